@@ -1,6 +1,6 @@
 //! A gateway inside your own program: `cargo run --package ipfrs-examples --example embedded_gateway [REPO]`.
 //!
-//! It listens on a free port of this machine and ends with Ctrl-C.
+//! The gateway listens on an ephemeral port of the loopback interface and stops on Ctrl-C.
 #![allow(clippy::print_stdout)]
 
 use std::path::PathBuf;

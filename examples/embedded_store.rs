@@ -1,4 +1,4 @@
-//! The store without any server: add a file, read a range of it back.
+//! The store without a server: adds a file and reads a range of it.
 //! `cargo run --package ipfrs-examples --example embedded_store [REPO]`.
 #![allow(clippy::print_stdout)]
 

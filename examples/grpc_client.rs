@@ -1,4 +1,5 @@
-//! Adds a file over gRPC while it is read, and prints a span of it. A gateway has to run: `ipfrs-cli gateway start`.
+//! Adds a file over gRPC while reading it, and prints a span of it. Requires a running gateway: `ipfrs-cli gateway
+//! start`.
 //! `cargo run --package ipfrs-examples --example grpc_client FILE [URL]`.
 #![allow(clippy::print_stdout)]
 
@@ -12,7 +13,7 @@ use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tonic::transport::Endpoint;
 
-/// Bytes of a message.
+/// Size of a message, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 #[tokio::main]
@@ -25,14 +26,14 @@ async fn main() -> anyhow::Result<()> {
     let mut client = FileServiceClient::new(connection);
 
     let file = File::open(&path).await.with_context(|| format!("cannot open {path}"))?;
-    // Metadata first, then chunks, which are read as the gateway takes them.
+    // Metadata first, then chunks, which are read as the gateway receives them.
     let metadata = Part::Metadata(FileMetadata { cid_version: Some(1), ..FileMetadata::default() });
     let chunks = stream::unfold((Some(metadata), file), |(metadata, mut file)| async move {
         if let Some(metadata) = metadata {
             return Some((AddFileRequest { part: Some(metadata) }, (None, file)));
         }
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-        // What cannot be read ends the file here; its size, below, tells.
+        // A read error ends the stream here. The size check below detects the truncation.
         (&mut file).take(CHUNK_BYTES as u64).read_to_end(&mut chunk).await.ok().filter(|read| *read > 0)?;
         Some((AddFileRequest { part: Some(Part::Chunk(Bytes::from(chunk))) }, (None, file)))
     });

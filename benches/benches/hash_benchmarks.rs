@@ -8,9 +8,9 @@ use ipfrs_benches::{must, random};
 use ipfrs_core::hash::HashFunction;
 
 const KIB: usize = 1_024;
-/// Lengths of messages.
+/// Message lengths.
 const SIZES: [(&str, usize); 4] = [("1KiB", KIB), ("4KiB", 4 * KIB), ("256KiB", 256 * KIB), ("1MiB", 1_024 * KIB)];
-/// Messages that are hashed side by side.
+/// Numbers of messages that are hashed together.
 const COUNTS: [usize; 3] = [16, 8, 4];
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Messages one by one, and several at once.
+/// Hashes messages one by one, and several at once.
 fn sha2_256(criterion: &mut Criterion) {
     const GROUP: &str = "sha2-256";
     one_by_one(criterion, GROUP, HashFunction::Sha2_256);

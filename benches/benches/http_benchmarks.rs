@@ -1,7 +1,7 @@
 //! The gateway alone, through a real socket: `cargo bench --bench http_benchmarks [-- GROUP]`.
 //!
-//! Client and gateway share this process and its cores, so these figures are for comparing one version with the next;
-//! the target `peers` compares with other servers.
+//! Client and gateway share this process and its cores, so the figures only compare one version with the next. The
+//! target `peers` compares the gateway with other servers.
 
 use std::cell::LazyCell;
 use std::path::Path;
@@ -18,15 +18,15 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 /// Sizes of ranges and uploads.
 const SIZES: [(&str, usize); 4] = [("1KB", KIB), ("64KB", 64 * KIB), ("1MB", MIB), ("10MB", 10 * MIB)];
-/// What ranges are taken from.
+/// Size of the file that ranges are read from, in bytes.
 const LARGE_BYTES: usize = 64 * MIB;
-/// Files are cut into blocks of this size.
+/// Block size of the imported files, in bytes.
 const LEAF_BYTES: usize = 256 * KIB;
-/// Requests for ranges that are sent in turn.
+/// Number of different range requests.
 const RANGES: usize = 64;
 
 fn main() {
-    // Ten samples are the fewest that criterion takes.
+    // Ten is the minimum sample size of criterion.
     let mut criterion = Criterion::default()
         .sample_size(10)
         .warm_up_time(Duration::from_millis(500))
@@ -41,12 +41,13 @@ fn main() {
     criterion.final_summary();
 }
 
-/// On the disk of the build, as the system's directory for temporary files may be in memory.
+/// Starts a gateway on the disk of the build directory, because the system's directory for temporary files may be in
+/// memory.
 fn gateway() -> Gateway {
     must(Gateway::start(Path::new(env!("CARGO_TARGET_TMPDIR"))))
 }
 
-/// A gateway with one file of `bytes` and the path of that file, whose content has been compared.
+/// Returns a gateway with one file of `bytes` bytes and the path of the file, after comparing its content.
 fn serving(bytes: usize) -> Result<(Gateway, String)> {
     let gateway = gateway();
     let mut client = Client::connect(gateway.address())?;
@@ -72,7 +73,7 @@ fn simple_get(criterion: &mut Criterion) {
 }
 
 fn range_requests(criterion: &mut Criterion) {
-    // Made when the first of them is measured: a run of other groups does not wait for it.
+    // Created on first use, so that a run of other groups does not wait for it.
     let served = LazyCell::new(|| must(serving(LARGE_BYTES)));
     let mut group = criterion.benchmark_group("range_requests");
     for (name, bytes) in SIZES {
@@ -116,7 +117,7 @@ fn upload(criterion: &mut Criterion) {
     let gateway = LazyCell::new(gateway);
     let mut count = 0_u64;
     let mut group = criterion.benchmark_group("upload");
-    // As many uploads in each sample: a linear plan would take several times as long.
+    // Flat sampling uses the same number of uploads in each sample. Linear sampling would take several times as long.
     group.sampling_mode(SamplingMode::Flat);
     for (name, bytes) in SIZES {
         group.throughput(Throughput::Bytes(bytes as u64));
@@ -137,7 +138,7 @@ fn upload(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One request on each of many connections at the same time. A single thread sends them all and then reads all answers.
+/// Sends one request on each of many connections, all from a single thread, and then reads all responses.
 fn concurrent(criterion: &mut Criterion) {
     let served = LazyCell::new(|| must(serving(KIB)));
     let mut group = criterion.benchmark_group("concurrent");
@@ -157,11 +158,11 @@ fn concurrent(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Texts in each content coding at each level, beside what they are without one: `first` is of a text that was never
-/// asked for, `again` of one that was. How much smaller they come to be is printed.
+/// Requests texts in each content coding at each level, and without a coding. `first` measures texts that were never
+/// requested before, `again` texts that were. Prints the compression ratios.
 fn compression(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("compression");
-    // As many answers in each sample: each of the first ones has its upload before it.
+    // Flat sampling: each response in `first` requires an upload beforehand.
     group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Bytes(MIB as u64));
     for level in ["fastest", "balanced", "best"] {
         let gateway = LazyCell::new(|| must(compressing(level)));
@@ -196,7 +197,7 @@ fn compressing(level: &str) -> Result<Gateway> {
     Gateway::start_with(Path::new(env!("CARGO_TARGET_TMPDIR")), &config)
 }
 
-/// Adds a text, and gives the request for it in a content coding.
+/// Adds a text and returns the request for it in a content coding.
 fn text_request(client: &mut Client, seed: u64, coding: &str) -> Result<Vec<u8>> {
     let mut form = Multipart::default();
     form.file(&text(seed, MIB));
@@ -204,7 +205,7 @@ fn text_request(client: &mut Client, seed: u64, coding: &str) -> Result<Vec<u8>>
     Ok(get_with(&format!("/ipfs/{cid}?filename=text.txt"), &format!("Accept-Encoding: {coding}\r\n")))
 }
 
-/// How long the answer is.
+/// Returns the length of the response body.
 fn fetch(client: &mut Client, request: &[u8]) -> Result<u64> {
     client.send(request)?;
     client.discard(200)

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 const BLOCK_BYTES: usize = 1_024;
-/// Blocks of the store that is read, and of the larger one that is opened.
+/// Number of blocks in the store for reads, and in the larger store that is opened.
 const FEW: u64 = 10_000;
 const MANY: u64 = 100_000;
-/// Blocks of one atomic put.
+/// Number of blocks in one atomic put.
 const PUT_TOGETHER: u64 = 10_000;
 
 fn main() {
@@ -32,13 +32,14 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Raw blocks that `seeds` decide on.
+/// Creates raw blocks from `seeds`.
 fn blocks(seeds: impl Iterator<Item = u64>) -> Vec<Block> {
     let data = seeds.map(|seed| random(seed, BLOCK_BYTES).into()).collect();
     must(Block::hash_all(1, codec::RAW, HashFunction::Sha2_256, data))
 }
 
-/// On the disk of the build, as the system's directory for temporary files may be in memory.
+/// Creates a directory on the disk of the build directory, because the system's directory for temporary files may be
+/// in memory.
 fn scratch() -> TempDir {
     must(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")))
 }
@@ -47,14 +48,14 @@ fn store(directory: &Path) -> PackStore {
     must(PackStore::open(directory, PackOptions::default()))
 }
 
-/// All or none, until they are durable.
+/// Puts all blocks atomically and waits until they are durable.
 async fn put_all(store: &PackStore, blocks: Vec<Block>) {
     for stored in store.put_many(blocks, PutMode::Atomic).await {
         must(stored);
     }
 }
 
-/// Puts so many blocks into the store, and gives their content IDs.
+/// Puts `count` blocks into the store and returns their content IDs.
 fn fill(runtime: &Runtime, store: &PackStore, count: u64) -> Vec<Cid> {
     let mut cids = Vec::new();
     let seeds: Vec<_> = (0..count).collect();
@@ -66,7 +67,7 @@ fn fill(runtime: &Runtime, store: &PackStore, count: u64) -> Vec<Cid> {
     cids
 }
 
-/// New blocks, until they are durable.
+/// Measures puts of new blocks until they are durable.
 fn put(criterion: &mut Criterion, runtime: &Runtime) {
     let directory = scratch();
     let store = store(directory.path());
@@ -87,7 +88,7 @@ fn put(criterion: &mut Criterion, runtime: &Runtime) {
     must(runtime.block_on(store.close()));
 }
 
-/// Blocks that are in the page cache, and whether they are there.
+/// Measures reads of blocks in the page cache, and existence checks.
 fn read(criterion: &mut Criterion, runtime: &Runtime) {
     let directory = scratch();
     let store = store(directory.path());
@@ -122,7 +123,7 @@ fn read(criterion: &mut Criterion, runtime: &Runtime) {
     must(runtime.block_on(store.close()));
 }
 
-/// A store that was closed as it should be.
+/// Measures opening a store that was closed cleanly.
 fn open(criterion: &mut Criterion, runtime: &Runtime) {
     let mut group = criterion.benchmark_group("open");
     group.sampling_mode(SamplingMode::Flat);

@@ -1,4 +1,4 @@
-//! Files and directories over blocks in memory: `cargo bench --bench unixfs_benchmarks [-- GROUP]`.
+//! Files and directories on blocks in memory: `cargo bench --bench unixfs_benchmarks [-- GROUP]`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use tokio::runtime::Runtime;
 
 const MIB: usize = 1_024 * 1_024;
 const FILE_BYTES: usize = 64 * MIB;
-/// As a body comes from a socket.
+/// Size of the pieces of a body that arrives from a socket.
 const PIECE_BYTES: usize = 256 * 1_024;
-/// Directories above the file of the deep path.
+/// Number of directories above the file with the deep path.
 const DEPTH: usize = 32;
 const ENTRIES: usize = 10_000;
 
@@ -40,7 +40,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Takes every block and keeps none.
+/// A sink that accepts every block and keeps none.
 struct Nowhere;
 
 #[async_trait]
@@ -63,7 +63,7 @@ async fn import_file(options: ImportOptions, content: &Bytes, sink: Arc<dyn Bloc
     file
 }
 
-/// A file that is cut and hashed, and whose blocks go nowhere.
+/// Measures chunking and hashing a file whose blocks are discarded.
 fn import(criterion: &mut Criterion, runtime: &Runtime) {
     let rabin = Chunker::Rabin { min: 87_381, avg: 262_144, max: 393_216 };
     let content: Bytes = random(0, FILE_BYTES).into();
@@ -83,7 +83,7 @@ fn import(criterion: &mut Criterion, runtime: &Runtime) {
     group.finish();
 }
 
-/// A file of which every piece is taken.
+/// Measures reading all pieces of a file.
 fn read(criterion: &mut Criterion, runtime: &Runtime) {
     let content: Bytes = random(0, FILE_BYTES).into();
     let mut group = criterion.benchmark_group("read");
@@ -110,7 +110,7 @@ fn read(criterion: &mut Criterion, runtime: &Runtime) {
     group.finish();
 }
 
-/// A file below many directories.
+/// Measures resolving the path of a file below many directories.
 fn paths(criterion: &mut Criterion, runtime: &Runtime) {
     let store = Arc::new(MemoryStore::default());
     let root: Cid = runtime.block_on(async {
@@ -129,7 +129,7 @@ fn paths(criterion: &mut Criterion, runtime: &Runtime) {
     });
 }
 
-/// A directory that is spread over many blocks: made, listed, and one name found in it.
+/// Measures a directory with many shards: creation, listing, and lookup of one name.
 fn hamt(criterion: &mut Criterion, runtime: &Runtime) {
     let store = Arc::new(MemoryStore::default());
     let source = Arc::new(BlockStoreSource(store.clone()));

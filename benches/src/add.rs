@@ -1,4 +1,4 @@
-//! `POST /api/v0/add`, as Kubo's clients send it.
+//! Requests to `POST /api/v0/add`, as Kubo's clients send them.
 
 use std::fs::File;
 use std::io::Seek;
@@ -11,14 +11,15 @@ use crate::client::{Client, post};
 const BOUNDARY: &str = "ipfrs-benches-3f8a1c7e";
 const CONTENT_TYPE: &str = "multipart/form-data; boundary=ipfrs-benches-3f8a1c7e";
 
-/// How files are cut into blocks.
+/// Chunking profile of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// dag-pb leaves of 256 KiB, as by default.
+    /// dag-pb leaves of 256 KiB, the default.
     DagPb,
-    /// Raw leaves of 1 MiB: a small file is one block with its bytes and nothing else.
+    /// Raw leaves of 1 MiB. A small file is one block that holds exactly its bytes.
     Raw,
-    /// Raw leaves of 256 KiB, in words that Kubo knows, too: a file that is not longer is one block. They are not pinned.
+    /// Raw leaves of 256 KiB, requested with parameters that Kubo also knows. A file of at most 256 KiB is one block.
+    /// Nothing is pinned.
     RawBlocks,
 }
 
@@ -38,7 +39,7 @@ struct Added {
     hash: String,
 }
 
-/// A request that adds files, ready to be sent.
+/// Multipart request that adds files.
 #[derive(Debug, Default)]
 pub struct Multipart {
     body: Vec<u8>,
@@ -46,7 +47,7 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// Puts one more file into the request.
+    /// Appends a file to the request.
     pub fn file(&mut self, content: &[u8]) {
         self.body.extend_from_slice(part_head(self.files).as_bytes());
         self.body.extend_from_slice(content);
@@ -54,10 +55,10 @@ impl Multipart {
         self.files += 1;
     }
 
-    /// Sends the request and gives the content ID of each file, in their order.
+    /// Sends the request and returns the content IDs of the files, in order.
     ///
     /// # Errors
-    /// When the import fails.
+    /// Returns an error if the import fails.
     pub fn send(mut self, client: &mut Client, profile: Profile) -> Result<Vec<String>> {
         self.body.extend_from_slice(end().as_bytes());
         client.send(&post(profile.target(), CONTENT_TYPE, "", self.body.len() as u64))?;
@@ -68,16 +69,16 @@ impl Multipart {
     }
 }
 
-/// Adds one large file and gives its content ID.
+/// Adds one large file and returns its content ID.
 ///
 /// # Errors
-/// When the file cannot be read or the import fails.
+/// Returns an error if the file cannot be read or the import fails.
 pub fn add_file(client: &mut Client, profile: Profile, file: &mut File) -> Result<String> {
     upload(client, profile.target(), file)?;
     added(&client.read(200)?)?.pop().context("the answer names no file")
 }
 
-/// Sends a file as the one part of a multipart body.
+/// Sends `file` as the only part of a multipart body.
 pub(crate) fn upload(client: &mut Client, target: &str, file: &mut File) -> Result<()> {
     let size = file.metadata()?.len();
     file.rewind()?;

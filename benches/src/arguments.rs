@@ -1,4 +1,4 @@
-//! What bench targets read of their command line and of their environment.
+//! Command-line arguments and environment variables of the bench targets.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,37 +6,37 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// What a bench target was started for.
+/// Task that a bench target was started for.
 #[derive(Debug)]
 pub enum Asked {
-    /// To measure.
+    /// Measure.
     Measure(Arguments),
-    /// To be another program in this role, with what follows it on the command line.
+    /// Run as a child process in this role, with the arguments that follow it on the command line.
     Child(&'static str, Vec<String>),
-    /// For nothing: another bench target is meant.
+    /// Do nothing: the command line names another bench target.
     Nothing,
 }
 
-/// Where figures go, and how many are wanted.
+/// Arguments of a measurement.
 #[derive(Debug, Default)]
 pub struct Arguments {
-    /// `--write`: a Markdown file for the figures.
+    /// `--write`: the Markdown file that receives the figures.
     pub write: Option<PathBuf>,
-    /// `--json`: a file for the figures and for what is drawn of them.
+    /// `--json`: the file that receives the figures and the charts.
     pub json: Option<PathBuf>,
-    /// `--only`: the parts that are measured; all where it names none.
+    /// `--only`: the parts to measure. Empty means all parts.
     pub only: Vec<String>,
-    /// `--require-peers`, or `CI` in the environment: a missing peer is an error.
+    /// Whether a missing peer is an error (`--require-peers`, or `CI` in the environment).
     pub require_peers: bool,
-    /// Whether it is asked how fast things are. `cargo test --benches` only wants to see that they work.
+    /// Whether this is a full measurement. `cargo test --benches` only checks that the targets work.
     pub is_full: bool,
 }
 
 impl Asked {
-    /// Reads the arguments of the target `target`, which can be started in each of `roles`.
+    /// Parses the command line of the target `target`, which can also run in each of `roles`.
     ///
     /// # Errors
-    /// With `usage`, when there is one that no target has.
+    /// Returns an error with `usage` if an argument is unknown.
     pub fn parse(
         target: &str,
         roles: &[&'static str],
@@ -63,7 +63,7 @@ impl Asked {
                 "--require-peers" => asked.require_peers = true,
                 "--bench" => is_bench = true,
                 "--test" => is_test = true,
-                // What `cargo bench NAME` hands to every target.
+                // `cargo bench NAME` passes NAME to every target.
                 filter if !filter.starts_with('-') => {
                     if !target.contains(filter) {
                         return Ok(Self::Nothing);
@@ -85,16 +85,16 @@ impl Arguments {
     }
 }
 
-/// A file that was named on the command line: cargo runs targets in the package's directory, people type paths in the
-/// workspace's.
+/// Resolves a path from the command line against the workspace root. Cargo runs targets in the directory of the
+/// package, but users type paths relative to the workspace.
 fn workspace_file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The number in an environment variable, or `default` where it is not set.
+/// Returns the number in the environment variable `name`, or `default` if the variable is not set.
 ///
 /// # Errors
-/// When it is no number, with the variable's name.
+/// Returns an error with the name of the variable if its value is not a number.
 pub fn number<T: FromStr>(name: &str, default: T) -> Result<T> {
     match env::var(name) {
         Ok(value) => value.parse().ok().with_context(|| format!("{name} = {value:?} is no number")),

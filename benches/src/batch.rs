@@ -1,4 +1,4 @@
-//! The same blocks fetched one by one and as a batch.
+//! Fetches the same blocks one by one and as a batch.
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
@@ -12,11 +12,11 @@ use crate::content::random;
 
 const TARGET: &str = "/v1/block/batch/get";
 const ACCEPT_CAR: &str = "Accept: application/vnd.ipld.car\r\n";
-/// A CIDv1 with a sha2-256 multihash, in binary.
+/// Length of a binary CIDv1 with a sha2-256 multihash, in bytes.
 const CID_BYTES: usize = 36;
-/// Blocks are added in requests of about this size.
+/// Approximate size of the requests that add blocks, in bytes.
 const FORM_BYTES: usize = 32 * 1_024 * 1_024;
-/// The most bytes of blocks that are asked for in one JSON document: the harness has it in memory to check it.
+/// Maximum number of block bytes in one JSON document, because the harness holds the document in memory to check it.
 const MAX_JSON_BYTES: usize = 64 * 1_024 * 1_024;
 
 /// Blocks of one size in a gateway, with the requests that fetch them.
@@ -28,7 +28,7 @@ pub struct Batch {
     car: Request,
 }
 
-/// A request and how long its answer is.
+/// Request with the length of its response.
 #[derive(Debug)]
 struct Request {
     text: Vec<u8>,
@@ -36,7 +36,7 @@ struct Request {
 }
 
 impl Request {
-    /// Asks for all blocks, and has the answer checked.
+    /// Requests all blocks and checks the response with `check`.
     fn checked(client: &mut Client, body: &str, accept: &str, check: impl Fn(&[u8]) -> Result<()>) -> Result<Self> {
         let head = post(TARGET, "application/json", accept, body.len() as u64);
         let text = [head.as_slice(), body.as_bytes()].concat();
@@ -62,10 +62,11 @@ struct AnsweredBlock {
 }
 
 impl Batch {
-    /// Stores `count` blocks of `block_bytes` and checks, byte for byte, what each way of fetching them gives.
+    /// Stores `count` blocks of `block_bytes` each and compares the response of each way of fetching them byte for
+    /// byte.
     ///
     /// # Errors
-    /// When a request fails or an answer is not right.
+    /// Returns an error if a request fails or a response is wrong.
     pub fn prepare(client: &mut Client, count: usize, block_bytes: usize) -> Result<Self> {
         let content = |index: usize| random(index as u64, block_bytes);
         let indices: Vec<_> = (0..count).collect();
@@ -87,34 +88,34 @@ impl Batch {
         Ok(Self { block_bytes, one_by_one, json: json.transpose()?, car })
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn count(&self) -> usize {
         self.one_by_one.len()
     }
 
-    /// Bytes of each block.
+    /// Returns the size of a block, in bytes.
     #[must_use]
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// Bytes of all blocks.
+    /// Returns the size of all blocks, in bytes.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         (self.count() * self.block_bytes) as u64
     }
 
-    /// Whether all of them fit into one JSON document. [`Self::fetch_json`] is an error where they do not.
+    /// Whether all blocks fit into one JSON document. If not, [`Self::fetch_json`] returns an error.
     #[must_use]
     pub fn fits_json(&self) -> bool {
         self.json.is_some()
     }
 
-    /// Fetches each block with a GET of its own, one after the other.
+    /// Fetches the blocks sequentially, each with its own GET.
     ///
     /// # Errors
-    /// When an answer is not as long as it was at first.
+    /// Returns an error if a response does not have the length that `prepare` recorded.
     pub fn fetch_one_by_one(&self, client: &mut Client) -> Result<()> {
         self.one_by_one.iter().try_for_each(|request| client.exchange(request, 200, self.block_bytes as u64))
     }
@@ -122,7 +123,7 @@ impl Batch {
     /// Fetches all blocks as one JSON document.
     ///
     /// # Errors
-    /// When the answer is not as long as it was at first.
+    /// Returns an error if the response does not have the length that `prepare` recorded.
     pub fn fetch_json(&self, client: &mut Client) -> Result<()> {
         self.json.as_ref().context("the blocks are too many for one JSON document")?.send(client)
     }
@@ -130,7 +131,7 @@ impl Batch {
     /// Fetches all blocks as one CAR.
     ///
     /// # Errors
-    /// When the answer is not as long as it was at first.
+    /// Returns an error if the response does not have the length that `prepare` recorded.
     pub fn fetch_car(&self, client: &mut Client) -> Result<()> {
         self.car.send(client)
     }
@@ -145,7 +146,7 @@ fn check_json(answer: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) -
     Ok(())
 }
 
-/// CARv1: a header and one frame per block, each with its length in front.
+/// Checks a CARv1: a header and one frame per block, each with a length prefix.
 fn check_car(answer: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) -> Result<()> {
     let (_header, mut rest) = frame(answer)?;
     for index in 0..count {
@@ -157,7 +158,7 @@ fn check_car(answer: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) ->
     Ok(())
 }
 
-/// The first frame and what follows it.
+/// Splits off the first frame and returns it with the rest.
 fn frame(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut length = 0;
     for (index, byte) in bytes.iter().take(4).enumerate() {

@@ -15,14 +15,14 @@ use crate::add::upload;
 use crate::client::Client;
 use crate::content::random;
 
-/// A CARv1 file of raw blocks of one size.
+/// CARv1 file of raw blocks of one size.
 #[derive(Debug)]
 pub struct CarFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// How many blocks it has.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Bytes of all blocks.
+    /// Size of all blocks, in bytes.
     pub payload: u64,
 }
 
@@ -34,11 +34,11 @@ struct Stats {
 }
 
 impl CarFile {
-    /// Writes blocks of `size` bytes, one for each of `seeds`, to `path`; they are in memory one at a time. Every
-    /// `root_each`-th block is a root: an import pins those.
+    /// Writes one block of `size` bytes for each of `seeds` to `path`, with one block in memory at a time. Every
+    /// `root_each`-th block is a root, and an import pins the roots.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(path: &Path, seeds: Range<u64>, size: usize, root_each: usize) -> Result<Self> {
         let roots = seeds.clone().step_by(root_each).map(|seed| Ok(raw_block(seed, size)?.cid().to_bytes()));
         let header = header(&roots.collect::<Result<Vec<_>>>()?);
@@ -53,16 +53,16 @@ impl CarFile {
             file.write_all(&cid)?;
             file.write_all(block.data())?;
         }
-        // What the disk still has to do must not go on beside what is measured.
+        // Pending writes must not disturb the measurement.
         file.into_inner()?.sync_all()?;
         Ok(Self { path: path.to_owned(), blocks, payload: blocks * size as u64 })
     }
 }
 
-/// The content ID of the block of `size` bytes that [`CarFile::write`] makes of `seed`.
+/// Returns the content ID of the block of `size` bytes that [`CarFile::write`] makes from `seed`.
 ///
 /// # Errors
-/// None for SHA2-256.
+/// Never fails for SHA2-256.
 pub fn raw_cid(seed: u64, size: usize) -> Result<String> {
     Ok(raw_block(seed, size)?.cid().to_string())
 }
@@ -71,12 +71,12 @@ fn raw_block(seed: u64, size: usize) -> Result<Block> {
     Ok(Block::hash(1, codec::RAW, HashFunction::Sha2_256, random(seed, size).into())?)
 }
 
-/// DAG-CBOR of `{"roots": [...], "version": 1}` (<https://ipld.io/specs/transport/car/carv1/>).
+/// Returns the DAG-CBOR of `{"roots": [...], "version": 1}` (<https://ipld.io/specs/transport/car/carv1/>).
 fn header(roots: &[Vec<u8>]) -> Vec<u8> {
     let mut out = b"\xa2\x65roots".to_vec();
     out.extend(cbor_head(4, roots.len()));
     for root in roots {
-        // A link: tag 42 of a byte string that begins with a zero.
+        // A link: tag 42 with a byte string that begins with a zero byte.
         out.extend_from_slice(b"\xd8\x2a");
         out.extend(cbor_head(2, root.len() + 1));
         out.push(0);
@@ -86,7 +86,7 @@ fn header(roots: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// The head of a CBOR item of this major type, in its shortest form.
+/// Returns the head of a CBOR item of the major type `major`, in its shortest form.
 fn cbor_head(major: u8, value: usize) -> Vec<u8> {
     let kind = major << 5;
     match value {
@@ -107,10 +107,10 @@ fn varint(mut value: u64) -> Vec<u8> {
     out
 }
 
-/// Imports a CAR with `/api/v0/dag/import`, its roots pinned, and checks that all blocks were taken in.
+/// Imports a CAR with `/api/v0/dag/import`, pins its roots, and checks that all blocks were imported.
 ///
 /// # Errors
-/// When the import fails, or takes in something else.
+/// Returns an error if the import fails or does not import exactly the blocks of `car`.
 pub fn import_car(client: &mut Client, car: &CarFile) -> Result<()> {
     upload(client, "/api/v0/dag/import?stats=true", &mut File::open(&car.path)?)?;
     let answer = client.read(200)?;

@@ -1,89 +1,89 @@
-//! What is drawn of the figures: `cargo xtask bench-report` makes pictures of it.
+//! Charts of the figures. `cargo xtask bench-report` draws them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::figures::Series;
 
-/// Lines over one axis.
+/// Lines over a common x axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// Names the picture: letters, digits and hyphens.
+    /// Name of the picture: letters, digits and hyphens.
     pub name: String,
-    /// What is shown.
+    /// Title of the chart.
     pub title: String,
-    /// What figures depend on.
+    /// Independent variable.
     pub x: Axis,
-    /// What is measured.
+    /// Measured quantity.
     pub y: Axis,
-    /// One for each thing that is compared.
+    /// Lines, one for each compared item.
     pub lines: Vec<Line>,
 }
 
-/// An axis. Its numbers are positive where it is logarithmic.
+/// An axis. The numbers of a logarithmic axis are positive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it counts, with the unit.
+    /// Quantity, with its unit.
     pub label: String,
-    /// Whether equal steps are equal ratios.
+    /// Whether equal steps on the axis are equal ratios.
     pub is_logarithmic: bool,
-    /// Whether its numbers are bytes, which are told in KiB and MiB.
+    /// Whether the numbers are bytes, labelled in KiB and MiB.
     pub is_bytes: bool,
 }
 
 impl Axis {
-    /// From 0, in equal steps.
+    /// Creates an axis that starts at 0, with equal steps.
     #[must_use]
     pub fn linear(label: &str) -> Self {
         Self { label: label.to_owned(), is_logarithmic: false, is_bytes: false }
     }
 
-    /// In powers of ten.
+    /// Creates an axis in powers of ten.
     #[must_use]
     pub fn logarithmic(label: &str) -> Self {
         Self { label: label.to_owned(), is_logarithmic: true, is_bytes: false }
     }
 
-    /// Of sizes, in powers of two.
+    /// Creates an axis for sizes in bytes, in powers of two.
     #[must_use]
     pub fn bytes(label: &str) -> Self {
         Self { label: label.to_owned(), is_logarithmic: true, is_bytes: true }
     }
 }
 
-/// One line.
+/// A line of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// What the legend says.
+    /// Name in the legend.
     pub name: String,
-    /// Lines of one kind have one colour, counted from 0.
+    /// Index of the colour, from 0. Lines of the same kind have the same colour.
     pub color: usize,
-    /// Tells lines of one colour apart.
+    /// Whether the line is dashed, to distinguish lines of the same colour.
     pub is_dashed: bool,
-    /// From left to right.
+    /// Points, from left to right.
     pub points: Vec<Point>,
 }
 
-/// The figures at one place.
+/// Figures at one x value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Where.
+    /// Position on the x axis.
     pub x: f64,
-    /// The median.
+    /// Median of all rounds.
     pub y: f64,
-    /// The least figure of all rounds.
+    /// Smallest figure of all rounds.
     pub least: f64,
-    /// The largest.
+    /// Largest figure of all rounds.
     pub most: f64,
 }
 
 impl Point {
-    /// What a series comes to, times `factor`.
+    /// Creates the point of a series at `x`, with each figure multiplied by `factor`.
     #[must_use]
     pub fn of(x: f64, series: &Series, factor: f64) -> Self {
         Self { x, y: series.median() * factor, least: series.min() * factor, most: series.max() * factor }
     }
 
-    /// A figure that there is only one of.
+    /// Creates the point of a single figure.
     #[must_use]
     pub fn one(x: f64, y: f64) -> Self {
         Self { x, y, least: y, most: y }

@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client on one connection that is kept alive.
+//! A blocking HTTP/1.1 client on one persistent connection.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,52 +8,52 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::{RecvFlags, recv};
 
-/// A server that is silent for this long has failed.
+/// Read and write timeout. A server that is silent for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Read at once where a head is expected: enough for the head, little enough that most of a long body stays in the
-/// socket, where it is dropped without a copy.
+/// Maximum size of a read that expects a head: enough for the head, but small enough that most of a long body stays
+/// in the socket, where it is dropped without a copy.
 const HEAD_READ_BYTES: usize = 4 * 1024;
-/// The longest answer that is read into memory.
+/// Maximum size of a response that is read into memory, in bytes.
 const MAX_WHOLE_BYTES: usize = 512 * 1024 * 1024;
 
-/// One connection. After an error it is of no further use.
+/// One connection. It cannot be used after an error.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
     buffer: Box<[u8]>,
-    /// Received and not yet used: `buffer[start..end]`.
+    /// Range of `buffer` that was received and not yet consumed: `buffer[start..end]`.
     start: usize,
     end: usize,
 }
 
-/// How the end of a body is known.
+/// Framing of a body.
 #[derive(Debug, Clone, Copy)]
 enum Framing {
     Length(u64),
     Chunked,
 }
 
-/// A GET request. `target` is the path with its query.
+/// Returns a GET request. `target` is the path with its query.
 #[must_use]
 pub fn get(target: &str) -> Vec<u8> {
     get_with(target, "")
 }
 
-/// A GET request with further header lines, each with its line break.
+/// Returns a GET request with additional header lines, each with its line break.
 #[must_use]
 pub fn get_with(target: &str, headers: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n").into_bytes()
 }
 
-/// A GET request for `length` bytes from `start`.
+/// Returns a GET request for `length` bytes from `start`.
 #[must_use]
 pub fn get_range(target: &str, start: u64, length: u64) -> Vec<u8> {
     let last = start + length - 1;
     get_with(target, &format!("Range: bytes={start}-{last}\r\n"))
 }
 
-/// The head of a POST request. `headers` are further lines, each with its line break.
+/// Returns the head of a POST request. `headers` are additional lines, each with its line break.
 #[must_use]
 pub fn post(target: &str, content_type: &str, headers: &str, length: u64) -> Vec<u8> {
     format!(
@@ -67,7 +67,7 @@ impl Client {
     /// Opens a connection.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// Returns an error if the connection cannot be opened.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
@@ -76,28 +76,29 @@ impl Client {
         Ok(Self { stream, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0 })
     }
 
-    /// Sends a request, or a piece of one.
+    /// Sends a request, or a part of one.
     ///
     /// # Errors
-    /// When the server does not take it.
+    /// Returns an error if the server does not accept the bytes.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("the request could not be sent")
     }
 
-    /// Sends the next `length` bytes of `file`, without a copy through this process where the system can.
+    /// Sends the next `length` bytes of `file`, without copying them through this process if the system supports
+    /// that.
     ///
     /// # Errors
-    /// When the file is shorter, or the server does not take it.
+    /// Returns an error if the file is shorter or the server does not accept the bytes.
     pub fn send_file(&mut self, file: &mut File, length: u64) -> Result<()> {
         let sent = io::copy(&mut file.take(length), &mut self.stream).context("the file could not be sent")?;
         ensure!(sent == length, "the file has {sent} bytes where {length} were to be sent");
         Ok(())
     }
 
-    /// Reads an answer, drops its body, and gives the body's length in bytes.
+    /// Reads a response, drops its body, and returns the length of the body in bytes.
     ///
     /// # Errors
-    /// When the status is not `status`, or the answer is cut off.
+    /// Returns an error if the status is not `status` or the response is truncated.
     pub fn discard(&mut self, status: u16) -> Result<u64> {
         match self.head(status)? {
             Framing::Length(length) => {
@@ -116,10 +117,10 @@ impl Client {
         }
     }
 
-    /// Sends `request` and drops the answer's body, which must be `length` bytes long.
+    /// Sends `request` and drops the body of the response, which must be `length` bytes long.
     ///
     /// # Errors
-    /// When the status is not `status`, the length another one, or the answer is cut off.
+    /// Returns an error if the status is not `status`, the length is not `length`, or the response is truncated.
     pub fn exchange(&mut self, request: &[u8], status: u16, length: u64) -> Result<()> {
         self.send(request)?;
         let received = self.discard(status)?;
@@ -127,10 +128,10 @@ impl Client {
         Ok(())
     }
 
-    /// Reads an answer whole.
+    /// Reads a complete response.
     ///
     /// # Errors
-    /// When the status is not `status`, or the answer is cut off or over 512 MiB.
+    /// Returns an error if the status is not `status`, or the response is truncated or larger than 512 MiB.
     pub fn read(&mut self, status: u16) -> Result<Vec<u8>> {
         let framing = self.head(status)?;
         let mut body = Vec::new();
@@ -142,10 +143,10 @@ impl Client {
         Ok(body)
     }
 
-    /// Reads an answer whose body must be exactly what `expected` gives up to its end.
+    /// Reads a response whose body must be equal to all bytes of `expected`.
     ///
     /// # Errors
-    /// When the status is not `status`, the answer is cut off, or its body differs.
+    /// Returns an error if the status is not `status`, the response is truncated, or its body differs.
     pub fn compare(&mut self, status: u16, mut expected: impl Read) -> Result<()> {
         let framing = self.head(status)?;
         let mut wanted = vec![0; BUFFER_BYTES];
@@ -161,7 +162,7 @@ impl Client {
         Ok(())
     }
 
-    /// Hands the body on in pieces of at most `BUFFER_BYTES`.
+    /// Passes the body to `sink` in pieces of at most `BUFFER_BYTES`.
     fn body(&mut self, framing: Framing, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match framing {
             Framing::Length(length) => self.pieces(length, sink),
@@ -188,7 +189,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads a head. An answer with another status than `status` is an error that shows its body.
+    /// Reads a head. A response with a status other than `status` is an error that shows its body.
     fn head(&mut self, status: u16) -> Result<Framing> {
         let end = loop {
             let held = &self.buffer[self.start..self.end];
@@ -212,7 +213,7 @@ impl Client {
         Ok(framing)
     }
 
-    /// The length of the next chunk; `None` after the last, with its trailers.
+    /// Reads the length of the next chunk. Returns `None` after the last chunk and its trailers.
     fn chunk_length(&mut self) -> Result<Option<u64>> {
         let line = self.line()?;
         let digits = line.split(';').next().unwrap_or_default().trim();
@@ -224,7 +225,7 @@ impl Client {
         Ok(None)
     }
 
-    /// A line without its line break.
+    /// Reads a line and returns it without its line break.
     fn line(&mut self) -> Result<String> {
         loop {
             let held = &self.buffer[self.start..self.end];
@@ -251,7 +252,8 @@ impl Client {
         Ok(())
     }
 
-    /// Drops the next `left` bytes. What is not here yet is dropped by the kernel (`MSG_TRUNC` on a TCP socket).
+    /// Drops the next `left` bytes. The kernel drops bytes that have not been received yet (`MSG_TRUNC` on a TCP
+    /// socket).
     fn skip(&mut self, mut left: u64) -> Result<()> {
         let held = bounded(left, self.end - self.start);
         self.start += held;
@@ -270,7 +272,7 @@ fn bounded(left: u64, most: usize) -> usize {
     usize::try_from(left).map_or(most, |left| left.min(most))
 }
 
-/// The status, and the length of the body; `None` where it comes in chunks.
+/// Returns the status and the length of the body, or `None` for the length if the body is chunked.
 pub(crate) fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -296,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one connection with `answer`, byte for byte, and hangs up.
+    /// Connects a client to a server that sends `answer` byte for byte and closes the connection.
     fn client_of(answer: &'static [u8]) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_with_a_length_and_in_chunks_are_read_one_after_the_other() {
+    fn client_reads_sized_and_chunked_bodies_in_sequence() {
         let answers = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 206 Partial\r\nTransfer-Encoding: \
             chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: \
             0\r\n\r\n";

@@ -1,4 +1,5 @@
-//! Content to serve: the same on every machine, and, but for texts, nothing that could be compressed or stored once.
+//! Content to serve. It is the same on every machine and, except for texts, can be neither compressed nor
+//! deduplicated.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +11,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// `length` pseudo-random bytes that `seed` decides on.
+/// Returns `length` pseudo-random bytes generated from `seed`.
 #[must_use]
 pub fn random(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
@@ -18,7 +19,7 @@ pub fn random(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// `length` bytes of words that `seed` decides on, some of them as much more often than others as in a language.
+/// Returns `length` bytes of words generated from `seed`, with word frequencies as in a natural language.
 #[must_use]
 pub fn text(seed: u64, length: usize) -> Vec<u8> {
     const SYLLABLES: [&str; 16] =
@@ -26,7 +27,7 @@ pub fn text(seed: u64, length: usize) -> Vec<u8> {
     let mut generator = ChaCha8Rng::seed_from_u64(seed);
     let mut text = Vec::with_capacity(length + 32);
     while text.len() < length {
-        // The nth word comes about once in n.
+        // The n-th word occurs about once in n words.
         let power = 1 << (generator.next_u64() % 12);
         let mut word = (power + generator.next_u64() % power) * 7_919;
         loop {
@@ -42,10 +43,10 @@ pub fn text(seed: u64, length: usize) -> Vec<u8> {
     text
 }
 
-/// Makes a file of `mib` MiB of pseudo-random bytes that `seed` decides on.
+/// Writes a file of `mib` MiB of pseudo-random bytes generated from `seed`.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Returns an error if the file cannot be written.
 pub fn write_random_file(path: &Path, seed: u64, mib: u64) -> Result<()> {
     let describe = || format!("cannot write {}", path.display());
     let mut file = File::create(path).with_context(describe)?;
@@ -55,11 +56,12 @@ pub fn write_random_file(path: &Path, seed: u64, mib: u64) -> Result<()> {
         generator.fill_bytes(&mut piece);
         file.write_all(&piece).with_context(describe)?;
     }
-    // What the disk still has to do must not go on beside what is measured.
+    // Pending writes must not disturb the measurement.
     file.sync_all().with_context(describe)
 }
 
-/// Where ranges of `length` bytes begin in a file of `size`: spread over it, at odd places, the same in every run.
+/// Start offsets of ranges of `length` bytes in a file of `size` bytes: unaligned, spread over the file, and the same
+/// in every run.
 #[derive(Debug, Clone)]
 pub struct Offsets {
     generator: ChaCha8Rng,
@@ -67,7 +69,7 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Of ranges that are not longer than the file.
+    /// Creates the offsets. `length` must not exceed `size`.
     #[must_use]
     pub fn new(size: u64, length: u64) -> Self {
         Self { generator: ChaCha8Rng::seed_from_u64(length), places: size - length + 1 }

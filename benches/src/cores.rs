@@ -1,25 +1,25 @@
-//! Who runs on which core.
+//! Assignment of clients and servers to CPU cores.
 //!
-//! One request at a time takes a fifth of the time while client and server share a core, as no sleeping core has to be
-//! woken, and the scheduler puts them together or apart as it likes. With a core for the client and another one for the
-//! server under test, every run is the same, and a server has one core's time for all of its threads.
+//! A request takes a fifth of the time if client and server share a core, because no sleeping core has to be woken.
+//! The scheduler may or may not place them on the same core. With one core for the client and another one for the
+//! server under test, every run is the same, and all threads of a server share the time of one core.
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The cores of this process. What it sets holds for the calling thread and for processes that it starts from then on.
+/// Cores of this process. A setting applies to the calling thread and to the processes that it starts afterwards.
 #[derive(Debug)]
 pub struct Cores {
     all: CpuSet,
-    /// One for the server and one for the client, where there are two and they are to be told apart.
+    /// One core for the server and one for the client, if there are two cores and pinning is enabled.
     pair: Option<(usize, usize)>,
 }
 
 impl Cores {
-    /// `is_pinned`: whether servers and clients are kept apart.
+    /// Reads the available cores. `is_pinned` gives servers and clients separate cores.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// Returns an error if the system does not report the cores.
     pub fn new(is_pinned: bool) -> Result<Self> {
         let all = sched_getaffinity(None).context("the cores of this process cannot be told")?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu));
@@ -27,32 +27,33 @@ impl Cores {
         Ok(Self { all, pair })
     }
 
-    /// Whether servers and clients are kept apart.
+    /// Whether servers and clients have separate cores.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pair.is_some()
     }
 
-    /// What is started next are servers under test, or what runs now is a client on their core.
+    /// Pins the calling thread to the server core, either before it starts servers under test or for a client that
+    /// shares their core.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn for_servers(&self) -> Result<()> {
         self.run_on(self.pair.map(|(server, _)| server))
     }
 
-    /// What runs now, or is started next, are clients with a core of their own.
+    /// Pins the calling thread to the client core.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn for_clients(&self) -> Result<()> {
         self.run_on(self.pair.map(|(_, client)| client))
     }
 
-    /// What runs now, or is started next, may run anywhere.
+    /// Lets the calling thread run on any core.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn for_anything(&self) -> Result<()> {
         self.run_on(None)
     }

@@ -14,18 +14,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::client::parse_head;
 use crate::latency::Latencies;
 
-/// Connections that are opened at the same time.
+/// Number of connections that are opened concurrently.
 const LANES: usize = 32;
-/// A server that leaves a new connection unanswered for this long has failed.
+/// Timeout of the first response on a new connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
-/// An answer that takes longer while all are held is an error, as wrk counts them.
+/// Timeout of a response while all connections are held. A slower response is an error, as in wrk.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
-/// Enough for a head. Bodies are read through it and dropped.
+/// Buffer size that is large enough for a head. Bodies are read through the buffer and dropped.
 const FIRST_BUFFER_BYTES: usize = 64 * 1_024;
 const HELD_BUFFER_BYTES: usize = 4 * 1_024;
 
-/// Connections to one server that are kept alive.
+/// Persistent connections to one server.
 #[derive(Debug)]
 pub struct Crowd {
     runtime: Runtime,
@@ -33,31 +33,32 @@ pub struct Crowd {
     streams: Vec<TcpStream>,
 }
 
-/// How connections were served that were all in use.
+/// Results of requests on all connections while all of them are in use.
 #[derive(Debug, Default)]
 pub struct Served {
-    /// Of all answers, from the moment that the request was due.
+    /// Latencies of all responses, measured from the time when the request was due.
     pub latencies: Latencies,
-    /// Answers that took over a second.
+    /// Number of responses that took more than a second.
     pub late: u64,
-    /// Connections that ended, were answered with something else, or not within two seconds. They are used no more.
+    /// Number of connections that closed, received another response, or received none within two seconds. They are
+    /// not used again.
     pub errors: u64,
 }
 
 impl Crowd {
-    /// None yet.
+    /// Creates an empty crowd.
     ///
     /// # Errors
-    /// When the system has no room for a runtime.
+    /// Returns an error if the runtime cannot be created.
     pub fn new(server: SocketAddr) -> Result<Self> {
         Ok(Self { runtime: Builder::new_current_thread().enable_all().build()?, server, streams: Vec::new() })
     }
 
-    /// Opens connections until there are `count`. Each of the new ones sends `request`, whose answer has `length`
+    /// Opens connections until there are `count`. Each new connection sends `request`, whose response has `length`
     /// bytes.
     ///
     /// # Errors
-    /// The first of a connection.
+    /// Returns the first error of a connection.
     pub fn grow(&mut self, count: usize, request: &[u8], length: u64) -> Result<()> {
         let more = count.saturating_sub(self.streams.len());
         let server = self.server;
@@ -85,8 +86,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Sends `request`, whose answer has `length` bytes, on each connection once a second, spread over the second.
-    /// Closes the connections.
+    /// Sends `request`, whose response has `length` bytes, on each connection once a second, spread over the second.
+    /// Closes the connections at the end.
     pub fn hold(self, request: &[u8], length: u64, seconds: u32) -> Served {
         let Self { runtime, streams, .. } = self;
         let count = u32::try_from(streams.len()).unwrap_or(u32::MAX).max(1);
@@ -124,7 +125,7 @@ async fn hold_one(mut stream: TcpStream, request: Arc<[u8]>, length: u64, first:
     let mut served = Served::default();
     let mut buffer = vec![0; HELD_BUFFER_BYTES];
     for second in 0..seconds {
-        // As it was due: a request that waits for the one before it has taken as long as it waited.
+        // Latency counts from the due time, so a request that waits for the previous one includes that wait.
         let due = first + SECOND * second;
         sleep_until(due).await;
         let answered = timeout(HELD_PATIENCE, exchange(&mut stream, &request, length, &mut buffer)).await;
@@ -139,7 +140,7 @@ async fn hold_one(mut stream: TcpStream, request: Arc<[u8]>, length: u64, first:
     served
 }
 
-/// One request, and its answer with a length in its head.
+/// Sends one request and reads its response, which must have a Content-Length.
 async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &mut [u8]) -> Result<()> {
     stream.write_all(request).await.context("the request could not be sent")?;
     let mut held = 0;
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_connection_must_get_the_answer_that_was_expected() {
+    fn crowd_requires_the_expected_response_per_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         thread::spawn(move || {

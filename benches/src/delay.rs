@@ -1,4 +1,4 @@
-//! A proxy that makes a server seem far away.
+//! A proxy that simulates a distant server.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 const PIECE_BYTES: usize = 64 * 1_024;
-/// Pieces that are on their way in one direction: what is sent faster than that waits, as it would for a window.
+/// Maximum number of pieces in transit in one direction. A faster sender waits, as it would for a TCP window.
 const PIECES: usize = 256;
 
-/// Passes on what comes, in both directions, a time later than it came. Its threads end with their connections; the one
-/// that waits for connections stays until the program ends.
+/// Proxy that forwards bytes in both directions with a delay. Its threads end with their connections, except for the
+/// thread that accepts connections, which runs until the program ends.
 #[derive(Debug)]
 pub struct DelayingProxy {
     address: SocketAddr,
 }
 
 impl DelayingProxy {
-    /// In front of `server`. A request and its answer take `round_trip` longer.
+    /// Starts a proxy in front of `server` that adds `round_trip` to the time of a request and its response.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// Returns an error if no port can be bound.
     pub fn start(server: SocketAddr, round_trip: Duration) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the delaying proxy has no port")?;
         let address = listener.local_addr()?;
@@ -38,7 +38,7 @@ impl DelayingProxy {
         Ok(Self { address })
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -58,10 +58,10 @@ fn pass(client: TcpStream, server: SocketAddr, delay: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Bytes, and when they are there.
+/// Time at which bytes are due at the receiver, and the bytes.
 type Piece = (Instant, Vec<u8>);
 
-/// Takes what is sent until the sender ends, or the receiver is gone.
+/// Reads from the sender until it closes the connection or the receiver is gone.
 fn depart(mut from: TcpStream, delay: Duration, pieces: &SyncSender<Piece>) {
     let mut buffer = vec![0; PIECE_BYTES];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
@@ -78,7 +78,7 @@ fn arrive(mut to: TcpStream, arriving: &Receiver<Piece>) {
             break;
         }
     }
-    // Nothing more comes; or the receiver has closed the connection already, and there is nobody to tell.
+    // Either the sender is finished or the receiver has already closed the connection, so an error needs no handling.
     drop(to.shutdown(Shutdown::Both));
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_arrives_unchanged_and_later_in_both_directions() {
+    fn delaying_proxy_delays_both_directions() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let round_trip = Duration::from_millis(20);
         let proxy = DelayingProxy::start(server.local_addr().unwrap(), round_trip).unwrap();

@@ -1,21 +1,21 @@
-//! Figures over the rounds of a measurement, and the tables that they come to.
+//! Figures over the rounds of a measurement, and tables of them.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// One figure, as it was in each round.
+/// One figure, with its value in each round.
 #[derive(Debug, Default, Clone)]
 pub struct Series(Vec<f64>);
 
 impl Series {
-    /// Notes the figure of one more round.
+    /// Adds the figure of another round.
     pub fn push(&mut self, value: f64) {
         self.0.push(value);
     }
 
-    /// The middle value; between the two middle ones where there is none. 0 before the first round.
+    /// Returns the median: the middle value, or the mean of the two middle values. Returns 0 before the first round.
     #[must_use]
     pub fn median(&self) -> f64 {
         let sorted = self.sorted();
@@ -27,25 +27,25 @@ impl Series {
         }
     }
 
-    /// The largest value; 0 before the first round.
+    /// Returns the largest value, or 0 before the first round.
     #[must_use]
     pub fn max(&self) -> f64 {
         self.sorted().last().copied().unwrap_or_default()
     }
 
-    /// All values together.
+    /// Returns the sum of all values.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.0.iter().sum()
     }
 
-    /// The least value; 0 before the first round.
+    /// Returns the smallest value, or 0 before the first round.
     #[must_use]
     pub fn min(&self) -> f64 {
         self.sorted().first().copied().unwrap_or_default()
     }
 
-    /// The median, with the least and the largest value in parentheses.
+    /// Formats the median, with the smallest and the largest value in parentheses.
     #[must_use]
     pub fn show(&self, decimals: usize) -> String {
         let sorted = self.sorted();
@@ -67,16 +67,16 @@ impl Series {
 /// A table of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// Its heading.
+    /// Heading of the table.
     pub title: String,
-    /// The names of the columns.
+    /// Names of the columns.
     pub head: Vec<String>,
-    /// One cell for each column.
+    /// Rows, with one cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Rows have a cell for each name in `head`.
+    /// Creates a table. Each row must have one cell for each name in `head`.
     pub fn new<const COLUMNS: usize>(
         title: impl Into<String>,
         head: [&str; COLUMNS],
@@ -85,7 +85,7 @@ impl Table {
         Self { title: title.into(), head: head.map(str::to_owned).to_vec(), rows: rows.into_iter().collect() }
     }
 
-    /// As Markdown, under a heading; `note` is a paragraph between them.
+    /// Formats the table as Markdown under a heading. `note` is a paragraph between heading and table.
     #[must_use]
     pub fn markdown(&self, note: Option<&str>) -> String {
         let note = note.map(|note| format!("{note}\n\n")).unwrap_or_default();
@@ -98,10 +98,10 @@ impl Table {
     }
 }
 
-/// Repeats `work` for `time`, at least once, and gives the seconds that each repetition took on average.
+/// Repeats `work` for `time`, at least once, and returns the average seconds per repetition.
 ///
 /// # Errors
-/// The first of `work`.
+/// Returns the first error of `work`.
 pub fn seconds_each(time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let (start, mut count) = (Instant::now(), 0_u32);
     loop {

@@ -1,4 +1,4 @@
-//! A gateway in this process, on a port of its own and a repo that is removed with it.
+//! A gateway in this process, with its own port and a temporary repo.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,14 +8,15 @@ use ipfrs_interface::{Config, runtime_builder};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The default configuration on a free port, with `workers` threads that serve requests (`None`: one per core).
+/// Returns the default configuration with an ephemeral port and `workers` threads that serve requests (`None`: one
+/// per core).
 #[must_use]
 pub fn config(workers: Option<usize>) -> Config {
     let mut config = Config::default();
     config.server.port = 0;
     config.grpc.port = Some(0);
     config.server.workers = workers;
-    // Whoever measures is the only client, and has got all that it asked for.
+    // The benchmark is the only client and has already received all of its responses.
     config.server.shutdown_grace_seconds = 1;
     config
 }
@@ -26,23 +27,23 @@ pub struct Gateway {
     address: SocketAddr,
     gateway: ipfrs_interface::Gateway,
     runtime: Runtime,
-    /// Removed last, when nothing writes there any more.
+    /// Dropped last, after all writers have stopped.
     _repo: TempDir,
 }
 
 impl Gateway {
-    /// Starts it with the default configuration on a repo within `directory`.
+    /// Starts a gateway with the default configuration on a new repo within `directory`.
     ///
     /// # Errors
-    /// When the repo cannot be made or no port be bound.
+    /// Returns an error if the repo cannot be created or the port cannot be bound.
     pub fn start(directory: &Path) -> Result<Self> {
         Self::start_with(directory, &config(None))
     }
 
-    /// Starts it with another configuration, which must leave the port open as [`config`] does.
+    /// Starts a gateway with another configuration, which must use an ephemeral port, as [`config`] does.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// See [`Self::start`].
     pub fn start_with(directory: &Path, config: &Config) -> Result<Self> {
         let repo = TempDir::new_in(directory).context("the repo could not be made")?;
         let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
@@ -51,7 +52,7 @@ impl Gateway {
         Ok(Self { address, gateway, runtime, _repo: repo })
     }
 
-    /// Where it listens.
+    /// Returns the address of the HTTP listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -1,31 +1,31 @@
-//! What was to be reached.
+//! Performance goals.
 
 use serde::{Deserialize, Serialize};
 
 use crate::figures::Table;
 
-/// A goal. Figures are ratios of medians where they do not say otherwise.
+/// A goal. Figures are ratios of medians unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// What the figure is of.
+    /// Description of the figure.
     pub what: String,
-    /// What was measured.
+    /// Measured figure.
     pub figure: f64,
-    /// What it is to be.
+    /// Required bound.
     pub bound: Bound,
 }
 
-/// What a figure is to be.
+/// Bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Bound {
-    /// Not under this.
+    /// Minimum.
     AtLeast(f64),
-    /// Not over this.
+    /// Maximum.
     AtMost(f64),
 }
 
 impl Goal {
-    /// A table of goals, and whether each was reached.
+    /// Returns a table of goals that shows whether each was reached.
     pub fn table<'a>(goals: impl IntoIterator<Item = &'a Self>) -> Table {
         let row = |goal: &Self| {
             let (bound, is_reached) = match goal.bound {

@@ -1,28 +1,28 @@
-//! How long single answers take.
+//! Latencies of single responses.
 
 use std::time::Instant;
 
 use anyhow::Result;
 
-/// Times of single answers, in milliseconds.
+/// Latencies of single responses, in milliseconds.
 #[derive(Debug, Default)]
 pub struct Latencies(Vec<f64>);
 
 impl Latencies {
-    /// Notes the time of one more answer, in milliseconds.
+    /// Adds the latency of another response, in milliseconds.
     pub fn push(&mut self, milliseconds: f64) {
         self.0.push(milliseconds);
     }
 
-    /// Takes over the times of others.
+    /// Adds all latencies of `others`.
     pub fn extend(&mut self, others: &Self) {
         self.0.extend_from_slice(&others.0);
     }
 
-    /// Times one exchange.
+    /// Measures the latency of one exchange.
     ///
     /// # Errors
-    /// That of the exchange, which has no time then.
+    /// Returns the error of the exchange. No latency is recorded then.
     pub fn time(&mut self, exchange: impl FnOnce() -> Result<()>) -> Result<()> {
         let start = Instant::now();
         exchange()?;
@@ -30,7 +30,7 @@ impl Latencies {
         Ok(())
     }
 
-    /// The time that `share` of the answers (0 to 1) did not take longer than; 0 where there are none.
+    /// Returns the latency that `share` of the responses (0 to 1) did not exceed, or 0 if there are none.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
@@ -39,13 +39,13 @@ impl Latencies {
         sorted.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
     }
 
-    /// How many answers were timed.
+    /// Returns the number of recorded responses.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Median, 99th percentile and longest, in milliseconds.
+    /// Formats the median, the 99th percentile and the maximum, in milliseconds.
     #[must_use]
     pub fn show(&self) -> String {
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.quantile(share));

@@ -1,11 +1,11 @@
-//! What the measurements share: a client that costs next to nothing beside the server it measures, content to serve,
-//! and a gateway to serve it.
+//! Common parts of the benchmarks: a client that needs very little CPU time compared with the server that it
+//! measures, content to serve, and a gateway that serves it.
 //!
-//! The measurements themselves are bench targets. `peers` (the gateway beside nginx and dd, each in a process of its own),
-//! `grpc` (beside a server of tonic's, and beside HTTP) and `stores` (what depends on how much is stored) have reports.
-//! `http_benchmarks` (the gateway alone, in this process), `store_benchmarks`, `unixfs_benchmarks` and `hash_benchmarks`
-//! compare one version with the next.
-//! docs/PERFORMANCE.md says how to run them.
+//! The measurements themselves are bench targets. Three targets write reports: `peers` compares the gateway with
+//! nginx and dd, each in its own process; `grpc` compares it with a tonic server and with HTTP; `stores` measures the
+//! effect of the amount of stored data. The other targets compare one version with the next: `http_benchmarks` (the
+//! gateway alone, in this process), `store_benchmarks`, `unixfs_benchmarks` and `hash_benchmarks`.
+//! docs/PERFORMANCE.md describes how to run them.
 
 mod add;
 mod arguments;

@@ -1,8 +1,9 @@
-//! As many requests as a server answers, from one thread that costs less than the server.
+//! A load generator on one thread that needs less CPU time than the server.
 //!
-//! wrk parses every byte of every answer and asks for the readiness of each socket before it reads: on a core of its own it
-//! is what limits, not a server that has little to do for a request. Here an answer is one `recv`, and is recognised by its
-//! length and its status line, which are those of an answer that was read and compared whole.
+//! wrk parses every byte of every response and polls each socket before it reads. On its own core, wrk therefore is
+//! the bottleneck if the server does little work per request. This client receives a response with one `recv` and
+//! recognizes it by its length and status line, which are equal to those of a first response that was read and
+//! compared completely.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -19,54 +20,56 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::client::parse_head;
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 ";
-/// Room for an answer and more, so that what there is is always read whole.
+/// Size of the receive buffer: more than one response, so that one read returns everything that is available.
 const BUFFER_BYTES: usize = 256 * 1_024;
-/// Answers that are looked for at once.
+/// Maximum number of ready connections that one poll returns.
 const EVENTS: usize = 1_024;
-/// A server that leaves all connections unanswered for this long has failed.
+/// Read timeout. A server that is silent on all connections for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Latencies are told to three digits.
+/// Significant digits of the recorded latencies.
 const DIGITS: u8 = 3;
 
-/// What a load came to.
+/// Results of a load.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Answers in a second.
+    /// Responses per second.
     pub per_second: f64,
-    /// The share of its core, 0 to 1, that this client was busy for: near 1 it is the client that limits.
+    /// Fraction of its core, 0 to 1, that this client was busy. Near 1, the client is the bottleneck.
     pub busy: f64,
-    /// Nanoseconds from before a request was sent until its answer was there.
+    /// Nanoseconds from the start of sending a request until its response was complete.
     latencies: Histogram<u64>,
 }
 
 impl Loaded {
-    /// The milliseconds that `share` of the answers (0 to 1) did not take longer than.
+    /// Returns the latency in milliseconds that `share` of the responses (0 to 1) did not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         self.latencies.value_at_quantile(share) as f64 / 1e6
     }
 }
 
-/// A connection with one request under way.
+/// A connection with one request in progress.
 struct Connection {
     stream: TcpStream,
-    /// When the request was sent that is not answered yet.
+    /// Start of the current request.
     sent: Instant,
-    /// The bytes of an answer, with its head.
+    /// Length of a response including its head, in bytes.
     answer_bytes: usize,
-    /// What has come of an answer that did not come at once.
+    /// Received part of a response that did not arrive in one piece.
     begun: Vec<u8>,
 }
 
-/// Sends `request`, whose answer has `body`, on `connections` connections for `time`: on each of them again as soon as it is
-/// answered. The first answer on each is compared byte for byte, the others in status and length.
+/// Sends `request`, whose response has `body`, on `connections` connections for `time`. Each connection sends the
+/// next request as soon as it has received the response. The first response on each connection is compared byte for
+/// byte, the others by status and length.
 ///
 /// # Errors
-/// When a connection ends, is answered with something else, or none is answered for ten seconds.
+/// Returns an error if a connection closes, receives another response, or if no connection receives a response within
+/// ten seconds.
 pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize, time: Duration) -> Result<Loaded> {
     let opened = (0..connections).map(|_| Connection::open(server, request, body));
     let mut all = opened.collect::<Result<Vec<_>>>()?;
-    // One alone is waited for in `recv`, without a look at its readiness.
+    // A single connection blocks in `recv` without polling.
     let ready = if connections > 1 { Some(watch(&all)?) } else { None };
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -105,7 +108,7 @@ pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize,
 }
 
 impl Connection {
-    /// Opens one, and compares its first answer.
+    /// Opens a connection and compares its first response.
     fn open(server: SocketAddr, request: &[u8], body: &[u8]) -> Result<Self> {
         let stream = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
         stream.set_nodelay(true)?;
@@ -135,7 +138,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what there is; whether the answer is complete with it.
+    /// Receives the available bytes. Returns whether the response is complete.
     fn receive(&mut self, buffer: &mut [u8], body_bytes: usize) -> Result<bool> {
         let received = match recv(&self.stream, &mut *buffer, RecvFlags::empty()) {
             Ok((_, 0)) => bail!("the server closed the connection"),
@@ -147,7 +150,7 @@ impl Connection {
         if self.begun.is_empty() && received == self.answer_bytes && came.starts_with(STATUS_LINE) {
             return Ok(true);
         }
-        // In pieces, or with a head of another length.
+        // The response arrived in pieces, or its head has another length.
         self.begun.extend_from_slice(came);
         let Some(bytes) = whole(&self.begun, body_bytes)? else { return Ok(false) };
         ensure!(self.begun.len() <= bytes, "the answer is longer than it says");
@@ -160,7 +163,8 @@ impl Connection {
     }
 }
 
-/// The bytes of the answer that begins here, with its head; `None` where its head is not complete yet.
+/// Returns the length of the response at the start of `answer`, including its head, or `None` if the head is not
+/// complete yet.
 fn whole(answer: &[u8], body_bytes: usize) -> Result<Option<usize>> {
     let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
         ensure!(answer.len() < BUFFER_BYTES, "a head is over {BUFFER_BYTES} bytes");
@@ -172,7 +176,7 @@ fn whole(answer: &[u8], body_bytes: usize) -> Result<Option<usize>> {
     Ok(Some(end + 4 + body_bytes))
 }
 
-/// Tells of what comes, once for each time that something has come.
+/// Creates an epoll instance that reports each arrival of data once (edge-triggered).
 fn watch(all: &[Connection]) -> Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("readiness cannot be watched")?;
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -193,7 +197,7 @@ fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
     }
 }
 
-/// Seconds of CPU that this thread has used.
+/// Returns the CPU time of this thread, in seconds.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -209,7 +213,8 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
-    /// Answers each request on each connection with the next of `answers`, in pieces where it has several; the last one for ever.
+    /// Starts a server that sends the next of `answers` for each request on each connection, one write per piece, and
+    /// repeats the last of them.
     fn server(answers: &'static [&'static [&'static [u8]]]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_however_they_come_in_pieces_and_with_heads_of_other_lengths() {
+    fn load_counts_split_and_varying_responses() {
         const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         let answers: &[&[&[u8]]] = &[
             &[HELLO],
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn another_status_length_or_first_body_and_a_closed_connection_are_errors() {
+    fn load_rejects_unexpected_responses() {
         const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         let wrong: [&[&[&[u8]]]; 5] = [
             &[&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellO"]],

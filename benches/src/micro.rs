@@ -1,11 +1,11 @@
-//! What measurements share that have no report of their own.
+//! Helpers for the benchmarks that write no report.
 
 use std::fmt::Debug;
 
-/// A measurement that goes wrong has no figure: it ends with the reason.
+/// Returns the value of `result`. A failed measurement has no figure, so an error ends the benchmark.
 ///
 /// # Panics
-/// When there is an error.
+/// Panics if `result` is an error.
 pub fn must<T, E: Debug>(result: Result<T, E>) -> T {
     match result {
         Ok(value) => value,

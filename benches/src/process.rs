@@ -1,4 +1,4 @@
-//! Other processes: what they have used, whether they are there, and their end.
+//! Child processes: resource usage, existence and termination.
 
 use std::fs;
 use std::io;
@@ -11,54 +11,55 @@ use anyhow::{Context, Result, bail};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
-/// How often a process is looked at while something is expected of it.
+/// Interval between checks of the state of a process.
 pub const POLL: Duration = Duration::from_millis(10);
-/// How long a process may take to start or to end.
+/// Timeout of the start and of the end of a process.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Fields of `/proc/PID/stat`.
+/// Field numbers in `/proc/PID/stat`.
 const UTIME: usize = 14;
 const CUTIME: usize = 16;
 
 /// Memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// The most that was resident at any time, mapped files included.
+    /// Maximum resident memory so far, including mapped files.
     pub peak_resident: u64,
-    /// What is resident now and is in no file.
+    /// Resident memory that is not backed by a file.
     pub anonymous: u64,
 }
 
-/// Raises the limit of open files as far as it goes; processes that are started from then on inherit it.
+/// Raises the limit of open files to its maximum. Processes that are started afterwards inherit it.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn raise_open_file_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")
 }
 
-/// How many files this process may have open; `None` where there is no limit.
+/// Returns the maximum number of open files of this process, or `None` if there is no limit.
 #[must_use]
 pub fn open_file_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Becomes another program that is ended when the process that started this one is gone, however that came about.
-/// Returns only when it cannot.
+/// Replaces this process with another program, which is terminated when the parent process ends for any reason.
+/// Returns only on failure.
 ///
 /// # Errors
-/// When it cannot.
+/// Returns an error if the program cannot be run.
 pub fn become_program(command: &[String]) -> Result<()> {
     let (program, arguments) = command.split_first().context("no program is named")?;
     set_parent_process_death_signal(Some(Signal::TERM)).context("the end of the parent cannot be watched")?;
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be run"))
 }
 
-/// CPU seconds, user and system, that `pids` have used so far, in steps of the system's clock (10 ms as a rule).
+/// Returns the CPU seconds, user and system, that `pids` have used so far, in ticks of the system clock (usually 10
+/// ms).
 ///
 /// # Errors
-/// When one of them has ended.
+/// Returns an error if one of the processes has ended.
 pub fn cpu_seconds(pids: &[u32]) -> Result<f64> {
     let mut seconds = 0.0;
     for pid in pids {
@@ -67,28 +68,29 @@ pub fn cpu_seconds(pids: &[u32]) -> Result<f64> {
     Ok(seconds)
 }
 
-/// CPU seconds, user and system, of processes that this one has started and that have ended.
+/// Returns the CPU seconds, user and system, of child processes that have ended.
 ///
 /// # Errors
-/// When the system does not tell.
+/// Returns an error if the system does not report them.
 pub fn ended_children_cpu_seconds() -> Result<f64> {
     stat_seconds("self", CUTIME)
 }
 
-/// The sum of two fields of `/proc/PROCESS/stat`, user and system time, of which `first` is the first (proc(5)).
+/// Returns the sum of the user and the system time in `/proc/PROCESS/stat`. `first` is the field number of the user
+/// time (proc(5)).
 fn stat_seconds(process: &str, first: usize) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).context("a server has ended")?;
-    // The second field, the name in parentheses, may have spaces.
+    // The second field, the name in parentheses, may contain spaces.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     let times: Vec<u64> = fields.skip(first - 3).take(2).filter_map(|field| field.parse().ok()).collect();
     let [user, system] = times[..] else { bail!("/proc/{process}/stat cannot be read: {stat}") };
     Ok((user + system) as f64 / clock_ticks_per_second() as f64)
 }
 
-/// What `pid` has in memory.
+/// Returns the memory usage of `pid`.
 ///
 /// # Errors
-/// When it has ended.
+/// Returns an error if the process has ended.
 pub fn memory(pid: u32) -> Result<Memory> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("a server has ended")?;
     let field = |name: &str| {
@@ -99,10 +101,10 @@ pub fn memory(pid: u32) -> Result<Memory> {
     Ok(Memory { peak_resident: field("VmHWM")?, anonymous: field("RssAnon")? })
 }
 
-/// Bytes that the system has read from disks for `pids`: those that were not in the page cache.
+/// Returns the number of bytes that the system has read from disks for `pids`, that is, not from the page cache.
 ///
 /// # Errors
-/// When one of them has ended, or the system does not count.
+/// Returns an error if one of the processes has ended or the system does not count reads.
 pub fn read_from_disk(pids: &[u32]) -> Result<f64> {
     let mut bytes = 0.0;
     for pid in pids {
@@ -113,16 +115,16 @@ pub fn read_from_disk(pids: &[u32]) -> Result<f64> {
     Ok(bytes)
 }
 
-/// The processes that `pid` has started and that are there.
+/// Returns the running child processes of `pid`.
 ///
 /// # Errors
-/// When it has ended.
+/// Returns an error if the process has ended.
 pub fn children(pid: u32) -> Result<Vec<u32>> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).context("children cannot be listed")?;
     list.split_whitespace().map(|pid| pid.parse().context("children cannot be listed")).collect()
 }
 
-/// Waits until `child` has ended; `false` when it takes too long.
+/// Waits until `child` has ended. Returns `false` if it does not end in time.
 #[must_use]
 pub fn has_ended(child: &mut Child) -> bool {
     let deadline = Instant::now() + PATIENCE;
@@ -135,11 +137,11 @@ pub fn has_ended(child: &mut Child) -> bool {
     false
 }
 
-/// The first line that `program` prints for `flag`. A program that is not there is an error if it is required, else
-/// `None`.
+/// Returns the first line that `program` prints for `flag`, or `None` if the program is not installed and not
+/// required.
 ///
 /// # Errors
-/// When it cannot be run, or is required and not installed.
+/// Returns an error if the program cannot be run, or is required and not installed.
 pub fn version(program: &str, flag: &str, package: &str, is_required: bool) -> Result<Option<String>> {
     let output = match Command::new(program).arg(flag).stdin(Stdio::null()).output() {
         Ok(output) => output,

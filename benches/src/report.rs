@@ -1,4 +1,4 @@
-//! What a target has found: where and how it was measured, the figures, and where they are written to.
+//! Reports of a target: circumstances, figures and output files.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,22 +13,22 @@ use crate::chart::Chart;
 use crate::figures::Table;
 use crate::goal::Goal;
 
-/// What one part of a target has found.
+/// Results of one part of a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Section {
-    /// The part, as `--only` calls it.
+    /// Name of the part, as in `--only`.
     pub name: String,
-    /// The machine, the day, and how it was measured.
+    /// Machine, date and method of the measurement.
     pub circumstances: String,
-    /// What was to be reached.
+    /// Goals of the part.
     pub goals: Vec<Goal>,
-    /// In their order. Those without rows are left out.
+    /// Tables, in order. Tables without rows are omitted.
     pub tables: Vec<Table>,
-    /// Those without lines are left out.
+    /// Charts. Charts without lines are omitted.
     pub charts: Vec<Chart>,
 }
 
-/// What is known of a target: figures of the last run, and of earlier ones of parts that it was not asked for.
+/// Known results of a target: figures of the last run, and earlier figures of the parts that it did not measure.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Report {
     sections: Vec<Section>,
@@ -45,7 +45,7 @@ impl Report {
             .with_context(|| format!("{} holds no figures of this version: remove it", path.display()))
     }
 
-    /// Takes in what was found, in the place of what was known of these parts. Sections come in the order of `parts`.
+    /// Replaces the known sections of the measured parts with `found` and sorts all sections in the order of `parts`.
     fn update(&mut self, parts: &[&str], found: Vec<Section>) {
         self.sections.retain(|known| found.iter().all(|section| section.name != known.name));
         self.sections.extend(found);
@@ -58,12 +58,12 @@ impl Report {
         }
     }
 
-    /// Most sections were measured under the same circumstances, which are told once. The others say theirs.
+    /// Formats the report. Circumstances that most sections share appear once; the other sections state their own.
     fn markdown(&self) -> String {
         let alike = |section: &&Section| {
             self.sections.iter().filter(|other| other.circumstances == section.circumstances).count()
         };
-        // Of those that are as common, the first.
+        // If several are equally common, the first of them.
         let usual = self.sections.iter().rev().max_by_key(alike).map_or("", |section| &section.circumstances);
         let goals: Vec<_> = self
             .sections
@@ -84,11 +84,12 @@ impl Report {
     }
 }
 
-/// Prints what was found of a target with these `parts`, and writes it to where `arguments` say: in a Markdown file to its
-/// place `place`, beside what the JSON file knows of parts that were not measured this time.
+/// Prints the results of a target with these `parts` and writes them to the files in `arguments`. The Markdown file
+/// receives them at its marker `place`, together with the results in the JSON file of parts that were not measured in
+/// this run.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// Returns an error if a file cannot be read or written.
 pub fn publish(place: &str, parts: &[&str], found: Vec<Section>, arguments: &Arguments) -> Result<()> {
     let mut report = arguments.json.as_deref().map_or_else(|| Ok(Report::default()), Report::read)?;
     report.update(parts, found);
@@ -101,10 +102,10 @@ pub fn publish(place: &str, parts: &[&str], found: Vec<Section>, arguments: &Arg
     arguments.write.as_deref().map_or(Ok(()), |path| write_figures(path, place, &text))
 }
 
-/// The day and the machine, in a few words.
+/// Returns the date and a short description of the machine.
 ///
 /// # Errors
-/// When the system does not tell.
+/// Returns an error if the system does not report them.
 pub fn machine() -> Result<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo").context("the CPU cannot be told")?;
     let models: Vec<_> = cpus.lines().filter_map(|line| line.strip_prefix("model name")).collect();
@@ -115,12 +116,12 @@ pub fn machine() -> Result<String> {
     Ok(format!("{}, {} cores of {model}, Linux {}", date.trim(), models.len(), kernel.trim()))
 }
 
-/// Whether the parts that are asked for are there, and whether what will be written can be: found out at once, not after
-/// minutes of measuring.
+/// Checks that the requested parts exist and that the output files can be written, so that a mistake is found before
+/// minutes of measurement.
 ///
 /// # Errors
-/// When `--only` names a part that is not one of `parts`, when it would have the figures of all others removed, when the
-/// Markdown file has no place of this name for figures, or when a file cannot be read.
+/// Returns an error if `--only` names an unknown part, if it would remove the figures of all other parts, if the
+/// Markdown file has no marker `place`, or if a file cannot be read.
 pub fn check(arguments: &Arguments, place: &str, parts: &[&str]) -> Result<()> {
     if let Some(unknown) = arguments.only.iter().find(|only| !parts.contains(&only.as_str())) {
         bail!("there is no part {unknown:?}: --only takes some of {}", parts.join(","));
@@ -131,7 +132,7 @@ pub fn check(arguments: &Arguments, place: &str, parts: &[&str]) -> Result<()> {
     arguments.write.as_deref().map_or(Ok(()), |path| replaced(path, place, "").map(drop))
 }
 
-/// Puts `report` into the file, between the lines `<!-- PLACE:begin -->` and `<!-- PLACE:end -->`.
+/// Writes `report` into the file, between the lines `<!-- PLACE:begin -->` and `<!-- PLACE:end -->`.
 fn write_figures(path: &Path, place: &str, report: &str) -> Result<()> {
     let text = replaced(path, place, report)?;
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_that_is_measured_again_replaces_itself_and_says_so() {
+    fn report_replaces_sections_measured_again() {
         let section = |name: &str, circumstances: &str, figure: &str| Section {
             name: name.to_owned(),
             circumstances: circumstances.to_owned(),

@@ -1,4 +1,4 @@
-//! The gateway in a process of its own: this program again, as a child.
+//! The gateway in its own process: this program again, as a child.
 
 use std::env;
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use ipfrs_interface::{Gateway, runtime_builder};
 
 use crate::process::has_ended;
 
-/// The first argument of a child that is to be the gateway: what follows is for [`serve`].
+/// First argument of a child that runs the gateway. The following arguments are for [`serve`].
 pub const SERVE: &str = "serve";
 
-/// How long threads that work on files may take to notice the end.
+/// Grace period for file-system threads at shutdown.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
-/// A gateway in another process: this program again, which must hand the arguments after [`SERVE`] to [`serve`]. Dropping
-/// it stops it.
+/// A gateway in another process, which runs this program again. `main` must pass the arguments after [`SERVE`] to
+/// [`serve`]. Dropping it stops the process.
 #[derive(Debug)]
 pub struct GatewayProcess {
     child: Child,
@@ -29,27 +29,27 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Starts it on `repo`, with as many workers (`None`: one per core). Returns once it answers.
+    /// Starts a gateway on `repo` with `workers` workers (`None`: one per core). Returns when it accepts requests.
     ///
     /// # Errors
-    /// When it does not start; with what it logged.
+    /// Returns an error with the log of the process if it does not start.
     pub fn start(repo: &Path, workers: Option<usize>) -> Result<Self> {
         Self::start_as(SERVE, repo, workers)
     }
 
-    /// Starts it with another `compression.level` than by default.
+    /// Starts a gateway with another `compression.level` than the default.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// See [`Self::start`].
     pub fn start_compressing(repo: &Path, workers: usize, level: &str) -> Result<Self> {
         Self::start_with(SERVE, repo, &[&workers.to_string(), level])
     }
 
-    /// Starts another server than the gateway: this program, with `role` in the place of [`SERVE`]. It prints its address as
-    /// [`serve`] does, and ends with its standard input.
+    /// Starts a server other than the gateway: this program with `role` instead of [`SERVE`]. The server prints its
+    /// address as [`serve`] does, and ends when its standard input ends.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// See [`Self::start`].
     pub fn start_as(role: &str, repo: &Path, workers: Option<usize>) -> Result<Self> {
         let workers = workers.map(|workers| workers.to_string());
         Self::start_with(role, repo, workers.as_deref().as_slice())
@@ -59,7 +59,7 @@ impl GatewayProcess {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
         command.arg(role).arg(repo).args(more);
-        // What the tester's own settings would change.
+        // The user's log setting would change the result.
         command.env_remove("RUST_LOG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut child = command.spawn().context("the gateway cannot be started")?;
@@ -71,26 +71,26 @@ impl GatewayProcess {
         match addresses {
             Some((Ok(address), Ok(grpc))) => Ok(Self { child, address, grpc }),
             _ => {
-                // It has closed its output without an address: it has ended, or is about to.
+                // The child closed its output without an address: it has ended or is about to.
                 end(&mut child);
                 bail!("the gateway did not start: {}", fs::read_to_string(log).unwrap_or_default())
             }
         }
     }
 
-    /// Where it listens.
+    /// Returns the address of the HTTP listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it speaks gRPC.
+    /// Returns the address of the gRPC listener.
     #[must_use]
     pub fn grpc_address(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// Its process.
+    /// Returns the process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -103,7 +103,7 @@ impl Drop for GatewayProcess {
     }
 }
 
-/// The child ends when its input does, also when this process is gone without a word.
+/// Ends the child by closing its input, which also happens if this process is killed.
 fn end(child: &mut Child) {
     drop(child.stdin.take());
     if !has_ended(child) {
@@ -118,11 +118,11 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Is that gateway until standard input ends: `arguments` are the repo, the number of workers and the level of compression,
-/// as far as they are given. Prints its address and that for gRPC.
+/// Runs the gateway until standard input ends. `arguments` are the repo and, optionally, the number of workers and
+/// the compression level. Prints the HTTP address and the gRPC address.
 ///
 /// # Errors
-/// When the arguments are not these, or the gateway fails.
+/// Returns an error if the arguments are invalid or the gateway fails.
 pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let repo = PathBuf::from(arguments.next().context("serve names no repo")?);
     let workers = arguments.next().map(|workers| workers.parse()).transpose().context("workers are a number")?;

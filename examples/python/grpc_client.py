@@ -1,4 +1,4 @@
-"""Adds a file over gRPC while it is read, and gets it back. A gateway has to run: `ipfrs-cli gateway start`.
+"""Adds a file over gRPC while reading it, and gets it back. Requires a running gateway: `ipfrs-cli gateway start`.
 
     pip install grpcio grpcio-tools
     python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. proto/ipfrs/file/v1/file.proto
@@ -16,7 +16,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 def messages(path, digest):
-    """Metadata first, then chunks, which are read as the gateway takes them."""
+    """Yields the metadata first, then chunks, which are read as the gateway receives them."""
     yield file.AddFileRequest(metadata=file.FileMetadata(cid_version=1))
     with open(path, "rb") as content:
         while chunk := content.read(CHUNK_BYTES):

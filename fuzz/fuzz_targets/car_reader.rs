@@ -1,5 +1,5 @@
-//! Any bytes as a CAR, whole and in small pieces: both ways the same blocks, all of which are what their content IDs say, and an
-//! error at the same place.
+//! Reads arbitrary bytes as a CAR, whole and in small pieces. Both must return the same blocks, each of which matches
+//! its content ID, and fail at the same place.
 #![no_main]
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use ipfrs_stream::car::{CarLimits, CarReader};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::Builder;
 
-/// What was read: content ID and data of each block, and the error that ended it.
+/// Result of reading: content ID and data of each block, and the error that ended the reading, if any.
 type Read = (Vec<(Vec<u8>, Bytes)>, Option<String>);
 
 async fn read(car: &[u8], piece_bytes: usize) -> Read {

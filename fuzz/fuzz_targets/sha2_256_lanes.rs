@@ -1,11 +1,11 @@
-//! SHA2-256 of any number of messages of any lengths side by side, with every kind of vector instructions that this machine
-//! has, beside what aws-lc-rs gives for one after the other.
+//! Hashes any number of messages of any lengths in lanes, with every vector instruction set of this machine, and
+//! compares the digests with those of aws-lc-rs for single messages.
 #![no_main]
 
 use ipfrs_core::hash::HashFunction;
 use libfuzzer_sys::fuzz_target;
 
-/// The module that is tested, which its crate keeps to itself, with what it takes from there.
+/// The tested module, which is private to its crate, with the items that it imports from there.
 #[path = "../../crates/ipfrs-core/src/hash"]
 mod hash {
     mod lanes;
@@ -18,7 +18,7 @@ mod hash {
         digest.as_ref().try_into().expect("a digest has 32 bytes")
     }
 
-    /// Hashes with all lanes of every kind, then as the crate does.
+    /// Hashes with all lanes of every instruction set, then through the public function.
     pub(super) fn check(messages: &[&[u8]], expected: &[Digest]) {
         let order: Vec<usize> = (0..messages.len()).rev().collect();
         for lanes in lanes::Lanes::found() {
@@ -30,7 +30,7 @@ mod hash {
     }
 }
 
-/// Bytes of which messages are cut: the longest may have all of them.
+/// Size of the buffer that messages are slices of. The longest message may use all of it.
 const BYTES: usize = 64 * 1024 + 256;
 
 fuzz_target!(|input: (Vec<(u16, u8)>, &[u8])| {

@@ -1,4 +1,5 @@
-//! Any bytes as the beginning of a file with tensors: what is a header of one gives tensors that lie within the file.
+//! Parses arbitrary bytes as the beginning of a tensor file. All tensors of an accepted header must be within the
+//! file.
 #![no_main]
 
 use ipfrs_tensor::{Catalogue, Header, PREFIX_BYTES, tensor_bytes};

@@ -1,5 +1,5 @@
-//! Any bytes as a block of dag-pb: what decodes as a node has the same links and data when it was encoded again, and reading it
-//! as UnixFS, and the links of other codecs, ends without a panic.
+//! Parses arbitrary bytes as a dag-pb block. A decoded node must have the same links and data after encoding it
+//! again. Reading it as UnixFS, and reading the links of other codecs, must not panic.
 #![no_main]
 
 use bytes::Bytes;

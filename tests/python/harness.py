@@ -1,4 +1,4 @@
-"""A daemon of its own for a test: on ports that the system chooses, on a repo that is gone at the end."""
+"""A daemon for a test, on ports that the system chooses and on a temporary repo."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import tempfile
 
 
 class Daemon:
-    """`with Daemon() as daemon:` runs the binary that IPFRS_CLI names; `url` is where it listens."""
+    """`with Daemon() as daemon:` runs the binary that IPFRS_CLI names; `url` is the address of its HTTP listener."""
 
     def __enter__(self):
         self.directory = tempfile.TemporaryDirectory()

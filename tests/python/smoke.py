@@ -1,6 +1,6 @@
-"""One wheel for every Python: run by each that is here, with nothing else installed.
+"""Smoke test of the wheel: runs under every installed Python version, without other packages.
 
-What differs between them is how bytes go in and out, which the stable ABI has only since 3.11, and asyncio.
+The versions differ in the buffer protocol, which the stable ABI includes since 3.11, and in asyncio.
 """
 
 import array
@@ -13,7 +13,7 @@ import threading
 import ipfrs
 
 CONTENT = bytes(range(256)) * 2048
-"""Half a MiB: two blocks and the node above them."""
+"""Half a MiB: two blocks and their parent node."""
 
 
 def buffers(node):
@@ -28,7 +28,7 @@ def buffers(node):
     else:
         raise AssertionError("a block was written to")
 
-    # What has the buffer protocol goes in, what is writable is filled.
+    # Arguments may be any objects with the buffer protocol. Reads fill any writable buffer.
     assert len({node.put(kind(b"a block")) for kind in (bytes, bytearray, memoryview)}) == 1
     cid = node.add(array.array("I", CONTENT))
     assert cid == node.add(CONTENT)
@@ -80,7 +80,7 @@ def main():
                 assert str(error)
             else:
                 raise AssertionError("a path that leads nowhere was read")
-        # A block is there for as long as somebody has a view of it.
+        # A block remains valid while a view of it exists.
         gc.collect()
         assert view.tobytes() == b"a block"
         del view

@@ -1,11 +1,12 @@
-"""Tensors, judged by the packages that people read them with: numpy, safetensors, ml_dtypes and pyarrow.
+"""Compares tensors with the packages that users read them with: numpy, safetensors, ml_dtypes and pyarrow.
 
 Usage: tensors.py [--url URL] [--mebibytes N] [--slices N] [--seed N]
 
-Makes a model of 241 tensors of every type of safetensors, of half a gigabyte where it is not told otherwise, uploads it to the
-gateway at URL, or to one that it starts (IPFRS_CLI names the binary), and compares with what numpy has in memory, bit for bit: every
-tensor whole in every format, random slices, a part of the model as a file of its own, and the statistics; and arrays as numpy.save
-writes them, of either byte order, by rows and by columns. Prints what was compared; the first difference ends it with an error.
+Creates a model of 241 tensors of every safetensors type, half a gigabyte by default, and uploads it to the gateway at
+URL, or to one that it starts (IPFRS_CLI names the binary). Compares the responses with the data in numpy bit for bit:
+every complete tensor in every format, random slices, a part of the model as a separate file, and the statistics. Also
+compares arrays that numpy.save wrote, of both byte orders and in C and Fortran order. Prints a summary; the first
+difference is an error.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import safetensors.numpy
 
 import harness
 
-# Every type with the numpy type of its elements; those of less than a byte have none, and a number of bits.
+# Every type with the numpy type of its elements, or with its number of bits if it is smaller than a byte.
 DTYPES = {
     "BOOL": numpy.dtype("bool"),
     "F4": 4,
@@ -54,12 +55,12 @@ DTYPES = {
 }
 TENSORS = 240
 
-# What numpy's own module of safetensors turns into arrays.
+# Types that safetensors.numpy can load.
 READ_BY_SAFETENSORS_NUMPY = ["BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64"]
 
 
 class Gateway:
-    """One connection to the gateway."""
+    """A connection to the gateway."""
 
     def __init__(self, url):
         self.connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc)
@@ -81,7 +82,7 @@ def bits_of(dtype):
 
 
 def make(path, mebibytes, chance):
-    """Writes the model; gives {name: (dtype, shape, bytes)}."""
+    """Writes the model and returns {name: (dtype, shape, bytes)}."""
     dtypes = list(DTYPES)
     described = {}
     total = mebibytes << 20
@@ -99,7 +100,7 @@ def make(path, mebibytes, chance):
             shape = shape or [8]
             shape[-1] = max(8, shape[-1] // 8 * 8)
         described[f"layers.{index}/{dtype.lower()} é"] = (dtype, shape, math.prod(shape) * bits_of(dtype) // 8)
-    # What rounding has taken away.
+    # Bytes lost to rounding.
     rest = max(0, total - sum(size for _, _, size in described.values()))
     described["rest"] = ("U8", [rest], rest)
     header, end = {"__metadata__": {"format": "np"}}, 0
@@ -124,13 +125,13 @@ def array_of(dtype, shape, data):
 
 
 def same(found, expected, what):
-    """Bit for bit: NaNs are equal to themselves, and a zero is not its negative."""
+    """Compares bit for bit: NaNs are equal to themselves, and zero differs from negative zero."""
     assert found.shape == expected.shape, (what, found.shape, expected.shape)
     assert found.tobytes() == expected.tobytes(), (what, "bytes differ")
 
 
 def from_arrow(content, dtype, shape):
-    """The column as numpy has it, in the shape that its metadata say."""
+    """Returns the column as a numpy array, in the shape that its metadata states."""
     table = pyarrow.ipc.open_stream(content).read_all()
     field = table.schema.field("tensor")
     assert json.loads(field.metadata[b"shape"]) == list(shape) and field.metadata[b"dtype"].decode() == dtype
@@ -145,7 +146,7 @@ def from_arrow(content, dtype, shape):
 
 
 def compare_formats(gateway, cid, name, tensor, text="", part=None):
-    """A tensor, or the `part` of it that the slice `text` stands for, in every format that has its type."""
+    """Compares a tensor, or its `part` for the slice `text`, in every format that supports its type."""
     dtype, shape, data = tensor
     query = {"name": name, **({"slice": text} if text else {})}
     headers, raw = gateway.tensor(cid, **query)
@@ -170,18 +171,18 @@ def compare_formats(gateway, cid, name, tensor, text="", part=None):
     else:
         [(_, read)] = safetensors.deserialize(file)
         same(numpy.frombuffer(bytes(read["data"]), DTYPES[dtype]).reshape(read["shape"]), part, what)
-    # Arrow holds no rows of nothing, and pyarrow reads none that are empty.
+        # Arrow has no rows without elements, and pyarrow does not read empty rows.
     if part.size:
         _, arrow = gateway.tensor(cid, **query, format="arrow")
         same(from_arrow(arrow, dtype, shape), part, what)
 
 
 def random_part(size, chance):
-    """A part of a slice as text, and what numpy takes for it."""
+    """Returns one part of a slice as text and as a numpy index."""
     if size and chance.random() < 0.2:
         at = chance.randrange(-size, size)
         return str(at), at
-    # Mostly little of a dimension: half a gigabyte is to be sliced many times.
+    # Mostly small parts of a dimension, so that half a gigabyte can be sliced many times.
     start = chance.choice([None, chance.randrange(-size - 2, size + 2)])
     stop = chance.choice([None, (start or 0) + chance.randrange(0, 40), chance.randrange(-size - 2, size + 2)])
     step = chance.choice([None, 1, 2, 3, chance.randint(1, size + 1)])
@@ -190,7 +191,7 @@ def random_part(size, chance):
 
 
 def random_slice(shape, chance):
-    """A slice as text, and what numpy takes for it: parts from either end, with the rest between them."""
+    """Returns a slice as text and as a numpy index, with parts at both ends and `...` between them."""
     first = chance.randint(0, len(shape))
     parts = [random_part(size, chance) for size in shape[:first]]
     if chance.random() < 0.5:
@@ -235,7 +236,7 @@ def compare_stats(gateway, cid, model):
         if not finite.size:
             assert all(told[key] is None for key in ("min", "max", "mean", "std")), told
             continue
-        # With more exponents than a binary64 has, nothing overflows; what was asked for must not either.
+        # A type with a larger exponent range than binary64, so that neither numpy nor the comparison overflows.
         finite = finite.astype(numpy.longdouble)
         for key, value in [("min", finite.min()), ("max", finite.max()), ("mean", finite.mean()), ("std", finite.std())]:
             assert numpy.isclose(numpy.longdouble(told[key]), value, rtol=1e-6), (told, key, value)
@@ -243,7 +244,7 @@ def compare_stats(gateway, cid, model):
 
 
 def compare_arrays(gateway, count, chance):
-    """Arrays that numpy.save wrote, read as numpy.load reads them."""
+    """Reads arrays that numpy.save wrote and compares them with the result of numpy.load."""
     generator = numpy.random.default_rng(chance.randrange(1 << 32))
     for number in range(count):
         kind = chance.choice(["b1", "u1", "i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16"])
@@ -262,7 +263,7 @@ def compare_arrays(gateway, count, chance):
             _, npy = gateway.tensor(cid, **query, format="npy")
             what = (dtype, shape, slice_, array.flags)
             same(numpy.load(io.BytesIO(npy)), part, what)
-            # By columns there is nothing but this format, unless there is but one.
+            # Fortran order is available in this format only, unless at most one dimension has several elements.
             is_fortran = array.flags.fnc and sum(size > 1 for size in part.shape) > 1 and part.size
             headers, raw = gateway.tensor(cid, **query, expected=501 if is_fortran else 200)
             assert is_fortran or raw == part.tobytes(), what

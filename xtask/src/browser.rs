@@ -1,4 +1,4 @@
-//! The pages of a gateway in a real browser: `tests/browser`, which needs Node.js, npm and Chromium.
+//! Tests of the gateway's pages in a real browser: `tests/browser`, which needs Node.js, npm and Chromium.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::places::{found, workspace};
 
-/// What Chromium is called, in the order of preference.
+/// Program names of Chromium, in order of preference.
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Runs the tests where they can run. Where they cannot, this says so, last of all and in a line of its own.
+/// Runs the tests if their tools are available. Otherwise prints the reason on a separate line at the end.
 pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
     match tools() {
@@ -32,10 +32,10 @@ struct Tools {
     tests: PathBuf,
 }
 
-/// What the tests need, and playwright-core beside them.
+/// Finds the tools of the tests and installs playwright-core.
 ///
 /// # Errors
-/// What is missing, and what to do about it.
+/// Returns an error that names the missing tool and the remedy.
 fn tools() -> Result<Tools> {
     let remedy = "is not on the PATH (Debian: apt-get install nodejs npm chromium)";
     let node = found("node").with_context(|| format!("node {remedy}"))?;
@@ -54,7 +54,7 @@ fn tools() -> Result<Tools> {
     Ok(Tools { node, chromium, tests })
 }
 
-/// The oldest Node.js that playwright-core and the arguments below work with.
+/// Oldest Node.js version that supports playwright-core and the arguments below.
 const OLDEST_NODE: (u32, u32) = (20, 11);
 
 fn check_version(node: &Path) -> Result<()> {
@@ -69,7 +69,7 @@ fn check_version(node: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether what the lock file names was installed after it was written.
+/// Whether the packages in the lock file were installed after it was written.
 fn is_installed(tests: &Path) -> bool {
     let written = |file: &str| fs::metadata(tests.join(file)).and_then(|metadata| metadata.modified()).ok();
     match (written("node_modules/.package-lock.json"), written("package-lock.json")) {

@@ -1,4 +1,4 @@
-//! Environments of Python: the interpreters that are here, and what is installed for them under `target/`.
+//! Python environments: the available interpreters, and virtual environments under `target/`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::places::{found, target};
 
-/// The Pythons that are looked for: 3.9, which wheels are for, to the newest.
+/// Minor versions of Python 3 to look for, from the oldest that the wheels support to the newest.
 const MINORS: RangeInclusive<u32> = 9..=14;
 
 /// A virtual environment.
@@ -20,10 +20,10 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// `target/{name}`: as it was left, or made anew.
+    /// Returns the environment `target/{name}`, and creates it if it does not exist or has no working pip.
     ///
     /// # Errors
-    /// What is missing, and what to do about it.
+    /// Returns an error that names the missing program and the remedy.
     pub(crate) fn kept(name: &str, python: &Path) -> Result<Self> {
         let environment = Self { directory: target()?.join(name) };
         if environment.command().args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success()) {
@@ -32,10 +32,10 @@ impl Environment {
         Self::fresh(name, python)
     }
 
-    /// `target/{name}`, with nothing installed but pip.
+    /// Creates the environment `target/{name}` anew, with pip only.
     ///
     /// # Errors
-    /// As [`kept`](Self::kept).
+    /// See [`kept`](Self::kept).
     pub(crate) fn fresh(name: &str, python: &Path) -> Result<Self> {
         let environment = Self { directory: target()?.join(name) };
         let mut make = Command::new(python);
@@ -44,14 +44,15 @@ impl Environment {
         Ok(environment)
     }
 
-    /// `target/{name}` with the packages that a file of pip's names: fetched once, and again when the file changes.
+    /// Returns the environment `target/{name}` with the packages in a pip requirements file. The packages are
+    /// installed once, and again when the file changes.
     ///
     /// # Errors
-    /// As [`kept`](Self::kept).
+    /// See [`kept`](Self::kept).
     pub(crate) fn with(name: &str, requirements: &Path) -> Result<Self> {
         let python = found("python3").context("python3 is not on the PATH (Debian: apt-get install python3-venv)")?;
         let wanted = fs::read(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
-        // A copy of what was installed, written last.
+        // A copy of the installed requirements, written after the installation.
         let installed = target()?.join(name).join("requirements.txt");
         if fs::read(&installed).ok().as_ref() == Some(&wanted) {
             return Self::kept(name, &python);
@@ -66,7 +67,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Its interpreter, without settings of ours that happen to be in the surroundings.
+    /// Returns a command that runs the interpreter without the `IPFRS_` variables of this process.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(self.directory.join("bin/python"));
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
@@ -76,14 +77,14 @@ impl Environment {
         command
     }
 
-    /// `pip install`. What comes last of its complaints goes into the error.
+    /// Runs `pip install`. The error contains the last line of pip's output.
     pub(crate) fn install(&self, arguments: &[&OsStr], failure: &str) -> Result<()> {
         let mut install = self.command();
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
         quietly(&mut install, failure)
     }
 
-    /// Installs a wheel over whatever there was of it, and nothing that it wants.
+    /// Installs a wheel without its dependencies and replaces any installed version.
     pub(crate) fn install_wheel(&self, wheel: &Path) -> Result<()> {
         let options = ["--force-reinstall", "--no-deps", "--no-index"].map(OsStr::new);
         let arguments: Vec<_> = options.into_iter().chain([wheel.as_os_str()]).collect();
@@ -91,7 +92,8 @@ impl Environment {
     }
 }
 
-/// An interpreter for each Python that is here, by version ("3.12"): on the `PATH`, or installed by pyenv.
+/// Returns the interpreter of each supported Python version ("3.12"), from the `PATH` or from pyenv, if it is
+/// installed.
 pub(crate) fn interpreters() -> Vec<(String, Option<PathBuf>)> {
     let home = env::var_os("PYENV_ROOT").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".pyenv")));
@@ -113,14 +115,14 @@ pub(crate) fn interpreters() -> Vec<(String, Option<PathBuf>)> {
         .collect()
 }
 
-/// Whether this is what its name says: pyenv's stand-ins on the `PATH` are there for versions that are switched off, too.
+/// Whether an interpreter has the version in its name. pyenv's shims on the `PATH` also exist for disabled versions.
 fn is_version(python: &Path, version: &str) -> bool {
     let print = "import sys, venv; print('%d.%d' % sys.version_info[:2])";
     let output = Command::new(python).args(["-c", print]).stderr(Stdio::null()).output();
     output.is_ok_and(|output| output.status.success() && String::from_utf8_lossy(&output.stdout).trim() == version)
 }
 
-/// Runs a program and shows nothing of it but, in the error, the last line of what went wrong.
+/// Runs a program without showing its output. The error contains the last line of the program's error output.
 fn quietly(command: &mut Command, failure: &str) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{program} could not be started"))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change lands; `cargo xtask bench-report`: how fast it is.
+//! `cargo xtask test` runs all checks that a change must pass; `cargo xtask bench-report` measures performance.
 
 mod browser;
 mod environment;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The steps, cheapest first, so that a slip shows soon.
+/// Runs all steps, the cheapest first.
 fn test() -> Result<()> {
     cargo("formatting", &["fmt", "--all", "--check"], &[])?;
     cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
@@ -64,26 +64,27 @@ fn test() -> Result<()> {
     python::test()
 }
 
-/// The test that compares the generated code with `proto/` writes it when it is asked to.
+/// Generates the code. The test that compares the generated code with `proto/` writes it if `IPFRS_CODEGEN` is
+/// `write`.
 fn codegen() -> Result<()> {
     let test = ["test", "--quiet", "--package", "ipfrs-proto", "--test", "generated", "generated_code"];
     cargo("code generation", &test, &[("IPFRS_CODEGEN", "write")])
 }
 
-/// Builds the command line for tests that run it, and returns its path. The selection of packages and targets gives
-/// dependencies the features that `cargo test --workspace` gives them, so that they are built once.
+/// Builds the command line for the tests that run it, and returns its path. The selection of packages and targets
+/// gives dependencies the same features as `cargo test --workspace`, so that they are built only once.
 fn command_line(step: &str) -> Result<PathBuf> {
     cargo(step, &["test", "--quiet", "--workspace", "--no-run", "--test", "cli"], &[])?;
     Ok(places::target()?.join("debug/ipfrs-cli"))
 }
 
-/// Runs cargo, the one that runs this program, and says how long it took.
+/// Runs the cargo that runs this program, and prints the duration.
 fn cargo(step: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     run(step, cargo.args(arguments).envs(environment.iter().copied()))
 }
 
-/// Runs a program, whose output is everybody's, and says how long it took.
+/// Runs a program, which inherits the standard streams, and prints the duration.
 fn run(step: &str, command: &mut Command) -> Result<()> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words: Vec<_> = iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();

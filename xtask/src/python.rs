@@ -1,4 +1,5 @@
-//! `import ipfrs` from its wheel, and what Python's packages read of a gateway's answers: both need Python with venv and pip.
+//! Tests of the wheel with `import ipfrs`, and of gateway responses with Python packages. Both need Python with venv
+//! and pip.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +12,15 @@ use crate::environment::{Environment, interpreters};
 use crate::places::{target, workspace};
 use crate::wheel;
 
-/// The environment with all packages that tests want, under `target/`.
+/// Environment under `target/` with all packages of the tests.
 pub(crate) const ENVIRONMENT: &str = "python-venv";
 
-/// What is installed into it.
+/// Returns the path of the requirements file of the environment.
 pub(crate) fn requirements() -> Result<PathBuf> {
     Ok(workspace()?.join("tests/python/requirements.txt"))
 }
 
-/// Runs the tests where they can run. Where they cannot, this says so, in a line of its own.
+/// Runs the tests if their tools are available. Otherwise prints the reason on a separate line.
 pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
     match Environment::with(ENVIRONMENT, &requirements()?) {
@@ -40,7 +41,7 @@ fn run(environment: &Environment) -> Result<()> {
     let wheel = wheel::of_tests(environment)?;
     environment.install_wheel(&wheel)?;
 
-    // With the environment's Python. What a program writes beside its results goes below target/.
+    // Use the Python of the environment. Caches of the programs are below target/.
     let python = |arguments: &[&str]| -> Result<Command> {
         let mut command = environment.command();
         command.args(arguments).current_dir(wheel::package()?).env("IPFRS_CLI", &cli);
@@ -52,13 +53,13 @@ fn run(environment: &Environment) -> Result<()> {
     crate::run("python", &mut python(&["-m", "mypy"])?)?;
     let stubtest = ["-m", "mypy.stubtest", "ipfrs", "--allowlist", "tests/stubtest_allowed.txt"];
     crate::run("python", python(&stubtest)?.env("MYPYPATH", "python"))?;
-    // The examples of docstrings are among them.
+    // This includes the examples in docstrings.
     crate::run("python", &mut python(&["-m", "pytest", "--quiet", "-p", "no:cacheprovider"])?)?;
     for notebook in notebooks()? {
         let results = target()?.join("notebooks");
         let mut execute = python(&["-m", "nbconvert", "--to", "notebook", "--execute", "--log-level", "WARN"])?;
         execute.arg("--output-dir").arg(&results).arg(notebook);
-        // No kernel and no setting of the user's.
+        // Do not use kernels or settings of the user.
         execute.env("JUPYTER_PREFER_ENV_PATH", "1").env("JUPYTER_CONFIG_DIR", &results).env("IPYTHONDIR", &results);
         crate::run("python", &mut execute)?;
     }
@@ -74,7 +75,7 @@ fn notebooks() -> Result<Vec<PathBuf>> {
     Ok(notebooks)
 }
 
-/// One wheel is for every Python: a program without other packages tries it on each that is here.
+/// Runs the smoke test, which needs no other packages, with the wheel on each installed Python version.
 fn on_each_python(wheel: &Path) -> Result<()> {
     let program = workspace()?.join("tests/python/smoke.py");
     let mut missing = Vec::new();

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-report`: everything that is compared, measured on this machine, and docs/PERFORMANCE.md with it.
+//! `cargo xtask bench-report`: runs all comparing bench targets on this machine and updates docs/PERFORMANCE.md.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,11 +14,11 @@ use crate::plot::Chart;
 const TARGETS: [&str; 3] = ["peers", "stores", "grpc"];
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
 const PLOTS: &str = "docs/plots";
-/// Around the pictures in the document.
+/// Markers around the charts in the document.
 const BEGIN: &str = "<!-- plots:begin -->";
 const END: &str = "<!-- plots:end -->";
 
-/// What a target leaves with `--json`, as far as it is drawn.
+/// Figures that a target wrote with `--json`; only the fields that are drawn.
 #[derive(Deserialize)]
 struct Figures {
     sections: Vec<Section>,
@@ -30,11 +30,12 @@ struct Section {
     charts: Vec<Chart>,
 }
 
-/// Runs the targets one after the other, and draws what they have found. `asked` names some of them, each alone or as
-/// `TARGET:PART,...` with what is to be measured of it; none names all.
+/// Runs the targets sequentially and draws their figures. `asked` selects targets, each as `TARGET` or as
+/// `TARGET:PART,...` with the parts to measure. An empty list selects all targets.
 ///
 /// # Errors
-/// When there is no such target, or those that failed. Figures of the others are written and drawn.
+/// Returns an error if a target does not exist or fails. The figures of the other targets are written and drawn
+/// nevertheless.
 pub(crate) fn measure(asked: &[&str]) -> Result<()> {
     fs::create_dir_all(directory()?)?;
     let mut runs = Vec::new();
@@ -57,7 +58,7 @@ pub(crate) fn measure(asked: &[&str]) -> Result<()> {
 
 fn run(name: &str, parts: Option<&str>) -> Result<()> {
     let json = figures_of(name)?;
-    // Nothing of another run stays, but what was not asked for.
+    // Remove the results of earlier runs unless only some parts are measured.
     if parts.is_none() && json.exists() {
         fs::remove_file(&json).with_context(|| format!("cannot remove {}", json.display()))?;
     }
@@ -68,10 +69,10 @@ fn run(name: &str, parts: Option<&str>) -> Result<()> {
     crate::cargo("report", &[&bench[..], &options, &only].concat(), &[])
 }
 
-/// Draws the figures of the last run anew.
+/// Redraws the charts from the figures of the last run.
 ///
 /// # Errors
-/// When a target has left none, or a picture cannot be written.
+/// Returns an error if the figures of a target do not exist or a chart cannot be written.
 pub(crate) fn draw() -> Result<()> {
     let (workspace, mut pictures) = (workspace()?, Vec::new());
     let plots = workspace.join(PLOTS);
@@ -99,7 +100,7 @@ fn drawn(section: Section) -> impl Iterator<Item = (String, Chart)> {
     section.charts.into_iter().map(move |chart| (section.circumstances.clone(), chart))
 }
 
-/// Where targets leave their figures.
+/// Returns the directory in which the targets write their figures.
 fn directory() -> Result<PathBuf> {
     Ok(target()?.join("bench-report"))
 }
@@ -108,7 +109,7 @@ fn figures_of(name: &str) -> Result<PathBuf> {
     Ok(directory()?.join(format!("{name}.json")))
 }
 
-/// Pictures of earlier runs that nobody draws any more.
+/// Removes charts of earlier runs that are no longer drawn.
 fn remove_others(plots: &Path, pictures: &[(String, String)]) -> Result<()> {
     for entry in fs::read_dir(plots)? {
         let path = entry?.path();
@@ -120,7 +121,7 @@ fn remove_others(plots: &Path, pictures: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// Puts the pictures into their place of the document.
+/// Inserts the charts into the document between the markers.
 fn show(document: &Path, pictures: &[(String, String)]) -> Result<()> {
     let text = fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));

@@ -1,4 +1,4 @@
-//! The wheel of `crates/ipfrs-python`, and the source distribution.
+//! The wheel and the source distribution of `crates/ipfrs-python`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,13 +12,13 @@ use crate::places::{found, target, workspace};
 /// Feature of the Python module that gives its dependencies the features of the tests.
 const AS_TESTED: &str = "as-tested";
 
-/// Where the package is.
+/// Returns the directory of the package.
 pub(crate) fn package() -> Result<PathBuf> {
     Ok(workspace()?.join("crates/ipfrs-python"))
 }
 
 /// Builds a wheel of the current code for the tests. Profile and features are those of `cargo test --workspace`, so
-/// that the dependencies are built once.
+/// that the dependencies are built only once.
 pub(crate) fn of_tests(environment: &Environment) -> Result<PathBuf> {
     let directory = emptied("python-wheel")?;
     let profile = ["--quiet", "--profile", "dev", "--features", AS_TESTED];
@@ -27,10 +27,11 @@ pub(crate) fn of_tests(environment: &Environment) -> Result<PathBuf> {
     only(&directory, "whl")
 }
 
-/// `cargo xtask wheel`: what would be published, in `target/wheels`, looked at by twine and installed from there.
+/// `cargo xtask wheel`: builds the distributions for publication in `target/wheels`, checks them with twine, and
+/// installs the wheel.
 ///
 /// # Errors
-/// The step that failed.
+/// Returns an error if a step fails.
 pub(crate) fn publishable() -> Result<()> {
     let environment = Environment::with(crate::python::ENVIRONMENT, &crate::python::requirements()?)?;
     let directory = emptied("wheels")?;
@@ -64,7 +65,7 @@ fn maturin(environment: &Environment, command: &str, options: &[&str], directory
     crate::run("wheel", maturin.arg("--out").arg(directory).current_dir(package()?))
 }
 
-/// A directory under `target/` without distributions of earlier times.
+/// Removes a directory under `target/` with earlier distributions, and returns its path.
 fn emptied(name: &str) -> Result<PathBuf> {
     let directory = target()?.join(name);
     if directory.exists() {
@@ -73,7 +74,7 @@ fn emptied(name: &str) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// The one file with an extension in a directory.
+/// Returns the only file with an extension in a directory.
 fn only(directory: &Path, extension: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let mut files = entries.filter_map(|entry| Some(entry.ok()?.path()));

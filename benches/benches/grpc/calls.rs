@@ -1,4 +1,4 @@
-//! `GetBlock` of a small block, many calls at the same time.
+//! `GetBlock` of a small block, with many concurrent calls.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::hello::HELLO;
 use crate::options::Options;
 use crate::{client_runtime, row};
 
-/// Bytes of the block.
+/// Size of the block, in bytes.
 pub(crate) const BLOCK_BYTES: usize = 1_024;
-/// Calls that are under way at the same time, on one connection.
+/// Number of concurrent calls on one connection.
 const STREAMS: usize = 64;
-/// What part of the other's rate is to be reached.
+/// Minimum ratio to the call rate of the reference server.
 const GOAL: f64 = 0.8;
 
 pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Result<Table> {
@@ -58,7 +58,7 @@ async fn put(address: SocketAddr) -> Result<String> {
     Ok(connect(address).await?.put_block(block).await?.into_inner().cid)
 }
 
-/// How many calls a second come back with a whole block.
+/// Returns the number of calls per second that return the whole block.
 async fn calls_per_second(address: SocketAddr, cid: &str, time: Duration) -> Result<f64> {
     let client = connect(address).await?;
     let start = Instant::now();

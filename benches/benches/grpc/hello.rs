@@ -1,4 +1,4 @@
-//! A server that answers `GetBlock` with one block that it has in memory, whatever it is asked: what tonic itself takes.
+//! Reference server that responds to every `GetBlock` with one block in memory. It measures the cost of tonic itself.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -20,7 +20,7 @@ use tonic_prost::ProstCodec;
 
 use crate::calls::BLOCK_BYTES;
 
-/// The first argument of a child that is to be this server.
+/// First argument of a child that runs this server.
 pub(crate) const HELLO: &str = "hello";
 
 #[derive(Clone)]
@@ -40,7 +40,7 @@ impl UnaryService<GetBlockRequest> for Hello {
     }
 }
 
-/// As generated code does it, without a choice of methods.
+/// Service as in generated code, but without method dispatch.
 impl tower::Service<http::Request<Body>> for Hello {
     type Response = http::Response<Body>;
     type Error = Infallible;
@@ -56,9 +56,9 @@ impl tower::Service<http::Request<Body>> for Hello {
     }
 }
 
-/// Is that server until standard input ends. Prints its address, twice.
+/// Runs the server until standard input ends. Prints its address twice, as HTTP and gRPC address.
 pub(crate) fn serve() -> Result<()> {
-    // With as many threads as the gateway has.
+    // As many threads as the gateway uses.
     let workers = config(None).server.worker_threads();
     let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
     runtime.block_on(async {

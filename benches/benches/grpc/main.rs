@@ -1,7 +1,7 @@
 //! gRPC: `cargo bench --bench grpc [-- --write docs/PERFORMANCE.md]`.
 //!
-//! Single blocks beside a server that does nothing but answer, and a large file beside the same bytes over HTTP/2. Each
-//! server is a process of its own, and client and server have a core each where there are two.
+//! Compares single blocks with a server that does nothing but respond, and a large file with the same bytes over
+//! HTTP/2. Each server runs in its own process. Client and server have one core each if two cores are available.
 mod calls;
 mod hello;
 mod options;
@@ -19,10 +19,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::hello::HELLO;
 use crate::options::{Options, USAGE};
 
-/// The place of the figures, as [`check`] knows it.
+/// Marker of the figures in the document, for [`check`].
 const PLACE: &str = "grpc";
 
-/// As in the daemon.
+/// Same allocator as in the daemon.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -43,18 +43,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// A part: how `--only` calls it, and what measures it.
+/// A part: its name for `--only`, and the function that measures it.
 type Part = (&'static str, fn(&Options, &Cores, &Path) -> Result<Table>);
 
-/// In the order in which they are measured and reported.
+/// Parts, in the order of measurement and report.
 const PARTS: [Part; 2] = [("calls", calls::measure), ("file", transfer::measure)];
 
-/// What goes wrong with one part costs no figures of the others.
+/// Measures all requested parts. A failed part does not discard the figures of the others.
 fn measure(options: &Options) -> Result<()> {
     process::raise_open_file_limit()?;
     let names = PARTS.map(|(name, _)| name);
     check(&options.arguments, PLACE, &names)?;
-    // On the disk of the build: the system's directory for temporary files may be in memory.
+    // Use the disk of the build directory: the system's directory for temporary files may be in memory.
     let directory = TempDir::with_prefix_in("grpc-", env!("CARGO_TARGET_TMPDIR"))?;
     let cores = Cores::new(true)?;
     let apart = if cores.is_pinned() { " Server and client have a core each." } else { "" };
@@ -83,12 +83,13 @@ fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What clients run on: one thread, as they have one core.
+/// Returns the runtime of the clients, with a single thread because they have one core.
 fn client_runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// A row about ours and another: a goal is reached where ours is at least `goal` of the other's.
+/// Returns a row that compares our figure with another one. The goal is reached if ours is at least `goal` times the
+/// other one.
 fn row(what: &str, figures: [String; 2], ratio: f64, goal: f64) -> Vec<String> {
     let [ours, other] = figures;
     let verdict = if ratio >= goal { "reached" } else { "missed" };

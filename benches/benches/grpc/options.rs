@@ -1,4 +1,4 @@
-//! What is asked for: arguments, and environment variables for the size of a run.
+//! Options of a run: arguments, and environment variables for its size.
 
 use anyhow::{Result, ensure};
 use ipfrs_benches::{Arguments, number};
@@ -11,21 +11,21 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench grpc [-- [--write FIL
 
 environment: FILE_MIB (1024), SECONDS (5, for each round of calls), ROUNDS (5)";
 
-/// The size of a run.
+/// Size of a run.
 pub(crate) struct Options {
-    /// Size of the large file in MiB.
+    /// Size of the large file, in MiB.
     pub(crate) file_mib: u64,
-    /// Seconds of a round of calls.
+    /// Duration of a round of calls, in seconds.
     pub(crate) seconds: u64,
-    /// How often everything is measured.
+    /// Number of rounds.
     pub(crate) rounds: u64,
-    /// Where figures go, and what is required.
+    /// Command-line arguments.
     pub(crate) arguments: Arguments,
 }
 
-/// How large a run is asked for.
+/// Reads the size of the run from the environment.
 pub(crate) fn options(arguments: Arguments) -> Result<Options> {
-    // `cargo test --benches` gives no argument: it is to see that this works, not how fast it is.
+    // `cargo test --benches` passes no arguments. It checks that the benchmarks work, not how fast they are.
     let (file_mib, seconds, rounds) = if arguments.is_full { (1_024, 5, 5) } else { (4, 1, 1) };
     let options = Options {
         file_mib: number("FILE_MIB", file_mib)?,

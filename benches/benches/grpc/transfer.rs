@@ -1,5 +1,5 @@
-//! `GetFile` of a large file beside the same bytes over HTTP/2. Both answers are taken as they come and not looked at: what
-//! is compared are servers.
+//! `GetFile` of a large file, compared with the same bytes over HTTP/2. The clients discard both responses without
+//! decoding them, because this compares servers.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,9 +15,9 @@ use reqwest::{RequestBuilder, Response};
 use crate::options::Options;
 use crate::{client_runtime, row};
 
-/// What part of the rate of HTTP/2 is to be reached.
+/// Minimum ratio to the rate of HTTP/2.
 const GOAL: f64 = 0.8;
-/// What a client takes before it says that it has, in both cases.
+/// Receive window of the client in both cases, in bytes.
 const WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 
 pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Result<Table> {
@@ -62,7 +62,7 @@ pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Res
     ))
 }
 
-/// A message as the body of a call: not compressed, and its length.
+/// Frames a message as the body of a call: uncompressed, with its length.
 fn framed(message: &impl Message) -> Result<Vec<u8>> {
     let message = message.encode_to_vec();
     let length = u32::try_from(message.len())?.to_be_bytes();
@@ -77,7 +77,7 @@ async fn megabytes_per_second(request: RequestBuilder, bytes: u64) -> Result<f64
     while let Some(piece) = response.chunk().await? {
         taken += piece.len() as u64;
     }
-    // Around messages there are some bytes more; an error would be an answer without any.
+    // Message framing adds some bytes. An error response would have a much shorter body.
     ensure!((bytes..bytes + bytes / 1_000 + 100).contains(&taken), "{taken} bytes came instead of {bytes}");
     Ok(taken as f64 / 1e6 / start.elapsed().as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! Blocks one by one and in one batch, on one connection.
+//! Blocks fetched one by one and in one batch, on one connection.
 
 use anyhow::Result;
 use ipfrs_benches::{Axis, Batch, Bound, Chart, Client, Cores, Goal, Line, Point, Series, Table, seconds_each};
@@ -7,33 +7,33 @@ use crate::figures::{Measurement, turns};
 use crate::site::Site;
 
 pub(crate) const KIB: usize = 1_024;
-/// Sizes of blocks. The first are fetched from both places.
+/// Block sizes. The first size is fetched with each placement of the client.
 pub(crate) const SIZES: [usize; 3] = [KIB, 16 * KIB, 256 * KIB];
 pub(crate) const COUNTS: [usize; 4] = [1, 10, 100, 1_000];
-/// How many times as fast as a GET each so many of the smallest blocks are to be.
+/// Required speed-ups over single GETs with the smallest blocks: number of blocks and factor.
 pub(crate) const GOALS: [(usize, f64); 2] = [(100, 10.0), (1_000, 20.0)];
-/// How many times the MB/s of JSON a CAR of so many blocks is to have.
+/// Required ratio of the MB/s of a CAR to those of JSON: number of blocks and factor.
 const CAR_GOAL: (usize, f64) = (100, 2.0);
 
 pub(crate) type Fetch = fn(&Batch, &mut Client) -> Result<()>;
 
-/// The first is the one that the others are held against.
+/// Ways of fetching blocks. The first is the baseline of the others.
 pub(crate) const WAYS: [(&str, Fetch); 3] = [
     ("a GET each", Batch::fetch_one_by_one),
     ("one batch, JSON", Batch::fetch_json),
     ("one batch, CAR", Batch::fetch_car),
 ];
 
-/// Places in [`WAYS`].
+/// Indices into [`WAYS`].
 const JSON: usize = 1;
 const CAR: usize = 2;
 
-/// Where the client is while it fetches.
+/// Placement of the client while it fetches.
 #[derive(Clone, Copy)]
 enum Place {
-    /// On a core of its own, or wherever the system puts it. Each answer has to wake it, as over a network.
+    /// On its own core if cores are pinned. Each response has to wake the client, as over a network.
     Apart,
-    /// On the server's core: what the requests cost, and nothing else.
+    /// On the server's core, which shows the cost of the requests alone.
     Together,
 }
 
@@ -69,7 +69,7 @@ struct Placed {
 }
 
 impl Placed {
-    /// How many times as fast as the first way.
+    /// Returns the speed-up over the first way.
     fn gain(&self, way: usize) -> f64 {
         self.milliseconds[0].median() / self.milliseconds[way].median()
     }
@@ -80,7 +80,7 @@ impl Size {
         format!("{} KiB", self.batch.block_bytes() / KIB)
     }
 
-    /// Those of [`WAYS`] that there are for so many bytes.
+    /// Returns the indices of the [`WAYS`] that can transfer this number of bytes.
     fn ways(&self) -> impl Iterator<Item = usize> + use<> {
         let fits_json = self.batch.fits_json();
         (0..WAYS.len()).filter(move |way| *way != JSON || fits_json)
@@ -88,7 +88,7 @@ impl Size {
 }
 
 impl Batches {
-    /// Stores the blocks and checks what each way gives.
+    /// Stores the blocks and checks the response of each way.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let mut client = Client::connect(site.gateway.address())?;
         let mut sizes = Vec::new();

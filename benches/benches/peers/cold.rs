@@ -1,4 +1,5 @@
-//! Files that are on the disk and not in the page cache: a large one, and many of them beside one that is hot.
+//! Files on disk that are not in the page cache: a single large file, and many files with concurrent requests for a
+//! hot file.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,17 +22,18 @@ use crate::figures::{Measurement, goals_beside_nginx, turns};
 use crate::nginx::{NGINX, Nginx};
 use crate::site::{SMALL_BYTES, Site};
 
-/// Clients that read a cold file each.
+/// Number of clients, each of which reads one cold file.
 const CLIENTS: usize = 50;
-/// Of nginx's MB/s.
+/// Minimum ratio to nginx's MB/s.
 const GOAL: Bound = Bound::AtLeast(0.9);
-/// Milliseconds for the hot file beside them.
+/// Latency bound of the hot file under load, in milliseconds.
 const HOT_GOAL: Bound = Bound::AtMost(5.0);
-/// What part of a file must have come from the disk for it to have been cold.
+/// Minimum fraction of a file that must come from disk for the file to count as cold.
 const LEAST_COLD: f64 = 0.8;
-/// How long the hot file is asked for before others ask for cold ones.
+/// Duration of the requests for the hot file alone, before clients request cold files.
 const ALONE: Duration = Duration::from_secs(1);
-/// Of clients that read cold files: what they do must not keep the one from its core that asks for the hot file.
+/// Scheduling priority (nice value) of the clients that read cold files, so that they do not displace the client of
+/// the hot file from its core.
 const LEAST_URGENT: i32 = 19;
 
 pub(crate) struct Cold {
@@ -42,15 +44,16 @@ pub(crate) struct Cold {
     servers: Vec<Server>,
 }
 
-/// One of nginx, and one of ours.
+/// A server to compare: nginx or the gateway.
 struct Server {
     name: &'static str,
     hot: String,
     cold: Vec<String>,
-    /// Paths of the large file, and what they are.
+    /// Variants of the large file.
     large: Vec<Large>,
     cold_mb_per_second: Series,
-    /// Milliseconds of the hot file, alone and beside those that read cold ones.
+    /// 99th percentile of the hot file in milliseconds, alone. The following three are measured with concurrent cold
+    /// reads.
     alone_p99: Series,
     p50: Series,
     p99: Series,
@@ -61,21 +64,21 @@ struct Large {
     name: &'static str,
     path: String,
     mb_per_second: Series,
-    /// Per cent of the file that came from the disk.
+    /// Percentage of the file that came from disk.
     from_disk: Series,
 }
 
-/// A server that was started after the cache was dropped: what it has mapped could not be.
+/// A server that was started after the cache was dropped, because mapped pages cannot be dropped.
 struct Running {
     address: SocketAddr,
     pids: Vec<u32>,
-    /// One of these: dropping it stops the server.
+    /// Owner of the server process: one of these two. Dropping it stops the server.
     _gateway: Option<GatewayProcess>,
     _nginx: Option<Nginx>,
 }
 
 impl Cold {
-    /// Makes the files, and a repo with them.
+    /// Creates the files and a repo that contains them.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let (www, repo) = (site.scratch("cold-www"), site.scratch("cold-repo"));
         let cold_mib = site.options.cold_mib;
@@ -136,7 +139,7 @@ impl Server {
         Self { name, hot, cold, large, cold_mb_per_second, alone_p99, p50, p99, longest }
     }
 
-    /// Asks for the hot file all the time while others read a cold one each.
+    /// Requests the hot file continuously while other clients read one cold file each.
     fn mixed(&mut self, site: &Site, running: &Running) -> Result<()> {
         let cold_bytes = site.options.cold_mib << 20;
         let mut client = Client::connect(running.address)?;
@@ -154,7 +157,7 @@ impl Server {
                     setpriority_process(None, LEAST_URGENT)?;
                     Client::connect(running.address)?.exchange(&get(path), 200, cold_bytes)
                 };
-                // Counted also where it fails: the others wait for all.
+                // Decrement the count on failure too, because the main client waits for all readers.
                 let done = exchange();
                 reading.fetch_sub(1, Ordering::Relaxed);
                 done.map(|()| start.elapsed().as_secs_f64())
@@ -179,7 +182,7 @@ impl Server {
     }
 }
 
-/// The per cent of so many bytes that came from the disk. A run that asks for no figures may be of files in memory.
+/// Returns the percentage of `bytes` that came from disk. If no figures are requested, the files may be in memory.
 fn ensure_cold(site: &Site, read: f64, bytes: f64) -> Result<f64> {
     let share = read / bytes;
     ensure!(
@@ -190,7 +193,7 @@ fn ensure_cold(site: &Site, read: f64, bytes: f64) -> Result<f64> {
     Ok(share * 100.0)
 }
 
-/// Has the system forget what it holds of the files in a directory, as far as no process has mapped them.
+/// Drops the files in a directory from the page cache, except for pages that a process has mapped.
 fn drop_from_cache(directory: &Path) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -198,7 +201,7 @@ fn drop_from_cache(directory: &Path) -> Result<()> {
             drop_from_cache(&path)?;
         } else {
             let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            // What is not written yet would stay.
+            // Unwritten pages are not dropped.
             file.sync_data()?;
             fadvise(&file, 0, None, Advice::DontNeed).context("the page cache cannot be dropped")?;
         }
@@ -225,7 +228,7 @@ impl Measurement for Cold {
             settle();
             self.servers[turn].mixed(site, &running)?;
         }
-        // Others find it where it was.
+        // Load the large file into the page cache again for the other parts.
         io::copy(&mut site.large_file()?, &mut io::sink())?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A text in each content coding at each level: asked for first, and again.
+//! A text in each content coding at each level: the first request and repeated requests.
 
 use std::io::Read;
 use std::time::Instant;
@@ -12,17 +12,17 @@ use crate::figures::{Measurement, turns};
 use crate::site::Site;
 
 const LEVELS: [&str; 3] = ["fastest", "balanced", "best"];
-/// The first is the text as it is.
+/// Content codings. The first is the text without compression.
 const CODINGS: [&str; 4] = ["identity", "gzip", "br", "zstd"];
 const TEXT_BYTES: usize = 1 << 20;
-/// What an answer may take that was compressed before, in answers that are not compressed.
+/// Bound of the time of a response that was compressed before, relative to an uncompressed response.
 const GOAL: Bound = Bound::AtMost(1.2);
 
 pub(crate) struct Compressed {
     levels: Vec<Level>,
 }
 
-/// A gateway with one level of compression.
+/// A gateway with one compression level.
 struct Level {
     name: &'static str,
     gateway: GatewayProcess,
@@ -31,16 +31,16 @@ struct Level {
 
 #[derive(Default)]
 struct Coding {
-    /// MB of text for each second, where it has to be compressed.
+    /// MB of text per second if the response has to be compressed.
     first_mb_per_second: Series,
-    /// Milliseconds of an answer that was given before.
+    /// Milliseconds of a response that was requested before.
     again_ms: Series,
-    /// How many times smaller it is.
+    /// Compression ratio.
     ratio: Series,
 }
 
 impl Compressed {
-    /// Starts the gateways, each with the core of a server.
+    /// Starts the gateways, each on the server core.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         site.cores.for_servers()?;
         let start = |name: &'static str| {
@@ -55,7 +55,7 @@ impl Compressed {
 }
 
 impl Level {
-    /// A text that was never asked for, in each coding.
+    /// Requests a new text in each coding.
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         let mut client = Client::connect(self.gateway.address())?;
         let content = text(round as u64, TEXT_BYTES);
@@ -79,7 +79,7 @@ impl Level {
         Ok(())
     }
 
-    /// An answer that was given before, in answers that are not compressed.
+    /// Returns the time of a repeated response, relative to an uncompressed response.
     fn again(&self, coding: &Coding) -> f64 {
         coding.again_ms.median() / self.codings[0].again_ms.median()
     }
@@ -131,7 +131,7 @@ impl Measurement for Compressed {
     }
 
     fn goals(&self) -> Vec<Goal> {
-        // The slowest of each coding stands for all levels.
+        // The slowest level represents each coding.
         let goal = |(place, name): (usize, &str)| Goal {
             what: format!("text of 1 MiB asked for again, ms: {name}, slowest of all levels / as it is"),
             figure: self.levels.iter().map(|level| level.again(&level.codings[place])).fold(0.0, f64::max),

@@ -1,4 +1,4 @@
-//! Many connections that are kept alive: what an idle one costs, and whether each is served when all of them are.
+//! Many persistent connections: the memory of an idle one, and the latency while all of them are in use.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use crate::nginx::{NGINX, Nginx};
 use crate::site::Site;
 
 const SMALL_BYTES: usize = 1_024;
-/// What each connection has fetched before it counts as idle.
+/// Size of the response that each connection fetches before it counts as idle, in bytes.
 const LARGE_BYTES: usize = 1 << 20;
-/// How long servers have to give back what they need no more.
+/// Time for servers to release memory that they no longer need.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How many times as long as a run of a load generator they are held: 30 seconds by default.
+/// Duration for which connections are held, as a multiple of a load generator run: 30 seconds by default.
 const HOLD: u64 = 15;
-/// Most kilobytes of anonymous memory for an idle connection.
+/// Maximum anonymous memory of an idle connection, in kilobytes.
 const GOAL_KB: f64 = 12.0;
-/// Files and connections of a server besides those that are measured.
+/// Number of open files of a server in addition to the measured connections.
 const OTHER_FILES: u64 = 256;
 
 pub(crate) struct Connections {
-    /// So many connections, in steps.
+    /// Numbers of connections, in steps.
     steps: Vec<usize>,
     seconds: u32,
     www: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) struct Connections {
 
 struct Server {
     name: &'static str,
-    /// Anonymous memory in MB beyond what it was before, for each of the steps.
+    /// Anonymous memory in MB, in excess of the initial amount, for each of the steps.
     megabytes: Vec<Series>,
     p50_ms: Series,
     p99_ms: Series,
@@ -57,13 +57,13 @@ struct Running {
     pids: Vec<u32>,
     small: String,
     large: String,
-    /// One of these: dropping it stops the server.
+    /// Owner of the server process: one of these two. Dropping it stops the server.
     _gateway: Option<GatewayProcess>,
     _nginx: Option<Nginx>,
 }
 
 impl Connections {
-    /// Makes the files, and a repo with them.
+    /// Creates the files and a repo that contains them.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let most = site.options.connections;
         let limit = process::open_file_limit();
@@ -111,7 +111,7 @@ impl Connections {
         self.steps.last().copied().unwrap_or_default()
     }
 
-    /// Started anew in each round, so that its memory is that of these connections.
+    /// Starts the server anew in each round, so that its memory belongs to the connections of this round.
     fn start(&self, site: &Site, name: &str, round: usize) -> Result<Running> {
         site.cores.for_servers()?;
         let running = if name == NGINX {
@@ -151,7 +151,7 @@ impl Running {
     }
 
     fn measure(&self, steps: &[usize], seconds: u32, server: &mut Server) -> Result<()> {
-        // What it keeps for good belongs to no connection.
+        // Let the server allocate its permanent memory first, which belongs to no connection.
         let mut first = Client::connect(self.address)?;
         for (path, bytes) in [(&self.large, LARGE_BYTES), (&self.small, SMALL_BYTES)] {
             first.exchange(&get(path), 200, bytes as u64)?;

@@ -1,4 +1,4 @@
-//! Blocks one by one and in one batch from far away: through a proxy that holds everything back.
+//! Blocks fetched one by one and in one batch over a long distance, which a delaying proxy simulates.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::site::Site;
 const BLOCK_BYTES: usize = 1_024;
 const COUNT: usize = 100;
 const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// How many times as fast as a GET each a batch is to be.
+/// Required speed-up of a batch over single GETs.
 const GOAL: f64 = 80.0;
 
 pub(crate) struct FarBatches {
@@ -23,14 +23,14 @@ pub(crate) struct FarBatches {
 }
 
 impl FarBatches {
-    /// Puts the proxy in front of the gateway, and checks what each way gives through it.
+    /// Starts the proxy in front of the gateway and checks the response of each way through it.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let proxy = DelayingProxy::start(site.gateway.address(), ROUND_TRIP)?;
         let batch = Batch::prepare(&mut Client::connect(proxy.address())?, COUNT, BLOCK_BYTES)?;
         Ok(Self { proxy, batch, milliseconds: Default::default() })
     }
 
-    /// How many times as fast as the first way.
+    /// Returns the speed-up over the first way.
     fn gain(&self, way: usize) -> f64 {
         self.milliseconds[0].median() / self.milliseconds[way].median()
     }

@@ -1,4 +1,4 @@
-//! What a measurement is, and how servers are compared.
+//! Measurements, and the comparison of servers.
 
 use anyhow::Result;
 use ipfrs_benches::{Bound, Chart, Goal, Series, Table};
@@ -6,28 +6,30 @@ use ipfrs_benches::{Bound, Chart, Goal, Series, Table};
 use crate::nginx::NGINX;
 use crate::site::{Site, Target};
 
-/// Something that is measured once in each round.
+/// A measurement with one figure per round.
 pub(crate) trait Measurement {
-    /// Measures every server once. `round` counts from 0 and decides who is first.
+    /// Measures every server once. `round` counts from 0 and determines the order of the servers.
     fn round(&mut self, site: &Site, round: usize) -> Result<()>;
-    /// The medians.
+    /// Returns tables of the medians.
     fn tables(&self) -> Vec<Table>;
-    /// What is drawn of them.
+    /// Returns charts of the figures.
     fn charts(&self) -> Vec<Chart> {
         Vec::new()
     }
-    /// What was to be reached.
+    /// Returns the goals.
     fn goals(&self) -> Vec<Goal> {
         Vec::new()
     }
 }
 
-/// The indices of `count` servers, each round beginning with the next: none has always the same neighbour in time.
+/// Returns the indices of `count` servers. Each round starts with the next server, so that no server always follows
+/// the same one.
 pub(crate) fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |step| (step + round) % count)
 }
 
-/// The median of each server but nginx divided by the best of nginx, as goals. Empty without nginx.
+/// Returns goals that compare the median of each server except nginx with the best median of nginx. Returns no goals
+/// without nginx.
 pub(crate) fn goals_beside_nginx(what: &str, servers: &[(&'static str, &Series)], bound: Bound) -> Vec<Goal> {
     let (nginx, others): (Vec<_>, Vec<_>) = servers.iter().partition(|(name, _)| name.starts_with(NGINX));
     let medians = nginx.iter().map(|(_, series)| series.median());
@@ -44,7 +46,7 @@ pub(crate) fn goals_beside_nginx(what: &str, servers: &[(&'static str, &Series)]
     others.iter().map(goal).collect()
 }
 
-/// The names of the servers, in their order.
+/// Returns the names of the servers, in order.
 pub(crate) fn names(targets: &[Target]) -> Vec<&'static str> {
     targets.iter().map(|target| target.name).collect()
 }

@@ -1,4 +1,4 @@
-//! SHA2-256 on one core, as the gateway computes it, beside `openssl speed`.
+//! SHA2-256 on one core, as the gateway computes it, compared with `openssl speed`.
 
 use std::env;
 use std::hint::black_box;
@@ -13,21 +13,22 @@ use ipfrs_core::hash::HashFunction;
 use crate::figures::Measurement;
 use crate::site::Site;
 
-/// The first argument of a child of this program that is to hash.
+/// First argument of a child of this program that hashes.
 pub(crate) const HASH: &str = "hash";
 
 const MESSAGE_BYTES: usize = 256 * 1_024;
-/// Messages side by side.
+/// Number of messages that are hashed together.
 const MESSAGES: usize = 16;
 const TIME: Duration = Duration::from_millis(500);
-/// Has OpenSSL and AWS-LC look away from the SHA extensions of the machine: bit 29 of what CPUID leaf 7 has in EBX.
+/// Makes OpenSSL and AWS-LC ignore the SHA extensions of the machine: bit 29 of EBX in CPUID leaf 7.
 const WITHOUT_EXTENSIONS: (&str, &str) = ("OPENSSL_ia32cap", ":~0x20000000");
-/// Of aws-lc-rs, one message after the other without the extensions: with AVX-512, and with AVX2 alone.
+/// Required ratios to aws-lc-rs hashing one message at a time without the extensions: with AVX-512, and with AVX2
+/// alone.
 const GOALS: [Bound; 2] = [Bound::AtLeast(4.0), Bound::AtLeast(2.5)];
 
 pub(crate) struct Hashes {
     openssl_version: Option<String>,
-    /// As the machine is, and without its SHA extensions.
+    /// The machine as it is, and without its SHA extensions.
     machines: Vec<Machine>,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Hashes {
 struct Machine {
     name: &'static str,
     environment: Option<(&'static str, &'static str)>,
-    /// All in MB/s.
+    /// All figures are in MB/s.
     openssl: Series,
     one_by_one: Series,
     side_by_side: Series,
@@ -52,7 +53,7 @@ impl Hashes {
     }
 }
 
-/// Prints MB/s of messages one by one, and side by side.
+/// Prints the MB/s of messages hashed one by one and of messages hashed together.
 pub(crate) fn hash() -> Result<()> {
     let messages: Vec<_> = (0..MESSAGES).map(|seed| random(seed as u64, MESSAGE_BYTES)).collect();
     let messages: Vec<_> = messages.iter().map(Vec::as_slice).collect();
@@ -90,7 +91,7 @@ impl Machine {
             let bytes = MESSAGE_BYTES.to_string();
             let arguments = ["speed", "-mr", "-seconds", "1", "-bytes", &bytes, "-evp", "sha256"];
             let told = self.output(Command::new("openssl").args(arguments))?;
-            // `+F:25:sha256:616300544.00`: bytes in a second.
+            // `+F:25:sha256:616300544.00`: bytes per second.
             let rate = told.lines().find_map(|line| line.strip_prefix("+F:")?.rsplit(':').next()?.parse::<f64>().ok());
             self.openssl.push(rate.with_context(|| format!("openssl speed told {told:?}"))? / 1e6);
         }
@@ -131,7 +132,7 @@ impl Measurement for Hashes {
     }
 }
 
-/// What is to be reached with the vector units of this machine; `None` where it has none that count.
+/// Returns the goal for the vector units of this machine, or `None` if it has neither AVX-512 nor AVX2.
 #[cfg(target_arch = "x86_64")]
 fn bound() -> Option<Bound> {
     let [avx512, avx2] = GOALS;

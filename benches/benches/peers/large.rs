@@ -1,4 +1,4 @@
-//! GETs of the whole large file, to a client that drops the bytes.
+//! GETs of the whole large file by a client that drops the bytes.
 
 use std::time::Instant;
 
@@ -8,9 +8,9 @@ use ipfrs_benches::{Bound, Client, Goal, Series, Table, get, process::cpu_second
 use crate::figures::{Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
 
-/// GETs in one round: the system tells CPU time in steps of 10 ms, a good part of what one GET takes.
+/// Number of GETs in one round. The system reports CPU time in ticks of 10 ms, a large part of the time of one GET.
 const TRANSFERS: u32 = 4;
-/// Of nginx: GB/s, and CPU seconds for each GB.
+/// Required ratios to nginx: of GB/s, and of CPU seconds per GB.
 const GOAL: Bound = Bound::AtLeast(1.0);
 const CPU_GOAL: Bound = Bound::AtMost(1.1);
 

@@ -1,8 +1,8 @@
-//! The gateway beside other servers: `cargo bench --bench peers [-- --write docs/PERFORMANCE.md]`.
+//! Comparison of the gateway with other servers: `cargo bench --bench peers [-- --write docs/PERFORMANCE.md]`.
 //!
-//! Every server is a process of its own with one worker (but where things are added), serves the same bytes from the page cache over loopback, and is
-//! measured by the same client, in turns: a disturbance of the machine hits all alike. docs/PERFORMANCE.md says what
-//! each figure means.
+//! Every server runs in its own process with one worker (except where content is added) and serves the same bytes
+//! from the page cache over loopback. The same client measures the servers in turns, so that a disturbance of the
+//! machine affects all of them. docs/PERFORMANCE.md explains each figure.
 mod batch;
 mod cold;
 mod compressed;
@@ -34,10 +34,10 @@ use crate::hashes::HASH;
 use crate::options::{BECOME, Options, USAGE};
 use crate::site::Site;
 
-/// The place of the figures, as [`check`] knows it.
+/// Marker of the figures in the document, for [`check`].
 const PLACE: &str = "figures";
 
-/// As in the daemon.
+/// Same allocator as in the daemon.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -59,10 +59,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// A part of the comparison: how `--only` calls it, and what prepares it.
+/// A part of the comparison: its name for `--only`, and the function that prepares it.
 type Part = (&'static str, fn(&Site) -> Result<Box<dyn Measurement>>);
 
-/// In the order in which they are measured in each round, and reported.
+/// Parts, in the order of measurement in each round and of the report.
 const PARTS: [Part; 15] = [
     ("large", |site| Ok(Box::new(large::LargeGets::new(site)))),
     ("ranges", |site| Ok(Box::new(ranges::Ranges::new(site)))),
@@ -81,7 +81,7 @@ const PARTS: [Part; 15] = [
     ("memory", |site| Ok(Box::new(memory::MemoryUse::new(site)))),
 ];
 
-/// What goes wrong with one part costs no figures of the others.
+/// Measures all requested parts. A failed part does not discard the figures of the others.
 fn compare(options: Options) -> Result<()> {
     process::raise_open_file_limit()?;
     let names = PARTS.map(|(name, _)| name);

@@ -1,4 +1,4 @@
-//! What the servers have in memory after each round of requests.
+//! Memory of the servers after each round of requests.
 
 use anyhow::Result;
 use ipfrs_benches::{Series, Table, process::memory};

@@ -1,10 +1,10 @@
-//! nginx with one worker, set up as one does for large and for hot files.
+//! nginx with one worker, configured for large and for frequently requested files.
 //!
-//! It gets its listeners from here, as one that replaces another does, because it cannot say itself what the gateway says: that
-//! on loopback nothing is paced.
+//! The benchmark passes open listeners to nginx, as an upgrade of nginx does, because nginx cannot configure the
+//! congestion control of its listeners. Like the gateway, they must not use pacing on loopback.
 //!
-//! `tcp_nopush` helps it with some answers and costs others, of about one segment, the 40 ms of a delayed
-//! acknowledgement: it serves with and without, and is held against us by its better figure.
+//! `tcp_nopush` speeds up some responses and adds the 40 ms of a delayed acknowledgement to others of about one
+//! segment. nginx therefore serves with and without it, and the comparison uses its better figure.
 
 use std::env;
 use std::fs;
@@ -23,25 +23,26 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use crate::options::BECOME;
 
-/// Every name of nginx in the report begins with this.
+/// Common prefix of the names of nginx in the report.
 pub(crate) const NGINX: &str = "nginx";
 
-/// With `tcp_nopush`, without, and for HTTP/2.
+/// Number of listeners: with `tcp_nopush`, without it, and for HTTP/2.
 const SERVERS: usize = 3;
-/// As the gateway has it on loopback: a system that has BBR for all connections would pace nginx's alone.
+/// Congestion control of the gateway on loopback. If BBR were the system default, it would pace only nginx's
+/// connections.
 const CONGESTION_CONTROL: &str = "reno";
 
 /// A running nginx. Dropping it stops it.
 pub(crate) struct Nginx {
     child: Child,
-    /// Where it listens with `tcp_nopush`, where without, and where for HTTP/2.
+    /// Addresses of the listeners with `tcp_nopush`, without it, and for HTTP/2.
     addresses: [SocketAddr; SERVERS],
-    /// The processes that serve.
+    /// Process IDs of the workers.
     workers: Vec<u32>,
 }
 
 impl Nginx {
-    /// Serves the files in `www`. Its own files go to `directory`. Returns once it answers.
+    /// Serves the files in `www`. nginx's own files are in `directory`. Returns when nginx accepts requests.
     pub(crate) fn start(directory: &Path, www: &Path) -> Result<Self> {
         fs::create_dir(directory)?;
         let listeners = listeners()?;
@@ -72,17 +73,17 @@ impl Nginx {
         Ok(nginx)
     }
 
-    /// Its names in the report, each with where it listens.
+    /// Returns the names in the report, each with its address.
     pub(crate) fn servers(&self) -> [(&'static str, SocketAddr); 2] {
         [(NGINX, self.addresses[0]), ("nginx, tcp_nopush off", self.addresses[1])]
     }
 
-    /// Where it speaks HTTP/2 without TLS.
+    /// Returns the address of the cleartext HTTP/2 listener.
     pub(crate) fn http2_address(&self) -> SocketAddr {
         self.addresses[2]
     }
 
-    /// The processes that serve.
+    /// Returns the process IDs of the workers.
     pub(crate) fn workers(&self) -> &[u32] {
         &self.workers
     }
@@ -101,7 +102,7 @@ impl Drop for Nginx {
     }
 }
 
-/// Sends a signal to a process that this one has started.
+/// Sends a signal to a child process.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     if let Err(error) = kill_process(pid, signal) {
@@ -109,7 +110,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// What processes that are started from now on have as well, until these are dropped.
+/// Opens listeners that child processes inherit until the listeners are dropped.
 fn listeners() -> Result<[TcpListener; SERVERS]> {
     let bind = || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -121,7 +122,7 @@ fn listeners() -> Result<[TcpListener; SERVERS]> {
 }
 
 fn configuration_text(directory: &Path, www: &Path, addresses: [SocketAddr; SERVERS]) -> String {
-    // Whoever is not root cannot give its workers another user, and nginx warns of an attempt.
+    // Only root can change the user of the workers, and nginx warns about the attempt otherwise.
     let user = if getuid().is_root() { "user root;" } else { "" };
     let [address, plain_address, http2_address] = addresses;
     let (directory, www) = (directory.display(), www.display());

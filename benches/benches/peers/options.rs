@@ -1,4 +1,4 @@
-//! What is asked for: arguments, and environment variables for the size of a run.
+//! Options of a run: arguments, and environment variables for its size.
 
 use std::time::Duration;
 
@@ -18,37 +18,37 @@ generator), CONNECTIONS (10000, that are held for 15 times as long), PIN (1: a c
 the client; 0: wherever the system puts them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo
 is left out)";
 
-/// The first argument of a child of this program that is to be another one.
+/// First argument of a child of this program that replaces itself with another program.
 pub(crate) const BECOME: &str = "become";
 
-/// How the comparison is run.
+/// Options of the comparison.
 pub(crate) struct Options {
-    /// How often everything is measured.
+    /// Number of rounds.
     pub(crate) rounds: usize,
-    /// Size of the large file in MiB; at least the longest range.
+    /// Size of the large file in MiB, at least the longest range.
     pub(crate) file_mib: u64,
-    /// Size in MiB of each of the files that are read cold, and at the same time.
+    /// Size of each of the concurrently read cold files, in MiB.
     pub(crate) cold_mib: u64,
-    /// Seconds of one run of wrk or h2load, and of a fifteenth of the time that connections are held.
+    /// Duration of one run of wrk or h2load in seconds, and a fifteenth of the time for which connections are held.
     pub(crate) wrk_seconds: u64,
-    /// Connections that are open at the same time.
+    /// Number of concurrent connections.
     pub(crate) connections: usize,
-    /// Whether servers and clients have a core each.
+    /// Whether servers and clients have one core each.
     pub(crate) is_pinned: bool,
-    /// Where figures go, and what is required.
+    /// Command-line arguments.
     pub(crate) arguments: Arguments,
 }
 
 impl Options {
-    /// How long one kind of request is repeated.
+    /// Returns the time for which one kind of request is repeated.
     pub(crate) fn slice(&self) -> Duration {
         Duration::from_secs(self.wrk_seconds) / 4
     }
 }
 
-/// How large a run is asked for.
+/// Reads the size of the run from the environment.
 pub(crate) fn options(arguments: Arguments) -> Result<Options> {
-    // `cargo test --benches` gives no argument: it is to see that this works, not how fast it is.
+    // `cargo test --benches` passes no arguments. It checks that the benchmarks work, not how fast they are.
     let (rounds, file_mib, cold_mib, seconds, connections) =
         if arguments.is_full { (5, 1_024, 32, 2, 10_000) } else { (1, 16, 1, 1, 100) };
     let options = Options {

@@ -1,4 +1,4 @@
-//! Ranges of the large file, one after the other on one connection.
+//! Sequential range requests for the large file on one connection.
 
 use std::os::unix::fs::FileExt;
 
@@ -9,9 +9,9 @@ use crate::figures::{Measurement, goals_beside_nginx, names, turns};
 use crate::site::{Site, Target};
 
 const SIZES: [(&str, u64); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("10 MiB", 10 << 20)];
-/// Of nginx's requests/s.
+/// Minimum ratio to nginx's requests per second.
 const GOAL: Bound = Bound::AtLeast(1.0);
-/// Ranges that are asked for in turn.
+/// Number of different ranges.
 const RANGES: usize = 256;
 
 pub(crate) struct Ranges {
@@ -89,7 +89,7 @@ impl Measurement for Ranges {
     }
 }
 
-/// Checks one range, byte for byte.
+/// Checks one range byte for byte.
 fn compare(site: &Site, target: &Target, client: &mut Client, length: u64) -> Result<()> {
     let start = Offsets::new(site.large_bytes(), length).next().unwrap_or_default();
     let mut expected = vec![0; usize::try_from(length)?];

@@ -1,4 +1,4 @@
-//! What is served, and by whom.
+//! Servers of the comparison, and the files that they serve.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -18,42 +18,42 @@ use crate::options::Options;
 pub(crate) const SMALL_BYTES: usize = 1_024;
 const MIB: u64 = 1_024 * 1_024;
 
-/// The servers and their files. Dropping it stops them and removes all files.
+/// The servers and their files. Dropping it stops the servers and removes all files.
 pub(crate) struct Site {
     pub(crate) options: Options,
     pub(crate) cores: Cores,
-    /// With one worker, and with the files already in its repo when it started.
+    /// The gateway, with one worker and with the files already in its repo at its start.
     pub(crate) gateway: GatewayProcess,
     pub(crate) nginx: Option<Nginx>,
-    /// What `nginx -v` says.
+    /// Output of `nginx -v`.
     pub(crate) nginx_version: Option<String>,
-    /// What `wrk -v` says.
+    /// Output of `wrk -v`.
     pub(crate) wrk_version: Option<String>,
-    /// What `h2load --version` says.
+    /// Output of `h2load --version`.
     pub(crate) h2load_version: Option<String>,
-    /// Where it is installed.
+    /// Kubo, if it is installed.
     pub(crate) kubo: Option<Program>,
     /// The large file at each server.
     pub(crate) large: Vec<Target>,
     /// The file of [`SMALL_BYTES`] at each server.
     pub(crate) small: Vec<Target>,
     large_path: PathBuf,
-    /// Removed last, when nothing is served from there any more.
+    /// Dropped last, after all servers have stopped.
     directory: TempDir,
 }
 
 /// A file at a server.
 pub(crate) struct Target {
-    /// How the report calls it.
+    /// Name of the server in the report.
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
-    /// Of the URL.
+    /// Path of the file in the URL.
     pub(crate) path: String,
-    /// The processes that serve it.
+    /// Process IDs of the server.
     pub(crate) pids: Vec<u32>,
 }
 
-/// Content IDs of what the gateway serves.
+/// Content IDs of the files at the gateway.
 struct Added {
     large_dag_pb: String,
     large_raw: String,
@@ -61,13 +61,13 @@ struct Added {
 }
 
 impl Site {
-    /// Writes the files, starts the servers, and compares what each of them serves, byte for byte.
+    /// Writes the files, starts the servers, and compares the content that each of them serves byte for byte.
     pub(crate) fn prepare(options: Options) -> Result<Self> {
         let nginx_version = version("nginx", "-v", "nginx-light", options.arguments.require_peers)?;
         let wrk_version = version("wrk", "-v", "wrk", options.arguments.require_peers)?;
         let h2load_version = version("h2load", "--version", "nghttp2-client", false)?;
         let kubo = Program::find()?;
-        // On the disk of the build: the system's directory for temporary files may be in memory.
+        // Use the disk of the build directory: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
         let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));
         fs::create_dir(&www)?;
@@ -106,7 +106,7 @@ impl Site {
         })
     }
 
-    /// The machine, the programs, and how often everything was measured.
+    /// Describes the machine, the programs and the number of rounds.
     pub(crate) fn circumstances(&self) -> Result<String> {
         let missing = || "no".to_owned();
         Ok(format!(
@@ -124,28 +124,28 @@ impl Site {
         ))
     }
 
-    /// Bytes of the large file.
+    /// Returns the size of the large file, in bytes.
     pub(crate) fn large_bytes(&self) -> u64 {
         self.options.file_mib * MIB
     }
 
-    /// The large file itself.
+    /// Opens the large file.
     pub(crate) fn large_file(&self) -> Result<File> {
         File::open(&self.large_path).with_context(|| format!("cannot read {}", self.large_path.display()))
     }
 
-    /// Where the large file is.
+    /// Returns the path of the large file.
     pub(crate) fn large_path(&self) -> &Path {
         &self.large_path
     }
 
-    /// A place for files on the same disk as all others.
+    /// Returns a path for temporary files on the same disk as all others.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }
 
-/// Puts the files into the repo with a gateway of its own, so that the one that is measured has only served.
+/// Adds the files to the repo with a separate gateway, so that the measured gateway has only served requests.
 fn fill(repo: &Path, large: &Path, small: &Path) -> Result<Added> {
     let gateway = GatewayProcess::start(repo, None)?;
     let mut client = Client::connect(gateway.address())?;
@@ -179,7 +179,7 @@ fn targets(gateway: &GatewayProcess, nginx: Option<&Nginx>, added: &Added) -> (V
     (large, small)
 }
 
-/// The first words of a line, as far as a version is told in them.
+/// Returns the first two words of a line after `prefix`: the name and version of a program.
 fn words(line: &str, prefix: &str) -> String {
     line.trim_start_matches(prefix).split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }

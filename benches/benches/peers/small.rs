@@ -1,4 +1,4 @@
-//! GETs of 1 KiB on connections that are kept alive, from wrk and from a client of our own.
+//! GETs of 1 KiB on persistent connections, from wrk and from our own client.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use crate::site::{SMALL_BYTES, Site, Target};
 use crate::wrk;
 
 const CONNECTIONS: [u32; 3] = [1, 64, 1_000];
-/// Of nginx: requests/s, and the 99th percentile.
+/// Required ratios to nginx: of requests per second, and of the 99th percentile.
 const GOAL: Bound = Bound::AtLeast(1.3);
 const P99_GOAL: Bound = Bound::AtMost(1.0);
-/// A client that is busy for more of its core than this is what limits.
+/// A client whose core is busier than this fraction is the bottleneck.
 const LIMITING: f64 = 0.95;
 
-/// Who sends the requests.
+/// Load generator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Wrk,
@@ -34,14 +34,14 @@ impl Sender {
 }
 
 pub(crate) struct SmallGets {
-    /// wrk where it is installed, and ours.
+    /// wrk, if it is installed, and our own client.
     senders: Vec<Sender>,
     servers: Vec<Server>,
 }
 
 struct Server {
     name: &'static str,
-    /// For each of [`CONNECTIONS`], and of the senders.
+    /// Loads for each of [`CONNECTIONS`], one for each of the senders.
     loads: [Vec<Load>; CONNECTIONS.len()],
 }
 
@@ -50,7 +50,7 @@ struct Load {
     per_second: Series,
     p50_ms: Series,
     p99_ms: Series,
-    /// Of the client's core, and of the server's: shares in per cent.
+    /// Utilization of the client's core and of the server's core, in percent.
     client_busy: Series,
     server_busy: Series,
     errors: Series,
@@ -65,7 +65,7 @@ impl SmallGets {
         Self { senders, servers }
     }
 
-    /// Whose figures goals are held against: those of wrk, unless wrk is what limits us.
+    /// Returns the index of the sender whose figures the goals use: wrk, unless wrk is the bottleneck.
     fn judge(&self, connections: usize) -> usize {
         let limits = |load: &Load| load.client_busy.median() > LIMITING * 100.0;
         let is_limited = self.servers.iter().any(|server| limits(&server.loads[connections][0]));
@@ -74,7 +74,7 @@ impl SmallGets {
 }
 
 impl Load {
-    /// One run.
+    /// Runs the load once.
     fn measure(&mut self, sender: Sender, target: &Target, connections: u32, seconds: u64) -> Result<()> {
         let (start, before) = (Instant::now(), cpu_seconds(&target.pids)?);
         match sender {
@@ -94,7 +94,7 @@ impl Load {
                 self.per_second.push(run.per_second);
                 self.p50_ms.push(run.quantile(0.5));
                 self.p99_ms.push(run.quantile(0.99));
-                // The first would have ended it.
+                // The first error would have ended the run.
                 self.errors.push(0.0);
             }
         }

@@ -1,4 +1,4 @@
-//! One tensor of a model, beside the same bytes as a range of its file.
+//! One tensor of a model, compared with the same bytes as a range of its file.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,9 +12,9 @@ use crate::site::Site;
 
 /// F32 of 4096 × 4096: 64 MiB.
 const TENSOR_BYTES: usize = 4096 * 4096 * 4;
-/// Tensors before and behind it: no block begins with it.
+/// Size of the tensors before and after it. As a result, the tensor does not start at a block boundary.
 const BIAS_BYTES: usize = 4_000;
-/// Reads in one round.
+/// Number of reads in one round.
 const TRANSFERS: u32 = 8;
 const GOAL: f64 = 0.9;
 
@@ -22,7 +22,7 @@ pub(crate) struct Tensors {
     ways: Vec<Way>,
 }
 
-/// One way to ask for the bytes.
+/// A way of requesting the bytes.
 struct Way {
     leaves: &'static str,
     name: &'static str,
@@ -32,7 +32,7 @@ struct Way {
 }
 
 impl Tensors {
-    /// Adds the model, and compares what both ways give, byte for byte.
+    /// Adds the model and compares the responses of both ways byte for byte.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let (bias, tensor) = (random(1, BIAS_BYTES), random(2, TENSOR_BYTES));
         let (start, end) = (BIAS_BYTES, BIAS_BYTES + TENSOR_BYTES);

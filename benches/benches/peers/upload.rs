@@ -1,4 +1,4 @@
-//! Adding files, durably: one large one beside what `dd` needs to put it on the same disk, and many small ones.
+//! Durable addition of files: a large file, compared with `dd` to the same disk, and many small files.
 
 use std::fs;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::site::Site;
 
 const SMALL_FILES: usize = 10_000;
 const SMALL_FILE_BYTES: usize = 4 * 1_024;
-/// Of dd's MB/s.
+/// Minimum ratio to dd's MB/s.
 const GOAL: Bound = Bound::AtLeast(0.6);
-/// Files per second.
+/// Minimum number of files per second.
 const SMALL_GOAL: Bound = Bound::AtLeast(20_000.0);
 
 #[derive(Default)]
@@ -70,14 +70,14 @@ impl Uploads {
 
 impl Measurement for Uploads {
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
-        // The gateway has all cores here, as users give it.
+        // The gateway uses all cores here, as in production.
         site.cores.for_anything()?;
         let copy = site.scratch("dd");
-        // Once for the memory that the host took back, and once for the figure.
+        // The first run makes the host provide memory again, the second one is measured.
         let seconds = [dd(site.large_path(), &copy)?, dd(site.large_path(), &copy)?];
         self.dd.push(site.large_bytes() as f64 / 1e6 / seconds[1]);
         fs::remove_file(copy)?;
-        // An empty repo for each round: a block that is there already would not be written again.
+        // Each round uses an empty repo, because the store does not write a block that it already has.
         let repo = site.scratch("uploads");
         let gateway = GatewayProcess::start(&repo, None)?;
         add_file(&mut Client::connect(gateway.address())?, Profile::DagPb, &mut site.large_file()?)?;
@@ -128,7 +128,7 @@ impl Measurement for Uploads {
     }
 }
 
-/// Seconds that dd takes to have the file on the disk.
+/// Returns the seconds that dd takes to write the file durably.
 fn dd(from: &Path, to: &Path) -> Result<f64> {
     if to.exists() {
         fs::remove_file(to)?;

@@ -1,4 +1,4 @@
-//! wrk, the load generator for many connections.
+//! The load generator wrk.
 
 use std::process::{Command, Stdio};
 
@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::site::Target;
 
-/// One run. Latencies are in milliseconds.
+/// Result of one run. Latencies are in milliseconds.
 pub(crate) struct Run {
     pub(crate) per_second: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
-    /// Connections and requests that failed or took over two seconds.
+    /// Number of connections and requests that failed or took more than two seconds.
     pub(crate) errors: f64,
 }
 

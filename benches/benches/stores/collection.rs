@@ -1,4 +1,4 @@
-//! A collection that gives half of a pack back, beside a reader.
+//! Garbage collection that frees half of a pack while a client reads.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::options::Options;
 
 const BLOCK_BYTES: usize = 256 * 1_024;
 const RANGE_BYTES: u64 = 1_024;
-/// How long the reader reads alone.
+/// Duration of the reads without concurrent garbage collection.
 const ALONE: Duration = Duration::from_secs(3);
 
 pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {

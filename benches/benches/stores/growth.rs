@@ -1,5 +1,5 @@
-//! Stores of more and more small blocks beside one of a thousand: import, opening, GETs, memory, and of the largest one
-//! verifying and an index made anew.
+//! Stores of increasing numbers of small blocks compared with a store of a thousand: import, opening, GETs and
+//! memory, and for the largest store also verification and the rebuild of its index.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,27 +16,28 @@ use serde_json::{Value, json};
 use crate::options::Options;
 
 const BLOCK_BYTES: usize = 1_024;
-/// Blocks of the stores, as far as they are fewer than those of the largest one.
+/// Sizes of the stores in blocks. Only sizes below that of the largest store are used.
 const SIZES: [u64; 4] = [1_000, 100_000, 1_000_000, 10_000_000];
-/// Blocks in one CAR at most: the largest store is several of them, so that they need not be on the disk at once.
+/// Maximum number of blocks in one CAR. The largest store is imported from several CARs, so that they need not be on
+/// disk at the same time.
 const CAR_BLOCKS: usize = 1_000_000;
-/// Colours that pictures have.
+/// Number of colours in a chart.
 const COLORS: usize = 6;
-/// GETs of each store in a round.
+/// Number of GETs per store and round.
 const GETS: usize = 4_000;
-/// Content IDs in one request of `batch/has`, and such requests in a round.
+/// Number of content IDs in a `batch/has` request, and number of such requests per round.
 const HAS_CIDS: usize = 100;
 const HAS_REQUESTS: usize = 100;
-/// Most seconds that opening the large store may take.
+/// Maximum time to open the large store, in seconds.
 const OPEN_GOAL_SECONDS: f64 = 2.0;
-/// Most that a GET of the large store may take, in GETs of the small one.
+/// Maximum latency of a GET from the large store, relative to the small store.
 const GET_GOAL: f64 = 1.5;
-/// Least MB/s of blocks at which the largest store is filled from a CAR.
+/// Minimum MB/s of block data at which the largest store imports CARs.
 const IMPORT_GOAL: f64 = 150.0;
-/// Most bytes on disk for a block besides its own.
+/// Maximum disk space per block in addition to its data, in bytes.
 const OVERHEAD_GOAL: f64 = 80.0;
 
-/// A store that was filled, and how it did.
+/// A filled store with its figures.
 struct Filled {
     repo: PathBuf,
     blocks: u64,
@@ -44,21 +45,21 @@ struct Filled {
     open_seconds: Series,
     gets: Latencies,
     has: Latencies,
-    /// MB of anonymous memory after a round.
+    /// Anonymous memory after a round, in MB.
     memory_mb: Series,
     disk: Disk,
 }
 
-/// Bytes that files take on the disk, in whole blocks of the file system.
+/// Disk space of files in bytes, in whole file-system blocks.
 #[derive(Default, Clone, Copy)]
 struct Disk {
     packs: u64,
-    /// All others, of which the index is nearly all.
+    /// All other files, nearly all of which is the index.
     others: u64,
 }
 
 impl Disk {
-    /// Of all files of a repo.
+    /// Returns the disk space of all files of a repo.
     fn of(repo: &Path) -> Result<Self> {
         let packs = allocated(&repo.join("packs"))?;
         Ok(Self { packs, others: allocated(repo)? - packs })
@@ -70,21 +71,21 @@ fn allocated(directory: &Path) -> Result<u64> {
     for entry in fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        // `st_blocks` counts in 512 bytes, whatever the file system does.
+        // `st_blocks` counts in units of 512 bytes on every file system.
         bytes += if metadata.is_dir() { allocated(&entry.path())? } else { metadata.blocks() * 512 };
     }
     Ok(bytes)
 }
 
 impl Filled {
-    /// Imports so many blocks into a new store, in CARs of a million each.
+    /// Imports `blocks` blocks into a new store, in CARs of a million blocks each.
     fn new(directory: &Path, blocks: u64) -> Result<Self> {
         let repo = directory.join(format!("{blocks}-blocks"));
         let gateway = GatewayProcess::start(&repo, None)?;
         let mut import_seconds = 0.0;
         for first in (0..blocks).step_by(CAR_BLOCKS) {
             let seeds = first..blocks.min(first + CAR_BLOCKS as u64);
-            // One root: what is measured is not pinning.
+            // A single root, because pinning is not measured.
             let car = CarFile::write(&directory.join(format!("{first}.car")), seeds, BLOCK_BYTES, CAR_BLOCKS)?;
             settle();
             let start = Instant::now();
@@ -104,7 +105,8 @@ impl Filled {
         })
     }
 
-    /// Opens it, and asks for blocks all over it. No answer is kept ready for a request with a query.
+    /// Opens the store and requests blocks from all of it. The response cache does not hold responses to requests
+    /// with a query.
     fn round(&mut self, cores: &Cores, round: u64) -> Result<()> {
         cores.for_servers()?;
         let start = Instant::now();
@@ -138,22 +140,22 @@ impl Filled {
         Ok(())
     }
 
-    /// Blocks.
+    /// Returns the number of blocks.
     fn count(&self) -> f64 {
         self.blocks as f64
     }
 
-    /// MB of all blocks.
+    /// Returns the size of all blocks, in MB.
     fn payload_mb(&self) -> f64 {
         self.count() * BLOCK_BYTES as f64 / 1e6
     }
 
-    /// Bytes on disk for a block, besides its own.
+    /// Returns the disk space per block in addition to its data, in bytes.
     fn overhead(&self) -> f64 {
         (self.disk.packs + self.disk.others) as f64 / self.count() - BLOCK_BYTES as f64
     }
 
-    /// Seconds until the gateway answers after its index was deleted.
+    /// Deletes the index and returns the seconds until the gateway accepts requests.
     fn rebuild(&self) -> Result<f64> {
         for entry in fs::read_dir(&self.repo)? {
             let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
@@ -173,7 +175,7 @@ impl Filled {
         Ok(seconds)
     }
 
-    /// Seconds that it takes to read every block and compare it with its hash.
+    /// Returns the seconds that `repo/verify` takes to read every block and compare it with its hash.
     fn verify(&self) -> Result<f64> {
         let gateway = GatewayProcess::start(&self.repo, None)?;
         let mut client = Client::connect(gateway.address())?;
@@ -187,7 +189,7 @@ impl Filled {
     }
 }
 
-/// The tables, and what is drawn.
+/// Measures the stores and returns the tables and charts.
 pub(crate) fn measure(options: &Options, directory: &Path) -> Result<(Vec<Table>, Vec<Chart>)> {
     let cores = Cores::new(true)?;
     let sizes = SIZES.into_iter().filter(|size| *size < options.blocks).chain([options.blocks]);
@@ -208,10 +210,10 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<(Vec<Table>
     Ok((tables, vec![chart]))
 }
 
-/// One row, and one point of each line, for each store.
+/// Returns a table with one row, and a chart with one point of each line, for each store.
 fn all_sizes(stores: &[Filled]) -> (Table, Chart) {
     type Figure = fn(&Filled) -> f64;
-    /// Each of them is to stay as it is, or to grow with the logarithm at most.
+    /// Each figure should remain constant or grow at most logarithmically.
     const FIGURES: [(&str, Figure); 7] = [
         ("start of the process until it answers", |store| store.open_seconds.median()),
         ("GET, p50", |store| store.gets.quantile(0.5)),
@@ -265,7 +267,7 @@ fn all_sizes(stores: &[Filled]) -> (Table, Chart) {
     (table, chart)
 }
 
-/// The largest store, beside the smallest.
+/// Returns a table that compares the largest store with the smallest one.
 fn largest(few: &Filled, many: &Filled) -> Result<Table> {
     let overhead = many.overhead();
     let (verify_seconds, rebuild_seconds) = (many.verify()?, many.rebuild()?);

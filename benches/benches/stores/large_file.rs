@@ -1,4 +1,4 @@
-//! The memory of the gateway while a file of gigabytes is added and fetched.
+//! Memory of the gateway while a file of several gigabytes is added and fetched.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,9 +12,9 @@ use ipfrs_benches::{Client, GatewayProcess, Profile, Table, add_file, get, settl
 
 use crate::options::Options;
 
-/// How often the memory is looked at.
+/// Interval between samples of the memory.
 const SAMPLE: Duration = Duration::from_millis(5);
-/// What is to be stayed under: 150 MB.
+/// Upper bound: 150 MB.
 const GOAL_MIB: f64 = 143.0;
 
 pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
@@ -54,7 +54,8 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     ))
 }
 
-/// What comes of `work`, the seconds that it takes, and the most anonymous memory, in MiB, that the process has meanwhile.
+/// Runs `work` and returns its result, its duration in seconds, and the maximum anonymous memory of the process
+/// during it, in MiB.
 fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, (f64, f64))> {
     let (most, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let start = Instant::now();

@@ -1,7 +1,8 @@
-//! What depends on how much is stored: `cargo bench --bench stores [-- --write docs/PERFORMANCE.md]`.
+//! Effects of the amount of stored data: `cargo bench --bench stores [-- --write docs/PERFORMANCE.md]`.
 //!
-//! A file of gigabytes and the memory that it takes, a store of a million blocks beside one of a thousand, an index made
-//! anew, and a collection beside a reader. The gateway is a process of its own and is asked over a socket.
+//! Measures the memory for a file of several gigabytes, a store of a million blocks compared with one of a thousand,
+//! the rebuild of an index, and garbage collection with a concurrent reader. The gateway runs in its own process and
+//! receives requests over a socket.
 mod collection;
 mod growth;
 mod large_file;
@@ -17,10 +18,10 @@ use tempfile::TempDir;
 
 use crate::options::{Options, USAGE};
 
-/// The place of the figures, as [`check`] knows it.
+/// Marker of the figures in the document, for [`check`].
 const PLACE: &str = "stores";
 
-/// As in the daemon.
+/// Same allocator as in the daemon.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -40,17 +41,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// A part: how `--only` calls it, and what measures it.
+/// A part: its name for `--only`, and the function that measures it.
 type Part = (&'static str, fn(&Options, &Path) -> Result<(Vec<Table>, Vec<Chart>)>);
 
-/// In the order in which they are measured and reported.
+/// Parts, in the order of measurement and report.
 const PARTS: [Part; 3] = [
     ("large-file", |options, directory| Ok((vec![large_file::measure(options, directory)?], Vec::new()))),
     ("growth", growth::measure),
     ("collection", |options, directory| Ok((vec![collection::measure(options, directory)?], Vec::new()))),
 ];
 
-/// What goes wrong with one part costs no figures of the others.
+/// Measures all requested parts. A failed part does not discard the figures of the others.
 fn measure(options: &Options) -> Result<()> {
     process::raise_open_file_limit()?;
     let names = PARTS.map(|(name, _)| name);
@@ -61,7 +62,7 @@ fn measure(options: &Options) -> Result<()> {
     let (mut found, mut failed) = (Vec::new(), Vec::new());
     for (name, measure) in PARTS.into_iter().filter(|(name, _)| options.arguments.wants(name)) {
         eprintln!("stores: {name}");
-        // On the disk of the build: the system's directory for temporary files may be in memory.
+        // Use the disk of the build directory: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("stores-", env!("CARGO_TARGET_TMPDIR"))?;
         match measure(options, directory.path()) {
             Ok((tables, charts)) => found.push(Section {

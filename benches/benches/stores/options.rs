@@ -1,4 +1,4 @@
-//! What is asked for: arguments, and environment variables for the size of a run.
+//! Options of a run: arguments, and environment variables for its size.
 
 use anyhow::{Result, ensure};
 use ipfrs_benches::{Arguments, number};
@@ -12,23 +12,23 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench stores [-- [--write F
 environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 15 GiB of disk), PACK_MIB (1000, of blocks of
 256 KiB), ROUNDS (5)";
 
-/// The size of a run.
+/// Size of a run.
 pub(crate) struct Options {
-    /// Size of the large file in MiB.
+    /// Size of the large file, in MiB.
     pub(crate) file_mib: u64,
-    /// Blocks of the large store; more than those of the smallest one.
+    /// Number of blocks in the large store; more than in the smallest one.
     pub(crate) blocks: u64,
-    /// MiB of blocks of which half are collected.
+    /// MiB of blocks, half of which garbage collection removes.
     pub(crate) pack_mib: u64,
-    /// How often what can be repeated is measured.
+    /// Number of rounds of the parts that can be repeated.
     pub(crate) rounds: u64,
-    /// Where figures go, and what is required.
+    /// Command-line arguments.
     pub(crate) arguments: Arguments,
 }
 
-/// How large a run is asked for.
+/// Reads the size of the run from the environment.
 pub(crate) fn options(arguments: Arguments) -> Result<Options> {
-    // `cargo test --benches` gives no argument: it is to see that this works, not how fast it is.
+    // `cargo test --benches` passes no arguments. It checks that the benchmarks work, not how fast they are.
     let (file_mib, blocks, pack_mib, rounds) =
         if arguments.is_full { (4_096, 1_000_000, 1_000, 5) } else { (16, 2_000, 8, 1) };
     let options = Options {

@@ -1,4 +1,4 @@
-//! Answers: their bytes or JSON lines, and whether they are whole.
+//! Response bodies, as bytes or as JSON lines, with a check that they are complete.
 
 use anyhow::{Result, anyhow, bail};
 use axum::body::Body;
@@ -8,19 +8,19 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a JSON line or of an answer that must be whole.
+/// Maximum size of a JSON line, or of a response that is read as a whole, in bytes.
 const MAX_WHOLE_BYTES: usize = 16 * 1024 * 1024;
-/// Most bytes of an error that are shown.
+/// Maximum number of bytes of an error message that are shown.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
 
-/// A content ID as dag-json writes links: `{"/":cid}`.
+/// A content ID in the form in which dag-json writes links: `{"/":cid}`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CidLink {
     #[serde(rename = "/")]
     pub(crate) cid: String,
 }
 
-/// The body of a successful answer. Reading it to its end makes sure that it is whole.
+/// Body of a successful response. Reading it to the end verifies that it is complete.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Body,
@@ -36,12 +36,12 @@ impl Answer {
         Self { body: response.into_body(), expected_bytes, seen_bytes: 0, buffer: BytesMut::new() }
     }
 
-    /// Bytes that the answer has, where the server knew.
+    /// Returns the length of the body in bytes, if the server sent it.
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         self.expected_bytes
     }
 
-    /// The next bytes, or `None` at the end of a whole answer.
+    /// Returns the next bytes, or `None` at the end of a complete body.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
             let frame =
@@ -66,7 +66,7 @@ impl Answer {
         }
     }
 
-    /// The next JSON value of an answer that has one per line.
+    /// Returns the next JSON value of a body with one value per line.
     pub(crate) async fn next_object<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut searched = 0;
         loop {
@@ -92,7 +92,7 @@ impl Answer {
         }
     }
 
-    /// All bytes of a short answer.
+    /// Returns the entire body of a short response.
     pub(crate) async fn bytes(mut self) -> Result<Vec<u8>> {
         let mut whole = Vec::new();
         while let Some(bytes) = self.next().await? {
@@ -104,22 +104,22 @@ impl Answer {
         Ok(whole)
     }
 
-    /// The one JSON value of a short answer.
+    /// Returns the only JSON value of a short response.
     pub(crate) async fn whole<T: DeserializeOwned>(self) -> Result<T> {
         parse(&self.bytes().await?)
     }
 }
 
-/// A failure, as an answer's only object or, where it broke off, the last of many.
+/// A failure: the only object of a response, or the last one if the server failed midway.
 #[derive(Deserialize)]
 struct Failure {
     #[serde(rename = "Message", alias = "detail")]
     message: String,
 }
 
-/// One of many objects.
+/// Parses one of many objects.
 fn object<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
-    // No other object begins like this.
+    // Only failures begin with this key.
     if line.starts_with(b"{\"Message\":") {
         bail!("{}", parse::<Failure>(line)?.message);
     }
@@ -140,8 +140,8 @@ fn root(error: &axum::Error) -> String {
     causes.last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The message of an answer that reports a failure: `{"Message": ...}` of the RPC, `{"detail": ...}` of the native API, else
-/// its text.
+/// Returns the message of a response that reports a failure: `{"Message": ...}` from the RPC API, `{"detail": ...}`
+/// from the native API, or otherwise the text of the body.
 pub(crate) async fn message_of(response: Response<Body>) -> String {
     let status = response.status();
     let mut body = response.into_body();

@@ -1,4 +1,5 @@
-//! Requests to the Kubo RPC and the native API, over HTTP or to a router in this process. Commands do not know which.
+//! Requests to the Kubo RPC API and the native API, over HTTP or to a router in this process. Commands do not need to
+//! know which of the two is used.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,10 +20,11 @@ use crate::answer::{Answer, message_of};
 use crate::multipart::Upload;
 use crate::uri::{escape, gateway_path};
 
-/// Most bytes of a URL. Of HTTP it is the one part that cannot be of any length: 65,534 bytes, for servers as for clients.
+/// Maximum length of a URL, in bytes. The URL is the only part of an HTTP request with a hard limit: 65,534 bytes,
+/// for servers as well as clients.
 const MAX_URL_BYTES: usize = 64_000;
 
-/// Somebody who answers requests.
+/// Access to the APIs of a daemon, or of a repo that this process has opened.
 #[derive(Debug)]
 pub(crate) struct Api {
     transport: Transport,
@@ -34,7 +36,7 @@ enum Transport {
     InProcess { local: Local, router: Router },
 }
 
-/// Options and arguments of a command, in the order in which they were given.
+/// Options and arguments of a command, in the order given.
 #[derive(Debug, Default)]
 pub(crate) struct Query(String);
 
@@ -62,22 +64,22 @@ impl Query {
         }
     }
 
-    /// The same with arguments, which need not be UTF-8.
+    /// Appends arguments, which need not be UTF-8.
     pub(crate) fn with_args(self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         arguments.into_iter().fold(self, |query, argument| query.with_bytes("arg", argument.as_ref().as_bytes()))
     }
 }
 
-/// `version`, as far as it is used here.
+/// The fields of `version` that this program uses.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Version {
     version: String,
-    /// Own version of the daemon, which the other need not be; absent where it is none of ours.
+    /// Version of ipfrs, which may differ from `version`. Absent if another implementation serves the API.
     ipfrs: Option<String>,
 }
 
-/// `repo/stat`, as far as it is used here.
+/// The fields of `repo/stat` that this program uses.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct RepoStat {
@@ -86,20 +88,20 @@ pub(crate) struct RepoStat {
     pub(crate) repo_path: String,
 }
 
-/// `/health`, as far as it is used here.
+/// The fields of `/health` that this program uses.
 #[derive(Debug, Deserialize)]
 struct Health {
     grpc: Option<Vec<String>>,
 }
 
-/// `resolve`, as far as it is used here.
+/// The fields of `resolve` that this program uses.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ResolvedPath {
     path: String,
 }
 
-/// What a content path leads to.
+/// Type of the content at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -108,7 +110,7 @@ pub(crate) enum Kind {
 }
 
 impl Api {
-    /// The daemon at a URL such as `http://127.0.0.1:8080`. Nothing is asked of it yet.
+    /// Creates a client of the daemon at a URL such as `http://127.0.0.1:8080`. Sends no request yet.
     pub(crate) fn remote(url: &str) -> Result<Self> {
         let base = url.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|e| anyhow!("the URL {url:?} of the daemon cannot be read: {e}"))?;
@@ -119,13 +121,13 @@ impl Api {
         Ok(Self { transport: Transport::Remote { client: Box::new(client), base } })
     }
 
-    /// The repo that this process has opened.
+    /// Creates a client of the repo that this process has opened.
     pub(crate) fn local(local: Local) -> Self {
         let router = local.router();
         Self { transport: Transport::InProcess { local, router } }
     }
 
-    /// The URL of the daemon, where there is one.
+    /// Returns the URL of the daemon, or an empty string for a local repo.
     pub(crate) fn url(&self) -> &str {
         match &self.transport {
             Transport::Remote { base, .. } => base,
@@ -133,7 +135,7 @@ impl Api {
         }
     }
 
-    /// Releases what is held.
+    /// Closes the local repo, if there is one.
     pub(crate) async fn close(self) -> Result<()> {
         match self.transport {
             Transport::Remote { .. } => Ok(()),
@@ -141,7 +143,7 @@ impl Api {
         }
     }
 
-    /// Calls a command of the RPC. An answer that reports a failure is an error with the server's message.
+    /// Calls a command of the RPC API. If the response reports a failure, returns an error with the server's message.
     pub(crate) async fn call(&self, command: &str, query: Query, upload: Option<&mut Upload>) -> Result<Answer> {
         let mut request = Request::builder().method(Method::POST).header(TE, "trailers");
         let mut body = Body::empty();
@@ -156,7 +158,8 @@ impl Api {
         bail!("{}", message_of(response).await)
     }
 
-    /// Asks for a path of the native API. An answer that reports a failure is an error with the server's message.
+    /// Requests a path of the native API. If the response reports a failure, returns an error with the server's
+    /// message.
     pub(crate) async fn get(&self, path: &str, query: Query) -> Result<Response<Body>> {
         let response = self.send(Request::builder(), &format!("{path}{}", query.0), Body::empty()).await?;
         if response.status() == StatusCode::OK {
@@ -171,36 +174,38 @@ impl Api {
         Ok(version.ipfrs.unwrap_or(version.version))
     }
 
-    /// The repo of the one who answers.
+    /// Returns statistics of the repo that serves the requests.
     pub(crate) async fn repo_stat(&self) -> Result<RepoStat> {
         self.call("repo/stat", Query::new(), None).await?.whole().await
     }
 
-    /// Whether requests are welcome.
+    /// Whether the server is ready for requests.
     pub(crate) async fn is_ready(&self) -> Result<bool> {
         let response = self.send(Request::builder(), "/health/ready", Body::empty()).await?;
         Ok(response.status() == StatusCode::OK)
     }
 
-    /// Where gRPC is served, as host and port; nothing where it is not, or of another version.
+    /// Returns the host and port of each gRPC address. The list is empty if gRPC is off, or if the daemon's version
+    /// does not report addresses.
     pub(crate) async fn grpc_addresses(&self) -> Result<Vec<String>> {
         let health: Health =
             Answer::new(self.send(Request::builder(), "/health", Body::empty()).await?).whole().await?;
         Ok(health.grpc.unwrap_or_default())
     }
 
-    /// `path`, or where it leads if it begins with a name, which may lead elsewhere tomorrow.
+    /// Returns `path`, resolved if it begins with an IPNS name, because the name may resolve elsewhere later.
     pub(crate) async fn settled(&self, path: &OsStr) -> Result<OsString> {
         if ![&b"/ipns/"[..], b"ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix)) {
             return Ok(path.to_owned());
         }
-        // Only keys within a block, which are text, are left behind a content ID.
+        // After the content ID, only keys within a block can remain. They are text, so a `String` can hold the path.
         let resolved: ResolvedPath = self.call("resolve", Query::new().with_args([path]), None).await?.whole().await?;
         Ok(resolved.path.into())
     }
 
-    /// What `path` leads to, as the gateway's headers tell: a directory sends its readers to the path with a slash.
-    /// Whatever else the answer is, asking for the file's content gives the error that a person can read.
+    /// Returns the type of the content at `path`, from the response headers of the gateway. The gateway redirects
+    /// directories to the path with a slash. All other responses count as files: requesting the content of the file
+    /// then gives a readable error.
     pub(crate) async fn kind(&self, path: &OsStr) -> Result<Kind> {
         let response = self.send(Request::builder().method(Method::HEAD), &gateway_path(path), Body::empty()).await?;
         let content_type = response.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
@@ -211,7 +216,7 @@ impl Api {
         })
     }
 
-    /// The target of a symlink.
+    /// Returns the target of a symlink.
     pub(crate) async fn link_target(&self, path: &OsStr) -> Result<Vec<u8>> {
         let response = self.send(Request::builder(), &gateway_path(path), Body::empty()).await?;
         if response.status() != StatusCode::OK {

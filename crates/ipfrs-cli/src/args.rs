@@ -1,4 +1,4 @@
-//! The command line: what can be typed.
+//! Command-line arguments.
 
 mod bench;
 mod dag;

@@ -1,4 +1,4 @@
-//! `ipfrs-cli`: run the gateway, add and fetch content.
+//! `ipfrs-cli`: runs the gateway, and adds and fetches content.
 
 mod answer;
 mod api;
@@ -23,10 +23,11 @@ use crate::runtime::Interrupted;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What shells give a command that SIGINT ended.
+/// Exit code that shells report for a command that was terminated by SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Exit codes: 0, 1 the command failed, 2 it was not typed right (clap's own), 130 it was interrupted.
+/// Runs the program. Exit codes: 0 on success, 1 if the command failed, 2 for a usage error (set by clap), 130 after
+/// an interrupt.
 fn main() -> ExitCode {
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The message and its causes, without those that the message has said already.
+/// Returns the message of the error and its causes, without causes that the message already contains.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

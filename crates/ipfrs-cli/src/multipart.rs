@@ -1,4 +1,4 @@
-//! Uploads: files and directory trees as a multipart body, read from disk while it is sent.
+//! Uploads: files and directory trees as a multipart body, read from disk while the body is sent.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
@@ -19,11 +19,12 @@ use tokio::sync::mpsc;
 use crate::progress::Progress;
 use crate::uri::escape;
 
-/// Bytes that are read ahead of the connection: a piece, and how many of them.
+/// Size of a piece of the body, in bytes. The reader thread stays at most [`PIECES_AHEAD`] pieces ahead of the
+/// connection.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECES_AHEAD: usize = 4;
 
-/// One thing that was named on the command line.
+/// A file, directory or stream named on the command line.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Stdin,
@@ -31,7 +32,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The sources that `paths` name: standard input where there is none, and for `-`.
+    /// Returns the sources that `paths` name. No path, and the path `-`, mean standard input.
     pub(crate) fn of(paths: &[PathBuf], is_recursive: bool) -> Result<Vec<Self>> {
         if paths.is_empty() {
             return Ok(vec![Self::Stdin]);
@@ -47,7 +48,7 @@ impl Source {
         if metadata.is_dir() && !is_recursive {
             bail!("{} is a directory: use -r to add it with everything in it", path.display());
         }
-        // "." and ".." have no name of their own.
+        // "." and ".." have no file name.
         let resolved = match path.file_name() {
             Some(_) => path.to_owned(),
             None => fs::canonicalize(path).map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?,
@@ -57,7 +58,7 @@ impl Source {
     }
 }
 
-/// A multipart body that is written by a thread of its own, a bounded way ahead of whoever reads it.
+/// A multipart body, written by its own thread into a bounded queue.
 #[derive(Debug)]
 pub(crate) struct Upload {
     boundary: String,
@@ -66,7 +67,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// Starts to read `sources`. Hidden entries of directories are left out unless `with_hidden`.
+    /// Starts to read `sources`. Hidden directory entries are skipped unless `with_hidden` is true.
     pub(crate) fn start(sources: Vec<Source>, with_hidden: bool) -> Self {
         let boundary = boundary();
         let failure = Arc::new(OnceLock::new());
@@ -76,7 +77,7 @@ impl Upload {
         let writer_failure = Arc::clone(&failure);
         tokio::task::spawn_blocking(move || {
             if let Err(Stop::Failed(message)) = writer.write(&sources) {
-                // The body must not look whole: an error makes the connection break off.
+                // The error makes the connection close early, so that the server does not take the body for complete.
                 let error = io::Error::other(message.clone());
                 let _ = writer_failure.set(message);
                 let _ = writer.sender.blocking_send(Err(error));
@@ -87,7 +88,7 @@ impl Upload {
         Self { boundary, body: Some(Body::from_stream(pieces)), failure }
     }
 
-    /// The same, telling `progress` of all bytes on their way.
+    /// Reports all bytes of the body to `progress` as they are sent.
     pub(crate) fn counted(mut self, progress: &Progress) -> Self {
         let progress = progress.clone();
         let count = move |piece: &Bytes| progress.done(piece.len() as u64);
@@ -99,12 +100,12 @@ impl Upload {
         format!("multipart/form-data; boundary={}", self.boundary)
     }
 
-    /// The body, the first time that it is asked for.
+    /// Takes the body. Later calls return an empty body.
     pub(crate) fn take_body(&mut self) -> Body {
         self.body.take().unwrap_or_default()
     }
 
-    /// The reason for a failed request: what could not be read on this side, if that is it.
+    /// Returns the reason for a failed request: the local read error if there was one, and `error` otherwise.
     pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         match self.failure.get() {
             Some(message) => anyhow!("{message}"),
@@ -113,15 +114,16 @@ impl Upload {
     }
 }
 
-/// Content that happened to hold the boundary would end its part, so nobody may be able to guess it.
+/// Returns a random boundary. Content that contained the boundary would end its part early, so an attacker must not
+/// be able to predict it.
 fn boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("ipfrs-{:016x}{:016x}", random(), random())
 }
 
-/// Why writing ended early.
+/// Reason for stopping early.
 enum Stop {
-    /// Nobody wants the rest.
+    /// The connection no longer reads the body.
     Unwanted,
     Failed(String),
 }
@@ -176,7 +178,7 @@ impl Writer {
         }
     }
 
-    /// Kubo's clients escape the whole path, its slashes too.
+    /// Writes the head of a part. As in Kubo's clients, the whole path is escaped, including its slashes.
     fn head(&mut self, name: &[u8], metadata: Option<&Metadata>, content_type: &str) -> Result<(), Stop> {
         let attributes = metadata.map(attributes).unwrap_or_default();
         let head = format!(
@@ -214,17 +216,17 @@ impl Writer {
     }
 }
 
-/// Permissions and time as Kubo's clients append them to the name of a part. Which of them are kept is the server's to
-/// decide.
+/// Returns the mode and modification time in the form that Kubo's clients append to the name of a part. The server
+/// decides which of them to keep.
 fn attributes(metadata: &Metadata) -> String {
-    // Go's places for the set-user-ID, set-group-ID and sticky bits.
+    // The bits of Go's `FileMode` for set-user-ID, set-group-ID and sticky.
     let special = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
     let special: u32 = special.iter().filter(|(unix, _)| metadata.mode() & unix != 0).map(|(_, go)| go).sum();
     let mode = metadata.mode() & 0o777 | special;
     format!("?mode=0{mode:o}&mtime={}&mtime-nsecs={}", metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// The names in a directory, in the order of their bytes, as Kubo adds them.
+/// Returns the names in a directory in byte order, the order in which Kubo adds them.
 fn entries(path: &Path, with_hidden: bool) -> io::Result<Vec<std::ffi::OsString>> {
     let names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
     let is_wanted = |name: &OsStr| with_hidden || !name.as_bytes().starts_with(b".");
@@ -234,8 +236,8 @@ fn entries(path: &Path, with_hidden: bool) -> io::Result<Vec<std::ffi::OsString>
     Ok(names)
 }
 
-/// Tells `progress` how many bytes there are to add, from a thread of its own. What cannot be read is left to the
-/// upload to report. Standard input has no end that is known.
+/// Starts a thread that computes the total size of `sources` for `progress`. The upload reports unreadable files. The
+/// total is unknown if standard input is among the sources.
 pub(crate) fn measure(sources: &[Source], with_hidden: bool, progress: &Progress) {
     let paths: Option<Vec<PathBuf>> = sources
         .iter()

@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Nobody reads standard output any more: `ipfrs-cli cat ... | head`. Not a failure.
+/// The error for a closed standard output, as in `ipfrs-cli cat ... | head`. The program does not treat it as a
+/// failure.
 #[derive(Debug)]
 pub(crate) struct OutputClosed;
 
@@ -22,8 +23,7 @@ impl fmt::Display for OutputClosed {
 
 impl std::error::Error for OutputClosed {}
 
-/// Standard output without a buffer: lines appear when they are written, and files go out in the pieces in which they
-/// come in.
+/// Unbuffered standard output. Lines appear immediately, and content is written in pieces as it arrives.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: File,
@@ -41,7 +41,7 @@ impl Output {
         self.is_json
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         match self.file.write_all(bytes) {
             Ok(()) => Ok(()),
@@ -50,25 +50,25 @@ impl Output {
         }
     }
 
-    /// Writes one line.
+    /// Writes a line.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         self.bytes(format!("{line}\n").as_bytes())
     }
 
-    /// Writes one JSON object on a line.
+    /// Writes a JSON object on a line.
     pub(crate) fn object<T: Serialize>(&mut self, object: &T) -> Result<()> {
         let line = serde_json::to_string(object)?;
         self.line(&line)
     }
 }
 
-/// A name from a stranger, safe to print: control characters, which could drive a terminal, are escaped.
+/// Returns an untrusted name with control characters escaped, so that it cannot manipulate a terminal.
 pub(crate) fn printable(name: &str) -> String {
     escaped(name.as_bytes(), |_| false)
 }
 
-/// The name of a file, safe to print: bytes that are not UTF-8 and backslashes are escaped as well, so that no two
-/// names look the same.
+/// Returns a file name that is safe to print. Besides control characters, it escapes backslashes and bytes that are
+/// not UTF-8, so that different names never look the same.
 pub(crate) fn printable_name(name: &OsStr) -> String {
     escaped(name.as_bytes(), |c| c == '\\')
 }

@@ -1,30 +1,31 @@
-//! The one look of progress on standard error: what is done, of how much, at what rate, and the time left.
+//! Progress bars on standard error. They show the amount done, the total, the rate and the remaining time.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar, ProgressFinish, ProgressStyle};
 
-/// How often a spinner turns while nothing else happens.
+/// Interval of the spinner's animation.
 const TURN: Duration = Duration::from_millis(120);
 
-/// Who watches: decides whether anything is drawn.
+/// Conditions for drawing a progress bar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched {
-    /// What `--progress` says, where it was given.
+    /// Value of `--progress`, if given.
     pub(crate) wanted: Option<bool>,
-    /// Whether a program reads the output, or nobody: `--json`, `--quiet`.
+    /// Whether progress is off by default, as with `--json` and `--quiet`.
     pub(crate) is_silent: bool,
 }
 
 impl Watched {
-    /// As `--progress` says; else when standard error is a terminal and nothing asks for silence.
+    /// Whether to draw the bar. `--progress` overrides the default. Nothing is drawn unless standard error is a
+    /// terminal.
     fn is_watched(self) -> bool {
         self.wanted.unwrap_or(!self.is_silent) && io::stderr().is_terminal()
     }
 }
 
-/// What a bar counts.
+/// Unit of a progress bar.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Bytes,
@@ -33,8 +34,8 @@ enum Unit {
     Nothing(&'static str),
 }
 
-/// A bar, or a spinner while nobody knows how much there is to do. Cleared at the end, and drawn nowhere when nobody
-/// watches. Clones are the same bar.
+/// A progress bar, or a spinner while the total is unknown. It is cleared at the end, and hidden if it is not wanted.
+/// Clones share the same bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -42,24 +43,25 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Counts bytes: `1.5 MiB of 3 MiB ███░░░ 200 MiB/s, 3s left`.
+    /// Creates a bar that counts bytes: `1.5 MiB of 3 MiB ███░░░ 200 MiB/s, 3s left`.
     pub(crate) fn bytes(watched: Watched) -> Self {
         Self::new(watched, Unit::Bytes)
     }
 
-    /// Counts things; `unit` is their plural: `120 of 300 blocks ███░░░ 5.0k/s, 3s left`.
+    /// Creates a bar that counts items, with the plural `unit`: `120 of 300 blocks ███░░░ 5.0k/s, 3s left`.
     pub(crate) fn items(watched: Watched, unit: &'static str) -> Self {
         Self::new(watched, Unit::Items(unit))
     }
 
-    /// Counts the time that it takes, and things beside it; `unit` is their plural: `120 requests, 60/s ███░░░ 8s left`.
+    /// Creates a bar for elapsed time that also counts items, with the plural `unit`: `120 requests, 60/s ███░░░ 8s
+    /// left`.
     pub(crate) fn timed(watched: Watched, whole: Duration, unit: &'static str) -> Self {
         let progress = Self::new(watched, Unit::Time(unit));
         progress.expect(milliseconds(whole));
         progress
     }
 
-    /// Says only that `what` goes on.
+    /// Creates a spinner that only shows that `what` is running.
     pub(crate) fn spinner(watched: Watched, what: &'static str) -> Self {
         Self::new(watched, Unit::Nothing(what))
     }
@@ -73,12 +75,12 @@ impl Progress {
         Self { bar, unit }
     }
 
-    /// Whether it is drawn: what is only counted for it need not be.
+    /// Whether the bar is drawn. If not, callers need not compute totals for it.
     pub(crate) fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }
 
-    /// The work has grown by `more` that are still to do. From the first time on there is a bar.
+    /// Adds `more` to the total. The first call turns the spinner into a bar.
     pub(crate) fn expect(&self, more: u64) {
         if self.bar.length().is_none() {
             self.bar.set_style(style(self.unit, true));
@@ -87,17 +89,17 @@ impl Progress {
         self.bar.inc_length(more);
     }
 
-    /// `more` are done.
+    /// Adds `more` to the amount done.
     pub(crate) fn done(&self, more: u64) {
         self.bar.inc(more);
     }
 
-    /// `total` are done by now, for those who are told totals.
+    /// Sets the amount done to `total`.
     pub(crate) fn reached(&self, total: u64) {
         self.bar.set_position(total);
     }
 
-    /// `total` are done after `passed`; before the time begins to count it is zero.
+    /// Sets the elapsed time and the amount done. `passed` is zero during the warm-up.
     pub(crate) fn passed(&self, passed: Duration, total: u64) {
         let Unit::Time(unit) = self.unit else { return self.reached(total) };
         self.bar.set_position(milliseconds(passed));
@@ -107,12 +109,12 @@ impl Progress {
         });
     }
 
-    /// It is over: what is printed next has the line for itself.
+    /// Removes the bar, so that the next output has the line to itself.
     pub(crate) fn over(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// Prints without the bar in the way.
+    /// Hides the bar while `print` runs.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
@@ -133,6 +135,6 @@ fn style(unit: Unit, has_total: bool) -> ProgressStyle {
         (Unit::Items(unit), false) => format!("{{spinner}} {{human_pos}} {unit}, {{per_sec}}"),
         (Unit::Nothing(what), _) => format!("{{spinner}} {what}, {{elapsed}}"),
     };
-    // The templates are ours and sound; a bar without one would be no reason to fail either.
+    // The templates are constant and valid. A fallback is still better than a failure because of a progress bar.
     ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ipfrs_interface::{ServerConfig, runtime_builder};
 
-/// How long threads that read or write files may take to notice that the command has ended.
+/// Time that blocking threads have to finish after the command has ended.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
-/// An interrupt ended the command early; says what became of its work.
+/// The error for an interrupted command. It describes the state in which the command left its work.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) &'static str);
 

@@ -1,4 +1,4 @@
-//! What the global flags lead to: a repo, a configuration, and somebody who answers requests.
+//! A session: the repo, configuration and API that result from the global flags.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use ipfrs_interface::{Config, Flag, Local, LogConfig, Settings, Sources, running
 use crate::api::Api;
 use crate::args::Globals;
 
-/// A daemon on this machine that needs longer to say its version is not there.
+/// Maximum time for a daemon on this machine to report its repo. A slower daemon is considered absent.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The global flags, resolved.
+/// The resolved global flags.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) repo: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Session {
     api: Option<String>,
 }
 
-/// The repo that the flags or the environment name.
+/// Returns the repo given by the flags or the environment, or the default repo.
 pub(crate) fn repo(globals: &Globals) -> Result<PathBuf> {
     match &globals.repo {
         Some(repo) if repo.is_file() => {
@@ -33,7 +33,7 @@ pub(crate) fn repo(globals: &Globals) -> Result<PathBuf> {
     }
 }
 
-/// The configuration file that is read: the one that was named, or the repo's where there is one.
+/// Returns the configuration file to read: the one given by the flags, or else the repo's, if it exists.
 pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
     if globals.config.is_some() {
         return Ok(globals.config.clone());
@@ -42,7 +42,7 @@ pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
     Ok(file.try_exists().with_context(|| format!("cannot look for {}", file.display()))?.then_some(file))
 }
 
-/// Every setting of file, environment and flags.
+/// Returns all settings from file, environment and flags.
 pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> {
     let mut sources = Sources::of_process(config_file(globals)?);
     sources.flags = flags;
@@ -55,12 +55,13 @@ impl Session {
         Ok(Self { repo: repo(globals)?, config, api: globals.api.clone() })
     }
 
-    /// The log of a command, as opposed to a daemon's: only what needs attention.
+    /// Starts the log of a command. Unlike a daemon's log, it contains only warnings and errors.
     pub(crate) fn start_quiet_log(&self) -> Result<()> {
         Ok(LogConfig { level: "warn".to_owned(), ..self.config.log.clone() }.start()?)
     }
 
-    /// The daemon that was named or that runs on the repo; else the repo itself. `command` tells others who holds it.
+    /// Connects to the daemon given by the flags or running on the repo, and otherwise opens the repo. `command`
+    /// identifies this process, as the holder of the repo, to other processes.
     pub(crate) async fn connect(&self, command: &str) -> Result<Api> {
         if let Some(api) = self.daemon().await? {
             return Ok(api);
@@ -69,7 +70,7 @@ impl Session {
         Ok(Api::local(Local::open(&self.config, &self.repo, &holder).await?))
     }
 
-    /// The daemon that was named or that runs on the repo.
+    /// Connects to the daemon given by the flags or running on the repo.
     pub(crate) async fn require_daemon(&self) -> Result<Api> {
         match self.daemon().await? {
             Some(api) => Ok(api),
@@ -85,8 +86,8 @@ impl Session {
             return Ok(Some(Api::remote(url)?));
         }
         let Some(url) = running_url(&self.repo)? else { return Ok(None) };
-        // A daemon that was killed leaves its URL behind, perhaps cut off, and the port may be somebody else's by now:
-        // only a daemon that says that it serves this repo is believed.
+        // A killed daemon leaves its URL file behind, perhaps truncated, and another process may now use the port.
+        // The daemon is used only if it reports that it serves this repo.
         let Ok(api) = Api::remote(&url) else { return Ok(None) };
         let asked = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
         let Ok(Ok(stat)) = asked else { return Ok(None) };

@@ -1,19 +1,19 @@
-//! Text as parts of URIs.
+//! Percent-encoding of URI components.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// Everything but what RFC 3986 calls unreserved.
+/// All characters except the unreserved ones of RFC 3986.
 const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// `bytes` as one component of a path or a query.
+/// Encodes `bytes` as one component of a path or a query.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     percent_encode(bytes, COMPONENT).to_string()
 }
 
-/// The gateway's path of what a person typed, `CID/name` or `/ipfs/CID/name`, with every segment escaped.
+/// Returns the gateway path for user input of the form `CID/name` or `/ipfs/CID/name`, with each segment encoded.
 pub(crate) fn gateway_path(path: &OsStr) -> String {
     let path = path.as_bytes();
     let rest = path.strip_prefix(b"ipfs://").unwrap_or(path);

@@ -1,11 +1,11 @@
-//! A block: bytes and the content ID that names them.
+//! Blocks: bytes with their content ID.
 
 use bytes::Bytes;
 
 use crate::limits::MAX_BLOCK_BYTES;
 use crate::{Cid, Error, Result, hash, new_cid};
 
-/// Bytes with the content ID that names them. Cloning shares the bytes.
+/// Bytes with their content ID. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     cid: Cid,
@@ -13,17 +13,18 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block from somewhere that is not trusted: its size and its hash are checked.
+    /// Creates a block from an untrusted source, and checks its size and its hash.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind) over [`MAX_BLOCK_BYTES`]; else as [`hash::verify`].
+    /// Returns [`ErrorKind::TooLarge`](crate::ErrorKind) for more than [`MAX_BLOCK_BYTES`], and the errors of
+    /// [`hash::verify`].
     pub fn new(cid: Cid, data: Bytes) -> Result<Self> {
         check_size(data.len())?;
         hash::verify(&cid, &data)?;
         Ok(Self { cid, data })
     }
 
-    /// [`Self::new`] for each of several, in their order; faster than one after the other where [`hash::verify_all`] is.
+    /// Calls [`Self::new`] for each of `blocks`, in order. Faster than separate calls if [`hash::verify_all`] is.
     #[must_use]
     pub fn verify_all(blocks: Vec<(Cid, Bytes)>) -> Vec<Result<Self>> {
         let parts: Vec<(Cid, &[u8])> = blocks.iter().map(|(cid, data)| (*cid, data.as_ref())).collect();
@@ -35,7 +36,8 @@ impl Block {
         blocks.into_iter().zip(verified).map(block).collect()
     }
 
-    /// A block whose bytes come from our own store or were hashed a moment ago: nothing is checked.
+    /// Creates a block without any checks. The caller must have read the bytes from its own store or have hashed
+    /// them.
     #[must_use]
     pub fn trusted(cid: Cid, data: Bytes) -> Self {
         Self { cid, data }
@@ -44,19 +46,19 @@ impl Block {
     /// Hashes `data` into a block of the given CID version and codec.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind) over [`MAX_BLOCK_BYTES`], or as [`new_cid`] and
-    /// [`hash::HashFunction::digest`].
+    /// Returns [`ErrorKind::TooLarge`](crate::ErrorKind) for more than [`MAX_BLOCK_BYTES`], and the errors of
+    /// [`new_cid`] and [`hash::HashFunction::digest`].
     pub fn hash(version: u64, codec: u64, function: hash::HashFunction, data: Bytes) -> Result<Self> {
         check_size(data.len())?;
         let cid = new_cid(version, codec, function.digest(&data)?)?;
         Ok(Self { cid, data })
     }
 
-    /// [`Self::hash`] for each of several, in their order; faster than one after the other where
+    /// Calls [`Self::hash`] for each of `data`, in order. Faster than separate calls if
     /// [`hash::HashFunction::digests`] is.
     ///
     /// # Errors
-    /// As [`Self::hash`], for the first that has one.
+    /// Returns the first error, as in [`Self::hash`].
     pub fn hash_all(version: u64, codec: u64, function: hash::HashFunction, data: Vec<Bytes>) -> Result<Vec<Self>> {
         data.iter().try_for_each(|data| check_size(data.len()))?;
         let hashes = function.digests(&data.iter().map(Bytes::as_ref).collect::<Vec<_>>())?;
@@ -64,19 +66,19 @@ impl Block {
         data.into_iter().zip(hashes).map(block).collect()
     }
 
-    /// The content ID.
+    /// Returns the content ID.
     #[must_use]
     pub fn cid(&self) -> &Cid {
         &self.cid
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn data(&self) -> &Bytes {
         &self.data
     }
 
-    /// Content ID and bytes.
+    /// Returns the content ID and the bytes.
     #[must_use]
     pub fn into_parts(self) -> (Cid, Bytes) {
         (self.cid, self.data)

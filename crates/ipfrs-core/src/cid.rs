@@ -1,4 +1,4 @@
-//! Content IDs: parsing with the rules of public gateways, and rendering in the bases that they use.
+//! Content IDs: parsing by the rules of public gateways, and formatting in the bases that they use.
 
 use multibase::Base;
 
@@ -6,23 +6,24 @@ use crate::hash::{HashFunction, IDENTITY, SHA2_256};
 use crate::limits::MAX_IDENTITY_BYTES;
 use crate::{Error, Result, codec};
 
-/// A content ID (<https://github.com/multiformats/cid>). Digests of up to 128 bytes, so that an identity CID is whole.
+/// A content ID (<https://github.com/multiformats/cid>). Its digest has up to 128 bytes, enough for an identity CID.
 pub type Cid = cid::CidGeneric<MAX_IDENTITY_BYTES>;
 
 /// A multihash (<https://multiformats.io/multihash/>) with a digest of up to 128 bytes.
 pub type Multihash = multihash::Multihash<MAX_IDENTITY_BYTES>;
 
-/// Longest text that can be a content ID: an identity CID of 128 bytes in base16, with room.
+/// Longest text that can be a content ID, in bytes: an identity CID of 128 bytes in base16, with a margin.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// Bytes of a SHA2-256 digest.
+/// Length of a SHA2-256 digest, in bytes.
 const SHA2_256_BYTES: u8 = 32;
 
-/// Reads a content ID from text: CIDv0 (`Qm...`), or CIDv1 in base58btc, base32 (either case), base36, base16 or
+/// Parses a content ID from text: CIDv0 (`Qm...`), or CIDv1 in base58btc, base32 (either case), base36, base16 or
 /// base64url.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) names the text and what is wrong with it.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) for an invalid text. The message contains the text and the
+/// fault.
 ///
 /// ```
 /// let cid = ipfrs_core::parse_cid("QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH")?;
@@ -61,10 +62,10 @@ pub fn parse_cid(text: &str) -> Result<Cid> {
     check(cid).map_err(|e| invalid(e.message()))
 }
 
-/// Reads a content ID from its binary form; the whole of `bytes` must be used.
+/// Parses a content ID from its binary form, which must be all of `bytes`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) when it is malformed or bytes are left over.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) for a malformed content ID or trailing bytes.
 pub fn cid_from_bytes(bytes: &[u8]) -> Result<Cid> {
     if let Some(cid) = ordinary(bytes) {
         return Ok(cid);
@@ -77,8 +78,7 @@ pub fn cid_from_bytes(bytes: &[u8]) -> Result<Cid> {
     check(cid)
 }
 
-/// What nearly all content IDs are, read without a look at what else there could be: SHA2-256, as CIDv0 or as CIDv1 of a codec
-/// whose code is one byte.
+/// Parses the most common content IDs on a fast path: SHA2-256, either as CIDv0 or as CIDv1 with a one-byte codec.
 fn ordinary(bytes: &[u8]) -> Option<Cid> {
     const SHA2_256_BYTE: u8 = SHA2_256 as u8;
     let (version_1, multihash) = match bytes {
@@ -96,7 +96,7 @@ fn ordinary(bytes: &[u8]) -> Option<Cid> {
     }
 }
 
-/// The values of the characters of base32 (RFC 4648, section 6) in lower case; [`NO_DIGIT`] for all others.
+/// Values of the lower-case base32 characters (RFC 4648, section 6); [`NO_DIGIT`] for all others.
 const BASE32: [u8; 256] = {
     let mut values = [NO_DIGIT; 256];
     let digits = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -109,13 +109,13 @@ const BASE32: [u8; 256] = {
 };
 const NO_DIGIT: u8 = 0xff;
 
-/// The text of an [`ordinary`] CIDv1 in base32, lower case: 36 bytes in 58 digits, of which the last two bits are zero.
+/// Parses an [`ordinary`] CIDv1 in lower-case base32: 36 bytes in 58 digits, of which the last two bits are zero.
 fn ordinary_text(text: &str) -> Option<Cid> {
     const DIGITS: usize = 58;
     let digits: &[u8; DIGITS] = text.strip_prefix('b')?.as_bytes().try_into().ok()?;
     let mut bytes = [0; 36];
     let mut seen = 0;
-    // Eight digits make five bytes, and the last two one more.
+    // Eight digits encode five bytes, and the last two digits encode one more.
     for (digits, bytes) in digits.chunks(8).zip(bytes.chunks_mut(5)) {
         let mut bits = 0_u64;
         for digit in digits {
@@ -129,11 +129,12 @@ fn ordinary_text(text: &str) -> Option<Cid> {
             seen |= if bits << 8 == 0 { 0 } else { NO_DIGIT };
         }
     }
-    // Any value but a digit's has a higher bit.
+    // Any value that is not a digit's has a higher bit set.
     if seen > 0x1f { None } else { ordinary(&bytes) }
 }
 
-/// Refuses digests that are cut or too long. Functions that are not known here are left to whoever needs the hash.
+/// Rejects digests that are truncated or too long. Unknown hash functions are accepted here and rejected by the code
+/// that computes the hash.
 fn check(cid: Cid) -> Result<Cid> {
     let Ok(function) = HashFunction::from_code(cid.hash().code()) else { return Ok(cid) };
     let size = usize::from(cid.hash().size());
@@ -153,10 +154,11 @@ fn shorten(text: &str) -> String {
     short
 }
 
-/// A content ID of `version` 0 or 1 from its parts.
+/// Creates a content ID of `version` 0 or 1 from its parts.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) for a CIDv0 that is not dag-pb with sha2-256, or another version.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) for a CIDv0 that is not dag-pb with sha2-256, and for any
+/// other version.
 pub fn new_cid(version: u64, codec: u64, hash: Multihash) -> Result<Cid> {
     match version {
         0 if codec != codec::DAG_PB || hash.code() != SHA2_256 => {
@@ -168,10 +170,11 @@ pub fn new_cid(version: u64, codec: u64, hash: Multihash) -> Result<Cid> {
     }
 }
 
-/// `cid` as text in `base`. A CIDv0 has only base58btc: in any other base it becomes the equal CIDv1.
+/// Formats `cid` as text in `base`. A CIDv0 is defined only in base58btc; in any other base, it becomes the
+/// equivalent CIDv1.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) when the base cannot render it.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) if the base cannot represent the CID.
 pub fn cid_to_string(cid: &Cid, base: Base) -> Result<String> {
     let is_v0 = cid.version() == cid::Version::V0;
     let rendered = if is_v0 && base != Base::Base58Btc {
@@ -182,10 +185,11 @@ pub fn cid_to_string(cid: &Cid, base: Base) -> Result<String> {
     rendered.map_err(|e| Error::invalid(format!("{cid} cannot be written in {base:?}: {e}")))
 }
 
-/// The multibase of a name as `--cid-base` and `cid-base=` spell it.
+/// Returns the multibase with this name, in the spelling of `--cid-base` and `cid-base=`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) names the base and lists the known ones.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) for an unknown base. The message names it and lists the
+/// known ones.
 pub fn to_base(name: &str) -> Result<Base> {
     match name {
         "base58btc" => Ok(Base::Base58Btc),
@@ -203,7 +207,7 @@ pub fn to_base(name: &str) -> Result<Base> {
     }
 }
 
-/// The payload that an identity CID carries in itself, or `None` for every other CID.
+/// Returns the payload that an identity CID contains, or `None` for every other CID.
 #[must_use]
 pub fn identity_payload(cid: &Cid) -> Option<&[u8]> {
     (cid.hash().code() == IDENTITY).then(|| cid.hash().digest())

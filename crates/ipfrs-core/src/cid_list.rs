@@ -1,13 +1,13 @@
-//! Content IDs in little memory.
+//! A compact list of content IDs.
 
 use std::iter::FusedIterator;
 
 use crate::{Cid, cid_from_bytes};
 
-/// A list of content IDs in their binary form. Each takes some 40 bytes, where a [`Cid`] has room for the longest
-/// digest.
+/// A list of content IDs in their binary form. Each takes about 40 bytes, whereas a [`Cid`] reserves space for the
+/// longest digest.
 ///
-/// It is read from both ends: the length of each content ID stands before it and behind it.
+/// The list can be iterated from both ends: the length of each content ID is stored before and after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CidList {
     bytes: Vec<u8>,
@@ -21,25 +21,25 @@ impl CidList {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the memory that the content IDs take, in bytes.
+    /// Returns the memory used by the content IDs, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds a content ID at the end.
+    /// Appends a content ID.
     pub fn push(&mut self, cid: &Cid) {
         let start = self.bytes.len();
         self.bytes.push(0);
-        // Writing to memory that grows cannot fail.
+        // Writing to a growable vector cannot fail.
         let _written = cid.write_bytes(&mut self.bytes);
-        // Codes and lengths of at most 9 bytes each, and a digest of at most 128.
+        // The codes and lengths take at most 9 bytes each, and the digest at most 128.
         let len = (self.bytes.len() - start - 1) as u8;
         self.bytes[start] = len;
         self.bytes.push(len);
@@ -53,26 +53,26 @@ impl CidList {
         let left = iter.rest.len();
         self.bytes.truncate(left);
         self.len -= 1;
-        // A list that was long once must not keep its memory.
+        // A list that was long must not keep its memory.
         if self.bytes.capacity() > 4 * left.max(1024) {
             self.bytes.shrink_to(2 * left);
         }
         Some(last)
     }
 
-    /// Adds all of `other` at the end.
+    /// Appends all of `other`.
     pub fn append(&mut self, other: &Self) {
         self.bytes.extend_from_slice(&other.bytes);
         self.len += other.len;
     }
 
-    /// Returns the content IDs from the first to the last.
+    /// Returns an iterator over the content IDs.
     #[must_use]
     pub fn iter(&self) -> CidListIter<'_> {
         self.iter_from(0)
     }
 
-    /// Returns the content IDs from an `offset` on that [`CidListIter::offset`] gave.
+    /// Returns an iterator that starts at an `offset` returned by [`CidListIter::offset`].
     #[must_use]
     pub fn iter_from(&self, offset: usize) -> CidListIter<'_> {
         let rest = self.bytes.get(offset..).unwrap_or_default();
@@ -105,7 +105,7 @@ pub struct CidListIter<'a> {
 }
 
 impl CidListIter<'_> {
-    /// Returns the offset of the next content ID in the list, in bytes, where nothing was taken from its end.
+    /// Returns the offset of the next content ID in the list, in bytes. Valid only if nothing was taken from the end.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.total - self.rest.len()

@@ -8,7 +8,7 @@ pub const RAW: u64 = 0x55;
 pub const DAG_PB: u64 = 0x70;
 /// DAG-CBOR.
 pub const DAG_CBOR: u64 = 0x71;
-/// Public key of a libp2p peer, as IPNS names use it.
+/// Public key of a libp2p peer, used in IPNS names.
 pub const LIBP2P_KEY: u64 = 0x72;
 /// CBOR without links.
 pub const CBOR: u64 = 0x51;
@@ -30,10 +30,11 @@ const NAMES: [(&str, u64); 8] = [
     ("identity", IDENTITY),
 ];
 
-/// The code of a codec given by name (`dag-pb`) or as a number (`0x70`, `112`).
+/// Returns the code of a codec given by name (`dag-pb`) or as a number (`0x70`, `112`).
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) names the codec and lists the known ones.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) for an unknown codec. The message names it and lists the
+/// known ones.
 pub fn parse(name: &str) -> Result<u64> {
     if let Some((_, code)) = NAMES.iter().find(|(known, _)| *known == name) {
         return Ok(*code);
@@ -48,7 +49,7 @@ pub fn parse(name: &str) -> Result<u64> {
     })
 }
 
-/// The name of a codec, where it has one here.
+/// Returns the name of a codec, if it is one of the codecs above.
 #[must_use]
 pub fn name(code: u64) -> Option<&'static str> {
     NAMES.iter().find(|(_, known)| *known == code).map(|(name, _)| *name)

@@ -1,4 +1,4 @@
-//! The one error type of the workspace.
+//! The error type of the workspace.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,45 +9,46 @@ mod public;
 
 use public::without_paths;
 
-/// What went wrong, as far as a caller can act on it.
+/// Error categories on which a caller can act.
 ///
-/// The set is closed on purpose: each front-end maps it to its own statuses in one `match` without a wildcard, so a new
-/// kind does not build until every front-end has decided what it means.
+/// The set is deliberately exhaustive. Each front-end maps it to its own status codes in a `match` without a
+/// wildcard, so a new kind does not compile until every front-end handles it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The named block, path or resource does not exist here.
     NotFound,
-    /// A name leads to no content: it has no valid record and no DNSLink.
+    /// A name has neither a valid record nor a DNSLink, so it cannot be resolved.
     Unresolvable,
-    /// The request is malformed; sending it again unchanged will fail again.
+    /// The request is malformed. An unchanged retry will fail again.
     InvalidInput,
-    /// The content itself is malformed: a block is not what its codec, or UnixFS, says. Every client gets it so.
+    /// The content itself is malformed: a block does not conform to its codec or to UnixFS. This holds for every
+    /// client.
     InvalidContent,
-    /// Well-formed, but asks for something that this build does not do.
+    /// The request is well-formed but uses a feature that this build does not support.
     Unsupported,
-    /// Over one of the limits; the message names the limit.
+    /// A limit is exceeded. The message names the limit.
     TooLarge,
-    /// No credentials, or wrong ones.
+    /// Credentials are missing or wrong.
     Unauthenticated,
-    /// The caller is known and not allowed.
+    /// The caller is authenticated but not authorized.
     Forbidden,
-    /// Too many requests; try again later.
+    /// Too many requests. The caller should retry later.
     RateLimited,
     /// The state of the resource does not allow the request.
     Conflict,
-    /// Was here and will not come back.
+    /// The resource existed here and has been removed permanently.
     Gone,
-    /// Is not given out for legal reasons.
+    /// The content is withheld for legal reasons.
     LegalReasons,
-    /// The operation did not end in its time.
+    /// The operation did not complete in time.
     Timeout,
-    /// A part that is needed is not there now; try again later.
+    /// A required component is currently unavailable. The caller should retry later.
     Unavailable,
-    /// Stored or received bytes are not what their content ID says.
+    /// Stored or received bytes do not match their content ID.
     Corrupt,
     /// The disk is full.
     NoSpace,
-    /// A defect, or a failure of the machine.
+    /// A defect in the program, or a failure of the machine.
     Internal,
 }
 
@@ -73,13 +74,13 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// The kind with this [code](Self::code), for whoever is told of errors by a daemon.
+    /// Returns the kind with this [code](Self::code). Clients of the daemon use it to interpret error bodies.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// The stable, lower-case code that appears in JSON error bodies and in metrics.
+    /// Returns the stable, lower-case code that JSON error bodies and metrics contain.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -113,9 +114,9 @@ impl fmt::Display for ErrorKind {
 /// A result with the workspace's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error with a [kind](ErrorKind), a message for a person and, where there is one, a cause.
+/// An error with a [kind](ErrorKind), a human-readable message and an optional cause.
 ///
-/// The message says what was wrong with which thing, and what to do about it where that is known.
+/// The message names the faulty object and the fault, and a remedy if one is known.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -124,44 +125,44 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// The cause of errors about a block that is not there.
+/// The cause of errors about a missing block.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no block {0}")]
 struct NoBlock(Cid);
 
-/// The cause of errors about a repo that is open read-only.
+/// The cause of errors about a repository that is open read-only.
 #[derive(Debug, thiserror::Error)]
 #[error("it is open read-only")]
 struct ReadOnly;
 
 impl Error {
-    /// An error of `kind` whose message is `message`.
+    /// Creates an error of `kind` with this `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same error with the failure that caused it.
+    /// Adds the failure that caused this error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What a caller can act on.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The message without its causes.
+    /// Returns the message without its causes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The message for a client of another machine: without paths in the file system of this one.
+    /// Returns the message for a remote client, without file system paths of this machine.
     ///
-    /// Messages about a client's own mistake quote what it sent, and are given back as they are.
+    /// Messages about a client's own mistake quote its request and are returned unchanged.
     #[must_use]
     pub fn public_message(&self) -> Cow<'_, str> {
         let is_about_request = match self.kind {
@@ -186,18 +187,18 @@ impl Error {
         if is_about_request { Cow::Borrowed(&self.message) } else { without_paths(&self.message) }
     }
 
-    /// Shorthand for [`ErrorKind::NotFound`].
+    /// Creates an [`ErrorKind::NotFound`] error.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// [`ErrorKind::NotFound`] for a block that is not there, which `message` names. The block is the error's cause, so that
-    /// it can be told which one it is: see [`missing_block`](Self::missing_block).
+    /// Creates an [`ErrorKind::NotFound`] error for a missing block, which `message` must name. The block is kept as
+    /// the error's cause and can be retrieved with [`missing_block`](Self::missing_block).
     pub fn no_block(cid: &Cid, message: impl Into<String>) -> Self {
         Self::not_found(message).with_source(NoBlock(*cid))
     }
 
-    /// The block that is missing, where that is the cause of this error, however far down.
+    /// Returns the missing block, if one is anywhere in the chain of causes.
     #[must_use]
     pub fn missing_block(&self) -> Option<Cid> {
         let first = std::error::Error::source(self);
@@ -205,49 +206,50 @@ impl Error {
         causes.find_map(|cause| cause.downcast_ref::<NoBlock>()).map(|NoBlock(cid)| *cid)
     }
 
-    /// [`ErrorKind::Forbidden`] to everybody: what would be changed is open read-only. `message` names it.
+    /// Creates an [`ErrorKind::Forbidden`] error that applies to every caller, because the resource is open
+    /// read-only. `message` must name the resource.
     pub fn read_only(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, message).with_source(ReadOnly)
     }
 
-    /// Whether this was made by [`read_only`](Self::read_only).
+    /// Returns whether [`read_only`](Self::read_only) created this error.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is::<ReadOnly>())
     }
 
-    /// Shorthand for [`ErrorKind::InvalidInput`].
+    /// Creates an [`ErrorKind::InvalidInput`] error.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// Shorthand for [`ErrorKind::InvalidContent`].
+    /// Creates an [`ErrorKind::InvalidContent`] error.
     pub fn invalid_content(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidContent, message)
     }
 
-    /// Shorthand for [`ErrorKind::Unsupported`].
+    /// Creates an [`ErrorKind::Unsupported`] error.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, message)
     }
 
-    /// Shorthand for [`ErrorKind::TooLarge`].
+    /// Creates an [`ErrorKind::TooLarge`] error.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::TooLarge, message)
     }
 
-    /// Shorthand for [`ErrorKind::Corrupt`].
+    /// Creates an [`ErrorKind::Corrupt`] error.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// Shorthand for [`ErrorKind::Internal`].
+    /// Creates an [`ErrorKind::Internal`] error.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// The error of a file operation: `what` names the operation and its path. The kind follows from the system's
-    /// answer, so that a full disk is [`ErrorKind::NoSpace`] wherever it happens.
+    /// Creates the error of a file operation. `what` names the operation and its path. The kind is derived from the
+    /// system error, so a full disk is always [`ErrorKind::NoSpace`].
     pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
         let kind = match source.kind() {

@@ -1,8 +1,8 @@
 //! Hash functions of content IDs, by multicodec code.
 //!
-//! The functions of the SHA family come from aws-lc-rs, which uses the machine's SHA extensions or vector units; so do
-//! the blake3 and blake2 crates for theirs. SHA2-256 of many messages, which every import comes down to, is computed side
-//! by side where that is faster.
+//! The SHA functions come from aws-lc-rs, which uses the SHA extensions or vector units of the machine. The blake3
+//! and blake2 crates also use vector units. SHA2-256 of many messages, the main cost of imports, is computed in
+//! several lanes if that is faster.
 
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -17,23 +17,23 @@ use crate::{Cid, Error, Multihash, Result};
 
 /// Multicodec code of SHA2-256.
 pub const SHA2_256: u64 = 0x12;
-/// Multicodec code of the identity multihash: the digest is the data.
+/// Multicodec code of the identity multihash, whose digest is the data itself.
 pub const IDENTITY: u64 = 0x00;
 
-/// A hash function that content IDs may use here. A further one is a variant, a row of `facts` and an arm of
+/// A hash function that content IDs may use here. To add a function, add a variant, a row of `facts` and an arm of
 /// [`digest`].
 ///
 /// [`digest`]: HashFunction::digest
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum HashFunction {
-    /// SHA2-256, the default everywhere.
+    /// SHA2-256, the default.
     #[default]
     Sha2_256,
     /// SHA2-512.
     Sha2_512,
     /// SHA3-256, as in FIPS 202.
     Sha3_256,
-    /// Keccak-256 with the padding from before FIPS 202, as Ethereum uses it.
+    /// Keccak-256 with the padding from before FIPS 202, as used by Ethereum.
     Keccak256,
     /// BLAKE2b with a digest of 32 bytes.
     Blake2b256,
@@ -55,8 +55,8 @@ impl HashFunction {
         Self::Identity,
     ];
 
-    /// Multicodec code and name (<https://github.com/multiformats/multicodec/blob/master/table.csv>), and bytes of a
-    /// digest.
+    /// Returns the multicodec code, the name (<https://github.com/multiformats/multicodec/blob/master/table.csv>),
+    /// and the digest length in bytes.
     const fn facts(self) -> (u64, &'static str, Option<usize>) {
         match self {
             Self::Sha2_256 => (SHA2_256, "sha2-256", Some(32)),
@@ -69,28 +69,28 @@ impl HashFunction {
         }
     }
 
-    /// The multicodec code.
+    /// Returns the multicodec code.
     #[must_use]
     pub fn code(self) -> u64 {
         self.facts().0
     }
 
-    /// The multicodec name, as `--hash` and `mhtype` spell it.
+    /// Returns the multicodec name, in the spelling of `--hash` and `mhtype`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.facts().1
     }
 
-    /// Bytes of every digest; `None` for identity, whose digests are as long as the data.
+    /// Returns the digest length in bytes, or `None` for identity, whose digests have the length of the data.
     #[must_use]
     pub fn digest_bytes(self) -> Option<usize> {
         self.facts().2
     }
 
-    /// The function with this multicodec code.
+    /// Returns the function with this multicodec code.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind) for a code that is not one of [`Self::ALL`].
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind) for a code that is not one of [`Self::ALL`].
     pub fn from_code(code: u64) -> Result<Self> {
         Self::ALL
             .into_iter()
@@ -98,10 +98,11 @@ impl HashFunction {
             .ok_or_else(|| Error::unsupported(format!("hash function 0x{code:x} is not supported: use {}", known())))
     }
 
-    /// The function with this multicodec name, in letters of either case.
+    /// Returns the function with this multicodec name, ignoring case.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind) names the function and lists the known ones.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind) for an unknown function. The message names it and lists
+    /// the known ones.
     pub fn from_name(name: &str) -> Result<Self> {
         Self::ALL
             .into_iter()
@@ -109,10 +110,11 @@ impl HashFunction {
             .ok_or_else(|| Error::unsupported(format!("hash function {name:?} is not supported: use {}", known())))
     }
 
-    /// The multihash of `data`.
+    /// Returns the multihash of `data`.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind) for an identity hash of more than [`MAX_IDENTITY_BYTES`] bytes.
+    /// Returns [`ErrorKind::TooLarge`](crate::ErrorKind) for an identity hash of more than [`MAX_IDENTITY_BYTES`]
+    /// bytes.
     pub fn digest(self, data: &[u8]) -> Result<Multihash> {
         match self {
             Self::Sha2_256 => Ok(sha2_256(data)),
@@ -129,11 +131,11 @@ impl HashFunction {
         }
     }
 
-    /// The multihashes of several messages, in their order: what [`Self::digest`] gives for each. For SHA2-256 that is several
-    /// times as fast, from some messages of similar lengths on.
+    /// Returns the multihashes of several messages, in order, like [`Self::digest`] for each. For several messages of
+    /// similar length, SHA2-256 is several times as fast as separate calls.
     ///
     /// # Errors
-    /// As [`Self::digest`], for the first message that has one.
+    /// Returns the first error, as in [`Self::digest`].
     pub fn digests(self, messages: &[&[u8]]) -> Result<Vec<Multihash>> {
         match self {
             Self::Sha2_256 => sha2_256_digests(messages).iter().map(|digest| wrap(SHA2_256, digest)).collect(),
@@ -154,7 +156,7 @@ fn sha(algorithm: &'static Algorithm, data: &[u8]) -> aws_lc_rs::digest::Digest 
     aws_lc_rs::digest::digest(algorithm, data)
 }
 
-/// Of SHA2-256.
+/// A SHA2-256 digest.
 type Digest = [u8; 32];
 
 fn sha2_256_digest(data: &[u8]) -> Digest {
@@ -171,18 +173,18 @@ fn sha2_256_digests(messages: &[&[u8]]) -> Vec<Digest> {
     messages.iter().map(|message| sha2_256_digest(message)).collect()
 }
 
-/// The SHA2-256 multihash of `data`.
+/// Returns the SHA2-256 multihash of `data`.
 #[must_use]
 pub fn sha2_256(data: &[u8]) -> Multihash {
-    // 32 bytes always fit a multihash of up to 128.
+    // A digest of 32 bytes always fits a multihash of up to 128.
     wrap(SHA2_256, &sha2_256_digest(data)).unwrap_or_default()
 }
 
-/// Checks that `data` is what `cid` names.
+/// Checks that `data` matches `cid`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind) when the hash differs (the message gives both content IDs),
-/// [`ErrorKind::Unsupported`](crate::ErrorKind) for a hash function that is not known here.
+/// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) if the hash differs (the message contains both content IDs),
+/// and [`ErrorKind::Unsupported`](crate::ErrorKind) for an unknown hash function.
 pub fn verify(cid: &Cid, data: &[u8]) -> Result<()> {
     match HashFunction::from_code(cid.hash().code())? {
         HashFunction::Identity if cid.hash().digest() == data => Ok(()),
@@ -191,7 +193,7 @@ pub fn verify(cid: &Cid, data: &[u8]) -> Result<()> {
     }
 }
 
-/// [`verify`] for each of several blocks, in their order; faster than one after the other where [`HashFunction::digests`] is.
+/// Calls [`verify`] for each of several blocks, in order. Faster than separate calls if [`HashFunction::digests`] is.
 #[must_use]
 pub fn verify_all(blocks: &[(Cid, &[u8])]) -> Vec<Result<()>> {
     let is_sha2_256 = |cid: &Cid| cid.hash().code() == SHA2_256;

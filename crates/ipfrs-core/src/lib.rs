@@ -1,6 +1,6 @@
-//! Values that every ipfrs crate shares: [`Cid`], [`Block`], hashes, [`Error`] and limits.
+//! Types that every ipfrs crate shares: [`Cid`], [`Block`], hashes, [`Error`] and limits.
 //!
-//! Nothing here does I/O and nothing here is asynchronous.
+//! This crate performs no I/O and contains no asynchronous code.
 
 mod block;
 mod cid;

@@ -1,4 +1,4 @@
-//! Content IDs, hashes and blocks as callers use them.
+//! Content IDs, hashes and blocks through the public API.
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
@@ -28,7 +28,7 @@ fn a_v0_cid_becomes_v1_in_other_bases() {
 }
 
 #[test]
-fn base32_is_read_to_the_last_bit_and_nothing_else_is_read_as_it() {
+fn base32_fast_path_checks_every_digit() {
     let text = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku";
     let cid = parse_cid(text).unwrap();
     assert_eq!(cid.to_bytes(), multibase::decode(text).unwrap().1);
@@ -39,7 +39,7 @@ fn base32_is_read_to_the_last_bit_and_nothing_else_is_read_as_it() {
             assert!(parse_cid(&wrong).is_err(), "{wrong}");
         }
     }
-    // The last digit stands for three bits of the digest and two that are zero.
+    // The last digit encodes three bits of the digest and two zero bits.
     for (digit, is_right) in [('i', true), ('v', false), ('4', true), ('b', false), ('2', false)] {
         let other = format!("{}{digit}", &text[..58]);
         assert_eq!(parse_cid(&other).is_ok(), is_right, "{other}");
@@ -51,7 +51,7 @@ fn base32_is_read_to_the_last_bit_and_nothing_else_is_read_as_it() {
 fn malformed_cids_are_refused_with_their_text() {
     let cut = &EMPTY_V0[..45];
     let path = format!("/ipfs/{EMPTY_V0}");
-    // Bytes after the digest.
+    // A trailing byte after the digest.
     let long = format!("f01551220{}00", "ab".repeat(32));
     for text in [
         "",
@@ -81,7 +81,7 @@ fn an_identity_cid_carries_up_to_128_bytes() {
     assert_eq!(identity_payload(&parse_cid(&text).unwrap()).unwrap(), &[7; 128][..]);
     let over = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from(vec![7; 129])).unwrap_err();
     assert_eq!(over.kind(), ErrorKind::TooLarge);
-    // The empty identity CID that gateways are probed with.
+    // The empty identity CID, which gateway probes use.
     assert_eq!(identity_payload(&parse_cid("bafkqaaa").unwrap()).unwrap(), b"");
 }
 
@@ -98,8 +98,8 @@ fn a_block_is_verified_and_bounded() {
     assert_eq!(Block::new(cid, over).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// Of the empty input and of "abc": FIPS 180-4 and 202, the Keccak submission, RFC 7693's algorithm with 32 bytes, and
-/// the BLAKE3 specification.
+/// Digests of the empty input and of "abc", from FIPS 180-4 and 202, the Keccak submission, the algorithm of RFC 7693
+/// with 32 bytes, and the BLAKE3 specification.
 #[test]
 fn hash_functions_give_their_published_digests() {
     for (name, code, empty, abc) in [
@@ -176,7 +176,7 @@ fn many_blocks_are_hashed_and_verified_as_one_is() {
     let error = Block::hash_all(1, codec::RAW, HashFunction::Sha2_256, too_large).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
 
-    // Blocks of all functions in turns, every fifth of them with the bytes of another.
+    // Blocks of four functions in turn, every fifth of which has the bytes of another block.
     let blocks = data.iter().enumerate().map(|(i, data)| {
         let function = HashFunction::ALL[i % 4];
         let cid = *Block::hash(1, codec::RAW, function, data.clone()).unwrap().cid();

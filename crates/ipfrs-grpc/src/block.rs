@@ -20,7 +20,7 @@ use crate::Limits;
 use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
 
-/// The service over a node.
+/// Implementation of the service for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     pub(crate) node: Node,
@@ -113,7 +113,7 @@ async fn put(node: &Node, request: PutBlockRequest) -> Result<PutBlockResponse, 
     Ok(PutBlockResponse { cid: cid.to_string(), size: size as u64 })
 }
 
-/// The block that a request describes. What is left out has its default; a content ID says everything by itself.
+/// Parses a block to put. Missing options have defaults, and a CID determines all of them.
 fn to_put(data: Bytes, options: PutOptions, cid: &str) -> Result<PutBlock, Fault> {
     let given = |text: &String| !text.is_empty();
     let hash = Some(&options.hash).filter(|text| given(text)).map(|text| HashFunction::from_name(text)).transpose();
@@ -141,7 +141,8 @@ fn to_put(data: Bytes, options: PutOptions, cid: &str) -> Result<PutBlock, Fault
     Ok(PutBlock { data, cid: Some(cid), format: BlockFormat::default() })
 }
 
-/// The blocks in the order asked; what is malformed or cannot be had is an error in its place.
+/// Returns the blocks in the order of the request. A malformed CID or an unavailable block results in an error at its
+/// position.
 fn batch_get(
     node: &Node,
     asked: Vec<String>,
@@ -170,7 +171,7 @@ fn batch_get(
     }))
 }
 
-/// What follows a failure of the store itself.
+/// Returns the error for the blocks after a failure of the store.
 fn cut_short() -> Result<Bytes, Fault> {
     Err(Error::new(ErrorKind::Unavailable, "the batch ended early, because the store failed: ask again").into())
 }

@@ -1,4 +1,4 @@
-//! What every call has, whatever its method: an ID, a deadline, codings, a count, and an end that is told.
+//! Common handling of all calls: request ID, deadlines, codings, metrics and the final status.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -33,22 +33,22 @@ use crate::shortcut::Shortcuts;
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// What calls share.
+/// State that all calls share.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) node: Node,
     pub(crate) metrics: GrpcMetrics,
     pub(crate) shortcuts: Shortcuts,
     pub(crate) ids: RequestIds,
-    /// How long a client may pause in a message that is all it has to send.
+    /// How long a client may pause within its only message.
     pub(crate) upload_idle: Duration,
-    /// Most bytes of a message, whatever its method.
+    /// Maximum size of a message of any method, in bytes.
     pub(crate) max_message_bytes: usize,
     pub(crate) coder: Coder,
 }
 
 impl Calls {
-    /// The body of a request, in which clients that owe a message do not pause for ever, without coding.
+    /// Returns the decoded body of a request. It fails if the client pauses for too long while a message is expected.
     fn inbound<B>(&self, body: B, codings: Codings, method: &Method) -> Body
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -62,7 +62,7 @@ impl Calls {
         if method.takes_one { Body::new(OneMessage::new(sent)) } else { sent }
     }
 
-    /// A response, in the coding that the client wants. One that is a status alone has no messages.
+    /// Returns a response in the coding for the client. A response without messages is not changed.
     fn outbound(&self, response: Response, codings: Codings) -> Response {
         let coding = codings.answer.filter(|_| !response.headers().contains_key(GRPC_STATUS));
         let Some(coding) = coding else { return response };
@@ -77,10 +77,11 @@ impl Calls {
     }
 }
 
-/// Memory for a response, which a method puts among its extensions: it is free again when all has been sent.
+/// Memory that is reserved for a response. A method adds it to the extensions of the response, and it is released
+/// once the response has been sent.
 pub(crate) type Kept = Arc<RequestMemory>;
 
-/// Deadlines of a call: that of its client (`grpc-timeout`), and that of all requests.
+/// Deadlines of a call: the one from the client (`grpc-timeout`) and the one for all requests.
 #[derive(Debug, Default)]
 struct Deadlines {
     of_client: Option<Instant>,
@@ -90,7 +91,7 @@ struct Deadlines {
 }
 
 impl Deadlines {
-    /// Reads those of a request, which has a deadline where it came over a connection.
+    /// Reads the deadlines of a request. Only a request from a connection has the second one.
     fn of<B>(request: &http::Request<B>, method: &Method) -> Self {
         let of_client = timeout(request.headers()).and_then(|time| Instant::now().checked_add(time));
         let of_request = request.extensions().get::<RequestDeadline>().cloned();
@@ -100,7 +101,7 @@ impl Deadlines {
         Self { of_client, of_request, ..Self::default() }
     }
 
-    /// Becomes ready, with the status for the client, when one of them is over.
+    /// Ready when a deadline has passed, with the status for the client.
     fn poll_over(&mut self, id: &HeaderValue, cx: &mut Context<'_>) -> Poll<Status> {
         if let Some(at) = self.of_client {
             let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -118,8 +119,9 @@ impl Deadlines {
     }
 }
 
-/// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
-/// method that panics is a defect, and answers INTERNAL. Others share this listener: what they were sent is no call.
+/// Layer around all methods: assigns a request ID, enforces the deadlines, and counts the call when its response
+/// ends. A panic in a method results in INTERNAL. Requests that are not gRPC calls are refused, because other
+/// services share the listener.
 pub(crate) async fn observe(State(calls): State<Arc<Calls>>, request: Request, next: Next) -> Response {
     if let Some(refusal) = no_call(&request) {
         return refusal;
@@ -127,7 +129,8 @@ pub(crate) async fn observe(State(calls): State<Arc<Calls>>, request: Request, n
     observed(calls, request, |request| next.run(request), None).await
 }
 
-/// As [`observe`], around a shortcut or what `routed` answers. The call has its slot until its answer has ended.
+/// Same as [`observe`], for a shortcut or the handler `routed`. The call holds its request permit until its response
+/// ends.
 pub(crate) async fn observed<B, A>(
     calls: Arc<Calls>,
     mut request: http::Request<B>,
@@ -170,7 +173,7 @@ where
     })
 }
 
-/// What a method answers in time.
+/// Awaits the response of a method until a deadline passes.
 async fn answered(answer: impl Future<Output = Response>, deadlines: &mut Deadlines, id: &HeaderValue) -> Response {
     let mut answer = pin!(AssertUnwindSafe(request_id::scope(id.clone(), answer)).catch_unwind());
     poll_fn(|cx| match answer.as_mut().poll(cx) {
@@ -180,7 +183,7 @@ async fn answered(answer: impl Future<Output = Response>, deadlines: &mut Deadli
     .await
 }
 
-/// The time that a client gives a call: at most eight digits and a unit
+/// Parses the timeout of a call: at most eight digits and a unit
 /// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
@@ -204,9 +207,9 @@ fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
     request_id::within(id, || error::status(Error::internal("internal error: the daemon's log says more")))
 }
 
-/// The messages and the status of a call.
+/// Body of a response: the messages and the status of a call.
 struct Answer {
-    /// `None` after its end.
+    /// `None` after the end.
     inner: Option<Inner>,
     id: HeaderValue,
     end: End,
@@ -218,7 +221,7 @@ struct Answer {
 enum Inner {
     /// With the permit of the call, which may be reclaimed.
     Permitted(Held<Body>),
-    /// Without one: the call came by gRPC-Web, or asks for health.
+    /// Without a permit, because the call uses gRPC-Web or is a health check.
     Plain(Body),
 }
 
@@ -226,7 +229,7 @@ enum Inner {
 type NextFrame = Option<Result<Frame<Bytes>, axum::Error>>;
 
 impl Inner {
-    /// Polls for the next frame. Returns `None` where the response was given up.
+    /// Polls for the next frame. Returns `None` if the permit was reclaimed.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Option<Poll<NextFrame>> {
         match self {
             Self::Permitted(held) => held.poll(|body| Pin::new(body).poll_frame(cx)),
@@ -243,7 +246,7 @@ impl Inner {
 }
 
 impl Answer {
-    /// Ends the answer with a status; what made it is dropped.
+    /// Ends the response with a status and drops the body of the method.
     fn end(&mut self, status: &Status) -> Poll<NextFrame> {
         self.inner = None;
         self.end.code = Some(status.code());
@@ -298,7 +301,7 @@ impl HttpBody for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        // One that was given up has a status to send.
+        // A response whose permit was reclaimed still has to send a status.
         self.inner.as_ref().is_none_or(|inner| inner.look(HttpBody::is_end_stream).unwrap_or(false))
     }
 
@@ -308,16 +311,16 @@ impl HttpBody for Answer {
     }
 }
 
-/// The end of a call, which is counted when this is dropped.
+/// Measurement of a call, which is counted when this is dropped.
 struct End {
     method: Arc<Method>,
     start: std::time::Instant,
-    /// Once it is known.
+    /// Final status code, once known.
     code: Option<Code>,
 }
 
 impl Drop for End {
-    /// A client that goes away before the end, and be it before the answer begins, takes the status with it.
+    /// Counts a call without a status as cancelled, because the client disconnected before the end.
     fn drop(&mut self) {
         self.method.ended(self.code.unwrap_or(Code::Cancelled), self.start);
     }
@@ -336,7 +339,7 @@ mod tests {
         panic!("in a shortcut")
     }
 
-    /// The status of an answer, from its head or behind its messages.
+    /// Returns the status of a response, from its headers or its trailers.
     async fn status(mut response: Response) -> HeaderValue {
         if let Some(status) = response.headers_mut().remove(GRPC_STATUS) {
             return status;
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_method_that_panics_is_internal_wherever_it_does() {
+    async fn panic_in_a_method_returns_internal() {
         let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
         let node = Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &registry);
         let mut shortcuts = Shortcuts::default();

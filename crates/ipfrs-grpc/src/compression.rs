@@ -1,5 +1,5 @@
-//! Compressed messages (<https://github.com/grpc/grpc/blob/master/doc/compression.md>): which coding those of a call are
-//! in, and the work of coding one. [`recoded`] does it to bodies.
+//! Compressed messages (<https://github.com/grpc/grpc/blob/master/doc/compression.md>): negotiation of the codings of
+//! a call, and coding of single messages. [`recoded`] applies them to bodies.
 
 mod recoded;
 
@@ -19,23 +19,23 @@ use zstd::stream::read::Decoder as ZstdDecoder;
 use crate::error;
 use recoded::{Recoded, Work};
 
-/// Codings that a peer reads, in the order that it likes them.
+/// Codings that a peer accepts, in order of preference.
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-/// The coding of those messages that are compressed.
+/// Coding of the compressed messages.
 pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
-/// No coding, by its name in both.
+/// Name of the identity coding in both headers.
 const IDENTITY: &str = "identity";
-/// What is read here.
+/// Codings that this server accepts.
 const READ_HERE: HeaderValue = HeaderValue::from_static("zstd,gzip,identity");
 
-/// How hard either coding tries: that of `compression.level = "balanced"`.
+/// Compression level of both codings, the same as for `compression.level = "balanced"`.
 const LEVEL: u8 = 3;
-/// Largest window of zstd that is taken, as a power of two: the one that RFC 8878, section 3.1.1.1.2, asks all decoders
-/// to take.
+/// Maximum window size of zstd, as a power of two: the size that RFC 8878, section 3.1.1.1.2, recommends all decoders
+/// to support.
 const MAX_WINDOW_LOG: u32 = 23;
 
-/// Most answers that are compressed at the same time. Each holds a message and what becomes of it for as long as its
-/// client reads nothing; others go as they are, as slices of mapped packs.
+/// Maximum number of responses that are compressed at the same time. While its client does not read, each holds a
+/// message and its compressed form. Further responses are sent uncompressed, as slices of mapped packs.
 const MAX_ANSWERS: usize = 256;
 
 /// A coding of messages.
@@ -45,12 +45,12 @@ pub(crate) enum Coding {
     Zstd,
 }
 
-/// Why a message cannot be decompressed.
+/// Reason why a message cannot be decompressed.
 #[derive(Debug)]
 enum Unreadable {
-    /// It has more bytes than it may have.
+    /// It exceeds the size limit.
     TooLarge,
-    /// It is not in its coding.
+    /// It is not valid in its coding.
     Malformed(io::Error),
     /// The stream ended within it.
     CutOff,
@@ -59,7 +59,7 @@ enum Unreadable {
 impl Coding {
     const ALL: [Self; 2] = [Self::Gzip, Self::Zstd];
 
-    /// The name in headers.
+    /// Returns the name in headers.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -70,7 +70,7 @@ impl Coding {
     /// Compresses a message.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// There is not enough memory.
     fn compress(self, message: &[u8]) -> io::Result<Vec<u8>> {
         match self {
             Self::Gzip => {
@@ -82,7 +82,7 @@ impl Coding {
         }
     }
 
-    /// Decompresses a message that may have `most` bytes.
+    /// Decompresses a message of at most `most` bytes.
     fn decompress(self, message: &[u8], most: usize) -> Result<Vec<u8>, Unreadable> {
         let (mut whole, limit) = (Vec::new(), (most as u64).saturating_add(1));
         let read = match self {
@@ -100,52 +100,53 @@ impl Coding {
     }
 }
 
-/// The codings of all calls, with the bounds of what they cost.
+/// Limits on the compression work of all calls.
 #[derive(Debug)]
 pub(crate) struct Coder {
-    /// For work on blocking threads: as many turns as there are cores.
+    /// Permits for work on blocking threads, one per core.
     turns: Arc<Semaphore>,
-    /// For answers that are compressed.
+    /// Permits for compressed responses.
     places: Arc<Semaphore>,
 }
 
 impl Coder {
-    /// Where answers are not compressed, there is no place for any.
+    /// Without `compresses_answers` there are no permits for compressed responses.
     pub(crate) fn new(compresses_answers: bool) -> Self {
         let turns = available_parallelism().map_or(1, usize::from);
         let places = if compresses_answers { MAX_ANSWERS } else { 0 };
         Self { turns: Arc::new(Semaphore::new(turns)), places: Arc::new(Semaphore::new(places)) }
     }
 
-    /// The body of an answer with its messages in a coding; as it is where none is compressed, or too many are already.
+    /// Returns the body of a response with its messages compressed.
     ///
     /// # Errors
-    /// Gives the body back then.
+    /// Returns `body` unchanged if compression is disabled or too many responses are being compressed.
     pub(crate) fn compress(&self, body: Body, coding: Coding) -> Result<Body, Body> {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return Err(body) };
         Ok(Body::new(Recoded::new(body, Work::Compress(coding), self.turns.clone(), Some(place))))
     }
 
-    /// The body of a request with its messages as they were before they were coded, of at most `most` bytes each.
+    /// Returns the body of a request with its messages decompressed, each with at most `most` bytes.
     pub(crate) fn decompress(&self, body: Body, coding: Coding, most: usize) -> Body {
         Body::new(Recoded::new(body, Work::Decompress { coding, most }, self.turns.clone(), None))
     }
 }
 
-/// How the messages of a call are coded.
+/// Codings of the messages of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Codings {
-    /// Those of the client.
+    /// Coding of the request.
     pub(crate) request: Option<Coding>,
-    /// Ours.
+    /// Coding of the response.
     pub(crate) answer: Option<Coding>,
 }
 
 impl Codings {
-    /// Takes what they are out of the headers of a request: who answers it has nothing to do with codings.
+    /// Removes the codings from the headers of a request, because methods do not handle codings.
     ///
     /// # Errors
-    /// Names a coding of the client's that is not read here, which the specification wants told as UNIMPLEMENTED.
+    /// UNIMPLEMENTED if the coding of the request is not supported, as the specification requires. The message
+    /// contains its name.
     pub(crate) fn take(headers: &mut HeaderMap) -> Result<Self, Status> {
         let request = match headers.remove(GRPC_ENCODING) {
             None => None,
@@ -167,10 +168,11 @@ impl Codings {
     }
 }
 
-/// What a client wants to be answered in. Most name all that they could read in each call, and would not have a gigabyte
-/// go through gzip for that: `identity,deflate,gzip` in C++, Python, Ruby and Node, `identity,gzip,deflate` in .NET,
-/// `gzip` in Java and Go. So a client is answered in the coding that it uses itself; in zstd where it reads that, as none
-/// does by default; and in gzip where it says that it likes `identity` less.
+/// Chooses the coding of a response. By default, most clients list every coding that they support in each call, and
+/// do not expect gzip for a gigabyte of data: `identity,deflate,gzip` in C++, Python, Ruby and Node,
+/// `identity,gzip,deflate` in .NET, `gzip` in Java and Go. The response therefore uses the coding of the request.
+/// Otherwise it uses zstd if the client accepts it, which no client does by default, or gzip if the client lists it
+/// before `identity`.
 fn wished(request: Option<Coding>, accepted: &[&str]) -> Option<Coding> {
     let place = |name: &str| accepted.iter().position(|known| *known == name);
     let prefers_gzip = || (place(Coding::Gzip.name())? < place(IDENTITY)?).then_some(Coding::Gzip);
@@ -185,7 +187,7 @@ fn unread(name: &HeaderValue) -> Status {
     error::status(Error::unsupported(why))
 }
 
-/// Tells a client that was refused what it may use.
+/// Adds the supported codings to the response for a client whose coding was refused.
 pub(crate) fn advertise(headers: &mut HeaderMap) {
     headers.insert(GRPC_ACCEPT_ENCODING, READ_HERE);
 }
@@ -195,26 +197,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_a_coding_gets_it_and_who_only_reads_it_does_not() {
+    fn coding_is_used_if_preferred_not_if_only_supported() {
         let (gzip, zstd) = (Some(Coding::Gzip), Some(Coding::Zstd));
         for (encoding, accepted, request, answer) in [
             ("", "", None, None),
-            // By default: C++, Python, Ruby and Node; .NET; Java and Go.
+            // Defaults of C++, Python, Ruby and Node; of .NET; of Java and Go.
             ("", "identity,deflate,gzip", None, None),
             ("", "identity,gzip,deflate", None, None),
             ("", "gzip", None, None),
-            // Channels that compress, of the same.
+            // The same clients with compression enabled on the channel.
             ("gzip", "identity, deflate, gzip", gzip, gzip),
             ("identity", "identity,deflate,gzip", None, None),
             ("gzip", "gzip", gzip, gzip),
-            // What tonic says for those who ask for answers to be compressed.
+            // tonic, if the client accepts compressed responses.
             ("", "gzip,identity", None, gzip),
             ("", "zstd,identity", None, zstd),
             ("", "gzip,zstd,identity", None, zstd),
             ("gzip", "gzip,zstd,identity", gzip, gzip),
             ("zstd", "gzip,zstd,identity", zstd, zstd),
             ("", "identity,gzip,zstd", None, zstd),
-            // Who compresses need not read what is compressed.
+            // A client that compresses does not have to accept compressed messages.
             ("zstd", "", zstd, None),
             ("zstd", "gzip,identity", zstd, gzip),
         ] {
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_answers_are_compressed_at_the_same_time_and_no_more() {
+    fn concurrent_response_compression_is_limited() {
         let coder = Coder::new(true);
         let mut held: Vec<_> = (0..MAX_ANSWERS).map(|_| coder.compress(Body::empty(), Coding::Gzip).unwrap()).collect();
         assert!(coder.compress(Body::empty(), Coding::Zstd).is_err());

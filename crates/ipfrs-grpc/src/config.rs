@@ -3,20 +3,21 @@
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-/// `[grpc]`: where gRPC is served. Whether it may be beyond loopback, and what a connection may cost, `[server]` says.
+/// `[grpc]`: the gRPC listener. `[server]` determines whether it may use addresses other than loopback, and the
+/// limits of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrpcConfig {
-    /// Whether gRPC is served: on a listener of its own, and as gRPC-Web on the main one.
+    /// Whether gRPC is enabled: on its own listener, and as gRPC-Web on the main one.
     pub enabled: bool,
     /// Address or name to listen on. A name is resolved, and each of its addresses is bound.
     pub host: String,
-    /// TCP port; 0 lets the system choose one. Left out, it is [`Self::DEFAULT_PORT`], and nobody insists on it: where another
-    /// process has that port, the daemon starts without this listener.
+    /// TCP port; 0 lets the system choose one. The default is [`Self::DEFAULT_PORT`]. If another process uses the
+    /// default port, the daemon starts without this listener.
     pub port: Option<u16>,
-    /// Most calls under way at the same time on this listener. gRPC-Web counts as HTTP.
+    /// Maximum number of concurrent calls on this listener. gRPC-Web counts as HTTP.
     pub max_concurrent_calls: usize,
-    /// Most calls of one client under way at the same time; 0 for its share of all and no other limit.
+    /// Maximum number of concurrent calls of one client; 0 means its share of all calls without another limit.
     pub max_calls_per_client: usize,
 }
 
@@ -33,13 +34,14 @@ impl Default for GrpcConfig {
 }
 
 impl GrpcConfig {
-    /// The port that is tried where none is configured, as in the examples of gRPC.
+    /// Default port, as in the examples of gRPC. Used if none is configured and it is free.
     pub const DEFAULT_PORT: u16 = 50_051;
 
-    /// Checks what the types do not.
+    /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and what is
+    /// accepted.
     pub fn validate(&self) -> Result<()> {
         if self.host.trim().is_empty() {
             return Err(Error::invalid("grpc.host = \"\": give an address such as \"127.0.0.1\", or a host name"));

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::error::{self, Fault, in_field};
 use crate::file::content_path;
 
-/// The service over a node.
+/// Implementation of the service for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Dags {
     pub(crate) node: Node,
@@ -66,7 +66,7 @@ impl DagService for Dags {
     }
 }
 
-/// A codec by name; nothing is the default.
+/// Parses the name of a codec; an empty name means the default.
 fn codec_of(field: &'static str, name: &str, default: u64) -> Result<u64, Fault> {
     if name.is_empty() { Ok(default) } else { codec::parse(name).map_err(in_field(field)) }
 }

@@ -1,5 +1,4 @@
-//! The one table from errors to gRPC: codes, and the details that go with them (`google.rpc`, as in
-//! <https://google.aip.dev/193>).
+//! Mapping of errors to gRPC: status codes, and their details (`google.rpc`, as in <https://google.aip.dev/193>).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,17 +15,17 @@ use crate::request_id;
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Whose reasons `ErrorInfo` names.
+/// Domain of the reasons in `ErrorInfo`.
 const DOMAIN: &str = "ipfrs";
-/// When to try again what may be tried again.
+/// Delay after which clients may retry a temporary error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Longest message that is sent. It stands in trailers three times at most, and clients take 8 KiB of those; of many blocks it is
-/// kept until the last of them is answered.
+/// Maximum length of a message, in bytes. A message appears in trailers up to three times, and clients accept 8 KiB
+/// of trailers. Messages about single blocks are kept in memory until the last block of a batch is processed.
 const MAX_MESSAGE_BYTES: usize = 1_024;
-/// Longer texts are no content IDs.
+/// Maximum length of a CID in an error; longer text is not a CID.
 const MAX_CID_BYTES: usize = 512;
 
-/// The code of each kind of error.
+/// Returns the status code for an error.
 pub(crate) fn code(error: &Error) -> Code {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::Unresolvable => Code::NotFound,
@@ -34,9 +33,9 @@ pub(crate) fn code(error: &Error) -> Code {
         ErrorKind::Unsupported => Code::Unimplemented,
         ErrorKind::TooLarge | ErrorKind::RateLimited | ErrorKind::NoSpace => Code::ResourceExhausted,
         ErrorKind::Unauthenticated => Code::Unauthenticated,
-        // Nobody's rights change that.
+        // No permission allows writing to a read-only repo.
         ErrorKind::Forbidden if error.is_read_only() => Code::FailedPrecondition,
-        // What a denylist blocks may well be here: it is not given.
+        // A blocked block may exist in the store, but access to it is denied.
         ErrorKind::Forbidden | ErrorKind::Gone | ErrorKind::LegalReasons => Code::PermissionDenied,
         ErrorKind::Conflict | ErrorKind::InvalidContent => Code::FailedPrecondition,
         ErrorKind::Timeout => Code::DeadlineExceeded,
@@ -46,14 +45,14 @@ pub(crate) fn code(error: &Error) -> Code {
     }
 }
 
-/// Why a request cannot be answered, and which field of it is to blame, where one is.
+/// Error of a request, and the field that caused it, if any.
 #[derive(Debug)]
 pub(crate) struct Fault {
     field: Option<&'static str>,
     error: Error,
 }
 
-/// What is wrong with a field of the request, by its name there: `options.codec`.
+/// Attributes an error to a field of the request, named by its path: `options.codec`.
 pub(crate) fn in_field(field: &'static str) -> impl FnOnce(Error) -> Fault {
     move |error| Fault { field: Some(field), error }
 }
@@ -76,8 +75,8 @@ impl From<Fault> for Status {
 }
 
 impl Fault {
-    /// The same for one block among others. `cid` is that of the request; empty where there is none yet. What is too long for one
-    /// is not given back.
+    /// Converts the error to that of one block in a batch. `cid` is the text from the request, or empty if there is
+    /// none. Text that is too long for a CID is omitted.
     pub(crate) fn of_block(self, cid: String) -> BlockError {
         let code = code(&self.error);
         log(&self.error, code);
@@ -90,13 +89,13 @@ impl Fault {
     }
 }
 
-/// An error as the status of a call.
+/// Converts an error to the status of a call.
 pub(crate) fn status(error: Error) -> Status {
     Fault::from(error).into()
 }
 
-/// Returns the code of a response that has one among its `headers` or trailers. An error gets the details that it
-/// lacks: those of the libraries around the methods have none.
+/// Returns the code of a response that has a status in its `headers` or trailers. Adds missing details to an error,
+/// because the libraries around the methods add none.
 pub(crate) fn complete(headers: &mut HeaderMap) -> Option<Code> {
     let code = Code::from_bytes(headers.get(GRPC_STATUS)?.as_bytes());
     if code == Code::Ok || headers.contains_key(GRPC_STATUS_DETAILS) {
@@ -107,12 +106,12 @@ pub(crate) fn complete(headers: &mut HeaderMap) -> Option<Code> {
         status if status.details().is_empty() => detailed(&status),
         status => status,
     };
-    // A message that cannot be a header leaves the status as it was.
+    // If the message is not a valid header value, the status stays unchanged.
     let _ = status.add_header(headers);
     Some(status.code())
 }
 
-/// The same status with details.
+/// Returns the same status with details.
 fn detailed(status: &Status) -> Status {
     let kind = match status.code() {
         Code::Ok | Code::Unknown | Code::Internal => ErrorKind::Internal,
@@ -135,7 +134,7 @@ fn detailed(status: &Status) -> Status {
     Status::with_error_details(status.code(), message, details)
 }
 
-/// Adds the details that every error has.
+/// Adds the details that all errors have.
 fn common_details(kind: ErrorKind, mut details: ErrorDetails) -> ErrorDetails {
     details.set_error_info(kind.code().to_ascii_uppercase(), DOMAIN, HashMap::new());
     details.set_request_info(request_id::current(), "");
@@ -145,7 +144,7 @@ fn common_details(kind: ErrorKind, mut details: ErrorDetails) -> ErrorDetails {
     details
 }
 
-/// The same status, in our words where it is that of a message which is too large for its method.
+/// Returns the same status, with a clearer message if a request message exceeds the limit of its method.
 pub(crate) fn clarified(status: Status) -> Status {
     if status.code() != Code::OutOfRange {
         return status;
@@ -164,7 +163,7 @@ fn with_details(error: &Error, details: ErrorDetails) -> Status {
     Status::with_error_details(code, cut(&error.public_message()), details)
 }
 
-/// A message as it is sent: the names and paths that it quotes are the client's, and as long as a request may be.
+/// Limits the length of a message, which may quote names and paths as long as the client sent them.
 fn cut(message: &str) -> Cow<'_, str> {
     if message.len() <= MAX_MESSAGE_BYTES {
         return Cow::Borrowed(message);
@@ -172,7 +171,7 @@ fn cut(message: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)]))
 }
 
-/// Logs what the operator must see; what a client did wrong is the client's to see.
+/// Logs errors that the operator needs to see. Errors of clients are only reported to them.
 fn log(error: &Error, code: Code) {
     let is_withheld = error.public_message() != error.message();
     if matches!(code, Code::Internal | Code::DataLoss) || error.kind() == ErrorKind::NoSpace || is_withheld {
@@ -189,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_wrote_comes_back_cut() {
+    fn quoted_client_text_is_truncated() {
         let name = "ü".repeat(1024 * 1024);
         let fault = || in_field("options.codec")(Error::invalid(format!("unknown codec {name}")));
         let (status, mut trailers) = (Status::from(fault()), HeaderMap::new());

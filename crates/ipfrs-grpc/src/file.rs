@@ -23,13 +23,13 @@ use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
 use crate::payload;
 
-/// Entries of a page where the client does not say.
+/// Default number of entries on a page.
 const PAGE_ENTRIES: usize = 1_000;
 
-/// Most entries of a page.
+/// Maximum number of entries on a page.
 const MAX_PAGE_ENTRIES: usize = 10_000;
 
-/// The service over a node.
+/// Implementation of the service for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
     pub(crate) node: Node,
@@ -134,12 +134,12 @@ impl FileService for Files {
     }
 }
 
-/// The path that a request names.
+/// Parses the path in a request, and resolves its name.
 pub(crate) async fn content_path(node: &Node, path: &str) -> Result<ContentPath, Fault> {
     node.content_path(path).await.map_err(in_field("path"))
 }
 
-/// What a path leads to, where that is a whole block.
+/// Resolves a path to an object, which must be a whole block.
 async fn object(node: &Node, path: &str) -> Result<Object, Fault> {
     Ok(node.resolve(content_path(node, path).await?).await?.whole()?)
 }
@@ -169,7 +169,7 @@ async fn check_directory(object: &Object) -> Result<(), Fault> {
     }
 }
 
-/// The import that a client asks for. What is left out is empty, and has its default.
+/// Parses the options of an import. Empty fields have defaults.
 fn import_options(metadata: FileMetadata) -> Result<(UploadOptions, OperationId), Fault> {
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     let (filename, profile) = (given(metadata.name), given(metadata.profile));
@@ -221,12 +221,12 @@ fn text_of(cids: &[Cid]) -> String {
     cids.first().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Where a page begins, for the client: a place in a certain directory, as `{cid}:{place}`.
+/// Returns the token of a page: a position in a certain directory, as `{cid}:{place}`.
 fn token(directory: &Cid, place: &Place) -> String {
     format!("{directory}:{place}")
 }
 
-/// The place that a token says; without one the beginning.
+/// Parses a page token. An empty token means the first page.
 fn place(token: &str, directory: &Cid) -> Result<Place, Error> {
     if token.is_empty() {
         return Ok(Place::default());

@@ -1,4 +1,5 @@
-//! `grpc.health.v1.Health` (<https://grpc.io/docs/guides/health-checking/>): SERVING while requests are welcome.
+//! `grpc.health.v1.Health` (<https://grpc.io/docs/guides/health-checking/>): SERVING while the daemon accepts
+//! requests.
 
 use std::time::Duration;
 
@@ -12,15 +13,15 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::error;
 
-/// How soon whoever watches is told of a change that is no drain.
+/// Maximum delay until watchers are notified of a change other than draining.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Readiness of the daemon, which is that of each of its services.
+/// Readiness of the daemon, which applies to each of its services.
 #[derive(Debug, Clone)]
 pub(crate) struct Readiness {
     pub(crate) node: Node,
     pub(crate) lifecycle: Lifecycle,
-    /// The names of the services.
+    /// Names of the services.
     pub(crate) services: &'static [&'static str],
 }
 
@@ -59,7 +60,7 @@ impl Health for Readiness {
 
     type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
 
-    /// The status, and each change of it. When the daemon drains, NOT_SERVING is the last that it says.
+    /// Sends the status and each change of it. When the daemon drains, NOT_SERVING is the last message.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (readiness, service) = (self.clone(), request.into_inner().service);
         let changes = stream::unfold(None, move |told| {
@@ -70,7 +71,7 @@ impl Health for Readiness {
                     if readiness.lifecycle.is_draining() {
                         return None;
                     }
-                    // What has not changed by then is looked at again.
+                    // The status is checked again after the interval, or as soon as draining begins.
                     let _ = tokio::time::timeout(WATCH_INTERVAL, readiness.lifecycle.drain_begun()).await;
                     status = readiness.status(&service).await;
                 }

@@ -1,4 +1,4 @@
-//! What clients stream to us.
+//! Request streams of clients.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 use crate::error;
 use crate::spliced::PREFIX_BYTES;
 
-/// The messages of a call that others may wait for: a client that pauses for too long is given up.
+/// The messages of a call that holds resources. The call fails if the client pauses for too long.
 #[derive(Debug)]
 pub(crate) struct Inbound<T> {
     messages: Streaming<T>,
@@ -27,14 +27,14 @@ impl<T> Inbound<T> {
         Self { messages, patience }
     }
 
-    /// The next message; `None` once the client has sent all.
+    /// Returns the next message, or `None` once the client has sent all.
     ///
     /// # Errors
-    /// When the stream breaks off, a message is malformed or too large, or the client pauses for longer than
+    /// The stream breaks off, a message is malformed or too large, or the client pauses for longer than
     /// `gateway.upload_idle_seconds`.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Status> {
         match timeout(self.patience, self.messages.message()).await {
-            // What broke off has no code of its own.
+            // A stream that breaks off has no status code of its own.
             Ok(Err(status)) if status.code() == Code::Unknown => {
                 Err(Status::cancelled("the client's stream broke off before its end"))
             }
@@ -44,33 +44,34 @@ impl<T> Inbound<T> {
     }
 }
 
-/// The status for a client that paused for too long.
+/// Returns the status for a client that paused for too long.
 pub(crate) fn paused(patience: Duration) -> Status {
     let seconds = patience.as_secs();
     let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
     error::status(Error::new(ErrorKind::Timeout, why))
 }
 
-/// A client that has sent this much, or a whole message, is not pausing.
+/// A client that has sent this many bytes, or a whole message, is not pausing.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
-/// The bytes of a request. A break is an error of no code: tonic takes what it reads as a cancellation for the end of a stream,
-/// and half a file for a whole one. Who owes a message, and pauses for too long, is given up.
+/// The bytes of a request. A stream that breaks off fails with UNKNOWN: tonic interprets CANCELLED as the end of a
+/// stream, and would accept a partial file as complete. Fails if the client pauses for too long while a message is
+/// expected.
 pub(crate) struct Sent<B> {
     inner: B,
     message: Unfinished,
     memory: RequestMemory,
-    /// `None` where pauses are nobody's business, or [`Inbound`]'s.
+    /// `None` if pauses are not limited, or are limited by [`Inbound`].
     patience: Option<Duration>,
-    /// The time spent waiting for the client since it made progress, and the bytes that it sent meanwhile.
+    /// Time spent waiting for the client since its last progress, and the bytes received since then.
     waited: Duration,
     received: usize,
-    /// The start of the wait for the client, and its end.
+    /// Start of the current wait for the client, and its timer.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl<B> Sent<B> {
-    /// The `memory` is taken for a message while it arrives.
+    /// `memory` is reserved for a message while it arrives.
     pub(crate) fn new(inner: B, patience: Option<Duration>, memory: RequestMemory) -> Self {
         Self {
             inner,
@@ -132,17 +133,17 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
 /// The message that a client is sending.
 #[derive(Debug, Default)]
 struct Unfinished {
-    /// The part of its prefix that came: whether it is compressed, and its length.
+    /// Received part of the prefix: whether the message is compressed, and its length.
     prefix: [u8; PREFIX_BYTES],
     prefix_bytes: usize,
-    /// Bytes that are still to come.
+    /// Number of missing bytes.
     left: usize,
-    /// Bytes that came.
+    /// Number of received bytes.
     arrived: usize,
 }
 
 impl Unfinished {
-    /// Adds bytes, in which messages may end and begin.
+    /// Processes bytes, in which messages may end and start.
     fn add(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             if self.left == 0 && self.prefix_bytes < PREFIX_BYTES {
@@ -168,11 +169,11 @@ impl Unfinished {
     }
 }
 
-/// The bytes of a request to a method that takes one message: the end of the message is withheld until the request has
-/// ended, so that a method never runs for the first of several messages.
+/// The bytes of a request to a method that takes one message. The end of the message is withheld until the request
+/// has ended, so that the method is not called with the first of several messages.
 pub(crate) struct OneMessage {
     inner: Body,
-    /// The frame of the message as far as it has come: its prefix, and how many bytes it still lacks.
+    /// Frame of the message: the received part of its prefix, and the number of missing bytes.
     prefix: Vec<u8>,
     missing: Option<u64>,
     /// End of the message.
@@ -184,10 +185,10 @@ impl OneMessage {
         Self { inner, prefix: Vec::with_capacity(PREFIX_BYTES), missing: None, last: Bytes::new() }
     }
 
-    /// Follows the message through `data`.
+    /// Tracks the position in the message.
     ///
     /// # Errors
-    /// Where another message follows it.
+    /// Another message follows.
     fn follow(&mut self, data: &Bytes) -> Result<(), Status> {
         let mut rest = &data[..];
         if self.missing.is_none() {
@@ -207,7 +208,7 @@ impl OneMessage {
     }
 }
 
-/// A request with another number of messages than its method takes
+/// Returns the status for a request with zero or several messages, as gRPC specifies
 /// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
 fn cardinality(what: &str) -> Status {
     error::status(Error::unsupported(format!("the request has {what}: this method takes one")))
@@ -224,7 +225,7 @@ impl HttpBody for OneMessage {
                 Some(Ok(frame)) => frame,
                 Some(Err(e)) => return Poll::Ready(Some(Err(Status::from_error(e.into_inner())))),
                 None if this.prefix.is_empty() => {
-                    // Once.
+                    // Ensures that the error is returned only once.
                     this.prefix.push(0);
                     return Poll::Ready(Some(Err(cardinality("no message"))));
                 }
@@ -234,7 +235,7 @@ impl HttpBody for OneMessage {
             let data = match frame.into_data() {
                 Ok(data) if data.is_empty() => continue,
                 Ok(data) => data,
-                // Trailers mean nothing in a request.
+                // Trailers have no meaning in a request.
                 Err(_) => continue,
             };
             this.follow(&data)?;
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_message_is_counted_however_it_is_cut() {
+    fn unfinished_message_size_ignores_piece_boundaries() {
         let message =
             |length: usize| [&[0][..], &u32::try_from(length).unwrap().to_be_bytes(), &vec![7; length]].concat();
         let stream = [message(3), message(0), message(1_000), message(20)[..15].to_vec()].concat();
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_cancelled_has_not_ended() {
+    async fn cancelled_stream_is_an_error() {
         let cancelled = Body::from_stream(stream::iter([Err::<Bytes, _>(Status::cancelled("RST_STREAM"))]));
         let (_repo, node) = node().await;
         let status = messages(&node, cancelled, None).message().await.unwrap_err();
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_owes_a_message_is_not_waited_for_for_ever() {
+    async fn client_that_sends_no_message_times_out() {
         let (_repo, node) = node().await;
         let silent = || Body::from_stream(stream::pending::<Result<Bytes, Status>>());
         let status = messages(&node, silent(), Some(Duration::from_secs(30))).message().await.unwrap_err();

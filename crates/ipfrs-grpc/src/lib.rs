@@ -1,7 +1,8 @@
-//! The gRPC front-end: blocks, DAGs, files and tensors, with health and reflection.
+//! The gRPC front-end: blocks, DAGs, files and tensors, with health checks and reflection.
 //!
-//! [`Grpc`] answers what a listener of its own takes ([`Grpc::answer`]), and has routes for gRPC-Web on the main listener
-//! ([`Grpc::web_routes`]). Methods parse, call the Node and render; what is said in `proto/` of each holds here.
+//! [`Grpc`] serves the requests of a separate listener ([`Grpc::answer`]), and provides routes for gRPC-Web on the
+//! main listener ([`Grpc::web_routes`]). Methods parse the request, call the Node and convert the result. Their
+//! documentation is in `proto/`.
 
 mod block;
 mod call;

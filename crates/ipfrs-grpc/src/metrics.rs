@@ -12,15 +12,15 @@ use prost_types::FileDescriptorSet;
 use tonic::Code;
 use tonic_health::pb::health_server;
 
-/// The service and the method of calls that nobody answers.
+/// Service and method of calls to unknown methods.
 const UNKNOWN: &str = "unknown";
 
-/// The families, by the path of each method. Cloning shares them.
+/// The metric families, by the path of each method. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct GrpcMetrics {
     methods: Arc<HashMap<String, Arc<Method>>>,
     unknown: Arc<Method>,
-    /// Calls under way.
+    /// Number of running calls.
     pub(crate) calls_active: IntGauge,
 }
 
@@ -29,24 +29,24 @@ pub(crate) struct GrpcMetrics {
 pub(crate) struct Method {
     service: String,
     method: String,
-    /// Whether it takes one message, and no more.
+    /// Whether it takes exactly one message.
     pub(crate) takes_one: bool,
-    /// Whether its stream has no end of its own, as that of `Watch` of health.
+    /// Whether its stream has no end, such as `Watch` of the health service.
     pub(crate) is_watch: bool,
-    /// Whether the stream of requests ends when its client pauses. Methods of ours with several requests have limits of
-    /// their own.
+    /// Whether the request stream fails if the client pauses. Streaming methods of ipfrs have their own limits.
     pub(crate) ends_when_idle: bool,
     requests: IntCounterVec,
-    /// Of `requests`, those that ended well.
+    /// The counter in `requests` for the code OK.
     ok: IntCounter,
     duration: Histogram,
 }
 
 impl GrpcMetrics {
-    /// Makes the families for the methods in `descriptors`, each an encoded `FileDescriptorSet`, and registers them.
+    /// Creates the families for the methods in `descriptors`, each an encoded `FileDescriptorSet`, and registers
+    /// them.
     ///
     /// # Errors
-    /// When one of the names is taken in `registry`.
+    /// One of the names is already registered in `registry`.
     pub(crate) fn register(registry: &Registry, descriptors: &[&[u8]]) -> Result<Self> {
         let seconds = vec![1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
         let labels = ["service", "method", "code"];
@@ -58,7 +58,7 @@ impl GrpcMetrics {
         let help = "Calls being answered on the listener of gRPC, to the end of the answer";
         let calls_active = registered(registry, IntGauge::new("ipfrs_grpc_requests_active", help))?;
         let of = |service: &str, method: &str, takes_one: bool, answers_many: bool| {
-            // So that the family is there before the first call.
+            // Created now, so that the family exists before the first call.
             let ok = requests.with_label_values(&[service, method, code_name(Code::Ok)]);
             Arc::new(Method {
                 service: service.to_owned(),
@@ -90,7 +90,7 @@ impl GrpcMetrics {
         Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN, true, false), calls_active })
     }
 
-    /// The metrics of the method with this path: `/ipfrs.block.v1.BlockService/GetBlock`.
+    /// Returns the metrics of the method with this path: `/ipfrs.block.v1.BlockService/GetBlock`.
     pub(crate) fn of(&self, path: &str) -> Arc<Method> {
         self.methods.get(path).unwrap_or(&self.unknown).clone()
     }
@@ -107,7 +107,7 @@ impl Method {
     }
 }
 
-/// The name of a code in the specification of gRPC.
+/// Returns the name of a code in the gRPC specification.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,4 +1,4 @@
-//! Bytes of files and tensors on their way through messages.
+//! Conversion between streams of messages and the bytes of files and tensors.
 
 use std::error::Error as _;
 
@@ -11,11 +11,11 @@ use tonic::Status;
 use crate::error::{self, Fault};
 use crate::inbound::Inbound;
 
-/// Most bytes of a file or tensor in one message that we send. Clients take 4 MiB by default; blocks of up to 2 MiB, and
-/// what others interleave with them, should not wait long for each other.
+/// Maximum number of payload bytes in one message that the server sends. Clients accept 4 MiB by default. Smaller
+/// messages reduce the delay of other streams on the connection.
 const MAX_PIECE_BYTES: usize = 1024 * 1024;
 
-/// What the Node reads, in pieces that fit messages. Nothing is copied.
+/// Splits the pieces that the Node reads to the size of messages, without copying.
 pub(crate) fn outbound(
     pieces: impl Stream<Item = Result<Bytes>> + Send + 'static,
 ) -> BoxStream<'static, std::result::Result<Bytes, Status>> {
@@ -29,8 +29,9 @@ fn cut(mut piece: Bytes) -> impl Iterator<Item = Bytes> {
     })
 }
 
-/// The bytes of the messages that a client still has to send, for the Node to take in. It asks for the next message when it
-/// can take it: HTTP/2 keeps the client waiting meanwhile. `bytes` gives those of a message, or says what is wrong with it.
+/// Returns the bytes of the remaining messages of a client, for an import. The next message is requested only when
+/// the Node is ready for it, and HTTP/2 flow control delays the client until then. `bytes` extracts the bytes of a
+/// message, or returns an error.
 pub(crate) fn content<T: Send + 'static>(
     inbound: Inbound<T>,
     bytes: fn(T) -> std::result::Result<Bytes, Fault>,
@@ -43,12 +44,12 @@ pub(crate) fn content<T: Send + 'static>(
     .boxed()
 }
 
-/// A status, for where there are errors of ours: it is the source of one.
+/// Wraps a status in an [`Error`], as its source.
 fn carried(status: Status) -> Error {
     Error::invalid(status.message().to_owned()).with_source(status)
 }
 
-/// The status for an error of an import: that which ended the client's stream, where it did.
+/// Returns the status for an error of an import: the status that ended the client's stream, if there is one.
 pub(crate) fn import_status(error: Error) -> Status {
     match error.source().and_then(|source| source.downcast_ref::<Status>()) {
         Some(status) => status.clone(),
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_cut_to_what_fits_messages_and_nothing_is_lost() {
+    fn payload_pieces_are_split_to_message_size() {
         for bytes in [0, 1, MAX_PIECE_BYTES, MAX_PIECE_BYTES + 1, 3 * MAX_PIECE_BYTES - 1] {
             let whole: Bytes = (0..bytes).map(|at| (at % 251) as u8).collect();
             let pieces: Vec<_> = cut(whole.clone()).collect();
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_comes_back_out_of_an_import() {
+    fn import_status_keeps_the_stream_status() {
         let status = import_status(carried(Status::deadline_exceeded("too slow")));
         assert_eq!((status.code(), status.message()), (tonic::Code::DeadlineExceeded, "too slow"));
         assert_eq!(import_status(Error::invalid("x")).code(), tonic::Code::InvalidArgument);

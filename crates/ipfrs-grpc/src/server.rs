@@ -1,4 +1,4 @@
-//! The services, mounted.
+//! Assembly of the gRPC services.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -44,7 +44,7 @@ use crate::request_id::{self, X_REQUEST_ID};
 use crate::shortcut::Shortcuts;
 use crate::tensor::Tensors;
 
-/// The services that are offered, health and reflection aside.
+/// Names of the services, except health and reflection.
 const SERVICES: &[&str] = &[
     block_service_server::SERVICE_NAME,
     dag_service_server::SERVICE_NAME,
@@ -52,22 +52,22 @@ const SERVICES: &[&str] = &[
     tensor_service_server::SERVICE_NAME,
 ];
 
-/// The header in which a proxy names its clients.
+/// Header with the client addresses from a proxy.
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// What the paths of the methods of `grpc.health.v1.Health` begin with.
+/// Path prefix of the methods of `grpc.health.v1.Health`.
 const HEALTH_PATH: &str = "/grpc.health.v1.Health/";
 
-/// Room in a message for everything but its payload.
+/// Allowance in a message for all fields except the payload.
 const MESSAGE_ROOM_BYTES: usize = 4 * 1024;
-/// Largest message about a node: text takes more room than the block that it becomes.
+/// Maximum message size for a node. Its text form is larger than the block that is created from it.
 const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES + MESSAGE_ROOM_BYTES;
-/// Largest message with bytes of a file or a tensor.
+/// Maximum message size for bytes of a file or a tensor.
 const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024 + MESSAGE_ROOM_BYTES;
-/// Room in a message for one content ID as text: most take half of it.
+/// Allowance in a message for one CID as text. Most CIDs take half of it.
 const CID_ROOM_BYTES: usize = 128;
 
-/// A method of a service whose answers are spliced: what it gives for a message.
+/// Creates a function that calls a service method, for a shortcut.
 macro_rules! answers {
     ($service:expr, $method:ident) => {{
         let service = $service.clone();
@@ -78,7 +78,7 @@ macro_rules! answers {
     }};
 }
 
-/// The methods whose answers have payloads. Blocks are asked for in messages of at most `most` bytes.
+/// Returns the shortcuts for methods whose responses have payloads. Requests for blocks have at most `most` bytes.
 fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: &Tensors) -> Shortcuts {
     let node = blocks.node.clone();
     let get_block = move |message| {
@@ -99,23 +99,23 @@ fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: 
     shortcuts
 }
 
-/// What this front-end shares with HTTP.
+/// Limits and settings that this front-end shares with HTTP.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Most calls under way at the same time, and most of one client; 0 for its share of all.
+    /// Maximum number of concurrent calls, in total and of one client; 0 means its share of the total.
     pub calls: (usize, usize),
-    /// The proxies that are trusted to say who their clients are.
+    /// Proxies whose client addresses are trusted.
     pub proxies: TrustedProxies,
-    /// How long a client may pause in a stream that others wait for.
+    /// How long a client may pause in a stream that holds resources.
     pub upload_idle: Duration,
-    /// Whether answers are compressed for clients that ask for it.
+    /// Whether responses are compressed for clients that request it.
     pub compression: bool,
 }
 
-/// The front-end. Cloning shares it.
+/// The gRPC front-end. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct Grpc {
-    /// All methods, without what `calls` has around them.
+    /// All methods, without the common handling in `calls`.
     router: Router,
     calls: Arc<Calls>,
     slots: RequestSlots,
@@ -123,17 +123,17 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Builds the services over a node.
+    /// Creates the services for a node.
     ///
     /// # Errors
-    /// When the metrics are registered already.
+    /// The metrics are already registered.
     pub fn new(node: &Node, limits: Limits, lifecycle: &Lifecycle, registry: &Registry) -> Result<Self> {
         let descriptors = [ipfrs_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
         let reflection =
             [tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET];
         let metrics = GrpcMetrics::register(registry, &[descriptors.as_slice(), reflection.as_slice()].concat())?;
         let broken = |e| Error::internal("reflection cannot be offered").with_source(e);
-        // Clients want to read the details of errors, too.
+        // Includes the messages for error details, so that clients can decode them.
         let all = [descriptors.as_slice(), &[tonic_types::pb::FILE_DESCRIPTOR_SET]].concat();
         let reflected = || {
             all.iter().fold(tonic_reflection::server::Builder::configure(), |builder, bytes| {
@@ -153,7 +153,7 @@ impl Grpc {
             .add_service(FileServiceServer::new(files).max_decoding_message_size(MAX_CHUNK_BYTES))
             .add_service(TensorServiceServer::new(tensors).max_decoding_message_size(MAX_CHUNK_BYTES))
             .add_service(reflected().build_v1().map_err(broken)?)
-            // Clients of before 2023 know no other.
+            // Clients from before 2023 support only this version.
             .add_service(reflected().build_v1alpha().map_err(broken)?);
         let calls = Arc::new(Calls {
             node: node.clone(),
@@ -169,7 +169,7 @@ impl Grpc {
         Ok(Self { router: routes.into_axum_router(), calls, slots, proxies: limits.proxies })
     }
 
-    /// Responds to a request of a listener that is for gRPC alone. `peer` is the address of the sender.
+    /// Responds to a request on the gRPC listener. `peer` is the address of the sender.
     pub fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Answering
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -177,7 +177,7 @@ impl Grpc {
         if let Some(refusal) = refusal(&request) {
             return Answering::Ready(Some(refusal));
         }
-        // By health an operator looks at a daemon that is busy.
+        // Health checks need no permit, so that an operator can inspect a busy daemon.
         let hops = request.headers().get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
         let client = self.proxies.client(peer, hops);
         let permit = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.slots.take(client)).transpose();
@@ -194,15 +194,15 @@ impl Grpc {
         Answering::Pending(Box::pin(client.scope(observed)))
     }
 
-    /// Counts a request whose head is refused, for the `limit` that struck, and returns an ID for it: that of
-    /// `headers`, or a new one.
+    /// Counts a request whose head is refused because of `limit`. Returns its request ID: the one in `headers`, or a
+    /// new one.
     pub fn count_refused(&self, limit: Option<Limit>, headers: &HeaderMap) -> HeaderValue {
         limit.into_iter().for_each(|limit| self.calls.node.count_refusal(limit));
         request_id::of(headers, &self.calls.ids)
     }
 
-    /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
-    /// Who may call, and how many at the same time, is for that listener to say.
+    /// Returns the services as routes for a shared listener: gRPC-Web over HTTP/1.1 and HTTP/2, and gRPC over HTTP/2.
+    /// The listener must enforce access rules and limits on concurrent calls.
     pub fn web_routes(&self) -> Router {
         let observe = from_fn_with_state(self.calls.clone(), call::observe);
         self.router.clone().reset_fallback().layer(observe).layer(GrpcWebLayer::new())
@@ -218,7 +218,7 @@ impl Grpc {
     }
 }
 
-/// Answers what the listener of gRPC does not take: what is no call, and what a page in a browser sends.
+/// Returns a response that refuses a request on the gRPC listener: one that is not a call, or is sent by a web page.
 fn refusal<B>(request: &Request<B>) -> Option<Response> {
     let headers = request.headers();
     if request.method() == Method::POST && request.version() != Version::HTTP_2 {
@@ -228,7 +228,7 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
     if let Some(refusal) = no_call(request) {
         return Some(refusal);
     }
-    // No client of gRPC sends any of these, whatever their names will be.
+    // gRPC clients send none of these headers. The prefix includes future ones.
     if headers.contains_key(ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-")) {
         return Some(
             (StatusCode::FORBIDDEN, "the request comes from a page in a browser (Origin, Sec-Fetch)\n").into_response(),
@@ -237,7 +237,7 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
     None
 }
 
-/// Answers what is no call of gRPC, as the protocol says.
+/// Returns the response that gRPC specifies for a request that is not a call.
 pub(crate) fn no_call<B>(request: &Request<B>) -> Option<Response> {
     if request.method() != Method::POST {
         let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
@@ -253,11 +253,11 @@ pub(crate) fn no_call<B>(request: &Request<B>) -> Option<Response> {
     None
 }
 
-/// An answer on its way.
+/// Future of a response.
 pub enum Answering {
-    /// It was there at once.
+    /// A response that is available immediately.
     Ready(Option<Response>),
-    /// A method makes it.
+    /// A response that a method creates.
     Pending(BoxFuture<'static, Response>),
 }
 

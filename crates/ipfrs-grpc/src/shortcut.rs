@@ -1,5 +1,5 @@
-//! Methods that are found by their path at once and answer with [spliced](crate::spliced) messages. The way through routers and
-//! generated services takes a small answer longer than everything else.
+//! Methods that are called directly by their path and respond with [spliced](crate::spliced) messages. For a small
+//! response, routers and generated services would take longer than all other work.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use tonic_prost::ProstDecoder;
 
 use crate::spliced::{self, Spliced};
 
-/// How a method answers the body of a request.
+/// Handler of a method: takes the body of a request and returns the response.
 pub(crate) type Answer = Box<dyn Fn(Body) -> BoxFuture<'static, Response> + Send + Sync>;
 
-/// The methods, by path.
+/// The handlers, by path.
 #[derive(Default)]
 pub(crate) struct Shortcuts(HashMap<&'static str, Answer>);
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Shortcuts {
 }
 
 impl Shortcuts {
-    /// Adds a method that takes one message of at most `most` bytes: `answer` gives what it answers with.
+    /// Adds a method that takes one message of at most `most` bytes. `answer` returns the messages of the response.
     pub(crate) fn add<I, M, F>(
         &mut self,
         path: &'static str,
@@ -52,14 +52,13 @@ impl Shortcuts {
         self.0.insert(path, Box::new(method));
     }
 
-    /// The method of this path, where a shortcut leads to it.
+    /// Returns the handler for this path, if there is one.
     pub(crate) fn to(&self, path: &str) -> Option<&Answer> {
         self.0.get(path)
     }
 }
 
-/// Reads the message of a request, of which [`OneMessage`](crate::inbound::OneMessage) has seen to it that it is the
-/// only one.
+/// Reads the message of a request. [`OneMessage`](crate::inbound::OneMessage) ensures that it is the only one.
 async fn one_message<I: Message + Default + 'static>(body: Body, most: usize) -> Result<I, Status> {
     let mut messages = Streaming::new_request(ProstDecoder::<I>::default(), body, None, Some(most));
     messages.message().await?.ok_or_else(|| Status::internal("the request ended within its message"))

@@ -1,5 +1,5 @@
-//! Messages whose payload is not copied: what precedes it is encoded, and the payload follows as it is, a slice of a mapped
-//! pack as a rule. tonic encodes a message into one buffer, and so copies it.
+//! Encoding of messages without copying their payload. Only the bytes before the payload are encoded, and the payload
+//! follows as a slice, usually of a mapped pack. The encoder of tonic would copy the payload into its buffer.
 
 mod messages;
 
@@ -17,34 +17,35 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 use prost::{EncodeError, Message};
 use tonic::Status;
 
-/// Below this a copy costs less than another frame of HTTP/2.
+/// Size below which a copy costs less than another HTTP/2 frame.
 const COPY_BELOW_BYTES: usize = 8 * 1024;
 
-/// Small messages are gathered up to this size.
+/// Size up to which small messages are combined.
 pub(crate) const GATHERED_BYTES: usize = 32 * 1024;
 
-/// Room that is made for the first of them.
+/// Initial capacity of the buffer for them.
 const FIRST_BYTES: usize = 2 * 1024;
 
-/// Before each message: whether it is compressed, and its length.
+/// Size of the prefix of a message: whether it is compressed, and its length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// A message that can be told apart from its payload.
+/// A message that can be encoded without its payload.
 pub(crate) trait Spliced {
-    /// Writes everything but the payload, which is given back and ends the message.
+    /// Writes everything except the payload, and returns the payload, which ends the message.
     ///
     /// # Errors
-    /// None that a growing buffer can cause.
+    /// The error of the encoder, which does not occur with a growing buffer.
     fn head(self, out: &mut BytesMut) -> Result<Bytes, EncodeError>;
 }
 
-/// Writes what precedes the content of a field: its number and the length.
+/// Writes the part of a field before its content: its number and length.
 fn open_field(number: u32, bytes: usize, out: &mut BytesMut) {
     encode_key(number, WireType::LengthDelimited, out);
     encode_varint(bytes as u64, out);
 }
 
-/// Writes the field `number` with `message`, whose own last field, of a `payload` with the number `inner`, it has not yet.
+/// Writes the field `number` with `message`, up to the content of its last field `inner`, the `payload`. `message`
+/// must not contain that field yet.
 ///
 /// # Errors
 /// As [`Spliced::head`].
@@ -61,7 +62,7 @@ fn open_message(
     Ok(())
 }
 
-/// Writes a message in its frame, but for its payload, which follows where one is given back.
+/// Writes a message with its prefix. Returns the payload if it is not part of the written bytes.
 fn frame(message: impl Spliced, out: &mut BytesMut) -> Result<Bytes, Status> {
     let start = out.len();
     out.put_bytes(0, PREFIX_BYTES);
@@ -76,7 +77,7 @@ fn frame(message: impl Spliced, out: &mut BytesMut) -> Result<Bytes, Status> {
     Ok(payload)
 }
 
-/// The answer that consists of these messages.
+/// Returns a response with these messages.
 pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response {
     let frames = Frames { messages: Some(messages), payload: Bytes::new(), status: None };
     let mut response = Response::new(Body::new(frames));
@@ -84,18 +85,18 @@ pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result
     response
 }
 
-/// Messages as a body, with the status as its trailers.
+/// Messages as a body, with the status in the trailers.
 struct Frames<M> {
-    /// `None` after the last one.
+    /// `None` after the last message.
     messages: Option<BoxStream<'static, Result<M, Status>>>,
-    /// Of the message whose head was given last.
+    /// Payload of the message whose head was returned last.
     payload: Bytes,
-    /// What is left to be told after the last one.
+    /// Status to send after the last message.
     status: Option<Status>,
 }
 
 impl<M: Spliced> Frames<M> {
-    /// The next messages: small ones that are ready go out together.
+    /// Returns the next messages. Small messages that are ready are combined.
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         let mut out = BytesMut::new();
         while let Some(messages) = &mut self.messages {
@@ -113,7 +114,7 @@ impl<M: Spliced> Frames<M> {
                     break;
                 }
                 ended => {
-                    // Of a message that could not be written nothing is sent.
+                    // A message that failed to encode is removed from the buffer.
                     out.truncate(written);
                     self.messages = None;
                     self.status = Some(ended.and_then(Result::err).unwrap_or_else(|| Status::ok("")));
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks that a message is read as what it was, however large its payload is.
+    /// Checks that an encoded message decodes to the same value, for any size of its payload.
     fn check<M: Spliced + Message + Clone + PartialEq + Default + Debug>(message: M) {
         let mut head = BytesMut::new();
         let payload = frame(message.clone(), &mut head).unwrap();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spliced_is_what_would_be_encoded() {
+    fn spliced_message_decodes_to_the_same_value() {
         for bytes in [0, 1, 127, 128, COPY_BELOW_BYTES - 1, COPY_BELOW_BYTES, 2 * 1024 * 1024] {
             let data = Bytes::from(vec![7; bytes]);
             let block = || Block { cid: "bafkqaaa".to_owned(), data: data.clone() };
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_payload_is_handed_on_as_it_is() {
+    fn large_payload_is_not_copied() {
         let data = Bytes::from(vec![7; COPY_BELOW_BYTES]);
         let message = GetFileResponse { data: data.clone(), file_size: None };
         let payload = frame(message, &mut BytesMut::new()).unwrap();
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_messages_go_out_together_and_the_status_comes_after_all_of_them() {
+    async fn small_messages_are_combined_and_status_comes_last() {
         let message = |bytes| Ok(GetFileResponse { data: vec![7; bytes].into(), file_size: None });
         let messages = [message(100), message(100), message(1024 * 1024), message(100), Err(Status::data_loss("gone"))];
         let mut body = Box::pin(response(futures::stream::iter(messages).boxed()).into_body());

@@ -30,19 +30,19 @@ use crate::file::content_path;
 use crate::inbound::Inbound;
 use crate::payload;
 
-/// Most bytes of a slice in one message.
+/// Maximum size of a slice in one message, in bytes.
 const MAX_SLICE_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Most bytes of names, shapes and metadata in one list.
+/// Maximum size of the names, shapes and metadata in one list, in bytes.
 const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
 
-/// Lists of up to so much are made at once.
+/// Maximum size of a list that is created on the current thread, in bytes.
 const SMALL_LIST_BYTES: usize = 64 * 1024;
 
-/// What a tensor, or an entry of the metadata, takes in a list besides its name and shape or texts, at most.
+/// Maximum size of a list entry besides its name and shape or texts, in bytes.
 const LISTED_BYTES: usize = 48;
 
-/// The service over a node.
+/// Implementation of the service for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensors {
     pub(crate) node: Node,
@@ -90,7 +90,7 @@ impl TensorService for Tensors {
             return Err(Fault::from(Error::too_large(why)).into());
         }
         self.node.count_tensor(TensorOperation::List, 0);
-        // As a message, and as its bytes.
+        // The list exists twice, as a message and in encoded form.
         let mut memory = self.node.request_memory();
         if bytes > SMALL_LIST_BYTES {
             memory.grow_to(2 * bytes).map_err(Fault::from)?;
@@ -148,13 +148,13 @@ impl TensorService for Tensors {
     }
 }
 
-/// The file that a path leads to.
+/// Returns the tensors of the file at a path.
 async fn file(node: &Node, path: &str) -> Result<TensorFile, Fault> {
     node.check_tensors()?;
     node.tensors(content_path(node, path).await?).await.map_err(in_field("path"))
 }
 
-/// The tensor with this name. Where the name is empty, and no tensor's, it is the only one.
+/// Returns the tensor with this name. An empty name that matches no tensor means the only tensor.
 fn tensor<'a>(file: &'a TensorFile, name: &str) -> Result<&'a Tensor, Fault> {
     match (file.catalogue.get(name), file.catalogue.tensors()) {
         (Ok(tensor), _) => Ok(tensor),
@@ -171,7 +171,7 @@ fn part(file: &TensorFile, tensor: &Tensor, slice: &Slice) -> Result<TensorPart,
     file.part(tensor, slice).map_err(in_field("slice"))
 }
 
-/// The places of the tensors with these names in the file's list, in its order; of all where there are no names.
+/// Returns the indices of the tensors with these names, in the order of the file; all indices if `names` is empty.
 fn chosen(file: &TensorFile, names: &[String]) -> Result<Vec<usize>, Fault> {
     let tensors = file.catalogue.tensors();
     if names.is_empty() {
@@ -182,7 +182,7 @@ fn chosen(file: &TensorFile, names: &[String]) -> Result<Vec<usize>, Fault> {
     Ok((0..tensors.len()).filter(|place| names.contains(tensors[*place].name.as_str())).collect())
 }
 
-/// A tensor as it is in its file.
+/// Describes a whole tensor.
 fn whole(tensor: &Tensor) -> TensorInfo {
     TensorInfo {
         name: tensor.name.clone(),
@@ -193,14 +193,14 @@ fn whole(tensor: &Tensor) -> TensorInfo {
     }
 }
 
-/// A part of a tensor.
+/// Describes a part of a tensor.
 fn described(tensor: &Tensor, part: &TensorPart, is_whole: bool) -> TensorInfo {
     let whole = whole(tensor);
     let offset = whole.offset.filter(|_| is_whole);
     TensorInfo { shape: part.shape.clone(), size_bytes: part.bytes, offset, ..whole }
 }
 
-/// The bytes of a part that fits one message.
+/// Returns the bytes of a part that fits in one message.
 async fn whole_part(node: &Node, part: &TensorPart) -> Result<Bytes, Fault> {
     if part.bytes > MAX_SLICE_BYTES {
         let why =
@@ -219,7 +219,7 @@ async fn whole_part(node: &Node, part: &TensorPart) -> Result<Bytes, Fault> {
     Ok(bytes.freeze())
 }
 
-/// The tensor with this name, or all.
+/// Returns the tensor with this name, or all tensors.
 fn listed<'a>(file: &'a TensorFile, name: Option<&str>) -> Result<&'a [Tensor], Fault> {
     match name {
         Some(name) => Ok(std::slice::from_ref(file.catalogue.get(name)?)),
@@ -227,7 +227,7 @@ fn listed<'a>(file: &'a TensorFile, name: Option<&str>) -> Result<&'a [Tensor], 
     }
 }
 
-/// Makes a list of about so many bytes, where that holds up nobody.
+/// Runs `make`, which creates a list of about `bytes` bytes, on a blocking thread if the list is large.
 async fn aside<T: Send + 'static>(bytes: usize, make: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     if bytes <= SMALL_LIST_BYTES {
         return Ok(make());
@@ -235,7 +235,7 @@ async fn aside<T: Send + 'static>(bytes: usize, make: impl FnOnce() -> T + Send 
     spawn_blocking(make).await.map_err(|e| Error::internal("listing tensors failed").with_source(e).into())
 }
 
-/// What a list takes as a message, at most.
+/// Returns the maximum size of a list as a message, in bytes.
 fn list_bytes<'a>(tensors: &[Tensor], metadata: impl IntoIterator<Item = (&'a String, &'a String)>) -> usize {
     let tensors = tensors.iter().map(|tensor| LISTED_BYTES + tensor.name.len() + 10 * tensor.shape.len());
     let metadata = metadata.into_iter().map(|(key, text)| LISTED_BYTES + key.len() + text.len());

@@ -1,4 +1,4 @@
-//! Bodies: of a known length, counted, or ending with a trailer.
+//! Message bodies: with a known length, with a byte counter, or with a trailer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,8 +20,8 @@ use tokio::time::{Sleep, sleep, timeout};
 use crate::error::rpc_message;
 pub(crate) use crate::failure::broken_off;
 
-/// A body whose length is known before its bytes are. A stream that fails or ends early breaks the body off, which
-/// resets the connection: no client takes a part for the whole.
+/// A body whose length is known in advance. If the stream fails or ends early, the body fails, which resets the
+/// connection. The client therefore cannot mistake a partial body for a complete one.
 pub(crate) struct Sized<S> {
     stream: S,
     remaining: u64,
@@ -61,14 +61,14 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Sized<S> {
     }
 }
 
-/// Says that an answer of the RPC is a stream of bytes.
+/// Header that marks an RPC response as a stream of bytes.
 pub(crate) const X_STREAM_OUTPUT: HeaderName = HeaderName::from_static("x-stream-output");
 
-/// The trailer that carries the reason why a stream of the RPC broke off.
+/// Trailer with the reason why an RPC stream failed.
 pub(crate) const X_STREAM_ERROR: HeaderName = HeaderName::from_static("x-stream-error");
 
-/// A body of unknown length. When the stream fails, a client that takes trailers gets the reason in `X-Stream-Error`;
-/// for others the connection is reset, so that the end never looks clean.
+/// A body of unknown length. If the stream fails, a client that accepts trailers receives the reason in
+/// `X-Stream-Error`. For other clients the connection is reset, so that the body does not appear complete.
 pub(crate) struct Chunked<S> {
     stream: S,
     takes_trailers: bool,
@@ -103,20 +103,20 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
     }
 }
 
-/// The body of an answer to HEAD whose length is not known either with GET: an empty one would say that it is 0.
+/// Returns the body of a HEAD response whose length is also unknown for GET. An empty body would state a length of 0.
 pub(crate) fn unknown_length() -> Body {
     Body::from_stream(stream::empty::<Result<Bytes>>())
 }
 
-/// Pieces that are looked at together by [`gathered`].
+/// Maximum number of pieces that [`gathered`] examines together.
 const GATHER_PIECES: usize = 256;
-/// A larger piece is passed on as it is, without a copy.
+/// Pieces of at least this size are passed on without a copy.
 const GATHER_BELOW_BYTES: usize = 8 * 1024;
-/// What is gathered is passed on at this size.
+/// Size at which combined pieces are passed on.
 const GATHERED_BYTES: usize = 64 * 1024;
 
-/// Small pieces that are ready together, as one: each piece of a body is a chunk of its own on the wire, which costs more
-/// than copying a kilobyte.
+/// Combines small pieces that are ready at the same time. Each piece of a body is a separate chunk on the wire, which
+/// costs more than copying a kilobyte.
 pub(crate) fn gathered<S>(pieces: S) -> impl Stream<Item = Result<Bytes>> + Send
 where
     S: Stream<Item = Result<Bytes>> + Send + 'static,
@@ -139,13 +139,13 @@ where
     })
 }
 
-/// What of a stream is waited for before the head of its answer.
+/// Bytes of a stream to read before the head of its response is sent.
 pub(crate) const BEGINNING_BYTES: usize = 64 * 1024;
 
-/// The same stream once its beginning has come, so that what fails soon fails with a status.
+/// Returns the same stream after reading its beginning, so that an early failure can set the status.
 ///
 /// # Errors
-/// That of the stream, where it fails within its first [`BEGINNING_BYTES`].
+/// The error of the stream if it fails within its first [`BEGINNING_BYTES`].
 pub(crate) async fn begun<S>(mut pieces: S) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<S>>
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin,
@@ -159,11 +159,11 @@ where
     Ok(stream::iter(first).chain(pieces))
 }
 
-/// Returns the same stream once its beginning has come, so that a limit that it meets soon is a status. Any other error
-/// stays in its place in the stream: what came before it is of use.
+/// Returns the same stream after reading its beginning, so that an early limit error can set the status. Any other
+/// error stays in its place in the stream, because the data before it is useful.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] where the stream fails with it within its first [`BEGINNING_BYTES`].
+/// [`ErrorKind::TooLarge`] if the stream fails with it within its first [`BEGINNING_BYTES`].
 pub(crate) async fn begun_within_limits<S>(
     mut pieces: S,
 ) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<S>>
@@ -184,9 +184,9 @@ where
     Ok(stream::iter(first).chain(pieces))
 }
 
-/// `text` as a header value; what no header may hold becomes `?`.
+/// Returns `text` as a header value, with `?` in place of characters that a header must not contain.
 pub(crate) fn header_text(text: &str) -> HeaderValue {
-    // It refuses control characters, but takes tabs, and the bytes of what is not ASCII.
+    // `from_str` rejects control characters but accepts tabs and non-ASCII bytes.
     if let Ok(value) = HeaderValue::from_str(text)
         && text.is_ascii()
         && !text.contains('\t')
@@ -198,8 +198,8 @@ pub(crate) fn header_text(text: &str) -> HeaderValue {
 }
 
 pin_project! {
-    /// A body that reports how many bytes went through it, when it ends or is dropped. An error waits for one turn: hyper
-    /// drops what it has not sent when a body fails, and the last line may say why it did.
+    /// A body that reports how many bytes it delivered when it ends or is dropped. An error is delayed by one poll:
+    /// hyper drops unsent data when a body fails, and the last line may state the reason.
     pub(crate) struct Observed<F: FnMut(u64)> {
         #[pin]
         inner: Body,
@@ -253,12 +253,12 @@ impl<F: FnMut(u64)> HttpBody for Observed<F> {
     }
 }
 
-/// Most bytes of a request's body, and longest time, that are spent on what no handler wants.
+/// Limits for reading the unwanted rest of a request body: bytes and time.
 const DRAIN_BYTES: usize = 64 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// The body of a request. When its handler leaves it before its end, the rest is read and thrown away, within bounds:
-/// closing a connection on which the client still sends can destroy the answer on its way (RFC 9112, 9.6).
+/// A request body whose rest is read and discarded, within limits, if the handler drops it early. Closing a
+/// connection while the client still sends can destroy the response in transit (RFC 9112, 9.6).
 pub(crate) struct Drained {
     inner: Option<Body>,
 }
@@ -302,12 +302,12 @@ impl Drop for Drained {
     }
 }
 
-/// A client that has sent this much is not pausing.
+/// A client that has sent this many bytes is not pausing.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
 pin_project! {
-    /// A request's body that fails when the client pauses for too long, at once or by and by: what waits for it is needed
-    /// by others. Only the time that is spent waiting for the client counts.
+    /// A request body that fails if the client pauses for too long, in one pause or in total, because other requests
+    /// need the resources that it holds. Only time spent waiting for the client counts.
     pub(crate) struct Patient {
         #[pin]
         inner: Body,
@@ -315,7 +315,7 @@ pin_project! {
         patience: Duration,
         waited: Duration,
         received: usize,
-        // Since when there is something to wait for, and until when.
+        // Start of the current wait, and its timer.
         waiting: Option<(Instant, Pin<Box<Sleep>>)>,
     }
 }
@@ -363,12 +363,13 @@ impl HttpBody for Patient {
     }
 }
 
-/// Why a request's body ended early: its own error, where it has one to tell.
+/// Converts the error of a request body that ended early, keeping the kind and message of an [`Error`] among its
+/// causes.
 pub(crate) fn broken_body(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     while let Some(this) = cause {
         if let Some(told) = this.downcast_ref::<Error>() {
-            // Its own causes tell whether it was counted.
+            // Its own causes show whether it was already counted.
             return Error::new(told.kind(), told.message()).with_source(error);
         }
         cause = this.source();
@@ -376,23 +377,23 @@ pub(crate) fn broken_body(error: Box<dyn std::error::Error + Send + Sync>) -> Er
     Error::invalid("the request's body broke off before its end").with_source(error)
 }
 
-/// The pieces of a request's body, with failures in words for the client.
+/// Returns the pieces of a request body, with errors worded for the client.
 pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
     body.into_data_stream().map(|piece| piece.map_err(|e| broken_body(e.into())))
 }
 
-/// The whole of a request's body, or of a part of it, with the memory that it takes until this is dropped.
+/// A complete request body, or a part of one, with the memory that is reserved for it until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
     pub(crate) memory: RequestMemory,
 }
 
-/// Appends a piece to `content`, and takes memory for it: as much as has arrived and at most a quarter more. `memory`
-/// holds `before` bytes for other things.
+/// Appends a piece to `content` and reserves memory for it: the bytes received so far plus at most a quarter.
+/// `memory` already holds `before` bytes for other data.
 ///
 /// # Errors
-/// [`ErrorKind::RateLimited`] when the memory for request bodies is used up.
+/// [`ErrorKind::RateLimited`] if the memory for request bodies is exhausted.
 pub(crate) fn append(content: &mut Vec<u8>, piece: &[u8], memory: &mut RequestMemory, before: usize) -> Result<()> {
     let needed = content.len() + piece.len();
     if needed > content.capacity() {
@@ -404,11 +405,11 @@ pub(crate) fn append(content: &mut Vec<u8>, piece: &[u8], memory: &mut RequestMe
     Ok(())
 }
 
-/// The whole of a request's body. What waits for its end holds no more memory than has arrived.
+/// Reads a complete request body. Memory is reserved as bytes arrive, not in advance.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`, with the `remedy`; [`ErrorKind::RateLimited`]
-/// when the memory for request bodies is used up.
+/// [`ErrorKind::TooLarge`] above `limit` bytes, with the configuration key `key` and the `remedy` in its message;
+/// [`ErrorKind::RateLimited`] if the memory for request bodies is exhausted.
 pub(crate) async fn whole(node: &Node, body: Body, limit: usize, key: &str, remedy: &str) -> Result<Whole> {
     let declared = http_body::Body::size_hint(&body).lower();
     let too_large = || {

@@ -1,4 +1,4 @@
-//! The `[gateway]` section, and all sections of this crate.
+//! The `[gateway]` section, and all configuration sections of this crate.
 
 mod api;
 mod hosts;
@@ -16,7 +16,7 @@ pub(crate) use hosts::MAX_LABEL_BYTES;
 pub use hosts::{HostConfig, Namespace};
 pub use ipfrs_node::Network;
 
-/// The sections that the front-end reads.
+/// Configuration sections of the front-end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpConfig {
     /// `[gateway]`.
@@ -39,38 +39,39 @@ impl HttpConfig {
     }
 }
 
-/// `[gateway]`: bounds of gateway answers.
+/// `[gateway]`: limits of requests and responses, hosts and proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Most ranges that one request may ask for; a request with more gets the whole file, as RFC 9110 (14.2) allows.
+    /// Maximum number of ranges in one request. A request with more gets the whole file, as RFC 9110 (14.2) allows.
     pub max_ranges: usize,
-    /// Seconds that an upload, or the reader of a long command's lines, may pause before it is given up.
+    /// Seconds that an upload, or the reader of a long command's output, may pause before it is aborted.
     pub upload_idle_seconds: u64,
-    /// Seconds that a request waits for its next block. The Node keeps it.
+    /// Seconds that a request waits for its next block. The Node enforces it.
     pub retrieval_timeout_seconds: u64,
     /// Seconds from a request's head, or the last piece of its body, to the last byte of its response. The connection
     /// enforces it.
     pub max_request_seconds: u64,
-    /// Most requests that are answered at the same time, on all routes.
+    /// Maximum number of requests in progress on all routes.
     pub max_concurrent_requests: usize,
-    /// Most requests of one client under way at the same time; 0 for its share of all and no other limit.
+    /// Maximum number of requests of one client in progress; 0 for its share of the total and no other limit.
     pub max_requests_per_client: usize,
-    /// Most bytes of content that is served as a file or an archive; 0 for no limit.
+    /// Maximum size in bytes of content served as a file or an archive; 0 for no limit.
     pub max_deserialized_bytes: u64,
-    /// Most bytes of a file of which ranges are served; 0 for no limit.
+    /// Maximum size in bytes of a file that ranges are served of; 0 for no limit.
     pub max_range_request_bytes: u64,
-    /// What is not served: files in the compact denylist format, and directories of them. The Node reads them.
+    /// Denylists of content that is not served: files in the compact denylist format, and directories of them. The
+    /// Node reads them.
     pub denylists: Vec<PathBuf>,
-    /// Where domains lead without DNS being asked: content paths by domain. The Node reads them.
+    /// Content paths by domain, used in place of DNS. The Node reads them.
     pub dnslink: BTreeMap<String, String>,
-    /// What is served under which host name. A `*` stands for any one label.
+    /// Settings by host name. A `*` stands for any one label.
     pub hosts: BTreeMap<String, HostConfig>,
-    /// Proxies that are trusted to say who their clients are and what these asked for: `X-Forwarded-For`,
-    /// `X-Forwarded-Host` and `X-Forwarded-Proto`.
+    /// Proxies that are trusted to report the client and its request in `X-Forwarded-For`, `X-Forwarded-Host` and
+    /// `X-Forwarded-Proto`.
     pub trusted_proxies: Vec<Network>,
-    /// Whether clients may use the gateway as their forward proxy: tunnels (CONNECT), and targets with another host
-    /// than `Host`.
+    /// Whether clients may use the gateway as their forward proxy, with tunnels (CONNECT) and with targets whose host
+    /// differs from `Host`.
     pub proxy: bool,
 }
 
@@ -95,7 +96,7 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// How long a client may pause.
+    /// Returns how long a client may pause.
     pub(crate) fn idle_patience(&self) -> Duration {
         Duration::from_secs(self.upload_idle_seconds)
     }

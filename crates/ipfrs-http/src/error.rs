@@ -1,6 +1,6 @@
-//! The one table from errors to HTTP: statuses, and the three forms that an error takes.
+//! Mapping from errors to HTTP: the statuses, and the three forms of an error response.
 //!
-//! * [`GatewayError`]: text, under `/ipfs` and for routes that do not exist.
+//! * [`GatewayError`]: text, under `/ipfs` and for unknown routes.
 //! * [`RpcError`]: Kubo's `{"Message","Code","Type"}`, under `/api/v0`.
 //! * [`Problem`]: `application/problem+json` (RFC 9457), under `/v1`.
 
@@ -16,11 +16,11 @@ use serde_json::{Map, Value};
 use crate::failure;
 use crate::request_id::RequestId;
 
-/// The HTTP status of each kind of error.
+/// Returns the HTTP status of an error kind.
 pub(crate) fn status(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
-        // As boxo: what is asked for may well exist, so that nobody is to remember that it does not.
+        // As in boxo: the content may well exist, and caches must not remember that it does not.
         ErrorKind::Unresolvable => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
         ErrorKind::InvalidContent => StatusCode::UNPROCESSABLE_ENTITY,
@@ -39,12 +39,13 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Returns the message of an error as clients of every form are told it: without paths in the file system.
+/// Returns the message of an error for the client, without file system paths.
 pub(crate) fn text(error: &Error) -> String {
     error.public_message().into_owned()
 }
 
-/// As [`text`], of an error that is part of a response. Nothing else logs what the client is not told.
+/// Same as [`text`], for an error inside a response. Logs the error if the client's message omits part of it, because
+/// it is not logged elsewhere.
 pub(crate) fn part_text(error: &Error) -> String {
     let shown = error.public_message();
     if shown != error.message() {
@@ -53,11 +54,11 @@ pub(crate) fn part_text(error: &Error) -> String {
     shown.into_owned()
 }
 
-/// Kind of an error by which a limit struck. It goes with the response, as an extension, to where it is counted.
+/// Kind of an error caused by a limit, attached to the response as an extension so that it can be counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OverLimit(pub(crate) ErrorKind);
 
-/// Has logged what the operator must see; what a client did wrong is the client's to see.
+/// Attaches the error to the response for counting and for the operator's log. Client errors are not logged.
 fn noted(mut response: Response, error: &Error) -> Response {
     let is_counted = RequestMemory::is_refusal(error);
     if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::RateLimited) && !is_counted {
@@ -81,22 +82,23 @@ fn finish(mut response: Response, status: StatusCode) -> Response {
     response
 }
 
-/// Why a gateway's answer failed: goes with its text as an extension, so that a browser may be shown a page instead.
+/// Reason why a gateway request failed, attached to its text response as an extension, so that a browser can be shown
+/// a page instead.
 #[derive(Debug, Clone)]
 pub(crate) struct Reason {
     pub(crate) text: String,
-    /// Whether the request's path is one below the only root of its host.
+    /// Whether the request's path is below the only root of its host.
     pub(crate) is_isolated: bool,
 }
 
-/// A failed answer: its reason as text.
+/// Returns an error response with its reason as text.
 pub(crate) fn refused(status: StatusCode, reason: String) -> Response {
     let mut response = finish(format!("{reason}\n").into_response(), status);
     response.extensions_mut().insert(Reason { text: reason, is_isolated: false });
     response
 }
 
-/// An error as text.
+/// An error sent as text.
 #[derive(Debug)]
 pub(crate) struct GatewayError(pub(crate) Error);
 
@@ -112,21 +114,21 @@ impl IntoResponse for GatewayError {
     }
 }
 
-/// 405 with the methods that are allowed, as text.
+/// Returns a text response with status 405 and the allowed methods.
 pub(crate) fn method_not_allowed(allow: &'static str) -> Response {
     let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, format!("method not allowed: use {allow}"));
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     response
 }
 
-/// An error of a command of the RPC.
+/// An error of an RPC command.
 #[derive(Debug)]
 pub(crate) enum RpcError {
     /// The command ran and failed.
     Command(Error),
-    /// The request could not be read as a command: Kubo answers that as text with status 400.
+    /// The request could not be parsed as a command: like Kubo, status 400 with text.
     Request(String),
-    /// The request asks for what is not offered, which is known before the command runs: status 400.
+    /// The request needs an unsupported feature, which was detected before the command ran: status 400.
     Refused(Error),
 }
 
@@ -136,7 +138,7 @@ impl From<Error> for RpcError {
     }
 }
 
-/// The body of a failed command.
+/// Body of a failed command's response.
 #[derive(Debug, Serialize)]
 pub(crate) struct RpcErrorBody {
     #[serde(rename = "Message")]
@@ -145,7 +147,7 @@ pub(crate) struct RpcErrorBody {
     code: u8,
     #[serde(rename = "Type")]
     object: &'static str,
-    /// The code of the native API, which says more than a status of 500.
+    /// Error code of the native API, which is more specific than status 500.
     #[serde(rename = "Kind")]
     kind: &'static str,
 }
@@ -157,22 +159,22 @@ impl RpcErrorBody {
     }
 }
 
-/// The code of go-ipfs-cmds for what is wrong with a request.
+/// Code of go-ipfs-cmds for a faulty request.
 const CLIENT_ERROR: u8 = 1;
 
-/// Returns the text of an error, with the words by which Kubo's clients know it.
+/// Returns the message of an error in the wording that Kubo's clients recognize.
 pub(crate) fn rpc_message(error: &Error) -> String {
     in_words_of_kubo(error, text(error))
 }
 
-/// Returns the same text for an error that is part of a response, as [`part_text`] does.
+/// Same as [`rpc_message`], for an error inside a response; see [`part_text`].
 pub(crate) fn rpc_part_message(error: &Error) -> String {
     in_words_of_kubo(error, part_text(error))
 }
 
 fn in_words_of_kubo(error: &Error, text: String) -> String {
     match error.missing_block() {
-        // The client in Go reads from it which block is missing.
+        // The Go client parses the CID of the missing block from this text.
         Some(cid) => format!("{text}: block was not found locally (offline): ipld: could not find {cid}"),
         None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
         None => text,
@@ -180,15 +182,15 @@ fn in_words_of_kubo(error: &Error, text: String) -> String {
 }
 
 impl IntoResponse for RpcErrorBody {
-    /// A line, as all JSON of the RPC.
+    /// Renders the error as one line, like all JSON of the RPC.
     fn into_response(self) -> Response {
-        // Texts and a number always serialise.
+        // Strings and numbers always serialize.
         let line = serde_json::to_string(&self).unwrap_or_default() + "\n";
         ([(CONTENT_TYPE, "application/json")], line).into_response()
     }
 }
 
-/// Kubo answers a command's failure with 500 whatever the reason; the codes are those of go-ipfs-cmds.
+/// Returns the status and the go-ipfs-cmds code of a failed command. Like Kubo, most failures have status 500.
 fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
     match kind {
         ErrorKind::RateLimited => (StatusCode::TOO_MANY_REQUESTS, 3),
@@ -225,7 +227,7 @@ impl IntoResponse for RpcError {
     }
 }
 
-/// An error of the native API, with members of its own where a route documents some.
+/// An error of the native API, with the additional members that some routes document.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) error: Error,
@@ -246,7 +248,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A problem document. `type` is `about:blank`: the status and `code` say which problem it is.
+/// Renders a problem document. `type` is `about:blank`: the status and `code` identify the problem.
 pub(crate) fn problem(
     status: StatusCode,
     code: &str,

@@ -1,5 +1,5 @@
-//! The log of requests that failed through no fault of their clients: as many lines as an operator reads, however often
-//! strangers ask for what fails.
+//! Log of requests that failed through no fault of the client. The number of lines is limited, so that clients cannot
+//! flood the log by repeating a failing request.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::request_id::RequestId;
 
-/// Most lines of one kind in [`SPAN`].
+/// Maximum number of lines of one kind within [`SPAN`].
 const MOST_LINES: u32 = 20;
 /// See [`MOST_LINES`].
 const SPAN: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const SPAN: Duration = Duration::from_secs(10);
 static FAILED: Turns = Turns::new();
 static BROKEN_OFF: Turns = Turns::new();
 
-/// Why an answer failed. It goes with the answer, as an extension, to where the request's ID is known.
+/// Reason why a request failed, attached to its response as an extension until the request ID is known.
 #[derive(Debug, Clone)]
 struct Failure {
     kind: ErrorKind,
@@ -26,13 +26,13 @@ struct Failure {
     cause: String,
 }
 
-/// Has an answer that failed for `error` logged as it goes out.
+/// Marks a response that failed because of `error` to be logged by [`log`].
 pub(crate) fn note(response: &mut Response, error: &Error) {
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     response.extensions_mut().insert(Failure { kind: error.kind(), error: error.to_string(), cause });
 }
 
-/// Logs an answer as it goes out, if it failed for a reason that was noted.
+/// Logs a response that [`note`] marked.
 pub(crate) fn log(response: &mut Response, endpoint: &str, id: &HeaderValue) {
     let Some(Failure { kind, error, cause }) = response.extensions_mut().remove() else { return };
     let Some(left_out) = FAILED.take(Instant::now()) else { return };
@@ -45,33 +45,33 @@ pub(crate) fn log(response: &mut Response, endpoint: &str, id: &HeaderValue) {
     }
 }
 
-/// Logs an error whose message to the client lacks a path in the file system.
+/// Logs an error whose message to the client omits a file system path.
 pub(crate) fn withheld(error: &Error) {
     if let Some(left_out) = FAILED.take(Instant::now()) {
         tracing::error!(kind = %error.kind(), %error, left_out, "a part of a response failed");
     }
 }
 
-/// Logs why an answer breaks off after its head was sent: the client cannot be told any more.
+/// Logs why a response was cut off after its head was sent, when the client can no longer be informed.
 pub(crate) fn broken_off(error: Error) -> Error {
     log_broken_off(&error);
     error
 }
 
-/// Logs why the connection cuts a response after its head was sent.
+/// Logs why the connection cut off a response after its head was sent.
 pub fn log_broken_off(error: &Error) {
     if let Some(left_out) = BROKEN_OFF.take(Instant::now()) {
         tracing::warn!(%error, left_out, "an answer was broken off after its head was sent");
     }
 }
 
-/// Lines of a kind, of which only so many are written in a while.
+/// Rate limiter for one kind of log line.
 #[derive(Debug)]
 struct Turns(Mutex<Taken>);
 
 #[derive(Debug)]
 struct Taken {
-    /// Since when turns are counted.
+    /// Start of the current span.
     since: Option<Instant>,
     turns: u32,
     left_out: u64,
@@ -82,7 +82,7 @@ impl Turns {
         Self(Mutex::new(Taken { since: None, turns: 0, left_out: 0 }))
     }
 
-    /// A turn to write a line, with how many were left out since the last one. `None`: this one is left out.
+    /// Returns the number of lines suppressed since the last one if a line may be written now, else `None`.
     fn take(&self, now: Instant) -> Option<u64> {
         let mut taken = self.0.lock();
         if taken.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_lines_are_written_in_a_while_and_the_next_one_says_how_many_were_not() {
+    fn log_lines_are_limited_and_skipped_ones_counted() {
         let (turns, start) = (Turns::new(), Instant::now());
         for _ in 0..MOST_LINES {
             assert_eq!(turns.take(start), Some(0));

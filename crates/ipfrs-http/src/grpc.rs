@@ -1,4 +1,4 @@
-//! Another front-end's routes on this listener: gRPC-Web.
+//! gRPC-Web routes, served on the HTTP listener.
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
@@ -11,10 +11,10 @@ use crate::router::AppState;
 use crate::{Service, metrics, origin};
 
 impl Service {
-    /// Serves `routes`, those of gRPC-Web, beside the others, with the same limits and the same rule about who may call.
-    /// `addresses` are those of the listeners that are for gRPC alone, for `/health` to name.
+    /// Adds `routes`, which serve gRPC-Web, with the same limits and access rules as all other routes. `addresses`
+    /// are those of the dedicated gRPC listeners, which `/health` reports.
     pub fn mount_grpc(&mut self, routes: Router, addresses: Vec<String>) {
-        // Whoever mounts twice has said it before.
+        // A second call keeps the addresses of the first.
         let _ = self.state.grpc.set(addresses);
         let guarded = routes.layer(from_fn_with_state(self.state.clone(), guard));
         let routes = guarded.layer(from_fn_with_state(self.state.clone(), metrics::observe));
@@ -22,7 +22,7 @@ impl Service {
     }
 }
 
-/// Calls are not for pages of others. The ID of the request goes on with it.
+/// Refuses calls from pages of other origins, and passes the request ID on to the service.
 async fn guard(
     State(state): State<AppState>,
     Extension(RequestId(id)): Extension<RequestId>,

@@ -1,4 +1,4 @@
-//! Health and metrics.
+//! Health and metrics endpoints.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -16,12 +16,13 @@ use crate::router::AppState;
 
 const NO_STORE: (http::HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
-/// `GET /health/live`: the process answers.
+/// `GET /health/live`: 200 while the process responds.
 pub(crate) async fn live() -> Response {
     ([NO_STORE], Json(json!({"status": "ok"}))).into_response()
 }
 
-/// `GET /health/ready`: requests are welcome; 503 while starting, while draining, and when the store takes no writes.
+/// `GET /health/ready`: 200 if the daemon accepts requests; 503 while it starts or drains, and if the store accepts
+/// no writes.
 pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
     let Some(reason) = not_ready(&state).await else {
         return ([NO_STORE], Json(json!({"status": "ready"}))).into_response();
@@ -33,7 +34,7 @@ pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extensio
     (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], Json(not_ready)).into_response()
 }
 
-/// Returns why requests should be sent elsewhere.
+/// Returns why requests should be sent to another daemon, or `None` if this one is ready.
 async fn not_ready(state: &AppState) -> Option<String> {
     if !state.lifecycle.is_ready() {
         return Some("the daemon is starting or draining".to_owned());
@@ -41,7 +42,7 @@ async fn not_ready(state: &AppState) -> Option<String> {
     state.node.check().await.err().map(|e| error::text(&e))
 }
 
-/// `GET /health`: readiness with the version and the size of the store. Under a public host the status alone.
+/// `GET /health`: readiness, version and store size. On a public host, only the status.
 pub(crate) async fn health(
     State(state): State<AppState>,
     public: Option<Extension<PublicHost>>,
@@ -66,8 +67,8 @@ pub(crate) async fn health(
     Ok((code, [NO_STORE], Json(body)).into_response())
 }
 
-/// Refuses pages, as for writes, since all content shares the daemon's origin. A public host tells its status to every
-/// client.
+/// Refuses pages, even for reads, since all content shares the daemon's origin. A public host shows its status to
+/// every client.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let is_public = request.extensions().get::<PublicHost>().is_some();
     let mut response = match origin::check(&request, state.port) {
@@ -80,7 +81,7 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
 
 /// `GET /metrics`: the Prometheus text format, version 0.0.4.
 pub(crate) async fn metrics(State(state): State<AppState>) -> Result<Response, GatewayError> {
-    // Brings the gauges of the store up to date.
+    // Updates the gauges of the store.
     state.node.stats().await?;
     let encoder = TextEncoder::new();
     let mut text = Vec::with_capacity(16 * 1024);

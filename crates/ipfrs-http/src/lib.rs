@@ -1,7 +1,7 @@
-//! The HTTP front-end: the IPFS gateway, the Kubo RPC, the batch API, health and metrics.
+//! The HTTP front-end: the IPFS gateway, the Kubo RPC, the native API, delegated routing, health and metrics.
 //!
 //! [`app`] builds a [`Service`] over a [`Node`](ipfrs_node::Node); the composition root binds it to sockets.
-//! Handlers parse, call one method of the Node and render.
+//! Each handler parses the request, calls one method of the Node and renders the result.
 
 mod body;
 mod compression;
@@ -24,9 +24,9 @@ mod v1;
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use failure::log_broken_off;
-/// An answer that is ready, as it goes over the wire, and what asks for it.
+/// A serialized response from the response cache, and the request that it matches.
 pub use gateway::ready::{Plain, Written};
-/// Readiness and shutdown, which all front-ends share.
+/// Readiness and shutdown state, shared by all front-ends.
 pub use ipfrs_node::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};

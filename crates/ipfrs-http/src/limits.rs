@@ -1,7 +1,7 @@
-//! Limits of requests: how many at the same time, how long one may take, how large content may be.
+//! Limits of requests: their number, their duration, and the size of content.
 //!
-//! How long a block is waited for is the Node's to limit. How long a response may take behind its head, and how long a
-//! client may take nothing of it, are the connection's.
+//! The Node limits how long a request waits for a block. The connection limits how long a response may take after its
+//! head, and how long a client may stop reading it.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -24,16 +24,16 @@ use crate::gateway;
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
-/// Routes by which an operator looks at a daemon that is busy, and stops it.
+/// Routes that an operator needs to inspect and stop a busy daemon.
 const ALWAYS_ANSWERED: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];
 
-/// Whether requests of a route take a [slot](ipfrs_node::RequestSlot). Answers that are ready take none: they hold nothing,
-/// and cost no more than refusing them.
+/// Whether requests of a route take a [slot](ipfrs_node::RequestSlot). Cached responses take none: they hold no
+/// resources, and sending them costs no more than refusing the request.
 pub(crate) fn is_counted(endpoint: &str) -> bool {
     !ALWAYS_ANSWERED.contains(&endpoint)
 }
 
-/// 429 in the words of the front-end that `endpoint` belongs to.
+/// Returns a 429 response in the format of the API that `endpoint` belongs to.
 pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: &HeaderValue) -> Response {
     let error = state.slots.refusal(refused);
     if endpoint.starts_with("/api/v0") {
@@ -49,9 +49,9 @@ pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: 
     }
 }
 
-/// Counts a response to a request that struck a limit of its body, or found shared work full. A DAG over a bound
-/// was counted where it was read, too many requests are counted where permits are given, and bodies that get no
-/// memory where that is taken.
+/// Counts a response to a request whose body exceeded a limit, or that found shared work at capacity. Other limits
+/// are counted elsewhere: DAG limits where the DAG is read, too many requests where permits are granted, and body
+/// memory where it is reserved.
 pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
     match response.extensions_mut().remove() {
         Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
@@ -60,9 +60,9 @@ pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
     }
 }
 
-/// Returns the response if its head comes before the `deadline`, else 504, which `refuse` renders. The connection cuts
-/// a response that takes longer behind its head. A response that is there at once costs no timer, and one without a
-/// connection has no deadline.
+/// Returns the response if its head is available before the `deadline`, else 504, rendered by `refuse`. The
+/// connection cuts off a response that takes longer after its head. A response that is available immediately needs no
+/// timer, and a request without a connection has no deadline.
 pub(crate) async fn in_time(
     deadline: Option<RequestDeadline>,
     answer: impl Future<Output = Response>,
@@ -80,11 +80,11 @@ pub(crate) async fn in_time(
     }
 }
 
-/// The body of a response that has a permit. It breaks off where the permit was needed for others, because the client
-/// took nothing.
+/// Body of a response that holds a permit. It fails if the permit is revoked for another request because the client
+/// stopped reading.
 pub(crate) struct Permitted {
     held: Held<Body>,
-    /// Whether the client was told that the response was given up.
+    /// Whether the body has already failed.
     has_failed: bool,
 }
 
@@ -117,12 +117,12 @@ impl HttpBody for Permitted {
     }
 }
 
-/// Whether a path, as it is in a URL, has more names than are followed.
+/// Whether a path, as written in a URL, has more segments than the gateway follows.
 pub(crate) fn is_long(path: &str) -> bool {
     gateway::path::parts(path).count() > MAX_PATH_SEGMENTS
 }
 
-/// Advice to a client that asks for content which is too large: it depends on the route.
+/// Advice for a client that requests content that is too large, by route.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Remedy {
     /// On the gateway.
@@ -159,11 +159,11 @@ impl Remedy {
     }
 }
 
-/// Refuses what is too large to be served as a file or an archive, whatever part of it is asked for: a client could ask for
-/// part after part.
+/// Refuses content that is too large to be served as a file or an archive, even if the client requests only a part of
+/// it: a client could otherwise fetch all of it in parts.
 ///
 /// # Errors
-/// [`ErrorKind::Gone`] over `gateway.max_deserialized_bytes`.
+/// [`ErrorKind::Gone`] above `gateway.max_deserialized_bytes`.
 pub(crate) fn check_size(state: &AppState, size: u64, remedy: Remedy) -> Result<()> {
     let most = state.config.max_deserialized_bytes;
     if most == 0 || size <= most {
@@ -172,10 +172,10 @@ pub(crate) fn check_size(state: &AppState, size: u64, remedy: Remedy) -> Result<
     Err(too_large_to_deserialise(&state.node, most, remedy))
 }
 
-/// Refuses ranges of files that are too large for these.
+/// Refuses range requests for files above the size limit for ranges.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] over `gateway.max_range_request_bytes`.
+/// [`ErrorKind::Unsupported`] above `gateway.max_range_request_bytes`.
 pub(crate) fn check_range(state: &AppState, is_range: bool, size: u64, remedy: Remedy) -> Result<()> {
     let most = state.config.max_range_request_bytes;
     if most == 0 || size <= most || !is_range {
@@ -194,7 +194,7 @@ fn too_large_to_deserialise(node: &Node, most: u64, remedy: Remedy) -> Error {
     Error::new(ErrorKind::Gone, format!("{what} ({limit}): {}", remedy.of_content()))
 }
 
-/// An archive whose length is not known before its end, broken off when it is too large to be served as one.
+/// Limits an archive of unknown length: the stream fails once it is too large to be served.
 pub(crate) fn bounded(
     state: &AppState,
     pieces: impl Stream<Item = Result<Bytes>> + Send + 'static,
@@ -206,7 +206,7 @@ pub(crate) fn bounded(
         let was_over = is_over(*sent);
         *sent = sent.saturating_add(piece.as_ref().map_or(0, |piece| piece.len() as u64));
         std::future::ready(match (was_over, is_over(*sent)) {
-            // Whoever gathers pieces asks for more of them behind the error, which is told, and counted, once.
+            // The caller that combines pieces polls again after the error. It must be returned and counted only once.
             (true, _) => None,
             (false, true) => Some(Err(too_large_to_deserialise(&node, most, remedy))),
             (false, false) => Some(piece),

@@ -1,4 +1,4 @@
-//! The HTTP metric families, and the layer that keeps them.
+//! HTTP metrics, and the layer that records them.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -25,29 +25,29 @@ use crate::limits::{self, Permitted};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
-/// The endpoint of requests that no route answers.
+/// Endpoint label of requests that match no route.
 pub(crate) const UNMATCHED: &str = "unmatched";
 
-/// Handles of the HTTP metrics. Cloning shares them.
+/// Handles of the HTTP metrics. Clones share them.
 #[derive(Debug, Clone)]
 pub struct HttpMetrics {
-    /// Connections that are open; kept by whoever accepts them.
+    /// Gauge of open connections, maintained by the accept loop.
     pub connections_active: IntGauge,
-    /// Requests under way.
+    /// Gauge of requests in progress.
     pub(crate) requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
     request_size: HistogramVec,
     response_size: HistogramVec,
-    /// The families that were asked for, by route and method.
+    /// Families in use, by route and method.
     families: Arc<RwLock<Families>>,
 }
 
 impl HttpMetrics {
-    /// Makes the families and registers them.
+    /// Creates the families and registers them.
     ///
     /// # Errors
-    /// When one of the names is taken in `registry`.
+    /// If a name is already in use in `registry`.
     pub fn register(registry: &Registry) -> Result<Self> {
         let seconds = vec![1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
         let bytes = vec![256.0, 4_096.0, 65_536.0, 1_048_576.0, 16_777_216.0, 268_435_456.0, 4_294_967_296.0];
@@ -93,24 +93,24 @@ type Families = HashMap<String, HashMap<&'static str, Arc<Family>>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Family {
     endpoint: String,
-    /// Whether its requests count among those that are answered at the same time.
+    /// Whether its requests count toward the limit of requests in progress.
     is_counted: bool,
     method: &'static str,
     requests: IntCounterVec,
     duration: Histogram,
     request_size: Histogram,
     response_size: Histogram,
-    /// Of `requests`, those that were answered 200.
+    /// The counter of `requests` with status 200.
     ok: IntCounter,
 }
 
 impl Family {
-    /// An answer that says no more than its status and was no work.
+    /// Counts a response that was available immediately, without recording its size and duration.
     pub(crate) fn ended_at_once(&self, status: StatusCode) {
         self.requests.with_label_values(&[&self.endpoint, self.method, status.as_str()]).inc();
     }
 
-    /// An answer of status 200 whose `bytes` are all handed over at once.
+    /// Counts a response of status 200 whose `bytes` bytes are all handed over immediately.
     pub(crate) fn answered_at_once(&self, bytes: u64, start: Instant) {
         self.ok.inc();
         self.response_size.observe(to_f64(bytes));
@@ -119,7 +119,7 @@ impl Family {
 }
 
 impl HttpMetrics {
-    /// The metrics of a route, by its template: a bounded set, whatever clients ask for.
+    /// Returns the metrics of a route template. The set of templates is bounded, whatever clients request.
     pub(crate) fn family(&self, endpoint: &str, method: &Method) -> Arc<Family> {
         let method = method_label(method);
         if let Some(family) = self.families.read().get(endpoint).and_then(|methods| methods.get(method)) {
@@ -160,11 +160,11 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
-/// The permit of a request that took it before its route was known: it goes with the request, as an extension.
+/// Permit of a request that took it before its route was known, attached to the request as an extension.
 #[derive(Debug, Clone)]
 struct Taken(Arc<RequestSlot>);
 
-/// Notes the client that a request comes from, and the permit that was taken for it already.
+/// Attaches the client to a request, and the permit that was already taken for it.
 pub(crate) fn come_from<B>(request: &mut http::Request<B>, client: Client, taken: Option<RequestSlot>) {
     request.extensions_mut().insert(client);
     if let Some(slot) = taken {
@@ -172,19 +172,20 @@ pub(crate) fn come_from<B>(request: &mut http::Request<B>, client: Client, taken
     }
 }
 
-/// When a request came whose route was not known at once: it goes with the request, as an extension.
+/// Arrival time of a request whose route was not known immediately, attached to it as an extension.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived(pub(crate) Instant);
 
-/// The layer of all routes that do not observe themselves.
+/// Layer for all routes that do not record their own metrics.
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
     let family = state.metrics.family(endpoint, request.method());
     observed(&state, family, request, |request| next.run(request)).await
 }
 
-/// Gives a request its ID, its answer the form and the coding that were asked for, and counts it: once when the head of the
-/// answer is known, once when its body has ended. A handler that panics is a defect, and answers 500.
+/// Processes a request: assigns its ID, takes its permit, and renders and compresses its response. Counts the request
+/// when the head of the response is known, and records size and duration when its body ends. A handler that panics is
+/// a bug, and the response is 500.
 pub(crate) async fn observed<A: Future<Output = Response>>(
     state: &AppState,
     family: Arc<Family>,
@@ -202,7 +203,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     if has_body {
         let patience = state.config.idle_patience();
         let size = family.request_size.clone();
-        // A client that waits to be told to send (RFC 9110, 10.1.1) has nothing on its way yet.
+        // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
         let waits = request.headers().contains_key(http::header::EXPECT);
         request = request.map(|body| {
             let body = if waits { body } else { Body::new(Drained::new(body)) };
@@ -214,7 +215,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     let (permit, mut response) = match permit {
         Err(refused) => (None, limits::too_many(state, refused, &family.endpoint, &id)),
         Ok(permit) => {
-            // Memory is taken for bodies alone.
+            // Memory is reserved only for request bodies.
             let answer = answer(request);
             let answer = if has_body { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
             let answer = AssertUnwindSafe(answer).catch_unwind().await;

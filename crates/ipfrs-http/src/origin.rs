@@ -1,17 +1,20 @@
-//! Protection against pages that make a browser send requests (CSRF), stricter than Kubo's RPC, which has a port of its own.
+//! Protection against cross-site request forgery (CSRF), stricter than in Kubo, whose RPC has a port of its own.
 
 use axum::extract::Request;
 use http::header::{ORIGIN, REFERER, USER_AGENT, X_FRAME_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 
-/// Whether a request is no page's, by what it says of its sender.
+/// Whether the headers show that the request was not sent by a web page.
 ///
-/// As in Kubo, clients that send neither `Origin` nor `Referer` may, unless their `User-Agent` starts with `Mozilla`; so may
-/// those that name localhost, 127.0.0.1 or `[::1]` on our port. But a page in a browser may not, of whatever origin it is:
-/// content under `/ipfs` is anybody's, and shares our origin. Browsers send `Sec-Fetch-Site` and `Sec-Fetch-Dest` to such
-/// addresses, and no script can take them away (Fetch Metadata specification). `Sec-Fetch-Mode` alone is no browser: the
-/// `fetch` of Node.js sends it.
+/// As in Kubo, a client that sends neither `Origin` nor `Referer` is allowed, unless its `User-Agent` starts with
+/// `Mozilla`. A client whose `Origin` or `Referer` names localhost, 127.0.0.1 or `[::1]` on the daemon's port is
+/// allowed too.
+///
+/// A page in a browser is never allowed, whatever its origin: content under `/ipfs` can be written by anyone and
+/// shares the daemon's origin. Browsers send `Sec-Fetch-Site` and `Sec-Fetch-Dest` to such addresses, and scripts
+/// cannot remove them (Fetch Metadata specification). `Sec-Fetch-Mode` alone does not identify a browser, since the
+/// `fetch` function of Node.js sends it.
 fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
     if headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-dest") {
         return false;
@@ -31,8 +34,9 @@ fn is_own_page(url: &str, port: u16) -> bool {
     is_local && uri.port_u16().unwrap_or(default_port) == port
 }
 
-/// Whether a person opened the address itself: no page asked for it, and none can read the response. A page of our own
-/// origin can read what it opens in a window or a frame, so that navigations by pages are not meant.
+/// Whether a person opened the address directly, so that no page requested it and no page can read the response.
+/// Navigations started by pages do not count: a page of the daemon's origin can read what it opens in a window or a
+/// frame.
 fn is_opened_by_person(headers: &HeaderMap) -> bool {
     let says = |name: &str, wanted: &str| {
         let mut values = headers.get_all(name).iter();
@@ -41,8 +45,8 @@ fn is_opened_by_person(headers: &HeaderMap) -> bool {
     says("sec-fetch-site", "none") && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")
 }
 
-/// Refuses requests that a page in a browser sent, and reads as well, unless a person opened the address itself. `port`
-/// is our own.
+/// Refuses requests sent by a page in a browser, including reads, unless a person opened the address directly. `port`
+/// is the daemon's port.
 ///
 /// # Errors
 /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind).
@@ -55,10 +59,10 @@ pub(crate) fn check(request: &Request, port: u16) -> Result<()> {
     Err(Error::new(ErrorKind::Forbidden, why))
 }
 
-/// As [`check`], for routes that pages may read.
+/// Same as [`check`], for routes that pages may read.
 ///
 /// # Errors
-/// As [`check`].
+/// See [`check`].
 pub(crate) fn check_write(request: &Request, port: u16) -> Result<()> {
     let is_safe = is_read(request.method()) || request.method() == Method::OPTIONS;
     if is_safe { Ok(()) } else { check(request, port) }
@@ -68,8 +72,8 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Keeps a response to itself: in no frame, as no resource of a page, and without a window of a page that refers to its
-/// own. Browsers that do not send `Sec-Fetch-*` may still know these.
+/// Isolates a response: it cannot be framed, loaded as a subresource, or share a browsing context group with another
+/// page. This also protects users of browsers that do not send `Sec-Fetch-*`.
 pub(crate) fn isolate(headers: &mut HeaderMap) {
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
@@ -89,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clients_that_are_no_browser_may_call() {
+    fn requests_from_browser_pages_are_refused() {
         assert!(allowed(&[]));
         assert!(allowed(&[("user-agent", "curl/8")]));
         assert!(allowed(&[("origin", "http://localhost:8080")]));
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn page_that_a_person_opens_is_read_and_nothing_else() {
+    fn address_opened_by_a_person_allows_only_reads() {
         let opened = [("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
         let passes = |method: Method, pairs: &[(&'static str, &'static str)]| {
             let mut request = Request::new(axum::body::Body::empty());
@@ -129,7 +133,7 @@ mod tests {
             let mut changed = opened;
             changed[at].1 = value;
             assert!(!passes(Method::GET, &changed), "{changed:?}");
-            // A page may have made one of two values.
+            // One of two values may come from a page.
             assert!(!passes(Method::GET, &[&opened[..], &changed[at..=at]].concat()), "{changed:?}");
         }
     }

@@ -1,25 +1,25 @@
-//! Request IDs: taken from the client or made.
+//! Request IDs, chosen by the client or generated.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::Result;
 use ipfrs_node::{OperationId, RequestIds};
 
-/// The header that carries the ID in both directions.
+/// Header of the request ID, in requests and responses.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The header that carries the ID of an operation in both directions.
+/// Header of the operation ID, in requests and responses.
 pub(crate) const X_OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
 
-/// The ID that the client chose for the operation that a request is.
+/// Returns the operation ID that the client chose for its request.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for one that is malformed.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the ID is malformed.
 pub(crate) fn operation_id(headers: &HeaderMap) -> Result<Option<OperationId>> {
     headers.get(X_OPERATION_ID).map(|id| id.to_str().unwrap_or_default().parse()).transpose()
 }
 
-/// The client's ID for its request, or a new one. HTTP/2 keeps it out of the table of headers that a connection has seen, from
-/// which each would drive out another that comes again.
+/// Returns the client's ID for its request, or a new one. The value is marked sensitive so that HTTP/2 keeps it out
+/// of the dynamic header table, where it would evict reusable entries.
 pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     let mut id = match chosen(headers) {
         Some(id) => id.clone(),
@@ -30,12 +30,12 @@ pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     id
 }
 
-/// The ID that a client chose for its request.
+/// Returns the valid request ID that the client chose, if any.
 pub(crate) fn chosen(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes()))
 }
 
-/// The ID of the request being answered, for handlers that put it into a body.
+/// ID of the current request, for handlers that put it into a body.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) HeaderValue);
 

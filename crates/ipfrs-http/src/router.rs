@@ -1,4 +1,4 @@
-//! The routes, on one screen.
+//! The route table.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -21,42 +21,42 @@ use crate::{
     ApiConfig, GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1,
 };
 
-/// What every handler can reach. Cloning shares it.
+/// Shared state of all handlers. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct AppState(Arc<Shared>);
 
-/// The handles behind [`AppState`].
+/// Fields of [`AppState`].
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Everything that content is asked of.
+    /// Node that all content is read from and written to.
     pub(crate) node: Node,
     /// HTTP metrics.
     pub(crate) metrics: HttpMetrics,
-    /// For requests that are answered at the same time.
+    /// Permits of requests in progress.
     pub(crate) slots: RequestSlots,
-    /// The process's one registry, for `/metrics`.
+    /// The metrics registry of the process, for `/metrics`.
     pub(crate) registry: Registry,
     /// Readiness and shutdown.
     pub(crate) lifecycle: Lifecycle,
-    /// Makes request and transaction IDs.
+    /// Generator of request and transaction IDs.
     pub(crate) request_ids: RequestIds,
-    /// The port that own pages come from.
+    /// Port of the listener: pages served from it count as the daemon's own.
     pub(crate) port: u16,
-    /// Bounds of gateway answers.
+    /// Limits of gateway responses.
     pub(crate) config: GatewayConfig,
     /// Settings of the RPC.
     pub(crate) api: ApiConfig,
-    /// `Cache-Control` of immutable answers.
+    /// `Cache-Control` value of immutable responses.
     pub(crate) immutable: HeaderValue,
-    /// What the pages share that the daemon draws.
+    /// Data shared by all pages that the daemon renders.
     pub(crate) pages: Pages,
-    /// What is served under which host.
+    /// Configured hosts.
     pub(crate) hosts: Hosts,
-    /// Small files that were asked for before.
+    /// Response cache for small files.
     pub(crate) ready: ReadyAnswers,
-    /// Content codings of answers.
+    /// Content codings of responses.
     pub(crate) compression: Compression,
-    /// Where gRPC is served on listeners of its own, as host and port.
+    /// Addresses of dedicated gRPC listeners, as host and port.
     pub(crate) grpc: OnceLock<Vec<String>>,
 }
 
@@ -68,19 +68,20 @@ impl Deref for AppState {
     }
 }
 
-/// The front-end, ready to be bound.
+/// The front-end, ready to be bound to sockets.
 #[derive(Debug)]
 pub struct App {
     /// All routes.
     pub service: Service,
-    /// The metrics that whoever accepts connections keeps.
+    /// HTTP metrics; the accept loop updates the connection gauge.
     pub metrics: HttpMetrics,
 }
 
-/// Builds the front-end over a node. `port` is the one it will be bound to: pages from there may call the RPC.
+/// Builds the front-end over a node. `port` is the port that it will be bound to: pages served from this port may
+/// call the RPC.
 ///
 /// # Errors
-/// When `config` is out of range or the metrics are registered already.
+/// If `config` is out of range, or if the metrics are already registered.
 pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, registry: &Registry) -> Result<App> {
     config.validate()?;
     let metrics = HttpMetrics::register(registry)?;

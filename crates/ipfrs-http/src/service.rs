@@ -1,4 +1,4 @@
-//! The front-end as a connection calls it.
+//! The entry point of the front-end, called by each connection.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -28,23 +28,23 @@ use crate::metrics;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
 
-/// What paths of immutable content begin with.
+/// Path prefix of immutable content.
 const IPFS_PREFIX: &str = "/ipfs/";
 
 /// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
 
-/// All routes, with a short way for answers that are ready. Cloning shares them.
+/// All routes, with a fast path for cached responses. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Service {
     pub(crate) state: AppState,
     pub(crate) router: Router,
-    /// The hosts of the tunnels that its requests come through.
+    /// Hosts of the tunnels that this connection's requests passed through.
     pub(crate) tunnels: Tunnels,
 }
 
 impl Service {
-    /// Answers a request. `peer` is the address of whoever sent it; `None` where there is none.
+    /// Responds to a request. `peer` is the address of the sender, or `None` if it has no address.
     pub fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Answering
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -54,8 +54,9 @@ impl Service {
         Answering { step: self.step(request, peer), is_head }
     }
 
-    /// What the headers of a GET of HTTP/1.1 from `peer` say, for [`answer_written`](Self::answer_written). `headers` are of lines about
-    /// content, not about the connection. `None` where it takes more than a path to answer such a request.
+    /// Reads the headers of an HTTP/1.1 GET request from `peer`, for [`answer_written`](Self::answer_written).
+    /// `headers` must not contain lines about the connection.
+    /// Returns `None` if anything besides the path can affect the response.
     pub fn plain(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Plain> {
         if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() {
             return None;
@@ -70,9 +71,10 @@ impl Service {
         Plain::of(&self.state, headers.get(HOST)?, headers, is_ipfs_only)
     }
 
-    /// The answer to a GET of HTTP/1.1 without a body whose headers are `plain`, where it is ready, in the bytes that
-    /// [`answer`](Self::answer) leads to: the head is written to `head`. `path` is the request's target, which has no host and no query.
-    /// `None` for everything else, which nothing has come of then.
+    /// Returns the cached response to an HTTP/1.1 GET without a body whose headers are `plain`. The head is written
+    /// to `head`, and the bytes are those that [`answer`](Self::answer) would produce. `path` is the request target,
+    /// without host and query.
+    /// Returns `None`, without side effects, if no such response is cached.
     pub fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written> {
         if plain.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
             return None;
@@ -80,7 +82,7 @@ impl Service {
         self.state.ready.get_written(&self.state, path, plain, head)
     }
 
-    /// How a request is answered.
+    /// Decides how to respond to a request.
     fn step<B>(&self, mut request: Request<B>, peer: Option<IpAddr>) -> Step
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -106,7 +108,7 @@ impl Service {
                     Ok(response) => return Step::Ready { response: Some(response) },
                     Err(taken) => metrics::come_from(&mut request, client, taken),
                 }
-                // The same that the router leads to, with fewer instructions than it takes to find that out.
+                // Same result as the router, with fewer instructions.
                 if Namespace::of_path(request.uri().path()).is_some() {
                     let answer = gateway::serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
                     return Step::Content { inner: Box::pin(answer) };
@@ -123,18 +125,18 @@ impl Service {
         }
     }
 
-    /// Responds to CONNECT: 200 where it opens a tunnel.
+    /// Responds to CONNECT, with 200 if it opens a tunnel.
     fn connect<B>(&self, request: &Request<B>) -> Step {
         match self.opened(request) {
             Ok(_) => self.at_once(request, StatusCode::OK.into_response()),
-            // Bytes for a tunnel may follow at once, and are no requests.
+            // The bytes that follow may be meant for the tunnel and must not be read as requests.
             Err((status, text)) => self.refused_with(status, request, &text),
         }
     }
 
-    /// Returns the routes for what follows on the connection where `connect` is granted, and `None` where it is
-    /// refused. What follows is HTTP, and is responded to here whatever host it was to lead to: no connection to
-    /// another host is opened.
+    /// Returns the routes for the rest of the connection if `connect` is granted, and `None` if it is refused. The
+    /// rest is HTTP, and the daemon responds to it itself, whatever host the tunnel names: it opens no connection to
+    /// another host.
     pub fn tunnel<B>(&self, connect: &Request<B>) -> Option<Self> {
         let is_connect = connect.method() == Method::CONNECT && !lacks_host(connect.version(), connect.headers());
         let tunnels = is_connect.then(|| self.opened(connect).ok()).flatten()?;
@@ -161,25 +163,25 @@ impl Service {
         tunnels.map_err(|e| (error::status(e.kind()), format!("{e}\n")))
     }
 
-    /// 400.
+    /// Refuses the request with status 400.
     fn refused<B>(&self, request: &Request<B>, text: &str) -> Step {
         self.refused_with(StatusCode::BAD_REQUEST, request, text)
     }
 
-    /// A refusal after which nothing more is read.
+    /// Refuses the request with `status` and closes the connection.
     fn refused_with<B>(&self, status: StatusCode, request: &Request<B>, text: &str) -> Step {
         self.at_once(request, (status, [(CONNECTION, "close")], text.to_owned()).into_response())
     }
 
-    /// An answer that was no work, counted as all answers are.
+    /// Counts and returns a response that is available immediately.
     fn at_once<B>(&self, request: &Request<B>, mut response: Response) -> Step {
         response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.state.request_ids));
         self.state.metrics.family(metrics::UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }
     }
 
-    /// Counts a request whose head is refused with `status`, for the `limit` that struck, and returns an ID for it:
-    /// that of `headers`, or a new one.
+    /// Counts a request whose head is refused with `status` because of `limit`, and returns a request ID for it: the
+    /// one in `headers`, or a new one.
     pub fn count_refused(
         &self,
         method: &Method,
@@ -192,13 +194,14 @@ impl Service {
         request_id::of(headers, &self.state.request_ids)
     }
 
-    /// The routes by themselves.
+    /// Returns the routes without the fast path.
     pub fn router(&self) -> Router {
         self.router.clone()
     }
 }
 
-/// Whether a request has several hosts, of which a proxy may have looked at another one, or is of HTTP/1.1 and has none.
+/// Whether a request has several `Host` headers, or is HTTP/1.1 and has none. With several, a proxy in front may have
+/// used another one.
 fn lacks_host(version: Version, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     match hosts.next() {
@@ -210,17 +213,17 @@ fn lacks_host(version: Version, headers: &HeaderMap) -> bool {
 pin_project! {
     #[project = Projected]
     enum Step {
-        // It was ready.
+        // The response is available.
         Ready { response: Option<Response> },
-        // The router makes it.
+        // The router makes the response.
         Routed { #[pin] inner: RouteFuture<Infallible> },
-        // Content, or what depends on the host.
+        // A content response, or one that depends on the host.
         Content { inner: Pin<Box<dyn Future<Output = Response> + Send>> },
     }
 }
 
 pin_project! {
-    /// An answer on its way.
+    /// Future of a response.
     pub struct Answering {
         #[pin]
         step: Step,
@@ -242,7 +245,7 @@ impl Future for Answering {
     }
 }
 
-/// What HEAD is answered with where GET has this answer. Only HTTP/1.1 leaves out the body by itself.
+/// Returns the HEAD response for a GET response. hyper drops the body of HEAD responses only for HTTP/1.1.
 fn without_body(mut response: Response) -> Response {
     let length = response.body().size_hint().exact().filter(|length| *length > 0);
     if let Some(length) = length {

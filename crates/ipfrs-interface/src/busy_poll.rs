@@ -1,33 +1,35 @@
-//! Looking for the next request of a client that asks again at once, instead of sleeping until the system tells of it.
+//! Busy polling for the next request of a client that sends requests in quick succession, instead of sleeping until
+//! the kernel reports it.
 //!
-//! A worker that sleeps takes some tens of microseconds to wake, longer than it takes to answer from memory: of one client that
-//! asks for one thing after another, that is half of the time. So a worker that has answered one connection alone looks at its
-//! socket for a moment first. Where looking is in vain it is given up at once and tried again ever more seldom: clients that
-//! are further away than that moment, and those that share the core with the worker, are waited for asleep.
+//! A sleeping worker takes some tens of microseconds to wake, longer than a response from the cache. For a single
+//! client that sends one request after another, that is half of the time. A worker that has served only one
+//! connection therefore polls its socket for a moment first. If polling fails, the worker stops at once and polls
+//! less and less often. It sleeps while it waits for clients whose round trip is longer than that moment, and for
+//! clients that share its core.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Answers in a row to one connection, by one worker, after which its socket is looked at.
+/// Number of consecutive responses to one connection, by one worker, after which its socket is polled.
 const ALONE: u32 = 8;
 
-/// Answers that go by after looking was in vain, at first and at most.
+/// Number of responses without polling after a failed poll: initial and maximum value.
 const PAUSES: (u32, u32) = (8, 4096);
 
 thread_local! {
     static LAST: Cell<Last> = const { Cell::new(Last::of(0)) };
 }
 
-/// What a worker remembers of its last answers.
+/// The recent responses of a worker.
 #[derive(Debug, Clone, Copy)]
 struct Last {
-    /// The connection that all of them went to.
+    /// Connection that received all of them.
     connection: usize,
-    /// How many there were, up to [`ALONE`].
+    /// Number of responses, up to [`ALONE`].
     answers: u32,
-    /// Answers that go by until the socket is looked at again.
+    /// Number of responses until the socket is polled again.
     left: u32,
-    /// What `left` was set to.
+    /// Last initial value of `left`.
     pause: u32,
 }
 
@@ -36,7 +38,7 @@ impl Last {
         Self { connection, answers: 0, left: 0, pause: 0 }
     }
 
-    /// Notes an answer. Tells whether to look for the next request.
+    /// Records a response. Returns whether to poll for the next request.
     fn is_awaited(&mut self, connection: usize) -> bool {
         if self.connection != connection {
             *self = Self::of(connection);
@@ -49,15 +51,16 @@ impl Last {
         self.left == 0
     }
 
-    /// Notes how looking went.
+    /// Records the result of a poll.
     fn looked(&mut self, has_come: bool) {
         self.pause = if has_come { 0 } else { (self.pause * 2).clamp(PAUSES.0, PAUSES.1) };
         self.left = self.pause;
     }
 }
 
-/// Looks for the next request of the connection with this number, which was answered just now, for at most `longest`.
-/// `has_come` tells without waiting whether there is one. Whoever calls waits in the ordinary way afterwards.
+/// Polls for the next request on the connection with this number, to which a response was just sent, for at most
+/// `longest`. `has_come` checks without blocking whether data have arrived. The caller waits in the usual way
+/// afterwards.
 pub(crate) fn look(connection: usize, longest: Duration, mut has_come: impl FnMut() -> bool) {
     let mut last = LAST.get();
     if last.is_awaited(connection) {
@@ -80,7 +83,8 @@ pub(crate) fn look(connection: usize, longest: Duration, mut has_come: impl FnMu
 mod tests {
     use super::*;
 
-    /// Which of `answers` to a connection were followed by a look that found what `found` says.
+    /// Returns which of `answers` responses on a connection were followed by a poll, if each poll has the result
+    /// `found`.
     fn looks(last: &mut Last, connection: usize, answers: u32, found: bool) -> Vec<u32> {
         let look = |answer: &u32| {
             let is_awaited = last.is_awaited(connection);
@@ -93,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_asks_again_at_once_is_looked_for_after_each_answer() {
+    fn busy_poll_follows_each_response_to_a_fast_client() {
         let mut last = Last::of(1);
         assert_eq!(looks(&mut last, 1, 12, true), [9, 10, 11, 12]);
     }
 
     #[test]
-    fn looking_in_vain_becomes_seldom_and_stays_possible() {
+    fn failed_busy_polls_become_rare_but_never_stop() {
         let mut last = Last::of(1);
         assert_eq!(looks(&mut last, 1, 100, false), [9, 17, 33, 65]);
         let seldom = looks(&mut last, 1, 100_000, false);
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn no_connection_is_looked_at_beside_others() {
+    fn busy_poll_needs_a_single_active_connection() {
         let mut last = Last::of(1);
         for _ in 0..100 {
             assert!(looks(&mut last, 1, 7, true).is_empty());
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_looks_for_no_longer_than_it_may() {
+    fn busy_poll_stops_at_the_time_limit() {
         let mut asked = 0;
         for _ in 0..=ALONE {
             look(7, Duration::ZERO, || {

@@ -1,5 +1,5 @@
-//! Accepting connections and serving them until the daemon drains. Between requests a connection is [`Parked`]; what is not ready
-//! is answered by [hyper](crate::hyper_connection).
+//! Accepts connections and serves them until the daemon drains. Between requests, a connection is [`Parked`].
+//! Requests without a cached response are served by [hyper](crate::hyper_connection).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -32,31 +32,30 @@ use crate::parked::{Parked, Woken};
 use crate::received::Received;
 use crate::request_head::Refusal;
 
-/// How long accepting rests after the system refused a connection, for lack of descriptors as a rule.
+/// Pause after a failed accept, which is usually caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What answers the requests of a listener. Clones are the same.
+/// Handler for the requests of a listener. Clones share the same state.
 pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
-    /// Whether short answers over HTTP/2 are sent each by itself, before those that are ready at the same time.
+    /// Whether each short HTTP/2 response is sent separately, before other responses that are ready at the same time.
     const SENDS_AT_ONCE: bool;
 
-    /// An answer on its way.
+    /// Future of a response.
     type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
 
-    /// Answers a request from `peer`.
+    /// Returns the response to a request from `peer`.
     fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering;
 
-    /// Returns the front-end for what follows on the connection where `connect` opens a tunnel: see
-    /// [`Service::tunnel`].
+    /// Returns the front-end for requests in the tunnel that `connect` opens: see [`Service::tunnel`].
     fn tunnel(&self, connect: &Request<Incoming>) -> Option<Self>;
 
-    /// What the headers of a GET from `peer` say, where that is nothing unusual: see [`Service::plain`].
+    /// Returns the relevant headers of a GET request from `peer`, if none of them is unusual: see [`Service::plain`].
     fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain>;
 
-    /// The answer to a GET of HTTP/1.1 where it is ready: see [`Service::answer_written`].
+    /// Returns the response to an HTTP/1.1 GET request if it is cached: see [`Service::answer_written`].
     fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written>;
 
-    /// Counts a request whose head is refused, and gives it an ID.
+    /// Counts a request whose head is refused, and returns its request ID.
     fn count_refused(&self, refusal: &Refusal) -> HeaderValue;
 }
 
@@ -87,7 +86,7 @@ impl FrontEnd for Service {
 }
 
 impl FrontEnd for Grpc {
-    /// A caller has work of its own to do for each answer, beside which the next ones are made.
+    /// A client can process each response while the server prepares the next ones.
     const SENDS_AT_ONCE: bool = true;
 
     type Answering = ipfrs_grpc::Answering;
@@ -96,12 +95,12 @@ impl FrontEnd for Grpc {
         self.answer(request, Some(peer))
     }
 
-    /// Opens none.
+    /// Returns `None`, because gRPC has no tunnels.
     fn tunnel(&self, _: &Request<Incoming>) -> Option<Self> {
         None
     }
 
-    /// Nothing is: its calls are POSTs.
+    /// Returns `None`, because all calls are POST requests.
     fn plain(&self, _: &HeaderMap, _: IpAddr) -> Option<Plain> {
         None
     }
@@ -115,7 +114,7 @@ impl FrontEnd for Grpc {
     }
 }
 
-/// What all connections share, of whichever listener.
+/// State that the connections of all listeners share.
 #[derive(Debug)]
 pub(crate) struct Connections {
     protocols: Protocols,
@@ -131,7 +130,7 @@ pub(crate) struct Connections {
     busy_poll: Duration,
 }
 
-/// A connection that is open: counted, and in its slot, until this is dropped, however it ends.
+/// An open connection. It is counted and holds its connection permit until this value is dropped.
 struct Open {
     active: IntGauge,
     _slot: OwnedSemaphorePermit,
@@ -151,7 +150,7 @@ impl Drop for Open {
 }
 
 impl Connections {
-    /// A request may take `max_request`.
+    /// `max_request` is the maximum duration of a request.
     pub(crate) fn new(config: &ServerConfig, max_request: Duration, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
             protocols: Protocols::new(config, max_request, node.clone()),
@@ -168,18 +167,18 @@ impl Connections {
         })
     }
 
-    /// Takes connections from `listener` for as long as it is polled, and lets `front_end` answer their requests.
+    /// Accepts connections from `listener` for as long as this future is polled. `front_end` handles their requests.
     pub(crate) async fn accept<F: FrontEnd>(self: Arc<Self>, listener: TcpListener, front_end: F) {
         let mut is_failing = false;
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     is_failing = false;
-                    // Only now: a listener to which nobody comes keeps no slot from the others.
+                    // The permit is acquired after accepting, so that a listener without connections holds none.
                     let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
                     self.spawn(stream, peer.ip(), slot, front_end.clone());
                 }
-                // The client gave up between its request to connect and our taking it.
+                // The client closed the connection before it was accepted.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
                 Err(error) => {
                     if !is_failing {
@@ -201,7 +200,7 @@ impl Connections {
     }
 
     async fn serve<F: FrontEnd>(&self, stream: TcpStream, peer: IpAddr, front_end: F) {
-        // Answers are written whole, so waiting for more to send only delays them.
+        // Responses are written whole, so Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::trace!(%error, "the connection was gone before it was served");
             return;
@@ -224,13 +223,14 @@ impl Connections {
                 Ok(Woken::Cut) => return,
                 Err(error) => return self.note(&error),
             };
-            // In a box: what hyper needs is there while it answers, and not while the connection is idle.
+            // Boxed, so that the state of hyper exists only while it serves a request, and not while the connection
+            // is idle.
             let is_new = match Box::pin(self.protocols.answer(socket, asks, &parked, &mut ends)).await {
                 Ok(Left::Parked(left)) => {
                     socket = left;
                     false
                 }
-                // What is in a tunnel has the slot and the limits of the connection that it is in.
+                // The content of a tunnel shares the permit and the limits of its connection.
                 Ok(Left::Tunnel(left, front_end)) => {
                     parked.enter(front_end);
                     socket = left;
@@ -244,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// Waits for a request that is not ready, or the end.
+    /// Waits for a request without a cached response, or for the end of the connection.
     fn poll_parked<F: FrontEnd>(
         &self,
         parked: &mut Parked<F>,
@@ -266,7 +266,7 @@ impl Connections {
             if !socket.has_arrived() {
                 return Poll::Ready(Ok(Woken::Ends));
             }
-            // It has asked before it was told.
+            // The request arrived before the connection could be closed.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -282,7 +282,7 @@ impl Connections {
         Poll::Pending
     }
 
-    /// Counts a client that was given up.
+    /// Logs the error of a connection, and counts it if the write timeout caused it.
     fn note(&self, error: &(dyn Error + 'static)) {
         let mut cause = Some(error);
         while let Some(this) = cause {
@@ -294,7 +294,8 @@ impl Connections {
         tracing::trace!(%error, "connection ended");
     }
 
-    /// Lets running requests end for at most `grace`, then cuts what is left. Returns how many connections were cut.
+    /// Lets running requests complete for at most `grace`, then closes the remaining connections. Returns how many
+    /// were closed.
     pub(crate) async fn drain(&self, grace: Duration) -> usize {
         self.drain.start();
         self.tracker.close();
@@ -308,7 +309,7 @@ impl Connections {
     }
 }
 
-/// Ends a connection between two answers.
+/// Closes a connection between two responses.
 async fn close(mut socket: Socket, ends: &mut Ends<'_, '_>) {
     let closed = poll_fn(|cx| match Pin::new(&mut socket).poll_shutdown(cx) {
         Poll::Pending => ends.poll_cut(cx).map(Ok),

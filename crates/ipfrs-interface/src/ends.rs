@@ -1,4 +1,4 @@
-//! When connections end from our side: when the daemon drains, and when a client asks for nothing.
+//! Reasons for the daemon to end a connection: draining, and clients that send no request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,58 +10,58 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-/// The two steps of ending: connections finish what they do, then whatever is left is cut.
+/// The two stages of ending: connections complete their requests, then the remaining ones are closed.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
-    /// The same as `started`.
+    /// Same state as `started`.
     draining: Draining,
     pub(crate) started: CancellationToken,
     pub(crate) cut: CancellationToken,
 }
 
 impl Drain {
-    /// The first step.
+    /// Starts the first stage.
     pub(crate) fn start(&self) {
         self.draining.0.store(true, Ordering::Release);
         self.started.cancel();
     }
 }
 
-/// Whether the daemon drains, for a look that takes no lock and wakes nobody.
+/// Whether the daemon drains, in a form that can be checked without a lock or a wakeup.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Draining(Arc<AtomicBool>);
 
 impl Draining {
-    /// Whether it does: the next answer is the last.
+    /// Whether draining has begun, so that the next response is the last one.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// What may end one connection.
+/// Conditions that may end a connection.
 pub(crate) struct Ends<'a, 'd> {
     drain: &'d Drain,
     started: Pin<&'a mut WaitForCancellationFuture<'d>>,
-    /// Whether the task's waker is with `started`.
+    /// Whether the waker of the task is registered with `started`.
     is_registered: bool,
     cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
     silence: Alarm,
     longest: Duration,
-    /// For the deadlines of requests.
+    /// Timer for the deadlines of requests.
     over: Alarm,
 }
 
-/// A timer of a connection's task for times that only move on. It is set anew when it has run out, and not for each
-/// time.
+/// Timer of a connection task, for deadlines that only increase. It is reset when it expires, not for each new
+/// deadline.
 #[derive(Debug, Default)]
 struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Whether the task's waker is with `sleep`.
+    /// Whether the waker of the task is registered with `sleep`.
     is_timed: bool,
 }
 
 impl Alarm {
-    /// Whether the time is over. The task is woken when it is.
+    /// Whether `end` has passed. Otherwise the task is woken at that time.
     fn is_over(&mut self, end: Instant, cx: &mut Context<'_>) -> bool {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
         if self.is_timed && !sleep.is_elapsed() {
@@ -73,14 +73,14 @@ impl Alarm {
             }
             sleep.as_mut().reset(end);
         }
-        // A task that has done enough for one turn is told so instead of having its waker taken.
+        // If the task has used up its budget, Tokio wakes it again at once without registering the waker.
         self.is_timed = has_budget_remaining();
         false
     }
 }
 
 impl<'a, 'd> Ends<'a, 'd> {
-    /// Returns those of a connection: the two steps of `drain`, and the time for which a client may ask for nothing.
+    /// Creates the conditions of a connection: the two stages of `drain`, and the maximum time without a request.
     pub(crate) fn new(
         drain: &'d Drain,
         started: Pin<&'a mut WaitForCancellationFuture<'d>>,
@@ -91,14 +91,14 @@ impl<'a, 'd> Ends<'a, 'd> {
         Self { drain, started, is_registered: false, cut, silence, longest, over }
     }
 
-    /// Whether the daemon drains.
+    /// Returns the flag for draining.
     pub(crate) fn draining(&self) -> &'d Draining {
         &self.drain.draining
     }
 
-    /// Whether what is idle is to be closed. The task is woken when it is.
+    /// Whether idle connections are to be closed. Otherwise the task is woken when they are.
     pub(crate) fn is_draining(&mut self, cx: &mut Context<'_>) -> bool {
-        // One poll leaves the task's waker with the token; after that, looking at the flag is enough.
+        // The first poll registers the waker with the token. Later calls only check the flag.
         if self.is_registered {
             return self.draining().has_begun();
         }
@@ -106,17 +106,17 @@ impl<'a, 'd> Ends<'a, 'd> {
         self.started.as_mut().poll(cx).is_ready()
     }
 
-    /// Ready when nothing is waited for any more.
+    /// Ready when the remaining connections are to be closed.
     pub(crate) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.cut.as_mut().poll(cx)
     }
 
-    /// Whether a client that has asked for nothing `since` then has had its time. The task is woken when it has.
+    /// Whether the client has sent no request for too long `since` then. Otherwise the task is woken at that time.
     pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
         self.silence.is_over(since + self.longest, cx)
     }
 
-    /// Whether a request whose time ends `at` then is over. The task is woken when it is.
+    /// Whether the deadline `at` of a request has passed. Otherwise the task is woken at that time.
     pub(crate) fn is_over(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
         self.over.is_over(at, cx)
     }

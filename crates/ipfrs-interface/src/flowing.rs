@@ -1,4 +1,4 @@
-//! Answers over HTTP/1.1 that are long enough for the socket to be corked while they flow.
+//! HTTP/1.1 responses that are long enough to cork the socket while they are sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,17 +8,18 @@ use hyper::Response;
 use hyper::body::{Frame, SizeHint};
 use ipfrs_stream::Traffic;
 
-/// Shorter answers gain nothing by a cork, and where the kernel paces they lose: each full segment waits for its time.
+/// Minimum length of such a response, in bytes. Shorter ones gain nothing, and are slower if the kernel paces: each
+/// full segment waits for its time.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// A body that tells the socket whether more of it is there at once.
+/// A body that notifies the socket whether more data are available immediately.
 pub(crate) struct Flowing {
     inner: Body,
     traffic: Traffic,
 }
 
 impl Flowing {
-    /// Watches the body of an answer, unless it is known to be short.
+    /// Wraps the body of a response, unless it is known to be short.
     pub(crate) fn watch(response: Response<Body>, traffic: &Traffic) -> Response<Body> {
         if response.body().size_hint().upper().is_some_and(|length| length < LARGE_BYTES) {
             return response;
@@ -29,7 +30,7 @@ impl Flowing {
 }
 
 impl Drop for Flowing {
-    /// The end, and of an answer whose client has gone, or that broke off, as well.
+    /// Removes the cork when the body ends, including after an error or a disconnect.
     fn drop(&mut self) {
         self.traffic.set_more_follows(false);
     }
@@ -42,7 +43,7 @@ impl HttpBody for Flowing {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         if polled.is_pending() && self.traffic.more_follows() {
-            // hyper flushes in its next turn, if it has found nothing to flush in this one: then the cork comes off.
+            // hyper flushes in its next poll if this one had nothing to flush, which removes the cork.
             cx.waker().wake_by_ref();
         }
         let more_follows = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.inner.is_end_stream();
@@ -71,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// How often the task was asked to take another turn.
+    /// Number of times that the task was woken.
     #[derive(Default)]
     struct Turns(AtomicUsize);
 
@@ -81,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Frames that come when they are sent, and end when the channel does.
+    /// A body with the frames from a channel. It ends when the channel is closed.
     struct Fed(mpsc::Receiver<Bytes>);
 
     impl HttpBody for Fed {
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_follows_a_frame_until_there_is_none_at_once() {
+    async fn cork_stays_until_no_frame_is_ready() {
         let (feed, fed) = mpsc::channel(2);
         let traffic = Traffic::default();
         let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_whose_client_goes_away_is_followed_by_nothing() {
+    async fn dropped_response_removes_the_cork() {
         let (feed, fed) = mpsc::channel(1);
         let traffic = Traffic::default();
         let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();

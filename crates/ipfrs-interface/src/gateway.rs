@@ -1,4 +1,4 @@
-//! The daemon: everything opened, bound and served, until it is asked to stop.
+//! The daemon: opens the repo, binds the listeners and serves requests until it is stopped.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,10 +23,10 @@ use crate::{Config, ServerConfig};
 /// File in the repo that holds the URL of the running daemon.
 const API_FILE: &str = "api";
 
-/// The URL of the daemon that runs, or ran, on `repo`, as it wrote it there.
+/// Returns the URL that the daemon on `repo` wrote there. The daemon may have ended since.
 ///
 /// # Errors
-/// When the file is there and cannot be read.
+/// The file exists but cannot be read.
 pub fn running_url(repo: &Path) -> Result<Option<String>> {
     let path = repo.join(API_FILE);
     match fs::read_to_string(&path) {
@@ -36,7 +36,7 @@ pub fn running_url(repo: &Path) -> Result<Option<String>> {
     }
 }
 
-/// A gateway that listens. Dropping it asks it to stop; [`join`](Self::join) waits until it has.
+/// A running gateway. Dropping it requests a shutdown; [`join`](Self::join) waits until it has stopped.
 #[derive(Debug)]
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
@@ -45,25 +45,27 @@ pub struct Gateway {
     running: JoinHandle<Result<()>>,
 }
 
-/// Returns the whole path of the repo. Messages to clients leave out whole paths, and cannot tell others from words.
+/// Returns the absolute path of the repo. Messages to clients omit absolute paths, but relative ones are not
+/// recognized.
 fn absolute(repo: &Path) -> Result<PathBuf> {
     std::path::absolute(repo).map_err(|e| Error::io(format_args!("cannot find the repo {}", repo.display()), e))
 }
 
 impl Gateway {
-    /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes the URL to `<repo>/api` (unless `store.read_only`) and
-    /// serves. Returns once requests are answered.
+    /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes the URL to `<repo>/api` (unless
+    /// `store.read_only`) and serves requests. Returns once the gateway is ready.
     ///
     /// # Errors
-    /// When the repo is held by another process or cannot be opened, an address cannot be bound, or may not be
-    /// ([`ServerConfig::allow_unauthenticated`]). Nothing is left behind.
+    /// The repo is locked by another process or cannot be opened, or an address cannot be bound or is not permitted
+    /// ([`ServerConfig::allow_unauthenticated`]). All resources are released in that case.
     pub async fn bind(config: &Config, repo: &Path) -> Result<Self> {
         config.validate()?;
         let repo = &absolute(repo)?;
         Self::start(config, repo, Parts::open(config, repo, "ipfrs gateway").await?).await
     }
 
-    /// As [`bind`](Self::bind), over an engine of the caller's own in place of what `[store]` says: see [`Node::over`].
+    /// Same as [`bind`](Self::bind), with the given engine in place of the configuration in `[store]`: see
+    /// [`Node::over`].
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -117,35 +119,35 @@ impl Gateway {
         Ok(Self { addresses, grpc_addresses, lifecycle, running })
     }
 
-    /// The bound addresses, with the ports that were chosen.
+    /// Returns the bound addresses, with the actual ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The addresses that are bound for gRPC, with the ports that were chosen; none where it is not served.
+    /// Returns the addresses bound for gRPC, with the actual ports; empty if gRPC is disabled.
     #[must_use]
     pub fn grpc_addresses(&self) -> &[SocketAddr] {
         &self.grpc_addresses
     }
 
-    /// One URL per bound address.
+    /// Returns one URL per bound address.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.addresses.iter().map(|address| format!("http://{address}")).collect()
     }
 
-    /// Asks the gateway to stop: no further connection is taken, running transfers end within
-    /// [`ServerConfig::shutdown_grace_seconds`].
+    /// Requests a shutdown. No further connections are accepted, and running transfers have
+    /// [`ServerConfig::shutdown_grace_seconds`] to complete.
     pub fn shutdown(&self) {
         self.lifecycle.request_shutdown();
     }
 
-    /// Waits until the gateway has stopped, because of [`shutdown`](Self::shutdown) or of a request to do so, and the
-    /// store is closed.
+    /// Waits until the gateway has stopped, after [`shutdown`](Self::shutdown) or a shutdown request of a client, and
+    /// the store is closed.
     ///
     /// # Errors
-    /// When the store could not be flushed.
+    /// The store could not be flushed.
     pub async fn join(&mut self) -> Result<()> {
         match (&mut self.running).await {
             Ok(result) => result,
@@ -165,7 +167,7 @@ fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
     addresses.map_err(|e| Error::io("cannot read the bound address", e))
 }
 
-/// Takes connections from all listeners until what is given is shut down.
+/// Accepts connections from all listeners until the returned set is shut down.
 fn accept(
     connections: &Arc<Connections>,
     (http, listeners): (Service, Vec<TcpListener>),
@@ -183,11 +185,11 @@ fn accept(
     accepting
 }
 
-/// What has to be done when the gateway stops.
+/// State for the shutdown of the gateway.
 struct Ending {
     lifecycle: Lifecycle,
     node: Node,
-    /// `None` for a repo that is not to be changed.
+    /// `None` for a read-only repo, and if the disk was full.
     api_file: Option<ApiFile>,
     server: ServerConfig,
 }
@@ -198,13 +200,13 @@ impl Ending {
         self.lifecycle.drain();
         let grace = self.server.shutdown_grace();
         tracing::info!(grace_seconds = grace.as_secs(), "stopping: running transfers may end");
-        // Closed before anything is waited for: new clients are refused at once instead of left to hang.
+        // The listeners are closed before waiting, so that new clients are refused at once.
         accepting.shutdown().await;
         let left = connections.drain(grace).await;
         if left > 0 {
             tracing::warn!(connections = left, "cut: their transfers did not end within the grace period");
         }
-        // Last of all: while the file is there, the repo is ours.
+        // The file is removed last, because its existence means that a daemon holds the repo.
         let closed = self.node.close().await;
         if let Some(api_file) = &self.api_file {
             api_file.remove();
@@ -214,19 +216,20 @@ impl Ending {
     }
 }
 
-/// `<repo>/api`: tells commands on this machine where the daemon is.
+/// `<repo>/api`, which contains the URL of the daemon for commands on this machine.
 struct ApiFile {
     path: PathBuf,
-    /// Kept open, so that no other file can get its inode number.
+    /// Kept open, so that the inode number cannot be reused.
     file: File,
 }
 
 impl ApiFile {
-    /// `None` where the disk is full: what is on it can be served all the same, and room be made through the RPC.
+    /// Returns `None` if the disk is full. The daemon can still serve content, and clients can free space through the
+    /// RPC.
     fn write(repo: &Path, addresses: &[SocketAddr]) -> Result<Option<Self>> {
         let path = repo.join(API_FILE);
         let url = addresses.first().map(|address| format!("http://{}\n", reachable(*address))).unwrap_or_default();
-        // Renamed into place: a reader sees the whole URL or none.
+        // The file is renamed into place, so a reader sees the whole URL or none.
         let draft = repo.join(format!("{API_FILE}.new"));
         let written = File::create(&draft).and_then(|mut file| {
             file.write_all(url.as_bytes())?;
@@ -237,7 +240,7 @@ impl ApiFile {
             Ok(file) => Ok(Some(Self { path, file })),
             Err(e) => match Error::io(format_args!("cannot write {}", path.display()), e) {
                 error if error.kind() == ErrorKind::NoSpace => {
-                    // Half a draft is of no use to anybody.
+                    // A partial draft is useless.
                     let _ = fs::remove_file(&draft);
                     tracing::warn!(%error, "commands find this daemon only with --api URL: make room, then restart it");
                     Ok(None)
@@ -247,7 +250,7 @@ impl ApiFile {
         }
     }
 
-    /// Removes the file, unless it is that of a daemon that has opened the repo since we closed it.
+    /// Removes the file, unless it belongs to another daemon that has opened the repo since.
     fn remove(&self) {
         let removed = self.file.metadata().and_then(|ours| match fs::metadata(&self.path) {
             Ok(there) if there.ino() == ours.ino() => fs::remove_file(&self.path),
@@ -259,14 +262,14 @@ impl ApiFile {
     }
 }
 
-/// Removes the URL that a daemon left behind when it was killed. Only for whoever holds the repo: then no daemon does.
+/// Removes the URL that a killed daemon left behind. The caller must hold the repo, so that no daemon is running.
 pub(crate) fn remove_stale_url(repo: &Path) {
     if fs::remove_file(repo.join(API_FILE)).is_ok() {
         tracing::warn!(repo = %repo.display(), "the gateway that ran here ended without cleaning up");
     }
 }
 
-/// "Every address" is a place to listen on, not one to connect to.
+/// Replaces an unspecified address, which clients cannot connect to, by the loopback address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,33 +1,33 @@
-//! Heads of requests that may have an answer that is ready: plain GETs of HTTP/1.1.
+//! Heads of requests that may have a cached response: plain HTTP/1.1 GET requests.
 
 use std::mem::MaybeUninit;
 
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Requests with more headers are hyper's to look at, as everything is that is not as usual.
+/// Maximum number of headers. hyper handles requests with more headers, like all unusual requests.
 const MAX_HEADERS: usize = 32;
 
-/// Headers that are about more than which content is asked for, and that of parts, which are never ready.
+/// Headers that affect more than the choice of content, and `Range`, because partial responses are never cached.
 const OTHER: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
 
-/// A request without a body.
+/// A GET request without a body.
 #[derive(Debug)]
 pub(crate) struct Get<'a> {
-    /// Its target, from the slash on.
+    /// Target of the request, which starts with a slash.
     pub(crate) path: &'a str,
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub(crate) len: usize,
-    /// The lines of its headers with the empty one behind them; nothing where its first line is written in an unusual way.
+    /// Header lines with the empty line at the end; empty if the request line has an unusual form.
     pub(crate) lines: &'a [u8],
 }
 
-/// What follows the target in the first line.
+/// Text after the target in the request line.
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
 impl<'a> Get<'a> {
-    /// The request that `bytes` begin with, if all of its head is there; its headers replace those in `headers`. The parser is the one
-    /// that hyper has, with the settings that it gives to it: whatever is taken here means the same there.
+    /// Parses the request at the start of `bytes`, if its head is complete and plain. Its headers replace those in
+    /// `headers`. Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
     pub(crate) fn parse(bytes: &'a [u8], headers: &mut HeaderMap) -> Option<Self> {
         let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut []);
@@ -53,8 +53,7 @@ impl<'a> Get<'a> {
         headers.contains_key(HOST).then_some(Self { path, len, lines })
     }
 
-    /// The request that `bytes` begin with, if it is one like the last, whose headers were these `lines`: with other bytes only in
-    /// its path.
+    /// Parses the request at the start of `bytes`, if its header lines equal `lines` and only the path may differ.
     pub(crate) fn like(bytes: &'a [u8], lines: &[u8]) -> Option<Self> {
         let target = bytes.strip_prefix(b"GET ")?;
         let end = memchr::memchr(b' ', target)?;
@@ -88,7 +87,7 @@ mod tests {
     const GET: &str = "GET /ipfs/bafy/a%20b HTTP/1.1\r\nHost: x\r\nUser-Agent: y z\r\nConnection: Keep-Alive\r\n\r\n";
 
     #[test]
-    fn a_plain_get_is_taken_whatever_follows_it() {
+    fn plain_get_is_parsed_whatever_follows() {
         for behind in ["", "G", GET, "\0\0"] {
             let bytes = format!("{GET}{behind}");
             let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("of the last one"))]);
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_is_known_again_by_its_headers_whatever_its_path() {
+    fn get_with_repeated_headers_is_recognized() {
         let mut headers = HeaderMap::new();
         let lines = Get::parse(GET.as_bytes(), &mut headers).unwrap().lines;
         assert_eq!(lines, &GET.as_bytes()["GET /ipfs/bafy/a%20b HTTP/1.1\r\n".len()..]);
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_to_hyper() {
+    fn unusual_requests_are_left_to_hyper() {
         let mut headers = HeaderMap::new();
         for end in 0..GET.len() {
             assert!(Get::parse(&GET.as_bytes()[..end], &mut headers).is_none(), "{end} bytes of it");

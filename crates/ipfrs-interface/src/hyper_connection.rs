@@ -1,4 +1,4 @@
-//! Connections that hyper serves: HTTP/2 to its end, HTTP/1.1 for one request.
+//! Connections that hyper serves: HTTP/2 connections until they end, and HTTP/1.1 connections for one request.
 
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
@@ -32,27 +32,28 @@ use crate::request_log::Logged;
 use crate::stalled_streams::{StreamExecutor, Watched};
 use crate::tunnel::Asked;
 
-/// Requests that one HTTP/2 connection may have open.
+/// Maximum number of concurrent requests on an HTTP/2 connection.
 const H2_STREAMS: u32 = 256;
-/// Upload bytes that one HTTP/2 stream may send ahead of us.
+/// Number of upload bytes that a client may send on an HTTP/2 stream before they are read.
 const H2_STREAM_WINDOW_BYTES: u32 = 512 * 1024;
-/// The same of one connection, which is so much more because h2 ends a connection whose frames of DATA that wait to be read
-/// lack more than half of this to 256 bytes each. A client that streams messages of 16 bytes or more faster than they are
-/// answered stays below that, and waits.
+/// Same limit for a connection. For each buffered DATA frame shorter than 256 bytes, h2 counts the difference, and
+/// closes the connection if the sum exceeds half of this window. A client that streams messages of 16 bytes or more
+/// faster than they are processed stays below that, and is throttled by its window.
 const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Answer bytes that one HTTP/2 stream buffers for a slow client.
+/// Number of response bytes that an HTTP/2 stream buffers for a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 1 << 20;
-/// A client that has been silent for this long is asked whether it is still there.
+/// Interval of inactivity after which the server sends a PING frame.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Headers of HTTP/2 that h2 takes beyond the limit, and more than that refuses without a text.
+/// Number of header bytes beyond the limit that h2 accepts on HTTP/2, so that the response can explain the refusal.
+/// h2 refuses larger headers without a text.
 const H2_MORE_HEADER_BYTES: u32 = 64 * 1024;
-/// Bytes that each header counts besides its name and value (RFC 9113, 6.5.2).
+/// Number of bytes that each header counts in addition to its name and value (RFC 9113, 6.5.2).
 const H2_HEADER_BYTES: usize = 32;
-/// How long after its deadline a request is cut: before that, its handler responds with an error.
+/// How long after its deadline a request is terminated. Until then, its handler can respond with an error.
 pub(crate) const DEADLINE_GRACE: Duration = Duration::from_secs(1);
 
-/// hyper, set up.
+/// hyper with the configuration of the daemon.
 #[derive(Debug)]
 pub(crate) struct Protocols {
     node: Node,
@@ -62,27 +63,27 @@ pub(crate) struct Protocols {
     http2: http2::Builder<StreamExecutor>,
 }
 
-/// What is left of a connection when hyper is done with it.
+/// State of a connection after hyper has served it.
 pub(crate) enum Left<F> {
-    /// One between two requests.
+    /// Idle between two requests.
     Parked(Socket),
-    /// One that is a tunnel now, in which HTTP begins anew, with the front-end for what is in it.
+    /// A tunnel, in which HTTP starts again, with the front-end for its requests.
     Tunnel(Socket, F),
-    /// One to be closed.
+    /// To be closed.
     Closing(Socket),
-    /// Nothing.
+    /// Already closed.
     Closed,
 }
 
-/// Why hyper is done.
+/// Reason why hyper returned the connection.
 enum Done {
-    /// All requests are answered, and it waits for the next.
+    /// All responses were sent, and the connection waits for the next request.
     Idle,
-    /// The next took too long.
+    /// The next request did not arrive in time.
     Silent,
-    /// HTTP says so.
+    /// The connection ends according to HTTP.
     Ended,
-    /// It has no more time.
+    /// A deadline has passed.
     Cut,
 }
 
@@ -92,8 +93,9 @@ impl Protocols {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
-            // A client may close its sending side and still read the answer, as `nc -N` and some proxies do. It also keeps hyper
-            // from reading while it answers, which is how it is known when the connection is idle.
+            // A client may close its sending side and still read the response, as `nc -N` and some proxies do. This
+            // setting also prevents hyper from reading during a response, which is how an idle connection is
+            // detected.
             .half_close(true)
             .header_read_timeout(config.header_timeout())
             .max_buf_size(config.max_header_bytes);
@@ -109,10 +111,10 @@ impl Protocols {
         Self { node, max_header_bytes: config.max_header_bytes, max_request, http1, http2 }
     }
 
-    /// Answers what comes on the `socket` of a connection that was `parked` until now.
+    /// Serves the request or connection on `socket`, which belongs to a connection in the state `parked`.
     ///
     /// # Errors
-    /// When the connection failed.
+    /// The connection failed.
     pub(crate) async fn answer<F: FrontEnd>(
         &self,
         socket: Socket,
@@ -166,16 +168,17 @@ impl Protocols {
                 deadline.cut().as_ref().map(log_broken_off);
                 return Poll::Ready(Ok(Done::Cut));
             }
-            // While the daemon drains, a response that begins says that it is the last.
+            // While the daemon drains, new responses state that they are the last one.
             if ends.is_draining(cx) { ends.poll_cut(cx).map(|()| Ok(Done::Cut)) } else { Poll::Pending }
         })
         .await;
         let done = match done {
-            // Its client may still be taking the last answer from the kernel: it gets the ordinary end, and no reset.
+            // The client may still be reading the last response from the kernel, so the connection is closed without
+            // a reset.
             Err(error) if error.is_timeout() => Done::Silent,
             done => done?,
         };
-        // In the buffer is what hyper has read of the request and not used, or of what is in the tunnel.
+        // The buffer contains bytes that hyper has read but not used, of the request or of the tunnel.
         let parts = connection.into_parts();
         let (socket, read) = (parts.io.into_inner().into_socket(), parts.read_buf);
         Ok(match (done, asked.take_tunnel()) {
@@ -183,8 +186,8 @@ impl Protocols {
             (Done::Ended, _) if !state.is_flushed() => Left::Closed,
             (Done::Idle, _) => Left::Parked(socket.with_unread(read)),
             (Done::Ended, Some(front_end)) => Left::Tunnel(socket.with_unread(read), front_end),
-            // hyper leaves the end of a connection to us on which there was talk of another protocol. A client that asks for more
-            // than it is answered may go on.
+            // hyper leaves a connection open if its client requested a protocol upgrade. The client may still be
+            // sending.
             (Done::Ended, None) => Left::Closing(socket.with_unread(read)),
             (Done::Silent, _) => Left::Closing(socket),
             (Done::Cut, _) => Left::Closed,
@@ -224,16 +227,16 @@ impl Protocols {
     }
 }
 
-/// The front-end as hyper calls it, which also notes what the connection is asked for.
+/// The front-end as a hyper service, which also records the requests of the connection.
 #[derive(Debug, Clone)]
 struct Front<F> {
     front_end: F,
-    /// The address of whoever connected.
+    /// Address of the peer.
     peer: IpAddr,
     asked: Arc<Asked<F>>,
     /// The streams of HTTP/2.
     streams: Arc<OpenStreams>,
-    /// The deadline of the request of HTTP/1.1.
+    /// Deadline of the HTTP/1.1 request.
     deadline: Arc<OnceLock<RequestDeadline>>,
     node: Node,
     max_header_bytes: usize,
@@ -252,7 +255,8 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
         self.asked.note(&request, &self.front_end);
         let version = request.version();
         let deadline = RequestDeadline::new(&self.node, self.max_request);
-        // HTTP/2 has its own way to say that an answer is the last. What opens a tunnel never is.
+        // HTTP/2 announces the end of a connection with its own frame. A response that opens a tunnel is never the
+        // last one.
         let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;
         let ends = says_the_end.then(|| self.draining.clone());
         let answer = if version == Version::HTTP_2 && header_list_bytes(&request) > self.max_header_bytes {
@@ -277,7 +281,7 @@ impl<F: FrontEnd> Front<F> {
     }
 }
 
-/// The size of the headers as RFC 9113 counts it (6.5.2), with the parts of the target.
+/// Returns the size of the header list as defined in RFC 9113, 6.5.2, including the pseudo-headers.
 fn header_list_bytes<B>(request: &Request<B>) -> usize {
     let size = |name: usize, value: usize| name + value + H2_HEADER_BYTES;
     let uri = request.uri();

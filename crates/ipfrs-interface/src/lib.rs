@@ -2,9 +2,9 @@
 //! drains on shutdown.
 //!
 //! * [`Gateway`] is the daemon.
-//! * [`Local`] is the same without a listener, for a command that runs while no daemon does.
+//! * [`Local`] provides the same services without a listener, for a command that runs while no daemon does.
 //!
-//! `RUST_LOG=ipfrs_interface=debug` shows every request.
+//! `RUST_LOG=ipfrs_interface=debug` logs each request.
 
 mod busy_poll;
 mod config;
@@ -33,13 +33,13 @@ mod tunnel;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use gateway::{Gateway, running_url};
-/// What flags of the command line are checked with.
+/// Re-exported for checking command line flags.
 pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;
-/// How a key leaves the repo: by reading its file, since none goes over HTTP.
+/// Exports a key by reading its file, because private keys are not available over HTTP.
 pub use ipfrs_node::export_key;
 pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
-/// A look at a denylist without a gateway.
+/// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
 pub use local::Local;
 pub use logging::{LogConfig, LogFormat};

@@ -1,4 +1,4 @@
-//! Sockets to listen on.
+//! Listening sockets.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,34 +9,33 @@ use tokio::net::TcpListener;
 
 use crate::{GrpcConfig, ServerConfig};
 
-/// Connections that the system keeps for us until they are accepted. The system may lower it
-/// (`net.core.somaxconn`).
+/// Maximum number of connections that wait to be accepted. The system may lower it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// The congestion control for clients on this machine, to whom there is no network that could be congested. It is in every
-/// Linux, needs no privilege, and does not pace.
+/// Congestion control for clients on this machine, which are not connected over a network. Every Linux kernel has it,
+/// and it needs no privilege and does not pace.
 #[cfg(target_os = "linux")]
 const LOOPBACK_CONGESTION_CONTROL: &str = "reno";
 
-/// Where to listen, and by which settings.
+/// Address to listen on, and the settings that apply to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     host: &'a str,
     port: u16,
-    /// Whether it may be beyond loopback.
+    /// Whether addresses other than loopback are permitted.
     allow_unauthenticated: bool,
-    /// The section of the configuration.
+    /// Section of the configuration.
     section: &'static str,
-    /// How to choose another host.
+    /// Settings for another host, for error messages.
     other_host: &'static str,
-    /// How to choose another port.
+    /// Settings for another port, for error messages.
     other_port: &'static str,
-    /// What else helps where a port is taken.
+    /// Alternative remedy if the port is in use, for error messages.
     instead: &'static str,
 }
 
 impl<'a> Place<'a> {
-    /// That of HTTP.
+    /// Returns the address for HTTP.
     pub(crate) fn of_server(config: &'a ServerConfig) -> Self {
         Self {
             host: &config.host,
@@ -49,7 +48,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// That of gRPC.
+    /// Returns the address for gRPC.
     pub(crate) fn of_grpc(config: &'a GrpcConfig, server: &ServerConfig) -> Self {
         Self {
             host: &config.host,
@@ -63,12 +62,12 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Binds every address that the host resolves to and listens on it. With port 0 the port of the first address is used
-/// for all of them.
+/// Binds each address that the host resolves to, and listens on it. With port 0, all addresses use the port of the
+/// first one.
 ///
 /// # Errors
-/// [`ErrorKind::Forbidden`] for an address beyond loopback without `server.allow_unauthenticated`,
-/// [`ErrorKind::Conflict`] when the port is in use; each says what to do.
+/// [`ErrorKind::Forbidden`] for an address other than loopback without `server.allow_unauthenticated`;
+/// [`ErrorKind::Conflict`] if the port is in use. Each message contains a remedy.
 pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
     let addresses = resolve(place).await?;
     check_exposure(place, &addresses)?;
@@ -89,8 +88,8 @@ pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// Listens for gRPC, where it is served. A port that nobody has chosen may be taken, by another daemon for one: then nobody
-/// listens, and gRPC-Web on the main listener is what there is.
+/// Listens for gRPC if it is enabled. If the default port is in use, for example by another daemon, there is no gRPC
+/// listener, and only gRPC-Web on the main listener is available.
 ///
 /// # Errors
 /// As [`listen`].
@@ -121,7 +120,7 @@ async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {
         Ok(Err(e)) => return Err(unknown(e.to_string())),
         Err(e) => return Err(Error::internal("the resolver stopped").with_source(e)),
     };
-    // IPv4 first, so that the first URL is the one that every client can use.
+    // IPv4 addresses are first, because every client can use the first URL then.
     addresses.sort();
     addresses.dedup();
     Ok(addresses)
@@ -146,10 +145,10 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
 fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // Otherwise [::] takes the IPv4 port too, and binding 0.0.0.0 beside it fails.
+        // Otherwise [::] includes the IPv4 port, and binding 0.0.0.0 as well fails.
         socket.set_only_v6(true)?;
     }
-    // A restart need not wait until the last connections' TIME_WAIT is over.
+    // A restart does not have to wait for TIME_WAIT of earlier connections.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     #[cfg(target_os = "linux")]
@@ -161,9 +160,10 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// BBR, which is the default of some systems, paces: each segment waits for a timer, by when the client has gone to sleep and must be
-/// woken. On loopback that is two thirds of what a large answer costs. Connections inherit this from the listener; for one that
-/// is open already it would be too late, since pacing is never switched off again.
+/// Selects a congestion control without pacing for `socket`. BBR, the default of some systems, delays each segment by
+/// a timer, and by then the client has gone to sleep and must be woken. On loopback this is two thirds of the cost of
+/// a large response. Connections inherit the setting from the listener. It must be set before a connection is open,
+/// because pacing is never disabled again.
 #[cfg(target_os = "linux")]
 fn do_not_pace(socket: &Socket, address: SocketAddr) {
     if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, LOOPBACK_CONGESTION_CONTROL) {
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connections_on_loopback_are_not_paced_and_others_are_the_systems() {
+    async fn loopback_listener_is_not_paced() {
         let of_listener = async |address: &str| {
             let listener = listen_on(address.parse().unwrap()).unwrap();
             let port = listener.local_addr().unwrap().port();

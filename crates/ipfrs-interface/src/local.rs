@@ -1,4 +1,4 @@
-//! The same Node and front-end without a listener, for one command while no daemon runs.
+//! The Node and the front-end without a listener, for one command while no daemon runs.
 
 use std::future::ready;
 use std::path::Path;
@@ -23,15 +23,16 @@ use crate::parts::Parts;
 pub struct Local {
     node: Node,
     router: Router,
-    /// [`Node::faults`] when it was opened.
+    /// Value of [`Node::faults`] when the repo was opened.
     faults: u64,
 }
 
 impl Local {
-    /// Opens the repo, which is made if it is not there (unless `store.read_only`). `holder` tells another process that wants it who has it.
+    /// Opens the repo, and creates it if it does not exist (unless `store.read_only`). `holder` identifies this
+    /// process to others that find the repo locked.
     ///
     /// # Errors
-    /// When the repo is held by another process or cannot be opened.
+    /// The repo is locked by another process or cannot be opened.
     pub async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
         config.validate()?;
         let parts = Parts::open(config, repo, holder).await?;
@@ -44,8 +45,9 @@ impl Local {
         Ok(Self { faults: parts.node.faults(), node: parts.node, router: app.service.router() })
     }
 
-    /// Answers the requests that a daemon would answer. As a connection does, an answer breaks off when bytes of a stored
-    /// file turn out to be gone; at its end at the latest, for what was taken from it before.
+    /// Returns a router for the requests that a daemon would serve. As on a connection, a response is aborted if
+    /// bytes of a stored file turn out to be missing. The check takes place before each piece and at the end, and so
+    /// covers all bytes that were read before.
     pub fn router(&self) -> Router {
         let (node, faults) = (self.node.clone(), self.faults);
         let watch = move |response: Response| {
@@ -58,13 +60,13 @@ impl Local {
     /// Flushes the store and releases the repo.
     ///
     /// # Errors
-    /// When the store could not be flushed.
+    /// The store could not be flushed.
     pub async fn close(self) -> Result<()> {
         self.node.close().await
     }
 }
 
-/// A body that ends well only if everything that it gave was there.
+/// A body that succeeds only if all bytes that it yielded were present in the store.
 struct WatchedBody {
     inner: Body,
     node: Node,

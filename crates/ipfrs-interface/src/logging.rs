@@ -1,4 +1,4 @@
-//! The `[log]` section, and how it becomes the process's logger.
+//! The `[log]` section, and the logger of the process.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
-/// How a log line is written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -17,7 +17,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// `[log]`: what is written to standard error, and how.
+/// `[log]`: log output on standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
@@ -34,10 +34,11 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// Checks that the level can be read.
+    /// Checks that the level can be parsed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and what is
+    /// accepted.
     pub fn validate(&self) -> Result<()> {
         EnvFilter::try_new(&self.level).map(drop).map_err(|e| {
             Error::invalid(format!(
@@ -48,11 +49,11 @@ impl LogConfig {
         })
     }
 
-    /// Sends the process's log to standard error. `RUST_LOG`, where it is set, takes the place of the level.
+    /// Starts logging to standard error. The environment variable `RUST_LOG` overrides the level.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `RUST_LOG` or the level cannot be read,
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when the process has a logger already.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if `RUST_LOG` or the level cannot be parsed;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if the process already has a logger.
     pub fn start(&self) -> Result<()> {
         let filter = match std::env::var("RUST_LOG") {
             Ok(directives) if !directives.is_empty() => EnvFilter::try_new(&directives)

@@ -1,5 +1,5 @@
-//! The bytes of one request of HTTP/1.1, for hyper to read: those behind them stay with the socket, whose next head is
-//! checked before hyper sees it.
+//! The bytes of one HTTP/1.1 request, for hyper to read. Later bytes stay in the socket, and the next head is checked
+//! before hyper receives it.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::request_head::{BodyLength, Extent};
 
-/// A socket that gives one request to its reader, and then waits for ever.
+/// A socket that yields the bytes of one request, and then stays pending.
 #[derive(Debug)]
 pub(crate) struct OneRequest {
     socket: Socket,
@@ -20,7 +20,7 @@ pub(crate) struct OneRequest {
     state: Arc<RequestState>,
 }
 
-/// State of a request, for the task of its connection.
+/// State of a request, which the connection task checks.
 #[derive(Debug, Default)]
 pub(crate) struct RequestState {
     is_over: AtomicBool,
@@ -29,7 +29,7 @@ pub(crate) struct RequestState {
 }
 
 impl RequestState {
-    /// Whether the reader, which has had all of the request, asks for the next one.
+    /// Whether the reader has read the whole request and tries to read the next one.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -39,19 +39,19 @@ impl RequestState {
         self.is_flushed.load(Ordering::Relaxed)
     }
 
-    /// Whether the connection is being shut down, behind the last byte of the response.
+    /// Whether the connection is being shut down, after the last byte of the response.
     pub(crate) fn is_shut(&self) -> bool {
         self.is_shut.load(Ordering::Relaxed)
     }
 }
 
-/// The rest of the request.
+/// The unread rest of the request.
 #[derive(Debug)]
 enum Left {
-    /// Bytes whose number is known, and the chunks behind them.
+    /// A known number of bytes, optionally followed by chunks.
     Bytes(u64, Option<Chunks>),
     Chunks(Chunks),
-    /// Chunks that are malformed, and the reader's to refuse: where the request ends is unknown.
+    /// Malformed chunks, which the reader must refuse: the end of the request is unknown.
     Unknown,
 }
 
@@ -69,7 +69,7 @@ impl OneRequest {
         Arc::clone(&self.state)
     }
 
-    /// Returns the socket. If bytes of the request were not read, its client may still be sending them.
+    /// Returns the socket. If the request was not read to its end, the client may still be sending it.
     pub(crate) fn into_socket(mut self) -> Socket {
         if !matches!(self.left, Left::Bytes(0, None)) {
             self.socket.expect_more();
@@ -77,7 +77,7 @@ impl OneRequest {
         self.socket
     }
 
-    /// Notes bytes that were read, and returns how many of them belong to the request.
+    /// Processes bytes that were read, and returns how many of them belong to the request.
     fn take(&mut self, read: &[u8]) -> usize {
         let mut taken = 0;
         while taken < read.len() {
@@ -113,7 +113,7 @@ impl AsyncRead for OneRequest {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let most = match this.left {
-            // The task that reads also looks at what is set here.
+            // Relaxed suffices, because the task that reads here also checks the flag.
             Left::Bytes(0, None) => {
                 this.state.is_over.store(true, Ordering::Relaxed);
                 return Poll::Pending;
@@ -167,12 +167,12 @@ impl AsyncWrite for OneRequest {
     }
 }
 
-/// Position in a chunked body (RFC 9112, 7.1), of which only the extent is read. What hyper accepts has the same extent
-/// here; what only hyper refuses ends the connection anyway.
+/// Position in a chunked body (RFC 9112, 7.1), to find its end. For every body that hyper accepts, this finds the
+/// same end. If hyper refuses a body, the connection ends anyway.
 #[derive(Debug, Default)]
 struct Chunks {
     place: Place,
-    /// Bytes left of the current chunk; 0 for the last one.
+    /// Remaining bytes of the current chunk; 0 for the last one.
     size: u64,
     has_digits: bool,
 }
@@ -181,13 +181,13 @@ struct Chunks {
 enum Place {
     #[default]
     Size,
-    /// Behind the digits: white space and extensions.
+    /// After the digits: white space and extensions.
     Extension,
     SizeLf,
     Data,
     DataCr,
     DataLf,
-    /// At the beginning of a line behind the last chunk.
+    /// At the start of a line after the last chunk.
     Line,
     Trailer,
     TrailerLf,
@@ -200,7 +200,7 @@ impl Chunks {
         self.place == Place::End
     }
 
-    /// Reads on, and returns how many bytes belong to the body; `None` where they are malformed.
+    /// Processes `bytes`, and returns how many of them belong to the body, or `None` if they are malformed.
     fn take(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() && !self.is_ended() {
@@ -254,8 +254,8 @@ mod tests {
 
     use super::*;
 
-    /// How many bytes of `body` are a chunked body, when it is read in pieces of `step` bytes; `None` where it is
-    /// malformed.
+    /// Returns the length of the chunked body at the start of `body`, read in pieces of `step` bytes. Returns `None`
+    /// if it is malformed, and `usize::MAX` if it is incomplete.
     fn extent(body: &[u8], step: usize) -> Option<usize> {
         let mut chunks = Chunks::default();
         let mut taken = 0;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn chunked_body_that_is_malformed_has_no_extent() {
+    fn malformed_chunked_body_has_no_extent() {
         for body in [
             "\r\n",
             "x\r\n",

@@ -1,5 +1,5 @@
-//! Connections between two requests, which hold their sockets and little else. Requests whose responses are cached,
-//! or whose heads are refused, get their responses from here. All others are handed to hyper, once their heads are
+//! Idle connections, which hold their sockets and little other memory. Requests with a cached response or a refused
+//! head are served here, on the fast path. All others are passed to hyper, on the slow path, once their heads are
 //! complete and checked.
 
 use std::cell::RefCell;
@@ -24,16 +24,16 @@ use crate::refused;
 use crate::request_head::{self, Extent, Refusal};
 use crate::request_log;
 
-/// What a client of HTTP/2 begins with (RFC 9113, 3.4).
+/// Connection preface of an HTTP/2 client (RFC 9113, 3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most bytes that are looked at together: requests with larger heads are not as usual.
+/// Maximum number of bytes to read at once. Requests with larger heads use the slow path.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Longest headers that are kept to know them again.
+/// Maximum length of header lines that are stored for comparison.
 const KEPT_BYTES: usize = 1024;
 
-/// What a thread works with while it looks at a connection.
+/// Scratch memory of a thread for processing a connection.
 struct Desk {
     read: Box<[u8]>,
     headers: HeaderMap,
@@ -48,65 +48,65 @@ thread_local! {
     });
 }
 
-/// Request or connection for hyper.
+/// A request or connection for hyper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// A request of HTTP/1.1.
+    /// An HTTP/1.1 request.
     Http1(Extent),
-    /// A connection of HTTP/2.
+    /// An HTTP/2 connection.
     Http2,
 }
 
-/// Why a connection is parked no more.
+/// Reason why a connection stops being idle.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// There is something for hyper, which the socket gives when it is read.
+    /// A request or connection for hyper, which can be read from the socket.
     Asks(Asks),
-    /// It is to be closed: the client has said that it sends nothing more, or was waited for long enough.
+    /// The connection is to be closed: the client closed its sending side, or sent no request in time.
     Ends,
-    /// It broke off in an answer, whose time is over.
+    /// The connection was terminated during a response, after its deadline.
     Cut,
 }
 
-/// A connection that is parked.
+/// An idle connection, or one whose responses are cached.
 pub(crate) struct Parked<F> {
     front_end: F,
-    /// The address of whoever connected.
+    /// Address of the peer.
     peer: IpAddr,
-    /// Whether nothing was asked yet: it may be going to speak HTTP/2.
+    /// Whether the connection has had no request yet, so that it may still start with HTTP/2.
     is_new: bool,
-    /// Most bytes of a request's head.
+    /// Maximum size of a request head, in bytes.
     max_header_bytes: usize,
-    /// A head that has not come to its end.
+    /// An incomplete head.
     held: Vec<u8>,
-    /// The headers of the last request that was answered here: most clients send the same with each.
+    /// Headers of the last request with a cached response. Most clients repeat the same headers.
     usual: Option<Box<Usual>>,
-    /// What the socket has not taken yet.
+    /// Rest of a response, which the socket has not accepted yet.
     unsent: Option<Box<Unsent>>,
-    /// Since when nothing was asked, or was being sent.
+    /// Time at which the connection became idle, or began to send a response.
     since: Instant,
-    /// Whether there was an answer since the socket was last waited for.
+    /// Whether there was a response since the task last waited for the socket.
     has_answered: bool,
-    /// Whether the connection ends once all is sent: the last request was refused.
+    /// Whether the connection ends after the response, because the last request was refused.
     is_refused: bool,
-    /// How long the next request is looked for before it is waited for.
+    /// How long to poll for the next request before waiting for it.
     busy_poll: Duration,
 }
 
-/// Headers that were read before.
+/// Headers of an earlier request.
 struct Usual {
     lines: Box<[u8]>,
     plain: Plain,
 }
 
-/// The rest of an answer.
+/// The rest of a response.
 struct Unsent {
     head: Bytes,
     body: Bytes,
 }
 
 impl<F: FrontEnd> Parked<F> {
-    /// A connection from `peer` on which nothing was said yet.
+    /// Creates the state of a connection from `peer` that has had no request yet.
     pub(crate) fn new(front_end: F, peer: IpAddr, max_header_bytes: usize, busy_poll: Duration) -> Self {
         Self {
             front_end,
@@ -123,7 +123,7 @@ impl<F: FrontEnd> Parked<F> {
         }
     }
 
-    /// Begins to wait for a request now. `is_new`: what comes has its own version of HTTP.
+    /// Marks the connection as idle. `is_new` means that the next request starts its own version of HTTP.
     pub(crate) fn park(&mut self, is_new: bool) {
         self.is_new = is_new;
         self.since = Instant::now();
@@ -136,30 +136,30 @@ impl<F: FrontEnd> Parked<F> {
         self.usual = None;
     }
 
-    /// What answers the requests, and the address of whoever sends them.
+    /// Returns the front-end and the address of the peer.
     pub(crate) fn parties(&self) -> (F, IpAddr) {
         (self.front_end.clone(), self.peer)
     }
 
-    /// When the connection began to wait for a request.
+    /// Returns the time since when the connection waits for a request.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether an answer is on its way.
+    /// Whether a response is being sent.
     pub(crate) fn is_answering(&self) -> bool {
         self.unsent.is_some()
     }
 
-    /// Whether a part of the head of an HTTP/1 request is there.
+    /// Whether a part of an HTTP/1 request head has arrived.
     pub(crate) fn has_begun(&self) -> bool {
         !self.held.is_empty() && (!self.is_new || !PREFACE.starts_with(&self.held))
     }
 
-    /// Answers what is ready, until there is something else, or an answer must say that it is the last.
+    /// Sends cached responses until a request needs hyper, or a response must state that it is the last one.
     ///
     /// # Errors
-    /// What the socket says.
+    /// The error of the socket.
     pub(crate) fn poll(
         &mut self,
         socket: &mut Socket,
@@ -187,14 +187,14 @@ impl<F: FrontEnd> Parked<F> {
         }
     }
 
-    /// Looks for the next request, if the last one was answered just now. What comes is told by the system, as ever.
+    /// Polls for the next request if a response was just sent. The socket stays registered for wakeups.
     fn look(&mut self, socket: &Socket) {
         if std::mem::take(&mut self.has_answered) && !self.busy_poll.is_zero() {
             busy_poll::look(std::ptr::from_ref(self).addr(), self.busy_poll, || socket.has_arrived());
         }
     }
 
-    /// Reads once, and answers the requests that it can answer. `None` when there are more, perhaps.
+    /// Reads once, and sends the cached responses to the requests. Returns `None` if there may be more requests.
     fn poll_requests(
         &mut self,
         socket: &mut Socket,
@@ -216,9 +216,9 @@ impl<F: FrontEnd> Parked<F> {
             &held
         };
         let mut rest = &read[request_head::empty_lines(read)..];
-        // HTTP/2 begins with the first byte of a connection.
+        // An HTTP/2 preface can only start at the first byte of a connection.
         self.is_new &= rest.len() == read.len();
-        // A head that comes in many pieces is parsed when its end is there, and not with each of them.
+        // A head that arrives in many pieces is parsed only once its end has arrived, not for each piece.
         let is_worth_parsing = seen == 0 || request_head::has_end(read, seen) || ends_first_line(read, seen);
         while !rest.is_empty() && is_worth_parsing && self.unsent.is_none() && !ends.draining().has_begun() {
             desk.head.clear();
@@ -268,8 +268,8 @@ impl<F: FrontEnd> Parked<F> {
         self.unsent = Some(Box::new(Unsent { head, body: Bytes::new() }));
     }
 
-    /// Answers the request that `bytes` begin with, if its answer is ready: its head is written to `head`. Gives how long the request
-    /// is, too.
+    /// Looks up the cached response to the request at the start of `bytes`, and writes its head to `head`. Returns
+    /// the length of the request and the response.
     fn answer(&mut self, bytes: &[u8], headers: &mut HeaderMap, head: &mut Vec<u8>) -> Option<(usize, Written)> {
         let most = self.max_header_bytes;
         let like_last = self.usual.as_ref().and_then(|usual| Some((Get::like(bytes, &usual.lines)?, &usual.plain)));
@@ -309,13 +309,12 @@ fn without_upgrade(head: &[u8], len: usize) -> Bytes {
     bytes.into()
 }
 
-/// Removes the first bytes of a buffer.
 fn without_first(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
     bytes.drain(..count);
     bytes
 }
 
-/// Sends an answer. Gives what the socket does not take at once.
+/// Sends a response. Returns the rest that the socket does not accept at once.
 fn sent(socket: &mut Socket, cx: &mut Context<'_>, head: &[u8], answer: Written) -> io::Result<Option<Box<Unsent>>> {
     let body = answer.body;
     let slices = [IoSlice::new(head), IoSlice::new(&body)];
@@ -368,7 +367,7 @@ mod tests {
     use crate::received::Received;
     use crate::request_head::BodyLength;
 
-    /// Has nothing ready, and counts how often it was asked.
+    /// A front-end without cached responses, which counts its lookups.
     #[derive(Clone, Default)]
     struct Asked(Arc<AtomicUsize>);
 
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_that_are_ready_are_given_until_the_daemon_drains() {
+    async fn draining_disables_cached_responses() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
@@ -418,7 +417,7 @@ mod tests {
             let mut left = vec![0; request.len()];
             socket.read_exact(&mut left).await.unwrap();
             assert_eq!(left, request);
-            // The second goes to where its answer can say that it is the last.
+            // After draining has begun, there is no lookup, because the response must state that it is the last one.
             assert_eq!(front_end.0.load(Ordering::Relaxed), 1);
             drain.start();
         }

@@ -1,4 +1,4 @@
-//! What the daemon and a single command both need: a registry, an open Node, and the front-end over it.
+//! Components that the daemon and a single command share: a metrics registry, an open Node, and the front-end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,28 +14,29 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::Config;
 
-/// Everything that is opened before anything is served.
+/// Components that are opened before serving.
 pub(crate) struct Parts {
     pub(crate) node: Node,
     registry: Registry,
 }
 
 impl Parts {
-    /// Opens the repo, which is made if it is not there. `holder` tells another process that wants it who has it.
+    /// Opens the repo, and creates it if it does not exist. `holder` identifies this process to others that find the
+    /// repo locked.
     pub(crate) async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
         let registry = registry()?;
         let node = Node::open(repo, config.store.clone(), config.node(), holder, &registry).await?;
         Ok(Self { node, registry })
     }
 
-    /// The same over an engine that somebody else opened.
+    /// Same as [`open`](Self::open), with an engine that the caller has opened.
     pub(crate) async fn over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
         let registry = registry()?;
         let node = Node::over(engine, repo, config.node(), &registry).await?;
         Ok(Self { node, registry })
     }
 
-    /// gRPC over the same Node, with limits of its own.
+    /// Creates the gRPC services of the Node, with separate limits.
     pub(crate) fn grpc(&self, config: &Config, lifecycle: &Lifecycle) -> Result<Grpc> {
         let limits = Limits {
             calls: (config.grpc.max_concurrent_calls, config.grpc.max_calls_per_client),
@@ -46,13 +47,13 @@ impl Parts {
         Grpc::new(&self.node, limits, lifecycle, &self.registry)
     }
 
-    /// The front-end over the Node. `port` is the one that browsers may name in `Origin`.
+    /// Creates the HTTP front-end of the Node. `port` is the port that browsers may send in `Origin`.
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
         ipfrs_http::app(self.node.clone(), &config.http(), port, lifecycle.clone(), &self.registry)
     }
 }
 
-/// The registry of all metrics, with those of the process, which may open as many files as it is allowed from here on.
+/// Creates the metrics registry, with the metrics of the process, and raises the limit on open files.
 fn registry() -> Result<Registry> {
     raise_open_file_limit();
     let registry = Registry::new();
@@ -62,7 +63,8 @@ fn registry() -> Result<Registry> {
     Ok(registry)
 }
 
-/// A connection is a descriptor, and the usual soft limit of 1,024 is kept only for programs that use `select`.
+/// Raises the limit on open files, because each connection uses a descriptor. The usual soft limit of 1,024 exists
+/// only for programs that use `select`.
 fn raise_open_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

@@ -1,4 +1,4 @@
-//! Bodies of requests as they arrive: each piece gives the request new time.
+//! Request bodies whose arriving bytes extend the deadline of the request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,7 +7,7 @@ use axum::body::{Bytes, HttpBody};
 use hyper::body::{Frame, Incoming, SizeHint};
 use ipfrs_node::RequestDeadline;
 
-/// Body of a request whose deadline moves on with it.
+/// Body of a request. Each piece extends the deadline.
 #[derive(Debug)]
 pub(crate) struct Received {
     inner: Incoming,

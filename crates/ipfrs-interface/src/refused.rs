@@ -1,4 +1,4 @@
-//! Responses to requests that are refused for their heads, which no front-end sees.
+//! Responses to requests that are refused because of their heads, before they reach a front-end.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use crate::request_log;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Counts and logs a refused request from `client`, and returns the response, after which the connection is closed.
+/// Counts and logs a refused request from `client`, and returns the response. The connection is closed after it.
 pub(crate) fn response<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: IpAddr) -> Response<Body> {
     let id = front_end.count_refused(refusal);
     request_log::refused(refusal, client, &id);
@@ -29,7 +29,7 @@ pub(crate) fn response<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: Ip
     response
 }
 
-/// Returns the same response in the bytes of HTTP/1.1.
+/// Same as [`response`], serialized for HTTP/1.1.
 pub(crate) fn serialized<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: IpAddr) -> Bytes {
     let response = response(front_end, refusal, client);
     let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();

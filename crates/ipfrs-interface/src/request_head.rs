@@ -1,5 +1,5 @@
-//! Rules for the heads of requests of HTTP/1.1, before hyper sees them: hyper refuses without a text, a request ID or a
-//! count, and does not keep to the limit of the head's size.
+//! Checks of HTTP/1.1 request heads before hyper reads them. hyper refuses a head without a text, a request ID or a
+//! metric, and does not enforce the limit on its size exactly.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use ipfrs_node::Limit;
 
-/// Most headers of a request of HTTP/1.1, as hyper has it.
+/// Maximum number of headers in an HTTP/1.1 request, the same as in hyper.
 const MAX_HEADERS: usize = 100;
 
-/// Longest target of a request: what `http::Uri` holds.
+/// Maximum length of a request target, the limit of `http::Uri`.
 const MAX_TARGET_BYTES: usize = 65_534;
 
 /// Longest name of a header, in bytes: hyper refuses a longer one by itself.
@@ -19,32 +19,32 @@ const MAX_NAME_BYTES: usize = 65_535;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Length of a request's body.
+/// Length of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyLength {
     Bytes(u64),
     Chunked,
 }
 
-/// Extent of a request on the wire.
+/// Length of a request on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Bytes of the head, with the empty line at its end.
+    /// Size of the head in bytes, including the empty line at its end.
     pub(crate) head: usize,
     pub(crate) body: BodyLength,
 }
 
-/// Reason why a request is refused for its head.
+/// Reason why a request is refused because of its head.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
-    /// The limit that struck.
+    /// The limit that was exceeded, if any.
     pub(crate) limit: Option<Limit>,
-    /// `GET` where the head does not tell.
+    /// Method of the request; `GET` if unknown.
     pub(crate) method: Method,
     pub(crate) target: String,
-    /// The ID that the client chose for the request, where it chose one.
+    /// The request ID, if the client sent one.
     pub(crate) headers: HeaderMap,
 }
 
@@ -58,7 +58,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
 
-    /// 431 for a head of more than `most` bytes.
+    /// Returns a 431 response for a head of more than `most` bytes.
     pub(crate) fn large_head(most: usize) -> Self {
         let what = format!("the head of the request is larger than {most} bytes (server.max_header_bytes = {most})");
         let text = format!("{what}: send fewer or shorter headers, or raise the limit");
@@ -66,7 +66,7 @@ impl Refusal {
         Self { limit, ..Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text) }
     }
 
-    /// 408 for a head that was not complete within `longest`.
+    /// Returns a 408 response for a head that was not complete within `longest`.
     pub(crate) fn late_head(longest: Duration) -> Self {
         let seconds = longest.as_secs();
         let what = format!("the head of the request did not end within {seconds} s");
@@ -88,7 +88,7 @@ impl Refusal {
         Self { limit: Some(Limit::TargetBytes), ..Self::new(StatusCode::URI_TOO_LONG, text) }
     }
 
-    /// Adds what a request of HTTP/2 tells.
+    /// Adds the details of an HTTP/2 request.
     pub(crate) fn of_http2<B>(mut self, request: &Request<B>) -> Self {
         self.method = request.method().clone();
         request.uri().path().clone_into(&mut self.target);
@@ -97,7 +97,7 @@ impl Refusal {
         self
     }
 
-    /// Adds what a parsed head tells of the request.
+    /// Adds the details of a parsed head.
     fn of(mut self, request: &httparse::Request<'_, '_>) -> Self {
         let method = request.method.and_then(|method| Method::from_bytes(method.as_bytes()).ok());
         self.method = method.unwrap_or(Method::GET);
@@ -110,7 +110,7 @@ impl Refusal {
     }
 }
 
-/// Returns how many bytes of empty lines are before the first request (RFC 9112, 2.2).
+/// Returns the length of the empty lines before the first request (RFC 9112, 2.2).
 pub(crate) fn empty_lines(bytes: &[u8]) -> usize {
     let mut len = 0;
     loop {
@@ -122,17 +122,17 @@ pub(crate) fn empty_lines(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether a head may end in `bytes`, the first `seen` of which do not end one.
+/// Whether a head may end in `bytes`, given that none ends in the first `seen` bytes.
 pub(crate) fn has_end(bytes: &[u8], seen: usize) -> bool {
     let new = &bytes[seen.saturating_sub(3)..];
     memchr::memchr_iter(b'\n', new).any(|at| matches!(&new[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// Checks the head that `bytes` begin with, which has at most `most` bytes. `None` where it has not come to its end.
-/// The parser is the one that hyper has, with the settings that hyper gives to it.
+/// Checks the head at the start of `bytes`, which may have up to `most` bytes. Returns `None` if it is incomplete.
+/// Uses the parser of hyper with the same settings.
 ///
 /// # Errors
-/// A [`Refusal`] for what is malformed, too large, or of another version or transfer coding.
+/// A [`Refusal`] if the head is malformed or too large, or has an unsupported version or transfer coding.
 pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>> {
     let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
@@ -165,7 +165,7 @@ fn reason(error: httparse::Error, request: &httparse::Request<'_, '_>) -> &'stat
     }
 }
 
-/// Refuses a version other than 1.0 and 1.1; `None` where the line is not complete.
+/// Refuses a version other than 1.0 and 1.1. Returns `None` if the line is incomplete.
 fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>> {
     let line = match memchr::memchr(b'\n', bytes) {
         Some(end) => &bytes[..end],
@@ -174,7 +174,7 @@ fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>>
     };
     let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     match version.strip_suffix(b"\r").unwrap_or(version) {
-        // The parser supports this version: it took a part of a target with a space for one.
+        // The parser supports this version, so it must have parsed a part of a target with a space as the version.
         b"HTTP/1.1" | b"HTTP/1.0" => {
             Err(Refusal::malformed("the target of the request has a space (RFC 9112, 3.2): percent-encode it").into())
         }
@@ -211,7 +211,8 @@ fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), 
     Err(Refusal::malformed(text).into())
 }
 
-/// Finds how long the body is (RFC 9112, 6.3), and refuses what two readers may understand in two ways.
+/// Returns the length of the body (RFC 9112, 6.3). Refuses requests that two implementations could interpret
+/// differently.
 fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Refusal>> {
     let (mut length, mut codings, mut has_coding) = (None, Codings::default(), false);
     let is_connect = request.method.is_some_and(|method| method == Method::CONNECT.as_str());
@@ -257,7 +258,7 @@ fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Re
     }
 }
 
-/// Transfer codings of a request, over all lines that name some.
+/// Transfer codings of a request, from all header lines.
 #[derive(Debug, Default)]
 struct Codings {
     count: usize,
@@ -274,7 +275,7 @@ impl Codings {
     }
 }
 
-/// The number in digits alone, as hyper reads it. The two largest numbers mean something else to hyper.
+/// Parses a number that consists of digits only, like hyper. The two largest numbers have a special meaning in hyper.
 fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -288,7 +289,7 @@ mod tests {
 
     const MOST: usize = 8 * 1024;
 
-    /// The status that a head is refused with; 0 for one that is accepted, 1 for one that goes on.
+    /// Returns the status of a refused head, 0 for an accepted head, and 1 for an incomplete one.
     fn status(head: &str) -> u16 {
         match check(head.as_bytes(), MOST) {
             Ok(Some(_)) => 0,
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_a_head_is_found_wherever_its_bytes_are_cut() {
+    fn head_end_is_found_across_pieces() {
         for head in ["GET / HTTP/1.1\r\nA: b\r\n\r\n", "GET / HTTP/1.1\nA: b\n\n", "GET / HTTP/1.1\r\nA: b\n\r\n"] {
             for seen in 0..head.len() {
                 assert!(has_end(head.as_bytes(), seen), "{seen}");

@@ -1,4 +1,4 @@
-//! One line per finished request, at debug level. Where that level is off, a request pays for one comparison.
+//! Log of finished requests, one line each, at debug level. If that level is off, a request costs one comparison.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,10 +17,10 @@ use pin_project_lite::pin_project;
 
 use crate::request_head::Refusal;
 
-/// The target that `RUST_LOG=ipfrs_interface=debug` turns on.
+/// Log target, which `RUST_LOG=ipfrs_interface=debug` enables.
 const TARGET: &str = "ipfrs_interface";
 
-/// What is known of a request when it comes in.
+/// Details of a request when it arrives.
 struct Entry {
     started: Instant,
     client: IpAddr,
@@ -29,7 +29,7 @@ struct Entry {
     path: String,
 }
 
-/// What is known of it when its answer starts.
+/// Details of a request once its response starts.
 struct Finish {
     entry: Entry,
     status: StatusCode,
@@ -39,7 +39,7 @@ struct Finish {
 }
 
 impl Drop for Finish {
-    /// The body of an answer is dropped when it has been sent, or when the client has gone.
+    /// Logs the request. The body is dropped after it was sent, or when the client disconnects.
     fn drop(&mut self) {
         tracing::debug!(
             target: TARGET,
@@ -58,7 +58,7 @@ impl Drop for Finish {
 }
 
 pin_project! {
-    /// The answer of a service, watched until its body has been sent.
+    /// Future of a response, which is logged once its body was sent.
     pub(crate) struct Logged<F> {
         #[pin]
         inner: F,
@@ -67,7 +67,8 @@ pin_project! {
 }
 
 impl<F> Logged<F> {
-    /// Watches the answer that `answer` makes of `request`, which came from `client`: the proxy, where there is one.
+    /// Logs the response that `answer` creates for `request`. `client` is the address of the peer, which may be a
+    /// proxy.
     pub(crate) fn new<B>(request: Request<B>, client: IpAddr, answer: impl FnOnce(Request<B>) -> F) -> Self {
         let entry = tracing::enabled!(target: TARGET, tracing::Level::DEBUG).then(|| {
             Box::new(Entry {
@@ -82,7 +83,7 @@ impl<F> Logged<F> {
     }
 }
 
-/// Logs a GET of `path` with these headers, which came from `client` and whose `answer` has this head.
+/// Logs a GET request for `path` from `client`, whose response has the given `head`.
 pub(crate) fn written(path: &str, plain: &Plain, client: IpAddr, head: &[u8], answer: &Written) {
     if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
         return;
@@ -98,7 +99,7 @@ pub(crate) fn written(path: &str, plain: &Plain, client: IpAddr, head: &[u8], an
     drop(Finish { entry, status: StatusCode::OK, id, sent_bytes: answer.body.len() as u64, complete: true });
 }
 
-/// Logs a request from `client` that is refused for its head.
+/// Logs a request from `client` that is refused because of its head.
 pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
     if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
         return;
@@ -124,7 +125,7 @@ fn path_of(target: &str) -> &str {
     }
 }
 
-/// The host that a request names, as it is written.
+/// Returns the host of a request, as sent by the client.
 fn host_of<B>(request: &Request<B>) -> &str {
     let by_header = || request.headers().get(HOST)?.to_str().ok();
     request.uri().authority().map(Authority::as_str).or_else(by_header).unwrap_or_default()

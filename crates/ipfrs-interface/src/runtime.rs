@@ -1,14 +1,15 @@
-//! The runtime that all of it runs on.
+//! The Tokio runtime of the process.
 
 use tokio::runtime::Builder;
 
-/// Sockets that are looked at between two rounds of tasks. A worker looks again after 61 tasks (Tokio's `event_interval`): what
-/// became ready is served before more is, in the order in which it did. With more sockets at a time than that the worker's queue,
-/// which has room for 256, runs over into one that it looks at when it has nothing else to do; there some of a thousand busy
-/// connections wait for a sixth of a second.
+/// Maximum number of socket events per poll of the I/O driver. A worker polls the driver after 61 tasks
+/// (`event_interval` in Tokio), so ready tasks run before new events are processed, and in order. With more events at
+/// a time, the local queue of a worker, which has 256 entries, overflows into the global queue, which the worker
+/// checks less often. With a thousand busy connections, some then wait for a sixth of a second.
 const SOCKETS_AT_A_TIME: usize = 32;
 
-/// A multi-threaded runtime with timers and sockets, which serves many connections in the order in which they ask.
+/// Returns a builder for a multi-threaded runtime with timers and sockets, which serves many connections in the order
+/// of their requests.
 #[must_use]
 pub fn runtime_builder() -> Builder {
     let mut builder = Builder::new_multi_thread();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-/// `[server]`: where the daemon listens and what one connection may cost.
+/// `[server]`: listen address and limits of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
@@ -15,22 +15,22 @@ pub struct ServerConfig {
     pub host: String,
     /// TCP port; 0 lets the system choose one.
     pub port: u16,
-    /// Threads that serve requests; default: the number of cores.
+    /// Number of threads that serve requests; default: the number of cores.
     pub workers: Option<usize>,
-    /// Whether the daemon may listen beyond loopback although anyone who reaches it may write.
+    /// Whether the daemon may listen on addresses other than loopback, although any client that reaches it may write.
     pub allow_unauthenticated: bool,
-    /// Most connections that are open at the same time; further ones wait.
+    /// Maximum number of open connections; further ones wait.
     pub max_connections: usize,
-    /// Most bytes of a request's head; over it the answer is 431.
+    /// Maximum size of a request head, in bytes. Larger ones receive a 431 response.
     pub max_header_bytes: usize,
-    /// Seconds in which the head of a request must be complete, idle time between two requests included.
+    /// Maximum seconds until the head of a request is complete, including idle time since the previous request.
     pub header_timeout_seconds: u64,
-    /// Seconds that a client may take nothing of an answer before it is given up.
+    /// Maximum seconds for which a client may accept no bytes of a response before the connection or stream ends.
     pub write_timeout_seconds: u64,
-    /// Most microseconds that a worker looks for the next request of a client that asks again at once, instead of sleeping; 0:
-    /// none.
+    /// Maximum microseconds for which a worker polls for the next request of a client that sends requests in quick
+    /// succession, instead of sleeping; 0 disables polling.
     pub busy_poll_microseconds: u64,
-    /// Seconds that running transfers have to end after a request to stop.
+    /// Seconds that running transfers have to complete after a shutdown request.
     pub shutdown_grace_seconds: u64,
 }
 
@@ -52,10 +52,11 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Checks what the types do not.
+    /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and the accepted
+    /// range.
     pub fn validate(&self) -> Result<()> {
         if self.host.trim().is_empty() {
             return Err(Error::invalid("server.host = \"\": give an address such as \"127.0.0.1\", or a host name"));
@@ -64,37 +65,37 @@ impl ServerConfig {
             in_range("server.workers", workers as u64, 1, 1_024)?;
         }
         in_range("server.max_connections", self.max_connections as u64, 1, 1_000_000)?;
-        // hyper needs 8 KiB to work with; over 1 MiB, heads of many connections would be a way to fill memory.
+        // hyper needs at least 8 KiB. With more than 1 MiB, the heads of many connections could exhaust the memory.
         in_range("server.max_header_bytes", self.max_header_bytes as u64, 8 * 1024, 1024 * 1024)?;
         in_range("server.header_timeout_seconds", self.header_timeout_seconds, 1, 3_600)?;
         in_range("server.write_timeout_seconds", self.write_timeout_seconds, 1, 86_400)?;
-        // All other connections of the worker wait meanwhile.
+        // While a worker polls, its other connections wait.
         in_range("server.busy_poll_microseconds", self.busy_poll_microseconds, 0, 1_000)?;
         in_range("server.shutdown_grace_seconds", self.shutdown_grace_seconds, 0, 86_400)
     }
 
-    /// Threads that serve requests.
+    /// Returns the number of threads that serve requests.
     #[must_use]
     pub fn worker_threads(&self) -> usize {
         self.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get))
     }
 
-    /// [`header_timeout_seconds`](Self::header_timeout_seconds) as a duration.
+    /// Returns [`header_timeout_seconds`](Self::header_timeout_seconds) as a duration.
     pub(crate) fn header_timeout(&self) -> Duration {
         Duration::from_secs(self.header_timeout_seconds)
     }
 
-    /// [`write_timeout_seconds`](Self::write_timeout_seconds) as a duration.
+    /// Returns [`write_timeout_seconds`](Self::write_timeout_seconds) as a duration.
     pub(crate) fn write_timeout(&self) -> Duration {
         Duration::from_secs(self.write_timeout_seconds)
     }
 
-    /// [`busy_poll_microseconds`](Self::busy_poll_microseconds) as a duration.
+    /// Returns [`busy_poll_microseconds`](Self::busy_poll_microseconds) as a duration.
     pub(crate) fn busy_poll(&self) -> Duration {
         Duration::from_micros(self.busy_poll_microseconds)
     }
 
-    /// [`shutdown_grace_seconds`](Self::shutdown_grace_seconds) as a duration.
+    /// Returns [`shutdown_grace_seconds`](Self::shutdown_grace_seconds) as a duration.
     pub(crate) fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_seconds)
     }

@@ -1,15 +1,15 @@
-//! Ending a daemon by signal.
+//! Shutdown of the daemon by signals.
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::Gateway;
 
-/// Runs `gateway` until one of `signals` or a request to stop, lets it drain, and returns when it has stopped. A second
-/// signal ends the wait at once.
+/// Runs `gateway` until a signal or a shutdown request arrives, lets it drain, and returns when it has stopped. A
+/// second signal ends the wait at once.
 ///
 /// # Errors
-/// [`ErrorKind::Timeout`] after a second signal; else as [`Gateway::join`].
+/// [`ErrorKind::Timeout`] after a second signal; otherwise as [`Gateway::join`].
 pub async fn run_until_signalled(gateway: &mut Gateway, mut signals: Signals) -> Result<()> {
     tokio::select! {
         result = gateway.join() => return result,
@@ -23,7 +23,7 @@ pub async fn run_until_signalled(gateway: &mut Gateway, mut signals: Signals) ->
     }
 }
 
-/// SIGTERM and SIGINT, which no longer end the process from the time that this is made.
+/// Handlers for SIGTERM and SIGINT. Once created, these signals no longer end the process.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -31,10 +31,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on. To be called before anybody is told that the gateway is ready: who was told may send one.
+    /// Starts to listen for signals. Call this before announcing that the gateway is ready, because a client may send
+    /// a signal right after that.
     ///
     /// # Errors
-    /// When the system gives no handler.
+    /// The system refuses to install a handler.
     pub fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|e| Error::io("cannot listen for signals", e));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })

@@ -1,6 +1,6 @@
-//! Streams of HTTP/2 whose client takes nothing, or too little in the time of the request. Its window for a stream may
-//! stay shut while the connection lives on, so the connection's socket never sees that; what does is the task that
-//! sends the stream, which asks for no more of the body.
+//! Detection of HTTP/2 streams whose clients read nothing, or too little within the time of the request. The window
+//! of a stream may stay closed while the connection is active, so the socket does not show this. The task that sends
+//! the stream notices it, because it stops polling the body.
 
 use std::cell::{Cell, OnceCell};
 use std::convert::Infallible;
@@ -25,26 +25,27 @@ use crate::flowing::Flowing;
 use crate::hyper_connection::DEADLINE_GRACE;
 use crate::open_streams::OpenStream;
 
-/// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
+/// Maximum number of bytes that are passed to a stream at once. The client must accept them within the timeout.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// How far the body of a stream has come.
+/// Progress of the body of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Progress {
-    /// Pieces handed over.
+    /// Number of pieces passed on.
     pieces: u64,
-    /// Whether there are more, once the client has taken these.
+    /// Whether the body waits for the client to accept the last piece.
     is_clients_turn: bool,
 }
 
 tokio::task_local! {
-    /// That of the stream that the current task sends.
+    /// Progress of the stream that the current task sends.
     static PROGRESS: Cell<Progress>;
-    /// The deadline of its request, once it is known.
+    /// Deadline of its request, once it is known.
     static DEADLINE: OnceCell<RequestDeadline>;
 }
 
-/// Runs the tasks of HTTP/2 connections, and ends those whose clients take nothing for too long, which resets the stream.
+/// Executor for the tasks of HTTP/2 connections. It drops tasks whose clients accept nothing for too long, which
+/// resets the stream.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {
     pub(crate) node: Node,
@@ -64,11 +65,12 @@ pin_project! {
         #[pin]
         sending: F,
         executor: StreamExecutor,
-        // Once the client has been waited for. It runs on when there is progress, which is looked at when it runs out.
+        // Set once the task has waited for the client. The timer is not reset on progress, which is checked when it
+        // expires.
         timer: Option<Pin<Box<Sleep>>>,
-        // When the timer was set.
+        // Progress when the timer was set.
         seen: Progress,
-        // For the deadline of the request.
+        // Timer for the deadline of the request.
         over: Option<Pin<Box<Sleep>>>,
     }
 }
@@ -112,14 +114,14 @@ impl<F: Future> Future for Stream<F> {
 }
 
 pin_project! {
-    /// An answer whose body says how far it has come, to whom it matters: the task of its stream over HTTP/2, the socket of
-    /// the connection over HTTP/1.1.
+    /// A response whose body reports its progress: over HTTP/2 to the task of its stream, and over HTTP/1.1 to the
+    /// socket of the connection.
     pub(crate) struct Watched<A> {
         #[pin]
         answer: A,
         // Of HTTP/2.
         stream: Option<OpenStream>,
-        // Whether the daemon drains, where the answer is to say so.
+        // Whether the daemon drains; `None` if the response does not have to state it.
         draining: Option<Draining>,
         traffic: Traffic,
         deadline: RequestDeadline,
@@ -146,7 +148,7 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // Only the task of a stream has it.
+        // Only the task of an HTTP/2 stream has this variable.
         let _ = DEADLINE.try_with(|kept| {
             kept.get_or_init(|| this.deadline.clone());
         });
@@ -166,7 +168,7 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
 
 struct WatchedBody {
     inner: Body,
-    /// Of a piece that was larger.
+    /// Rest of a piece that was too large.
     rest: Bytes,
     _stream: OpenStream,
 }
@@ -193,7 +195,7 @@ impl HttpBody for WatchedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = self.poll_piece(cx);
-        // Only the task of a stream has it; without one nobody looks.
+        // Only the task of an HTTP/2 stream has this variable. Otherwise the progress is not needed.
         let _ = PROGRESS.try_with(|progress| {
             let is_clients_turn = polled.is_ready();
             let pieces = progress.get().pieces + u64::from(is_clients_turn);

@@ -1,4 +1,4 @@
-//! What a connection was asked for; and tunnels: after a CONNECT, what follows on it is HTTP again, from its beginning.
+//! Requests of a connection, and tunnels: after a CONNECT, the connection starts again with HTTP.
 
 use axum::http::{Method, Request};
 use hyper::body::Incoming;
@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 
 use crate::connection::FrontEnd;
 
-/// What a connection has been asked for.
+/// Record of the requests on a connection.
 #[derive(Debug)]
 pub(crate) struct Asked<F> {
-    /// The front-end for what is in the tunnel that the last CONNECT opened.
+    /// Front-end for the tunnel that the last CONNECT opened.
     tunnel: Mutex<Option<F>>,
 }
 
@@ -20,14 +20,14 @@ impl<F> Default for Asked<F> {
 }
 
 impl<F: FrontEnd> Asked<F> {
-    /// Notes a request to `front_end`.
+    /// Records a request to `front_end`.
     pub(crate) fn note(&self, request: &Request<Incoming>, front_end: &F) {
         if request.method() == Method::CONNECT {
             *self.tunnel.lock() = front_end.tunnel(request);
         }
     }
 
-    /// Takes the front-end for what is in the tunnel, where a CONNECT opened one.
+    /// Takes the front-end for the tunnel, if a CONNECT opened one.
     pub(crate) fn take_tunnel(&self) -> Option<F> {
         self.tunnel.lock().take()
     }

@@ -1,4 +1,4 @@
-//! The keys behind names: the four types of libp2p
+//! Keys of IPNS names: the four key types of libp2p
 //! (<https://github.com/libp2p/specs/blob/master/peer-ids/peer-ids.md>), in its protobuf messages and in PKCS#8.
 
 mod der;
@@ -19,31 +19,31 @@ use ipfrs_core::{Error, ErrorKind, Result};
 
 pub use private::PrivateKey;
 
-/// Least and most bits of an RSA modulus, as everywhere in libp2p.
+/// Accepted size of an RSA modulus, in bits, as in libp2p.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=8_192;
 
-/// What comes before the coordinates in the PKIX form of a P-256 public key: the algorithm, the curve, and that the point is
-/// not compressed (RFC 5480).
+/// The bytes before the coordinates in the PKIX form of a P-256 public key: the algorithm, the curve, and the tag of
+/// an uncompressed point (RFC 5480).
 const P256_PKIX_HEAD: [u8; 27] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
 ];
 
-/// What kind of key it is, and so how it signs.
+/// The type of a key, which determines its signature algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyType {
-    /// Ed25519 (RFC 8032): small, fast, and what is used unless something else is asked for.
+    /// Ed25519 (RFC 8032): small, fast, and the default.
     Ed25519,
-    /// RSA of 2,048 to 8,192 bits, PKCS#1 v1.5 signatures over SHA-256.
+    /// RSA of 2,048 to 8,192 bits, with PKCS#1 v1.5 signatures over SHA-256.
     Rsa,
-    /// ECDSA over the curve secp256k1 and SHA-256.
+    /// ECDSA with the curve secp256k1 and SHA-256.
     Secp256k1,
-    /// ECDSA over the curve P-256 and SHA-256.
+    /// ECDSA with the curve P-256 and SHA-256.
     Ecdsa,
 }
 
 impl KeyType {
-    /// The value of `Type` in the protobuf messages.
+    /// Returns the value of `Type` in the protobuf messages.
     fn number(self) -> u8 {
         match self {
             Self::Rsa => 0,
@@ -63,7 +63,7 @@ impl KeyType {
         }
     }
 
-    /// The name in lower case: `ed25519`, `rsa`, `secp256k1`, `ecdsa`.
+    /// Returns the name in lower case: `ed25519`, `rsa`, `secp256k1`, `ecdsa`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -104,20 +104,20 @@ impl FromStr for KeyType {
     }
 }
 
-/// A public key. It verifies signatures, and its protobuf message is what a name or a peer ID is the hash of.
+/// A public key, which verifies signatures. Names and peer IDs are hashes of its protobuf message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PublicKey {
     key_type: KeyType,
-    /// `Data` of the message: 32 bytes (Ed25519), 33 bytes (secp256k1, compressed), PKIX (RSA, ECDSA).
+    /// `Data` of the message: 32 bytes (Ed25519), 33 bytes (secp256k1, compressed) or PKIX (RSA, ECDSA).
     data: Vec<u8>,
 }
 
 impl PublicKey {
-    /// Reads a `PublicKey` message. One key has one message here: others than the deterministic one are refused, since they
-    /// would give the same key a second name.
+    /// Parses a `PublicKey` message. Only the deterministic encoding is accepted, because any other message would
+    /// give the same key a second name.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when it is none, or holds no sound key of its type.
+    /// Returns [`ErrorKind::InvalidInput`] if the message is malformed or does not contain a valid key of its type.
     pub fn from_protobuf(message: &[u8]) -> Result<Self> {
         let (key_type, data) = protobuf::decode("public key", message)?;
         let is_sound = match key_type {
@@ -132,22 +132,22 @@ impl PublicKey {
         Ok(Self { key_type, data: data.to_vec() })
     }
 
-    /// The `PublicKey` message, deterministic.
+    /// Returns the deterministic `PublicKey` message.
     #[must_use]
     pub fn to_protobuf(&self) -> Vec<u8> {
         protobuf::encode(self.key_type, &self.data)
     }
 
-    /// What kind of key it is.
+    /// Returns the type of the key.
     #[must_use]
     pub fn key_type(&self) -> KeyType {
         self.key_type
     }
 
-    /// Checks that `signature` was made over `message` with the private key of this one.
+    /// Checks that the private key of this public key created `signature` over `message`.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when it was not.
+    /// Returns [`ErrorKind::Corrupt`] if the signature does not match.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<()> {
         UnparsedPublicKey::new(self.key_type.verification(), &self.data).verify(message, signature).map_err(|_| {
             Error::new(ErrorKind::Corrupt, format!("the signature is not one of this {} key", self.key_type))
@@ -155,7 +155,7 @@ impl PublicKey {
     }
 }
 
-/// Whether it is an RSA public key in its one PKIX encoding, and of a size that is accepted.
+/// Returns whether `data` is an RSA public key of an accepted size in its canonical PKIX encoding.
 fn is_rsa_pkix(data: &[u8]) -> bool {
     let Ok(key) = RsaPublicKey::from_der(data) else { return false };
     let bits = der::rsa_modulus_bits(key.as_ref());

@@ -1,7 +1,7 @@
-//! IPNS: [keys](PrivateKey), the [names](Name) that they make, and the signed [records](Record) that say where a name
-//! leads.
+//! IPNS: [keys](PrivateKey), the [names](Name) derived from them, and the signed [records](Record) that point a name
+//! to its content.
 //!
-//! Values only: whoever stores and resolves them is elsewhere.
+//! This crate contains no storage and no resolution.
 
 mod key;
 mod name;

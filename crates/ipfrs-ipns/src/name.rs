@@ -8,13 +8,14 @@ use ipfrs_core::{Base, Cid, Error, Multihash, Result, codec, parse_cid};
 
 use crate::PublicKey;
 
-/// Longest public key that a name holds whole; of a longer one it holds the SHA2-256 (libp2p peer ID specification).
+/// Longest public key that a name contains, in bytes. For a longer key, the name contains its SHA2-256 (libp2p peer
+/// ID specification).
 const MAX_INLINE_KEY_BYTES: usize = 42;
 
-/// Longest text that can be a peer ID in base58: 44 bytes of multihash, with room.
+/// Longest text that can be a peer ID in base58, in bytes: a multihash of 44 bytes, with a margin.
 const MAX_PEER_ID_BYTES: usize = 128;
 
-/// The name of a key: the multihash of its public half, as the libp2p peer ID of the key is.
+/// The name of a key: the multihash of its public half, which is also the libp2p peer ID of the key.
 ///
 /// ```
 /// let name = ipfrs_ipns::Name::parse("12D3KooWLQzUv2FHWGVPXTXSZpdHs7oHbXub2G5WC8Tx4NQhyd2d")?;
@@ -26,11 +27,12 @@ const MAX_PEER_ID_BYTES: usize = 128;
 pub struct Name(Multihash);
 
 impl Name {
-    /// Reads a name: a CIDv1 of the codec `libp2p-key` in any base (`k51...`, `bafz...`), or a peer ID in base58
+    /// Parses a name: a CIDv1 of the codec `libp2p-key` in any base (`k51...`, `bafz...`), or a peer ID in base58
     /// (`12D3KooW...`, `Qm...`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the text and what is wrong with it.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid text. The message contains the text
+    /// and the fault.
     pub fn parse(text: &str) -> Result<Self> {
         if text.starts_with('1') || text.starts_with("Qm") {
             let invalid = |why: &str| Error::invalid(format!("invalid IPNS name: a peer ID in base58 {why}"));
@@ -45,11 +47,11 @@ impl Name {
         Self::from_cid(&cid)
     }
 
-    /// The name that a CIDv1 of the codec `libp2p-key` stands for.
+    /// Returns the name for a CIDv1 of the codec `libp2p-key`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another codec, with the CID that may have been meant, and
-    /// for hashes that no key has.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another codec, with the CID that was probably
+    /// meant, and for hashes that no key has.
     pub fn from_cid(cid: &Cid) -> Result<Self> {
         let name = Self::from_multihash(*cid.hash())?;
         if cid.codec() == codec::LIBP2P_KEY {
@@ -60,10 +62,10 @@ impl Name {
         )))
     }
 
-    /// The name with this multihash of a public key.
+    /// Returns the name with this multihash of a public key.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for hashes that no key has.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for hashes that no key has.
     pub fn from_multihash(multihash: Multihash) -> Result<Self> {
         match (multihash.code(), multihash.digest().len()) {
             (SHA2_256, 32) | (IDENTITY, 1..=MAX_INLINE_KEY_BYTES) => Ok(Self(multihash)),
@@ -73,7 +75,7 @@ impl Name {
         }
     }
 
-    /// The name of a key.
+    /// Returns the name of a key.
     #[must_use]
     pub fn of(key: &PublicKey) -> Self {
         let bytes = key.to_protobuf();
@@ -84,25 +86,25 @@ impl Name {
         Self(Multihash::wrap(IDENTITY, &bytes).unwrap_or_default())
     }
 
-    /// The key, where the name holds it whole.
+    /// Returns the key, if the name contains it.
     #[must_use]
     pub fn public_key(&self) -> Option<PublicKey> {
         (self.0.code() == IDENTITY).then(|| PublicKey::from_protobuf(self.0.digest()).ok()).flatten()
     }
 
-    /// The name as a CIDv1 of the codec `libp2p-key`.
+    /// Returns the name as a CIDv1 of the codec `libp2p-key`.
     #[must_use]
     pub fn cid(&self) -> Cid {
         Cid::new_v1(codec::LIBP2P_KEY, self.0)
     }
 
-    /// The multihash of the public key.
+    /// Returns the multihash of the public key.
     #[must_use]
     pub fn multihash(&self) -> &Multihash {
         &self.0
     }
 
-    /// The name as a libp2p peer ID in base58: `12D3KooW...`, `Qm...`.
+    /// Returns the name as a libp2p peer ID in base58: `12D3KooW...`, `Qm...`.
     #[must_use]
     pub fn peer_id(&self) -> String {
         Base::Base58Btc.encode(self.0.to_bytes())
@@ -110,7 +112,7 @@ impl Name {
 }
 
 impl fmt::Display for Name {
-    /// The form that the specification prefers, base36 of the CID: it fits a DNS label.
+    /// Writes the form that the specification prefers, the CID in base36, which fits a DNS label.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cid = self.cid();
         f.write_str(&cid.to_string_of_base(Base::Base36Lower).unwrap_or_else(|_| cid.to_string()))

@@ -1,4 +1,5 @@
-//! IPNS records (<https://specs.ipfs.tech/ipns/ipns-record/>): what a name leads to, signed by its key.
+//! IPNS records (<https://specs.ipfs.tech/ipns/ipns-record/>), which point a name to its content and are signed by
+//! its key.
 
 mod data;
 mod entry;
@@ -13,16 +14,16 @@ use crate::{Name, PrivateKey, PublicKey, timestamp};
 use data::Data;
 use entry::IpnsEntry;
 
-/// Largest record: 10 KiB.
+/// Largest record, in bytes: 10 KiB.
 pub const MAX_RECORD_BYTES: usize = 10 * 1024;
 
-/// What V2 signatures sign before the data.
+/// Prefix of the data that V2 signatures cover.
 const V2_PREFIX: &[u8] = b"ipns-signature:";
 
-/// How the one validity type is called in what V1 signatures sign.
+/// Name of the only validity type in the data that V1 signatures cover.
 const V1_VALIDITY_TYPE: &[u8] = b"EOL";
 
-/// A record that was read, or made. Whoever reads one calls [`verify`](Self::verify) before believing it.
+/// A record that was parsed or created. Callers must call [`verify`](Self::verify) before they trust a parsed record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     bytes: Bytes,
@@ -32,12 +33,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a record from its protobuf. Only its form is checked: that it is no longer than [`MAX_RECORD_BYTES`], has
-    /// signed data and a V2 signature, and that every field of the data is one.
+    /// Parses a record from its protobuf. Only its form is checked: it must not exceed [`MAX_RECORD_BYTES`], must
+    /// have signed data and a V2 signature, and every field of the data must be well-formed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names what is wrong;
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over the limit.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a malformed record, with the fault, and
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a record over the limit.
     pub fn parse(bytes: impl Into<Bytes>) -> Result<Self> {
         let bytes = bytes.into();
         if bytes.len() > MAX_RECORD_BYTES {
@@ -56,15 +57,15 @@ impl Record {
         Ok(Self { bytes, entry, data, validity })
     }
 
-    /// Makes a record and signs it, with the fields that implementations before V2 signatures read.
+    /// Creates and signs a record, including the fields that implementations without V2 signatures read.
     ///
-    /// `value` is a content path (`/ipfs/...`, `/ipns/...`), `validity` when the record ends to be valid, `ttl` how
-    /// long whoever resolved the name may go on using the answer (up to 584 years). Of the records of one name, the one
-    /// with the highest `sequence` holds.
+    /// `value` is a content path (`/ipfs/...`, `/ipns/...`), and `validity` is the time at which the record expires.
+    /// `ttl` is the time for which resolvers may cache the result (up to 584 years). Of several records for one name,
+    /// the one with the highest `sequence` takes precedence.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a validity before 1970 or after 9999;
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a value that no record can hold; what the key fails with.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a validity before 1970 or after 9999,
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a value that no record can hold, and the errors of the key.
     pub fn create<V: AsRef<[u8]>>(
         key: &PrivateKey,
         value: V,
@@ -75,10 +76,11 @@ impl Record {
         Self::signed(key, value.as_ref(), sequence, validity, ttl, true)
     }
 
-    /// As [`create`](Self::create), without what only implementations before V2 signatures read: shorter.
+    /// Creates and signs a record like [`create`](Self::create), but without the fields that only implementations
+    /// without V2 signatures read. The record is shorter.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// Returns the errors of [`create`](Self::create).
     pub fn create_v2_only<V: AsRef<[u8]>>(
         key: &PrivateKey,
         value: V,
@@ -121,18 +123,19 @@ impl Record {
         Self::parse(entry.encode_to_vec())
     }
 
-    /// Checks that the record is `name`'s and is valid at `now`: the key is the name's, it signed the data, the fields
-    /// beside the data say the same as it, and the record has not expired.
+    /// Checks that the record belongs to `name` and is valid at `now`. The key must match the name and must have
+    /// signed the data. The fields outside of the data must agree with it, and the record must not have expired.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the name and what does not hold.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if a check fails. The message contains the name and
+    /// the failed check.
     pub fn verify(&self, name: &Name, now: SystemTime) -> Result<()> {
         self.verify_signature(name).and_then(|()| self.check_expiry(now)).map_err(|e| {
             Error::invalid(format!("the record is not valid for the IPNS name {name}: {}", e.message())).with_source(e)
         })
     }
 
-    /// Whether the record has ended to be valid at `now`.
+    /// Returns whether the record has expired at `now`.
     #[must_use]
     pub fn is_expired(&self, now: SystemTime) -> bool {
         self.validity < now
@@ -146,10 +149,11 @@ impl Record {
         Ok(())
     }
 
-    /// As [`verify`](Self::verify), whether the record has expired or not.
+    /// Checks the record like [`verify`](Self::verify), but ignores its expiry.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what does not hold.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if a check fails. The message contains the failed
+    /// check.
     pub fn verify_signature(&self, name: &Name) -> Result<()> {
         let key = self.key_of(name)?;
         let message = [V2_PREFIX, self.entry.data()].concat();
@@ -161,7 +165,8 @@ impl Record {
         }
     }
 
-    /// The key that must have signed it: the one in the record, when it is the name's, or the one in the name.
+    /// Returns the key that must have signed the record: the key in the record, if it matches the name, or the key in
+    /// the name.
     fn key_of(&self, name: &Name) -> Result<PublicKey> {
         let Some(embedded) = self.entry.public_key.as_deref().filter(|key| !key.is_empty()) else {
             return name.public_key().ok_or_else(|| {
@@ -175,58 +180,61 @@ impl Record {
         Ok(key)
     }
 
-    /// The record as it came, or goes out: a protobuf.
+    /// Returns the protobuf of the record, as it was received or will be sent.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// What the name leads to: a content path as text in all records of today, a binary CID in some old ones.
+    /// Returns the target of the name: a content path as text in all current records, or a binary CID in some old
+    /// ones.
     #[must_use]
     pub fn value(&self) -> &Bytes {
         &self.data.value
     }
 
-    /// When the record ends to be valid.
+    /// Returns the time at which the record expires.
     #[must_use]
     pub fn validity(&self) -> SystemTime {
         self.validity
     }
 
-    /// Which of the name's records holds: the one with the highest number.
+    /// Returns the sequence number. Of several records for one name, the one with the highest number takes
+    /// precedence.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.data.sequence
     }
 
-    /// How long whoever resolved the name may go on using the answer, where the record says it.
+    /// Returns the time for which resolvers may cache the result, if the record defines it.
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
         self.data.ttl.map(Duration::from_nanos)
     }
 
-    /// For how long an answer from this record holds at `now`: its TTL, or `default` where it has none, and never
-    /// longer than the record is valid.
+    /// Returns the time for which a result from this record may be used at `now`: its TTL, or `default` if it has
+    /// none, and at most until the record expires.
     #[must_use]
     pub fn lifetime(&self, now: SystemTime, default: Duration) -> Duration {
         let left = self.validity.duration_since(now).unwrap_or_default();
         self.ttl().unwrap_or(default).min(left)
     }
 
-    /// The validity as the record writes it.
+    /// Returns the validity in the form in which the record contains it.
     #[must_use]
     pub fn validity_text(&self) -> String {
         String::from_utf8_lossy(&self.data.validity).into_owned()
     }
 
-    /// The V1 signature, where there is one. Nobody should believe it.
+    /// Returns the V1 signature, if the record has one. Callers must not trust it.
     #[must_use]
     pub fn signature_v1(&self) -> Option<&[u8]> {
         self.entry.signature_v1.as_deref().filter(|signature| !signature.is_empty())
     }
 
-    /// Whether this record holds where both are valid for one name: a higher sequence, then a later validity; then
-    /// bytes that sort later, so that everybody who has both keeps the same.
+    /// Returns whether this record takes precedence over `other`, given that both are valid for one name. The higher
+    /// sequence wins, then the later validity, then the bytes that sort later. Every holder of both records therefore
+    /// keeps the same one.
     #[must_use]
     pub fn supersedes(&self, other: &Self) -> bool {
         let rank = |record: &Self| (record.data.sequence, record.validity);

@@ -1,14 +1,14 @@
-//! Points in time as records write them: RFC 3339 with up to nine digits of a second.
+//! Timestamps of records: RFC 3339 with up to nine fractional digits.
 
 use std::time::{Duration, SystemTime};
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Last second that four digits of a year can say, since 1970.
+/// Last second since 1970 whose year has four digits.
 const MAX_SECONDS: u64 = 253_402_300_799;
 
-/// `time` in UTC, without trailing zeros, as Go's `RFC3339Nano` writes it: `2026-01-02T03:04:05.6Z`. Times before 1970
-/// and after the year 9999 have no such form.
+/// Formats `time` in UTC, without trailing zeros, like Go's `RFC3339Nano`: `2026-01-02T03:04:05.6Z`. Returns `None`
+/// for times before 1970 or after the year 9999.
 pub(crate) fn format(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     if since.as_secs() > MAX_SECONDS {
@@ -26,8 +26,8 @@ pub(crate) fn format(time: SystemTime) -> Option<String> {
     Some(text)
 }
 
-/// Reads `2026-01-02T03:04:05[.6]Z`, or with an offset such as `+01:00` in the place of `Z`. `None` for everything
-/// else, and for times before 1970.
+/// Parses `2026-01-02T03:04:05[.6]Z`, or the same with an offset such as `+01:00` instead of `Z`. Returns `None` for
+/// any other text, and for times before 1970.
 pub(crate) fn parse(text: &str) -> Option<SystemTime> {
     let text = text.as_bytes();
     let (head, rest) = text.split_at_checked(19)?;
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Option<SystemTime> {
         return None;
     }
     let days = days_to(year, month, day);
-    // A day that the month does not have is one of the next month.
+    // A day that does not exist in the month maps to a day of the next month.
     if date_of(days) != (year, month, day) {
         return None;
     }
@@ -51,7 +51,7 @@ pub(crate) fn parse(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))
 }
 
-/// The nanoseconds of `.123`, and what follows.
+/// Parses the nanoseconds of `.123`, and returns them with the rest of the text.
 fn fraction(text: &[u8]) -> Option<(u32, &[u8])> {
     let Some(digits) = text.strip_prefix(b".") else { return Some((0, text)) };
     let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -63,7 +63,7 @@ fn fraction(text: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::try_from(nanoseconds).ok()?, rest))
 }
 
-/// Seconds east of UTC.
+/// Returns the offset in seconds east of UTC.
 fn offset(zone: &[u8]) -> Option<i64> {
     match zone {
         b"Z" => Some(0),
@@ -81,8 +81,8 @@ fn number(digits: &[u8]) -> Option<i64> {
     is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that the day which only
-/// some of them have is their last; 400 years have 146,097 days.
+/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so
+/// that a leap day is the last day of its year. 400 years have 146,097 days.
 fn days_to(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -90,7 +90,7 @@ fn days_to(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The reverse of [`days_to`]: year, month and day.
+/// Returns the year, month and day; the inverse of [`days_to`].
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_timestamps_are_rejected() {
         for text in [
             "",
             "2000-02-30T00:00:00Z",

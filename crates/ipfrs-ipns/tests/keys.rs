@@ -1,6 +1,6 @@
-//! Keys: vectors of the libp2p specification, keys that Kubo and OpenSSL wrote, and what must be refused.
+//! Keys: vectors of the libp2p specification, keys written by Kubo and OpenSSL, and invalid keys.
 
-// Functions beside tests may unwrap as tests do.
+// Helper functions of tests may unwrap too.
 #![allow(clippy::unwrap_used)]
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
@@ -11,7 +11,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Private and public keys of the peer ID specification of libp2p.
+/// Private and public keys from the peer ID specification of libp2p.
 const SPECIFIED: [(KeyType, &str, &str); 3] = [
     (
         KeyType::Ed25519,
@@ -34,7 +34,7 @@ const SPECIFIED: [(KeyType, &str, &str); 3] = [
     ),
 ];
 
-/// Keys that Kubo 0.44 exported, in PEM and (where it is short) as protobuf, with the names that it gave them.
+/// Keys that Kubo 0.44 exported, as PEM and (if short) as protobuf, with the names that Kubo gave them.
 const FROM_KUBO: [(KeyType, &str, Option<&str>, &str); 4] = [
     (
         KeyType::Ed25519,
@@ -76,7 +76,7 @@ fn the_vectors_of_the_specification_hold() {
 }
 
 #[test]
-fn keys_of_kubo_have_its_names_and_are_written_as_it_writes_them() {
+fn kubo_keys_keep_their_names_and_encoding() {
     for (key_type, pem, protobuf, name) in FROM_KUBO {
         let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();
         assert_eq!(key.key_type(), key_type);
@@ -115,7 +115,7 @@ fn every_type_signs_verifies_and_comes_back_from_both_forms() {
 
 #[test]
 fn signatures_of_secp256k1_have_a_low_s() {
-    // The half of the order begins with 7f: an `s` of 33 bytes, or of 32 that begin with more, is a high one.
+    // The half of the order begins with 7f. An `s` of 33 bytes, or of 32 bytes that begin with more, is high.
     let key = PrivateKey::generate(KeyType::Secp256k1, None).unwrap();
     for message in 0..32_u8 {
         let signature = key.sign(&[message]).unwrap();
@@ -145,23 +145,23 @@ fn unsound_keys_are_refused() {
         message
     };
     for message in [
-        // No message, an unknown type, a wrong length, something behind it.
+        // Empty message, unknown type, wrong length, trailing byte.
         Vec::new(),
         changed(&public, 1, 4),
         changed(&public, 3, 0x21),
         [&public[..], b"\0"].concat(),
         // The same fields in the other order.
         [&public[2..], &public[..2]].concat(),
-        // A length in more bytes than it takes.
+        // A length that is not in the shortest form.
         [&public[..3], &[0xa0, 0x00], &public[4..]].concat(),
-        // 32 bytes that are no point of the other curve.
+        // 32 bytes, which is not the length of a secp256k1 point.
         changed(&public, 1, 2),
     ] {
         assert_eq!(PublicKey::from_protobuf(&message).unwrap_err().kind(), ErrorKind::InvalidInput, "{message:?}");
     }
-    // The public half is not that of the secret.
+    // The public half does not match the secret.
     assert!(PrivateKey::from_protobuf(&changed(&private, 67, 0)).is_err());
-    // Zero is no key of secp256k1.
+    // Zero is not a valid secp256k1 key.
     assert!(PrivateKey::from_protobuf(&[&[8, 2, 18, 32][..], &[0; 32]].concat()).is_err());
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMC4=\n-----END ENCRYPTED PRIVATE KEY-----\n";
     for pem in ["", "MC4CAQAwBQYDK2Vw", "-----BEGIN PRIVATE KEY-----\nMC4=\n-----END PRIVATE KEY-----", encrypted] {
@@ -178,12 +178,12 @@ fn keys_have_the_sizes_of_their_types() {
         assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains(&bits.to_string()), "{error}");
     }
     PrivateKey::generate(KeyType::Secp256k1, Some(256)).unwrap();
-    // A key that OpenSSL made, of 1,024 bits.
+    // A 1,024-bit key that OpenSSL created.
     assert!(PublicKey::from_protobuf(include_bytes!("keys/rsa-1024.public")).is_err());
 }
 
 #[test]
-fn what_is_printed_shows_nothing_of_the_secret() {
+fn private_key_debug_output_hides_secret() {
     for (_, private, _) in SPECIFIED {
         let key = PrivateKey::from_protobuf(&bytes(private)).unwrap();
         let printed = format!("{key:?}");
@@ -195,7 +195,7 @@ fn what_is_printed_shows_nothing_of_the_secret() {
 
 #[test]
 fn documents_of_the_second_version_are_read() {
-    // RFC 5958, with the public key in it: what identities were written as at first.
+    // RFC 5958, with the public key included: the form of the first identities.
     let pair = Ed25519KeyPair::generate().unwrap();
     let (old, new) = (pair.to_pkcs8().unwrap(), pair.to_pkcs8v1().unwrap());
     let key = PrivateKey::from_pkcs8(old.as_ref()).unwrap();

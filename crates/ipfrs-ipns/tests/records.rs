@@ -1,4 +1,4 @@
-//! Records: what is signed verifies, and nothing else does.
+//! Records: signed records verify, and all others do not.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use prost::Message;
 const VALUE: &str = "/ipfs/bafkqaaa/a/b";
 const TTL: Duration = Duration::from_secs(300);
 
-/// The protobuf of the specification, for records that nobody should make.
+/// The protobuf of the specification, for building invalid records.
 #[derive(Clone, PartialEq, Message)]
 struct Entry {
     #[prost(bytes = "vec", optional, tag = "1")]
@@ -48,7 +48,7 @@ fn record(key: &PrivateKey) -> Record {
     Record::create(key, VALUE, 7, soon(), TTL).unwrap()
 }
 
-/// Why the record that `change` makes of a good one is refused.
+/// Returns the reason for which a valid record is rejected after `change`.
 fn refusal(change: impl FnOnce(&mut Entry)) -> String {
     let key = key();
     let mut entry = Entry::decode(record(&key).bytes().clone()).unwrap();
@@ -63,7 +63,7 @@ fn refusal_of(bytes: Vec<u8>, name: &Name) -> String {
     error.to_string()
 }
 
-/// A record whose key signed these bytes in the place of its data.
+/// Returns a record whose key signed these bytes instead of its data.
 fn signed(data: &[u8]) -> (Vec<u8>, Name) {
     let key = key();
     let signature = key.sign(&[b"ipns-signature:", data].concat()).unwrap();
@@ -72,7 +72,7 @@ fn signed(data: &[u8]) -> (Vec<u8>, Name) {
 }
 
 #[test]
-fn keys_of_every_type_sign_records_that_verify_for_their_name_only() {
+fn records_of_every_key_type_verify_only_for_own_name() {
     let other = Name::of(key().public());
     for (key_type, bits) in
         [(KeyType::Ed25519, None), (KeyType::Rsa, Some(2_048)), (KeyType::Secp256k1, None), (KeyType::Ecdsa, None)]
@@ -86,7 +86,7 @@ fn keys_of_every_type_sign_records_that_verify_for_their_name_only() {
             assert_eq!(read, made);
             assert_eq!(read.value(), VALUE.as_bytes());
             assert_eq!((read.sequence(), read.ttl()), (7, Some(TTL)));
-            // The names of long keys are hashes: then the record brings the key.
+            // The name of a long key is a hash, so the record contains the key.
             let embedded = Entry::decode(read.bytes().clone()).unwrap().public_key;
             assert_eq!(embedded.is_some(), name.public_key().is_none(), "{key_type}");
             let error = read.verify(&other, SystemTime::now()).unwrap_err();
@@ -95,7 +95,7 @@ fn keys_of_every_type_sign_records_that_verify_for_their_name_only() {
     }
 }
 
-/// A key that Kubo 0.44 exported, as libp2p's protobuf, and a record that it published with it; in base64.
+/// A key that Kubo 0.44 exported, as libp2p protobuf, and a record that Kubo published with it, both in base64.
 const KUBO_KEY: &str = "CAESQNf32O9xS55iQHhjDxmySCFwdefJ4h7v/9/D6KwGx8jDQ4+hkFJaFWrjFGCF3P/aMRRrOPmsx5JFg0g8D6IG4jY=";
 const KUBO_RECORD: &str = "Cg4vaXBmcy9iYWZrcWFhYRJARtGzopzxoWRoOWV9RymDiPeTHO5FBdicVN6FBL7LHVD067BZKgtQax95MtWn/E7A\
     wPvVTs9OcnhqvU1n0TowAxgAIhwyMDI2LTExLTIzVDExOjI5OjUyLjc3NDE4MDlaKAAwgIiso88CQkD7g7q+jUekmeK5r+tqn1casgKjBfkDY7mO\
@@ -115,7 +115,7 @@ fn a_record_is_byte_for_byte_the_one_that_kubo_makes() {
 }
 
 #[test]
-fn a_record_says_the_same_to_those_who_read_v1_fields() {
+fn record_v1_fields_equal_signed_data() {
     let key = key();
     let made = record(&key);
     let entry = Entry::decode(made.bytes().clone()).unwrap();
@@ -203,7 +203,7 @@ fn a_record_ends_at_its_validity() {
     record.verify(&name, end).unwrap();
     let error = record.verify(&name, end + Duration::from_nanos(1)).unwrap_err();
     assert!(error.message().contains("it expired at 2033-05-18T03:33:20.000000005Z"), "{error}");
-    // An answer does not outlive the record.
+    // The result must not outlive the record.
     let default = Duration::from_secs(60);
     assert_eq!(record.lifetime(end - Duration::from_secs(3_600), default), TTL);
     assert_eq!(record.lifetime(end - Duration::from_secs(10), default), Duration::from_secs(10));
@@ -211,7 +211,7 @@ fn a_record_ends_at_its_validity() {
 }
 
 #[test]
-fn what_no_record_can_hold_is_refused() {
+fn oversized_or_invalid_records_are_rejected() {
     let key = key();
     let long = format!("/ipfs/bafkqaaa/{}", "a".repeat(MAX_RECORD_BYTES));
     assert_eq!(Record::create(&key, &long, 0, soon(), TTL).unwrap_err().kind(), ErrorKind::TooLarge);
@@ -221,7 +221,7 @@ fn what_no_record_can_hold_is_refused() {
 }
 
 #[test]
-fn the_record_with_the_higher_sequence_holds_then_the_one_that_is_valid_for_longer() {
+fn record_with_higher_sequence_then_validity_supersedes() {
     let key = key();
     let end = soon();
     let make = |sequence, end| Record::create(&key, VALUE, sequence, end, TTL).unwrap();
@@ -279,7 +279,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= change;
         if let Ok(changed) = Record::parse(bytes) && changed.verify(&name, SystemTime::now()).is_ok() {
-            // A V1 signature, which nobody believes, may be anything.
+            // The V1 signature is not verified, so it may be anything.
             prop_assert_eq!(changed.value(), good.value());
             prop_assert_eq!((changed.sequence(), changed.ttl()), (good.sequence(), good.ttl()));
             prop_assert_eq!(changed.validity_text(), good.validity_text());

@@ -1,4 +1,4 @@
-//! Importing files and directory trees.
+//! Imports of files and directory trees.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,86 +23,89 @@ use crate::protection::Lease;
 use crate::tree::Tree;
 use crate::{LinkName, Node, pins};
 
-/// Longest path of a file in an import (`PATH_MAX` on Linux).
+/// Maximum length of a file path in an import, in bytes (`PATH_MAX` on Linux).
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// Most files, symlinks and directories of one import. Their names are in a temporary file until its end, which takes
-/// about 150 bytes for each.
+/// Maximum number of files, symlinks and directories in one import. A temporary file holds their names until the
+/// import ends, at about 150 bytes per name.
 const MAX_ENTRIES: usize = 100_000_000;
 
-/// What an import does; what is `None` follows from the profile, as in Kubo's `add`.
+/// Options of an import. Fields that are `None` take their value from the profile, as in Kubo's `add`.
 #[derive(Debug, Clone, Default)]
 pub struct AddOptions {
-    /// The set of defaults; else `import.profile`.
+    /// Profile that supplies the defaults. If `None`, the import uses `import.profile`.
     pub profile: Option<Profile>,
     /// CID version, 0 or 1.
     pub cid_version: Option<u64>,
     /// Whether leaves are raw blocks.
     pub raw_leaves: Option<bool>,
-    /// How files are cut into chunks.
+    /// Algorithm that splits files into chunks.
     pub chunker: Option<Chunker>,
     /// Hash function of the content IDs.
     pub hash: Option<HashFunction>,
-    /// Blocks of at most this many bytes go whole into the content IDs that name them.
+    /// Maximum size, in bytes, of a block that is stored inline in the content ID that refers to it.
     pub inline_limit: Option<usize>,
-    /// Which nodes stand above the leaves of files.
+    /// Layout of the nodes above the leaves of a file.
     pub layout: Option<Layout>,
-    /// Mode and time that everything gets.
+    /// Mode and modification time of every entry.
     pub attributes: Attributes,
-    /// Everything gets the mode that it comes with, in place of the one above.
+    /// Whether entries keep the mode that the client sent, instead of the mode in `attributes`.
     pub preserve_mode: bool,
-    /// Everything gets the time that it comes with, in place of the one above.
+    /// Whether entries keep the modification time that the client sent, instead of the time in `attributes`.
     pub preserve_mtime: bool,
-    /// Most links of a file's inner nodes.
+    /// Maximum number of links of an inner node of a file.
     pub max_file_links: Option<usize>,
-    /// Most entries of a directory that is not sharded; 0 for no such limit.
+    /// Maximum number of entries of an unsharded directory; 0 for no limit.
     pub max_directory_links: Option<usize>,
-    /// Fan-out of directory shards.
+    /// Fan-out of HAMT directory shards.
     pub hamt_fanout: Option<u32>,
-    /// Makes the content IDs without storing anything.
+    /// Whether the import only computes content IDs and stores nothing.
     pub only_hash: bool,
-    /// Puts everything into one more directory.
+    /// Whether the import puts everything into one more directory.
     pub wrap_with_directory: bool,
-    /// Leaves out directories that come with nothing in them, but for those at the top.
+    /// Whether the import leaves out directories that the client sent empty, except at the top level.
     pub skip_empty_directories: bool,
-    /// Leaves everything unpinned: the next collection removes it, unless somebody pins it first.
+    /// Whether the import creates no pins. The next garbage collection removes its blocks, unless a client pins them
+    /// first.
     pub unpinned: bool,
-    /// Name of the pins that are made; an empty one leaves the names of pins that are there.
+    /// Name of the pins that the import creates. If empty, existing pins keep their names.
     pub pin_name: String,
-    /// Shows the import as this operation while it goes on.
+    /// ID of the operation under which clients can watch the import. If `None`, the import is not shown as an
+    /// operation.
     pub operation: Option<OperationId>,
 }
 
-/// Something that an import has made.
+/// File, symlink or directory that an import has created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     /// Path within the import; empty for the wrapping directory.
     pub name: LinkName,
-    /// Its content ID.
+    /// Content ID of the entry.
     pub cid: Cid,
-    /// Cumulative size of its DAG in bytes, as `add` reports it.
+    /// Cumulative size of the entry's DAG in bytes, as `add` reports it.
     pub size: u64,
-    /// Mode and time that were stored with it.
+    /// Mode and modification time that were stored with the entry.
     pub attributes: Attributes,
 }
 
-/// One import. Files become [`Added`] once their blocks are durable, directories when the import is
-/// [finished](Self::finish). What is not in a directory of the import is pinned before that. Dropping it ends the import:
-/// blocks that were written stay unreferenced.
+/// One import. Files are returned as [`Added`] once their blocks are durable. Directories are built after all files
+/// and returned when the import is [finished](Self::finish). Entries that are in no directory of the import are
+/// pinned before they are returned. Dropping the session ends the import; blocks that were already written stay
+/// unreferenced.
 pub struct AddSession {
     importer: Importer,
     keeping: Keeping,
     upload_bytes: IntCounter,
-    /// Blocks that the store has acknowledged.
+    /// Number of blocks that the store has acknowledged.
     blocks: Arc<AtomicU64>,
     operation: Option<Operation>,
-    /// Bytes of all files so far.
+    /// Bytes of all files imported so far.
     taken: u64,
-    /// What was acknowledged last.
+    /// Content ID that was acknowledged last.
     latest: Option<Cid>,
     tree: Tree,
     wrap: bool,
-    /// Whether the directory without a name came as a part of the import.
+    /// Whether the client sent a directory without a name, which is the root of the import.
     has_root_part: bool,
     unnamed: bool,
     entries: usize,
@@ -114,15 +117,15 @@ pub struct AddSession {
     /// The entry for `last_root`, where directories before it are reported after it would be: clients take the last
     /// line for the root of the import.
     held: Option<Added>,
-    /// Where the roots are pinned, and under which name.
+    /// Pin store, and the name for the pins of the roots. `None` if the import creates no pins.
     pins: Option<(Pins, String)>,
-    /// Keeps what was written until it is pinned.
+    /// Protects the written blocks from garbage collection until they are pinned.
     lease: Lease,
     _active: Active,
     _turn: OwnedSemaphorePermit,
 }
 
-/// Which mode and time things are imported with.
+/// Rules for the mode and modification time of imported entries.
 #[derive(Debug, Clone, Copy)]
 struct Keeping {
     given: Attributes,
@@ -131,7 +134,7 @@ struct Keeping {
 }
 
 impl Keeping {
-    /// Those of something that comes with `own`.
+    /// Returns the attributes to store for an entry that the client sent with `own`.
     fn of(self, own: Attributes) -> Attributes {
         Attributes {
             mode: if self.preserve_mode { own.mode } else { self.given.mode },
@@ -140,7 +143,7 @@ impl Keeping {
     }
 }
 
-/// Takes blocks and keeps nothing: for imports that only make content IDs.
+/// Sink that discards all blocks, for imports that only compute content IDs.
 struct Discard;
 
 #[async_trait]
@@ -150,7 +153,7 @@ impl BlockSink for Discard {
     }
 }
 
-/// Counts the blocks that a sink has taken.
+/// Sink that counts the blocks that another sink has accepted.
 struct Counted {
     sink: Arc<dyn BlockSink>,
     blocks: Arc<AtomicU64>,
@@ -170,7 +173,11 @@ impl Node {
     /// Begins an import.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the options contradict each other.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the options contradict each other;
+    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) if the repo is read-only;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if the operation ID is in use;
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) if too many operations run or no import permit becomes free
+    /// in time.
     pub async fn add(&self, options: AddOptions) -> Result<AddSession> {
         let import = self.import_options(&options)?;
         if !options.only_hash {
@@ -191,7 +198,7 @@ impl Node {
             tree.skip_empty();
         }
         if options.wrap_with_directory {
-            // It is there even where nothing is put into it.
+            // The wrapping directory exists even if nothing is put into it.
             tree.directory(&[], Attributes::default()).await?;
         }
         let keeping = Keeping {
@@ -223,12 +230,12 @@ impl Node {
         })
     }
 
-    /// What `options` come to.
+    /// Converts `options` to the options of the importer and fills in the defaults of the profile.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the options contradict each other.
     pub(crate) fn import_options(&self, options: &AddOptions) -> Result<ImportOptions> {
-        // The default profile is how Kubo behaves when no profile was chosen: then CIDv1 brings raw leaves with it.
+        // The default profile is Kubo's behavior without a profile, where CIDv1 implies raw leaves.
         let configured = Some(self.inner.config.import.profile).filter(|profile| *profile != Profile::default());
         let profile = options.profile.or(configured);
         let overrides = Overrides {
@@ -248,11 +255,11 @@ impl Node {
 }
 
 impl AddSession {
-    /// Imports a file at `path` (names separated by `/`; empty for an unnamed file), which comes with `attributes`.
-    /// `progress` is told the bytes of the file that have been taken in so far.
+    /// Imports a file at `path` (names separated by `/`; empty for an unnamed file). `attributes` are those that the
+    /// client sent. Calls `progress` with the number of bytes of the file that have been read so far.
     ///
     /// # Errors
-    /// What the content stream or the store fails with; a path that is taken or leads out of the import.
+    /// Errors of the content stream or the store; also if the path is taken or leads out of the import.
     pub async fn file(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -288,7 +295,8 @@ impl AddSession {
         self.wrap
     }
 
-    /// How many blocks of this import are stored, as it goes on. A block that comes twice counts twice.
+    /// Returns the counter of stored blocks, which grows while the import runs. A block that occurs twice counts
+    /// twice.
     pub(crate) fn stored_blocks(&self) -> Arc<AtomicU64> {
         self.blocks.clone()
     }
@@ -309,11 +317,11 @@ impl AddSession {
         self.place(&names, entry, attributes).await
     }
 
-    /// Makes a directory, where it does not exist yet. The directory without a name, as Kubo's client in Go sends it,
-    /// is the root of the import and holds everything after it.
+    /// Creates a directory if it does not exist yet. A directory without a name, as Kubo's Go client sends it, is the
+    /// root of the import and holds everything that follows.
     ///
     /// # Errors
-    /// A path that leads out of the import; a directory without a name where there is another root.
+    /// If the path leads out of the import, or if a directory without a name follows another root.
     pub async fn directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<()> {
         let names = self.names(path.as_ref())?;
         if names.is_empty() && !self.has_root_part {
@@ -331,10 +339,10 @@ impl AddSession {
         self.tree.directory(&names, attributes).await
     }
 
-    /// Files whose blocks, and pins where they have their own, have become durable since the last call.
+    /// Returns the entries whose blocks, and pins if they have their own, have become durable since the last call.
     ///
     /// # Errors
-    /// When they cannot be pinned.
+    /// If the roots cannot be pinned.
     pub async fn acknowledged(&mut self) -> Result<Vec<Added>> {
         let durable = self.importer.durable();
         let ready = self.waiting.iter().take_while(|(mark, _)| *mark <= durable).count();
@@ -354,7 +362,7 @@ impl AddSession {
         Ok(added)
     }
 
-    /// Pins those of `added` that are in no directory of the import.
+    /// Pins the entries of `added` that are in no directory of the import.
     async fn pin_roots(&self, added: &[Added]) -> Result<()> {
         let Some((pins, name)) = &self.pins else { return Ok(()) };
         let is_root =
@@ -364,11 +372,11 @@ impl AddSession {
         pins::insert(pins, roots.map(pin).collect(), &self.lease).await
     }
 
-    /// Builds a directory, each after those that it holds; `false` when all are built. From the first call on nothing more
-    /// can be imported.
+    /// Builds the next directory, each after the directories that it contains. Returns `false` when all are built.
+    /// After the first call, nothing more can be imported.
     ///
     /// # Errors
-    /// What the store fails with; names that are there twice.
+    /// Errors of the store; also if the import contains a name twice.
     pub async fn build_next(&mut self) -> Result<bool> {
         let keeping = self.keeping;
         let built = self.tree.build_next(&mut self.importer, |own| keeping.of(own), self.wrap).await?;
@@ -377,12 +385,13 @@ impl AddSession {
         Ok(true)
     }
 
-    /// Builds the directories that are left, waits until everything is durable, and gives what was not acknowledged before:
-    /// files in the order of the import, then directories, the root being the last. Empty when everything was acknowledged
-    /// before. Imports of many directories are built [one by one](Self::build_next), and acknowledged meanwhile.
+    /// Builds the remaining directories, waits until everything is durable, and returns the entries that were not
+    /// acknowledged before: files in import order, then directories, the root last. The result is empty if everything
+    /// was acknowledged before. Callers with many directories should build them [one by one](Self::build_next) and
+    /// acknowledge them in between.
     ///
     /// # Errors
-    /// As [`Self::build_next`], and what the pins fail with.
+    /// As [`Self::build_next`]; also if the roots cannot be pinned.
     pub async fn finish(mut self) -> Result<Vec<Added>> {
         let rest = self.finish_rest().await;
         match (&self.operation, &rest, self.latest) {
@@ -405,14 +414,14 @@ impl AddSession {
         Ok(rest)
     }
 
-    /// Ends the import with what was wrong, for those who watch it.
+    /// Ends the import and reports `error` to clients that watch the operation.
     pub fn fail(self, error: &Error) {
         if let Some(operation) = &self.operation {
             operation.fail(error);
         }
     }
 
-    /// The names of a path; counts one more entry.
+    /// Splits a path into its names and counts one more entry.
     fn names<'a>(&mut self, path: &'a [u8]) -> Result<Vec<&'a [u8]>> {
         self.entries += 1;
         if self.entries > MAX_ENTRIES {
@@ -443,8 +452,8 @@ impl AddSession {
         Ok(names)
     }
 
-    /// Puts what was imported at `names`. A file without a name is called by its content ID, in the answer and in a
-    /// wrapping directory.
+    /// Puts an imported entry at `names`. A file without a name is named by its content ID, both in the response and
+    /// in a wrapping directory.
     async fn place(&mut self, names: &[&[u8]], entry: Entry, attributes: Attributes) -> Result<()> {
         let name = match names {
             [] if self.unnamed => return Err(Error::invalid("two files without a name: give each a file name")),

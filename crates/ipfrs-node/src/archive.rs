@@ -15,35 +15,36 @@ use ipfrs_unixfs::{DirEntry, Entries, LinkName, Node as UnixFsNode, decode_async
 use crate::metrics::Active;
 use crate::{ContentPath, Node, Object};
 
-/// Entries of a directory that are looked up together.
+/// Number of directory entries that are looked up together.
 const LOOKUP_ENTRIES: usize = 64;
 
-/// Most memory of the directories on the way from the root, in bytes: some 10,000 with an entry each.
+/// Memory limit for the open directories from the root to the current entry, in bytes. It suffices for some 10,000
+/// directories with one entry each.
 const MAX_OPEN_BYTES: usize = 128 * 1024 * 1024;
 
-/// Memory of an open directory besides its path and its entries, in bytes, at most.
+/// Upper bound of the memory of an open directory besides its path and its entries, in bytes.
 const DIRECTORY_BYTES: usize = 1024;
 
-/// Most symlinks in the directories on the way from the root.
+/// Maximum number of symlinks in the open directories.
 const MAX_OPEN_SYMLINKS: usize = 1024 * 1024;
 
-/// A TAR archive on its way out.
+/// TAR archive that is produced as a stream.
 pub struct Archive {
-    /// Its bytes. File content is slices of blocks.
+    /// Bytes of the archive. File content is passed on as slices of blocks.
     pub pieces: BoxStream<'static, Result<Bytes>>,
-    /// How many bytes there are, where that is known before all of the tree is read: for a file or a symlink.
+    /// Length in bytes, if it is known before the whole tree is read, that is, for a file or a symlink.
     pub length: Option<u64>,
 }
 
 impl Node {
-    /// The file, directory or symlink at the end of a path, as a TAR archive that unpacks to something called `name`.
-    /// Directories are read as the archive is, a bounded way ahead.
+    /// Returns the file, directory or symlink at the end of a path as a TAR archive that unpacks to an entry called
+    /// `name`. The stream reads directories as the consumer proceeds, a bounded distance ahead.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that leads elsewhere,
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. Errors of the stream: blocks that
-    /// are missing or are not UnixFS, names within directories that lead out of the archive, directories more than
-    /// [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. The stream fails if a
+    /// block is missing or is not UnixFS, if a name in a directory leads out of the archive, or if directories are
+    /// nested more than [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
     pub async fn archive(&self, object: &Object, name: &LinkName) -> Result<Archive> {
         let root = decode_async(object.cid, object.block.clone()).await?;
         let mut walk = Walk {
@@ -72,48 +73,49 @@ impl Node {
     }
 }
 
-/// The name under which the end of a path is saved: its last name, or the content ID.
+/// Returns the name under which the target of a path is saved: the last name of the path, or the content ID.
 #[must_use]
 pub fn saved_name(path: &ContentPath) -> LinkName {
     path.segments().last().cloned().unwrap_or_else(|| path.root().to_string().into())
 }
 
-/// Where in the tree the archive is.
+/// Position of the archive stream in the tree.
 struct Walk {
     node: Node,
-    /// The directories from the root to here.
+    /// Open directories, from the root to the current entry.
     path: Vec<Directory>,
     content: Option<Content>,
     /// Memory of the directories of `path`, in bytes.
     open_bytes: usize,
-    /// Symlinks in the directories of `path`.
+    /// Number of symlinks in the directories of `path`.
     symlinks: usize,
-    /// Whether there has been a symlink anywhere.
+    /// Whether the archive contains a symlink so far.
     has_symlink: bool,
-    /// Whether an entry had a relative path for a name. With symlinks in the same archive, one of them may be on that way.
+    /// Whether an entry so far had a relative path as its name. A symlink of the same archive could be a part of that
+    /// path.
     has_path_name: bool,
     hashes: RandomState,
     has_ended: bool,
     _active: Active,
 }
 
-/// A file that is being archived.
+/// File that is being archived.
 struct Content {
     pieces: DagReader,
     size: u64,
 }
 
-/// A directory that is being archived.
+/// Directory that is being archived.
 struct Directory {
     path: Vec<u8>,
     /// Memory of the directory, in bytes.
     bytes: usize,
     entries: Entries,
-    /// Entries whose blocks were asked for.
+    /// Entries whose blocks have been requested from the store.
     ahead: VecDeque<DirEntry>,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
-    /// Hashes of the names of symlinks that were archived: were one of them a directory as well, what is in it would be
-    /// unpacked wherever the symlink leads.
+    /// Hashes of the names of the symlinks archived so far. If one of these names were a directory as well, its
+    /// entries would be unpacked wherever the symlink points.
     symlinks: HashSet<u64>,
 }
 
@@ -156,7 +158,7 @@ impl Walk {
         }
     }
 
-    /// The header of what is at `path`; content and entries come next.
+    /// Returns the header of the entry at `path`; its content or its entries follow.
     fn begin(&mut self, path: Vec<u8>, node: UnixFsNode) -> Result<Bytes> {
         let kind = match &node {
             UnixFsNode::File(file) => TarKind::File { size: file.size },
@@ -236,11 +238,11 @@ impl Walk {
     }
 }
 
-/// An entry of a directory.
+/// Entry of a directory.
 struct Entry {
-    /// Where it goes in the archive.
+    /// Path of the entry in the archive.
     path: Vec<u8>,
-    /// Whether its name is a path.
+    /// Whether the name in the directory is a path.
     has_path_name: bool,
     node: UnixFsNode,
 }
@@ -252,7 +254,7 @@ impl Directory {
         DIRECTORY_BYTES + self.path.len() + self.entries.memory() + ahead
     }
 
-    /// The next entry.
+    /// Returns the next entry.
     async fn next(&mut self, node: &Node) -> Result<Option<Entry>> {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {

@@ -11,10 +11,11 @@ use ipfrs_store::{BlockBatch, BlockStoreExt, PutMode, Stored};
 
 use crate::{ContentPath, Node, PinOptions};
 
-/// A block up to this size is hashed where it is; a larger one would hold up a runtime worker.
+/// Size up to which a block is hashed on the calling thread, in bytes. Hashing a larger one would block a runtime
+/// worker.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
 
-/// How the content ID of a new block is made.
+/// How the content ID of a new block is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockFormat {
     /// CID version, 0 or 1.
@@ -31,14 +32,14 @@ impl Default for BlockFormat {
     }
 }
 
-/// A block to store, with the content ID that it must have, or how to make one.
+/// Block to store, with the content ID that it must have, or the format of a new content ID.
 #[derive(Debug, Clone)]
 pub struct PutBlock {
-    /// The bytes.
+    /// Bytes of the block.
     pub data: Bytes,
     /// The content ID that the sender expects; the data is verified against it.
     pub cid: Option<Cid>,
-    /// How to make the content ID where none is given.
+    /// How the content ID is computed if `cid` is `None`.
     pub format: BlockFormat,
 }
 
@@ -51,12 +52,12 @@ impl PutBlock {
     }
 }
 
-/// A block of a batch to store.
+/// Block of a batch to store.
 #[derive(Debug, Clone)]
 pub enum BatchItem {
-    /// One whose bytes nobody has looked at yet.
+    /// Block that has not been verified.
     Put(PutBlock),
-    /// One that was verified as it came in, as those of a CAR are.
+    /// Block that was verified when it was received, such as a block of a CAR.
     Verified(Block),
 }
 
@@ -69,62 +70,62 @@ impl BatchItem {
     }
 }
 
-/// A batch to store. An item that could not even be read (bad base64, bad CID) is carried as its error, so that it
-/// keeps its index.
+/// Batch of blocks to store. An item that could not be parsed (bad base64, bad CID) is represented by its error, so
+/// that the other items keep their index.
 #[derive(Debug)]
 pub struct BatchPut {
-    /// The items, in the order of the request.
+    /// Items, in the order of the request.
     pub items: Vec<Result<BatchItem>>,
-    /// All or nothing, or each by itself.
+    /// Whether the batch is stored atomically or each item by itself.
     pub mode: PutMode,
 }
 
-/// What became of a batch as a whole.
+/// Outcome of a batch as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionStatus {
     /// Every item is stored.
     Committed,
     /// Best effort: some items are stored.
     PartialSuccess,
-    /// Nothing of the batch was stored.
+    /// No item is stored.
     RolledBack,
 }
 
-/// What became of each item of a batch.
+/// Outcome of each item of a batch.
 #[derive(Debug)]
 pub struct BatchPutOutcome {
-    /// Of the whole.
+    /// Outcome of the batch as a whole.
     pub status: TransactionStatus,
-    /// Index, content ID and size in bytes of each item that is stored.
+    /// Index, content ID and size in bytes of each stored item.
     pub stored: Vec<(usize, Cid, usize)>,
-    /// Index and reason of each item that is not. In an atomic batch these are the items at fault, or all of them when
-    /// the store failed.
+    /// Index and error of each item that is not stored. In an atomic batch, these are the invalid items, or all items
+    /// if the store failed.
     pub errors: Vec<(usize, Error)>,
 }
 
 impl Node {
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is not in the store; the error names it.
     pub async fn get_block(&self, cid: &Cid) -> Result<Bytes> {
         self.inner.served.require(cid).await
     }
 
-    /// The size of a block in bytes.
+    /// Returns the size of a block in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is not in the store; the error names it.
     pub async fn block_size(&self, cid: &Cid) -> Result<u64> {
         self.check_block(cid)?;
         let size = self.inner.store.size(cid).await?;
         size.ok_or_else(|| absent(cid))
     }
 
-    /// Stores one block durably and gives its content ID and size in bytes.
+    /// Stores one block durably and returns its content ID and its size in bytes.
     ///
     /// # Errors
-    /// When the data does not match the expected content ID, is over the limit, or cannot be stored.
+    /// If the data does not match the expected content ID, exceeds the size limit, or cannot be stored.
     pub async fn put_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
         let block = if block.data.len() <= INLINE_HASH_BYTES {
             block.into_block()
@@ -138,7 +139,7 @@ impl Node {
         Ok(stored)
     }
 
-    /// The same for a block that is pinned with everything below it, which must be here.
+    /// Stores one block and pins it recursively. All blocks below it must be in the store already.
     ///
     /// # Errors
     /// As [`put_block`](Self::put_block) and [`pin`](Self::pin); in the latter case the block is stored without a pin.
@@ -149,8 +150,8 @@ impl Node {
         Ok((cid, size))
     }
 
-    /// The blocks of a batch in the order asked, read ahead of the consumer in bounded groups. Blocks that are not here
-    /// come as their error.
+    /// Returns the blocks of a batch in the requested order. Blocks are read ahead of the consumer in bounded groups.
+    /// A block that is not in the store is an error item.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
@@ -165,14 +166,15 @@ impl Node {
         }))
     }
 
-    /// [`batch_get`](Self::batch_get), but blocks that can be had together come together, as they lie in memory. All that is
-    /// not here is an error in its place.
+    /// Like [`batch_get`](Self::batch_get), but returns blocks that are available at the same time as one group, as
+    /// they are laid out in memory. A block that is not in the store is an error at its index.
     ///
     /// # Errors
     /// As [`batch_get`](Self::batch_get).
     pub fn batch_get_together(&self, cids: Arc<[Cid]>) -> Result<impl Stream<Item = BlockBatch> + Send + use<>> {
         self.check_batch(cids.len())?;
-        // No turn is taken: a client that reads slowly would keep it, and what is read ahead is bounded anyway.
+        // This method takes no import permit: a slow client would hold it for a long time, and read-ahead is bounded
+        // anyway.
         let timer = self.batch_timer("get", cids.len());
         let mut answered = 0;
         Ok(self.inner.served.get_batches(Arc::clone(&cids)).map(move |mut batch| {
@@ -187,17 +189,17 @@ impl Node {
         }))
     }
 
-    /// Stores a batch durably.
+    /// Stores a batch of blocks durably.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`; what is wrong with
-    /// single items is part of the outcome.
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`. Errors of single
+    /// items are part of the outcome.
     pub async fn batch_put(&self, batch: BatchPut) -> Result<BatchPutOutcome> {
         let BatchPut { items, mode } = batch;
         let count = items.len();
         self.check_batch(count)?;
         let _timer = self.batch_timer("put", count);
-        // Hashing megabytes must not hold up a runtime worker.
+        // Hashing megabytes would block a runtime worker.
         let verified = tokio::task::spawn_blocking(move || {
             items.into_iter().map(|item| item.and_then(BatchItem::into_block)).collect::<Vec<_>>()
         });
@@ -233,7 +235,7 @@ impl Node {
         Ok(BatchPutOutcome { status, stored, errors })
     }
 
-    /// For each CID of a batch, the size of its block in bytes when it is here.
+    /// Returns the size in bytes of each block of a batch; `None` for a block that is not in the store.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
@@ -265,7 +267,7 @@ fn absent(cid: &Cid) -> Error {
     Error::no_block(cid, format!("block {cid} is not in this store"))
 }
 
-/// Observes the time of a batch when it ends, however it ends.
+/// Observes the duration of a batch when dropped, whatever its outcome.
 struct BatchTimer {
     histogram: prometheus::Histogram,
     start: Instant,

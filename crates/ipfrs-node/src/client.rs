@@ -1,25 +1,25 @@
-//! The client that a request comes from, for limits that hold for each client.
+//! Clients of requests, for limits that apply per client.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::Network;
 
-/// Most addresses of a forwarding header that are looked at: each stands for a proxy on the way.
+/// Maximum number of addresses of a forwarding header that are parsed. Each stands for one proxy.
 const MAX_HOPS: usize = 32;
 
-/// A client, by its address: of IPv6 by the network of 64 bits, which one machine has to itself as a rule. The default
-/// is the client of requests that come over no network.
+/// Client, identified by its address. IPv6 addresses are truncated to their /64 network, which usually belongs to one
+/// machine. The default value is the client of requests that arrive over no network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Client(Option<IpAddr>);
 
 tokio::task_local! {
-    /// The client whose request the task works on.
+    /// Client whose request the current task handles.
     static CURRENT: Client;
 }
 
 impl Client {
-    /// The client with an address. One of IPv4 may be written as IPv6 (`::ffff:10.0.0.1`).
+    /// Returns the client with an address. IPv4-mapped IPv6 addresses (`::ffff:10.0.0.1`) count as IPv4.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self(Some(match address.to_canonical() {
@@ -28,38 +28,38 @@ impl Client {
         }))
     }
 
-    /// Runs `work` for this client, so that it is [`Self::current`] there.
+    /// Runs `work` with this client as [`Self::current`].
     pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, work)
     }
 
-    /// The client whose request the current task works on; the default in tasks of their own.
+    /// Returns the client whose request the current task handles. Tasks that were spawned separately get the default.
     #[must_use]
     pub fn current() -> Self {
         CURRENT.try_with(|client| *client).unwrap_or_default()
     }
 }
 
-/// The proxies that are trusted to name their clients (`gateway.trusted_proxies`). Cloning shares them.
+/// Proxies that are trusted to name their clients (`gateway.trusted_proxies`). Clones share one list.
 #[derive(Debug, Clone, Default)]
 pub struct TrustedProxies(Arc<[Network]>);
 
 impl TrustedProxies {
-    /// The proxies in these networks.
+    /// Creates the list of all proxies in these networks.
     #[must_use]
     pub fn new(networks: &[Network]) -> Self {
         Self(networks.into())
     }
 
-    /// Whether an address is that of a trusted proxy.
+    /// Returns whether an address belongs to a trusted proxy.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// The client of a request from `peer`. `forwarded_for` is `X-Forwarded-For`, one item for each time the header was
-    /// sent; it counts only from a trusted proxy. Then the client is the last address in it that is no trusted proxy
-    /// itself. Where one is malformed, the peer is the client.
+    /// Returns the client of a request from `peer`. `forwarded_for` yields one item for each `X-Forwarded-For`
+    /// header; the header is ignored unless `peer` is a trusted proxy. If it is trusted, the client is the last
+    /// address in the header that is not a trusted proxy. If an address is malformed, the client is the peer.
     #[must_use]
     pub fn client<'a>(&self, peer: Option<IpAddr>, forwarded_for: impl DoubleEndedIterator<Item = &'a str>) -> Client {
         let Some(peer) = peer else { return Client::default() };
@@ -78,7 +78,7 @@ impl TrustedProxies {
     }
 }
 
-/// The address of a hop, which some proxies write with a port.
+/// Parses the address of a hop. Some proxies append a port.
 fn address(hop: &str) -> Option<IpAddr> {
     if let Some(rest) = hop.strip_prefix('[') {
         let (address, port) = rest.split_once(']')?;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn client_is_an_address_or_a_network_of_64_bits() {
+    fn client_is_an_ipv4_address_or_an_ipv6_64_network() {
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
@@ -117,7 +117,7 @@ mod tests {
             ("127.0.0.1", &["[2001:db8::1]:1234"], "2001:db8::1"),
             ("127.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
             ("127.0.0.1", &["2001:db8::1"], "2001:db8::1"),
-            // All of them are proxies: the first stands for the client.
+            // All addresses are proxies, so the first one stands for the client.
             ("127.0.0.1", &["10.0.0.7, fd00::1"], "10.0.0.7"),
             ("127.0.0.1", &[], "127.0.0.1"),
             ("127.0.0.1", &["unknown"], "127.0.0.1"),

@@ -1,5 +1,5 @@
-//! Collecting garbage: everything goes that no pin leads to. Adds, reads and pins go on meanwhile; [`crate::protection`]
-//! says why nothing that is needed is lost.
+//! Garbage collection: removes every block that no pin leads to. Adds, reads and pins continue meanwhile;
+//! [`crate::protection`] explains why no needed block is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,58 +14,59 @@ use crate::pin_list::Pinned;
 use crate::protection::Lease;
 use crate::reachable::{Leaves, Marks, Reachable};
 
-/// Blocks that are deleted together.
+/// Number of blocks that are deleted together.
 const BATCH_BLOCKS: usize = 1_000;
 
-/// Blocks that are looked at between two tellings of how far it is.
+/// Number of blocks between two progress events.
 const TELL_BLOCKS: u64 = 10_000;
 
-/// What [`Node::collect`] tells.
+/// Progress event of [`Node::collect`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collecting {
-    /// So many blocks are kept, as far as is known.
+    /// Number of blocks that are known to be kept so far.
     Marked(u64),
-    /// So many blocks of the store have been looked at.
+    /// Number of blocks in the store that have been examined so far.
     Swept(u64),
-    /// These are gone.
+    /// Blocks that were removed.
     Removed(Vec<Cid>),
-    /// Their space is being given back.
+    /// The store is reclaiming the space of the removed blocks.
     Compacting,
 }
 
-/// What [`Node::collect`] did.
+/// Result of [`Node::collect`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Blocks that pins lead to.
+    /// Number of blocks that pins lead to.
     pub kept: u64,
-    /// Blocks that are gone.
+    /// Number of blocks that were removed.
     pub removed: u64,
-    /// Their payload, in bytes.
+    /// Payload bytes of the removed blocks.
     pub removed_bytes: u64,
-    /// Bytes that the disk got back, of earlier deletions too. Files that are being read when the collection ends
-    /// are not counted: the disk gets their space back when the reads end.
+    /// Bytes of disk space that were reclaimed, including those of earlier deletions. Files that are still being read
+    /// when gc ends are not counted: the disk reclaims their space when the reads end.
     pub freed_bytes: u64,
-    /// Files that should have been given back, and are damaged. They are kept with what can be read of them.
+    /// Packs that should have been reclaimed but are damaged. They are kept with the data that is still readable.
     pub damaged: Vec<DamagedPack>,
-    /// How long it took.
+    /// Duration of the run.
     pub duration: Duration,
 }
 
-/// What became of a block that was to be removed.
+/// Block that a caller asked to remove, and the outcome.
 pub type Removal = (Cid, Result<()>);
 
 impl Node {
-    /// Deletes every block that no pin leads to, and gives its space back. `events` is told in turn; the work waits for
-    /// whoever listens, and goes on when nobody does. Dropping the future ends the collection between two batches.
+    /// Deletes every block that no pin leads to and reclaims the space. Progress events are sent to `events`; gc
+    /// waits while the channel is full and continues if the receiver is closed. Dropping the future ends gc between
+    /// two batches.
     ///
-    /// Where the pins were missing beside blocks that were there, only `force` collects, and says that the pins of now are
-    /// all that there are.
+    /// If the pin database was missing when the store already had blocks, gc runs only with `force`, by which the
+    /// caller accepts the current pins as complete.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when a collection is under way, when imports that are under way have written too much, and
-    /// without `force` when pins may be missing;
-    /// [`ErrorKind::NotFound`] or another kind when a block below a pin is missing or malformed, with the block and the
-    /// pin: nothing is deleted then, because what is below that block is not known.
+    /// [`ErrorKind::Conflict`] if gc is already running, if running imports have written too much, or, without
+    /// `force`, if pins may be missing; [`ErrorKind::NotFound`] or another kind if a block below a pin is missing or
+    /// malformed. The error names the block and the pin. Nothing is deleted then, because the blocks below that block
+    /// are unknown.
     pub async fn collect(&self, force: bool, events: Sender<Collecting>) -> Result<Collected> {
         self.check_writable()?;
         let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
@@ -109,7 +110,7 @@ impl Node {
         Ok(Collected { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
     }
 
-    /// Marks what pins lead to.
+    /// Marks every block that a pin leads to.
     async fn mark(&self, events: &Sender<Collecting>) -> Result<(Marks, u64)> {
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
         let (mut kept, mut told) = (0, 0);
@@ -148,7 +149,7 @@ impl Node {
         Ok((reachable.into_marks(), kept))
     }
 
-    /// Deletes what is neither marked nor protected.
+    /// Deletes every block that is neither marked nor protected.
     async fn sweep(
         &self,
         marks: Marks,
@@ -185,7 +186,7 @@ impl Node {
         collected: &mut Collected,
         events: &Sender<Collecting>,
     ) -> Result<()> {
-        // What has been forgotten is spared, all of it: there is no sense in going on.
+        // If too many touches were recorded, every block is spared, so there is no point in continuing.
         self.inner.protection.check()?;
         let garbage = std::mem::take(garbage);
         let sizes = self.inner.store.has_many(&garbage).await?;
@@ -206,7 +207,8 @@ impl Node {
         Ok(())
     }
 
-    /// Deletes blocks but those that somebody is about to pin, under a lease of all.
+    /// Deletes `cids`, except for blocks that a client is about to pin. `lease` must come from
+    /// [`lease_of_all`](crate::protection::Protection::lease_of_all).
     async fn delete_untouched(&self, cids: Vec<Cid>, lease: &Lease) -> Result<Vec<bool>> {
         let (protection, lease) = (self.inner.protection.clone(), lease.clone());
         let spared: Spared = Arc::new(move |hash| {
@@ -222,12 +224,11 @@ impl Node {
         deletion.await.unwrap_or_else(|e| Err(Error::internal("a deletion did not end").with_source(e)))
     }
 
-    /// Removes single blocks; each has its own outcome. One that is pinned, under this codec or another, stays, and so does
-    /// one that an import needs.
-    /// With `force` it is no error when a block is not there.
+    /// Removes single blocks and returns one outcome for each. A block that is pinned, under this or another codec,
+    /// is kept, and so is a block that an import needs. With `force`, a missing block is no error.
     ///
     /// # Errors
-    /// When it cannot be told what is pinned, or blocks cannot be deleted.
+    /// If the pins cannot be read or the blocks cannot be deleted.
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
         let lease = self.inner.protection.lease_of_all();
         let pinned = self.what_keeps(cids).await?;
@@ -242,7 +243,7 @@ impl Node {
                 Some(Pinned::Through(None)) => Err(Error::new(ErrorKind::Conflict, "pinned: indirect")),
                 None => match (deleted.next(), left) {
                     (Some(true), _) => Ok(()),
-                    // There is nothing to remove of what carries its bytes itself.
+                    // An identity CID carries its bytes itself, so there is nothing to remove.
                     (_, Some(_)) if identity_payload(cid).is_some() => Ok(()),
                     (_, None) if force => Ok(()),
                     (_, None) => Err(Error::no_block(cid, format!("block {cid} is not in this store"))),

@@ -1,4 +1,4 @@
-//! The configuration sections that the Node reads.
+//! Configuration sections of the Node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::names::IpnsConfig;
 use crate::names::dnslink::{DnsConfig, check_configured};
 use crate::{TensorConfig, UploadConfig};
 
-/// Everything that the Node reads, by section.
+/// Configuration of the Node, by section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeConfig {
     /// `[batch]`.
@@ -23,7 +23,8 @@ pub struct NodeConfig {
     pub cache: CacheConfig,
     /// `[concurrency]`.
     pub concurrency: ConcurrencyConfig,
-    /// `gateway.denylists`: files in the compact denylist format, and directories of files `*.deny`; relative to the repo.
+    /// `gateway.denylists`: files in the compact denylist format, or directories of `*.deny` files. Relative paths
+    /// start at the repo.
     pub denylists: Vec<PathBuf>,
     /// `[import]`.
     pub import: ImportConfig,
@@ -37,9 +38,9 @@ pub struct NodeConfig {
     pub upload: UploadConfig,
     /// `[dns]`.
     pub dns: DnsConfig,
-    /// `[gateway.dnslink]` and `IPFS_NS_MAP`: where domains lead without DNS being asked.
+    /// `[gateway.dnslink]` and `IPFS_NS_MAP`: DNSLink targets of domains that are resolved without DNS.
     pub dnslink: BTreeMap<String, String>,
-    /// What `[gateway]` says of getting blocks.
+    /// Settings of `[gateway]` for reading blocks.
     pub retrieval: RetrievalConfig,
 }
 
@@ -67,13 +68,13 @@ pub(crate) fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<(
     Err(Error::invalid(format!("{key} = {value}: accepted are {least} to {most}")))
 }
 
-/// `[batch]`: bounds of one batch request.
+/// `[batch]`: limits of one batch request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchConfig {
-    /// Most blocks in one batch request.
+    /// Maximum number of blocks in one batch request.
     pub max_batch_size: usize,
-    /// Most payload bytes in one batch that must be whole in memory: JSON bodies and atomic puts.
+    /// Maximum payload bytes of a batch that must be held in memory as a whole: JSON bodies and atomic puts.
     pub max_batch_bytes: usize,
 }
 
@@ -94,18 +95,18 @@ impl BatchConfig {
     }
 }
 
-/// `[cache]`: what is kept in memory to answer sooner, and what clients may keep.
+/// `[cache]`: limits of the in-memory caches and the `max-age` for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Whether block locations, resolved paths and decoded nodes are kept in memory.
+    /// Whether block locations, resolved paths and decoded nodes are cached in memory.
     pub enabled: bool,
-    /// Most entries of each cache.
+    /// Maximum number of entries of each cache.
     pub max_entries: usize,
-    /// Most bytes of the resolved paths that are kept, and as many again of nodes between the roots and the leaves of files,
-    /// and of what tensors files have.
+    /// Maximum bytes of cached resolved paths. The same limit applies again to the cached inner nodes of files and to
+    /// the cached tensor catalogues.
     pub max_bytes: u64,
-    /// `max-age` of immutable answers, in seconds.
+    /// `max-age` of immutable responses, in seconds.
     pub max_age_seconds: u64,
 }
 
@@ -127,11 +128,11 @@ impl CacheConfig {
     }
 }
 
-/// `[concurrency]`: how much work goes on at the same time.
+/// `[concurrency]`: limits of concurrent work.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConcurrencyConfig {
-    /// Most imports that work at the same time; further ones wait their turn, for at most 30 seconds.
+    /// Maximum number of concurrent imports. Further imports wait for a permit for at most 30 seconds.
     pub max_concurrent_tasks: usize,
 }
 
@@ -151,10 +152,10 @@ impl ConcurrencyConfig {
     }
 }
 
-/// `[import]`: what `add` does where a request does not say.
+/// `[import]`: defaults of `add` for options that a request does not set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImportConfig {
-    /// `"unixfs-v0-2015"` (content IDs as Kubo's default) or `"unixfs-v1-2025"`.
+    /// Default profile: `"unixfs-v0-2015"` (the same content IDs as Kubo's default) or `"unixfs-v1-2025"`.
     pub profile: Profile,
 }

@@ -1,4 +1,4 @@
-//! Whole DAGs: out as CAR, and what they hold.
+//! Whole DAGs: export as CAR, traversal and statistics.
 
 use std::time::{Duration, Instant};
 
@@ -12,64 +12,65 @@ use crate::metrics::Active;
 use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
-/// How long [`DagStats::advance`] goes on before it tells how far it is.
+/// Time after which [`DagStats::advance`] returns so that the caller can report progress.
 const STATS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A DAG on its way out.
+/// DAG that is exported as a stream.
 pub struct DagExport {
-    /// The root.
+    /// Root of the DAG.
     pub root: Cid,
-    /// A CARv1 with this root and all blocks below it. Payloads are slices of blocks.
+    /// CARv1 with this root and all blocks below it. Payloads are slices of blocks.
     pub car: BoxStream<'static, Result<Bytes>>,
 }
 
-/// Where a path leads.
+/// Target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagPath {
-    /// The last block on the way.
+    /// Last block on the path.
     pub cid: Cid,
-    /// The segments that lead to something within it.
+    /// Segments that lead to a value inside that block.
     pub remainder: Vec<String>,
 }
 
-/// What is below one root.
+/// Size of the DAG below one root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DagSize {
-    /// The root.
+    /// Root of the DAG.
     pub root: Cid,
-    /// Different blocks, the root included.
+    /// Number of distinct blocks, including the root.
     pub blocks: u64,
     /// Bytes of these blocks.
     pub bytes: u64,
 }
 
-/// Counts what is below some roots, step by step.
+/// Incremental count of the blocks below some roots.
 pub struct DagStats {
     node: Node,
-    /// What was asked for, in order; those behind `current` have not been begun.
+    /// Requested DAGs, in order. Those after `current` have not been started.
     dags: Vec<DagSize>,
     current: usize,
     reachable: Reachable,
-    /// What all of the DAGs hold; not needed for one.
+    /// Blocks of all DAGs together; `None` if there is only one DAG.
     all: Option<Visited>,
     unique_blocks: u64,
     unique_bytes: u64,
 }
 
 impl Node {
-    /// The DAG that a path leads to as a CAR, depth first, each block once.
+    /// Exports the DAG that a path leads to as a CAR, depth first, each block once.
     ///
     /// # Errors
-    /// As [`Self::resolve`], so that a root that is not here is an error at once; blocks below it that are not are errors of
-    /// the stream.
+    /// As [`Self::resolve`]: a missing root is an error of this call. Missing blocks below the root are errors of the
+    /// stream.
     pub async fn export_dag(&self, path: ContentPath) -> Result<DagExport> {
         let root = self.resolve(path).await?.whole()?.cid;
         let walk = DagWalk::new(self.inner.served.clone(), vec![root], &self.inner.config.streaming);
         Ok(DagExport { root, car: self.write_car(root, walk) })
     }
 
-    /// The blocks of the DAG that a path leads to, depth first, each once, with the number of links from its root on the way
-    /// that was followed. With `max_depth`, those that are at most so many links away, and none that is not is read.
+    /// Returns the blocks of the DAG that a path leads to, depth first, each once, with the number of links that were
+    /// followed from the root. With `max_depth`, returns only blocks at most that many links away and reads no
+    /// others.
     ///
     /// # Errors
     /// As [`Self::export_dag`].
@@ -91,7 +92,7 @@ impl Node {
         Ok(noted.boxed())
     }
 
-    /// What a walk gives as a CAR with one root; it counts as a download.
+    /// Encodes the blocks of a walk as a CAR with one root, and counts them as a download.
     pub(crate) fn write_car(&self, root: Cid, walk: DagWalk) -> BoxStream<'static, Result<Bytes>> {
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
@@ -105,7 +106,7 @@ impl Node {
         car::encode(&[root], blocks).boxed()
     }
 
-    /// Follows a path as far as blocks go.
+    /// Follows a path as far as it leads from block to block.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -114,7 +115,7 @@ impl Node {
         Ok(DagPath { cid: object.cid, remainder: object.facts.remainder.clone() })
     }
 
-    /// Prepares to count what is below the blocks that `paths` lead to.
+    /// Prepares to count the blocks below the targets of `paths`.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -134,7 +135,7 @@ impl Node {
         })
     }
 
-    /// What is below a root, leaves looked for and not read.
+    /// Returns a walk over the blocks below a root. Leaves are looked up but not read.
     fn below(&self, root: Option<&Cid>) -> Reachable {
         let mut reachable = Reachable::new(self.inner.served.clone(), Leaves::Checked);
         root.into_iter().for_each(|root| reachable.start(root));
@@ -143,11 +144,11 @@ impl Node {
 }
 
 impl DagStats {
-    /// Goes on counting for a moment; `false` when there is nothing left to count.
+    /// Counts for about 200 ms. Returns `false` when nothing is left to count.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a block that is missing;
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) one that is not what its codec says.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a block that its codec cannot decode.
     pub async fn advance(&mut self) -> Result<bool> {
         let begun = Instant::now();
         while let Some(dag) = self.dags.get_mut(self.current) {
@@ -159,7 +160,7 @@ impl DagStats {
             for visit in visits {
                 let bytes = match visit.found {
                     Ok(bytes) => bytes,
-                    // What is blocked counts as not there: this says why.
+                    // A blocked block counts as missing: `check_block` returns the reason.
                     Err(error) => return self.node.check_block(&visit.cid).and(Err(error)),
                 };
                 dag.blocks += 1;
@@ -176,13 +177,13 @@ impl DagStats {
         Ok(false)
     }
 
-    /// What has been counted of each DAG.
+    /// Returns the counts of each DAG so far.
     #[must_use]
     pub fn dags(&self) -> &[DagSize] {
         &self.dags
     }
 
-    /// Different blocks in all of the DAGs, and their bytes.
+    /// Returns the number of distinct blocks in all DAGs and their bytes.
     #[must_use]
     pub fn unique(&self) -> (u64, u64) {
         (self.unique_blocks, self.unique_bytes)

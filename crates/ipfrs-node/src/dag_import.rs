@@ -1,4 +1,4 @@
-//! DAGs that come in as CAR.
+//! Imports of DAGs from CARs.
 
 use std::collections::HashSet;
 
@@ -14,20 +14,21 @@ use crate::metrics::Active;
 use crate::protection::Lease;
 use crate::{ContentPath, Node, PinOptions};
 
-/// Blocks are handed to the store in batches of about this size, or of this many: one commit's worth.
+/// Size of the batches that the store receives, in bytes and in blocks: one commit each.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 const BATCH_BLOCKS: usize = 4_096;
 
-/// Batches that the store works on at once.
+/// Number of batches that the store writes concurrently.
 const MAX_BATCHES: usize = 4;
 
-/// Most roots of one import.
+/// Maximum number of roots of one import.
 const MAX_ROOTS: usize = 65_536;
 
-/// One import of CARs. Every block is verified; dropping it ends the import, and blocks that were written stay.
+/// One import of CARs. Every block is verified. Dropping it ends the import; blocks that were already written are
+/// kept.
 pub struct DagImport {
     node: Node,
-    /// Keeps what is imported from being collected until its roots are pinned; `None` where they are not to be.
+    /// Protects the imported blocks from gc until the roots are pinned; `None` if they are not to be pinned.
     lease: Option<Lease>,
     batch: Vec<Block>,
     batch_bytes: usize,
@@ -40,24 +41,25 @@ pub struct DagImport {
     _turn: OwnedSemaphorePermit,
 }
 
-/// What an import has brought.
+/// Result of an import.
 #[derive(Debug)]
 pub struct ImportedDags {
-    /// The roots that the CARs name, each once, and what kept it from being pinned; empty where none were to be pinned.
+    /// Roots that the CARs name, each once, with the error that prevented the pin, if any. Empty if no pins were
+    /// requested.
     pub roots: Vec<(Cid, Option<Error>)>,
-    /// Blocks of the CARs, repeated ones included.
+    /// Number of blocks in the CARs, including duplicates.
     pub blocks: u64,
-    /// Their bytes.
+    /// Payload bytes of these blocks.
     pub bytes: u64,
 }
 
 impl Node {
-    /// Begins an import of CARs. With `pin_roots`, the roots that they name are pinned in the end, with all that is below
-    /// them, and no collection takes away what the import brings until then.
+    /// Begins an import of CARs. With `pin_roots`, [`DagImport::finish`] pins the roots that the CARs name
+    /// recursively, and gc keeps the imported blocks until then.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) when too many imports are under way for too long;
-    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a repo that is open read-only.
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) if no import permit becomes free in time;
+    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) if the repo is open read-only.
     pub async fn import_dags(&self, pin_roots: bool) -> Result<DagImport> {
         self.check_writable()?;
         let turn = self.turn().await?;
@@ -78,11 +80,11 @@ impl Node {
 }
 
 impl DagImport {
-    /// Takes in a CAR of version 1 or 2.
+    /// Imports a CAR of version 1 or 2.
     ///
     /// # Errors
-    /// What is wrong with the CAR, with the offset of the section where it is; what the content stream or the store fails
-    /// with. Blocks before that may have been stored.
+    /// If the CAR is malformed, with the offset of the section at fault, or if the content stream or the store fails.
+    /// Blocks before the error may have been stored.
     pub async fn car(&mut self, mut content: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<()> {
         let mut reader = CarReader::new(&mut content, CarLimits::default());
         for root in reader.header().await? {
@@ -103,22 +105,22 @@ impl DagImport {
             self.batch_bytes += len;
             self.batch.push(block);
         }
-        // What follows the blocks of a CARv2 is its index. It is read over, so that whoever sends it can end.
+        // The index of a CARv2 follows its blocks. It is read and discarded so that the client can finish sending.
         while content.next().await.transpose()?.is_some() {}
         Ok(())
     }
 
-    /// The roots that the CARs so far name, each once.
+    /// Returns the roots that the CARs named so far, each once.
     #[must_use]
     pub fn roots(&self) -> &[Cid] {
         &self.roots
     }
 
-    /// Waits until every block is durable, and pins the roots, where that was asked for. Not all that is below a root need
-    /// be here: then it is not pinned.
+    /// Waits until every block is durable, then pins the roots if the import was begun with `pin_roots`. A root is
+    /// not pinned if a block below it is missing.
     ///
     /// # Errors
-    /// What the store fails with.
+    /// Errors of the store.
     pub async fn finish(mut self) -> Result<ImportedDags> {
         self.send().await?;
         while let Some(put) = self.puts.join_next().await {
@@ -135,7 +137,7 @@ impl DagImport {
         Ok(ImportedDags { roots, blocks: self.blocks, bytes: self.bytes })
     }
 
-    /// Hands the batch to the store, and waits while that has as many as it may have.
+    /// Hands the batch to the store, and waits while [`MAX_BATCHES`] are being written.
     async fn send(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         if batch.is_empty() {
@@ -144,7 +146,7 @@ impl DagImport {
         let bytes = std::mem::take(&mut self.batch_bytes) as u64;
         self.bytes += bytes;
         self.node.inner.metrics.upload_bytes.inc_by(bytes);
-        // One that has failed ends the import before more is taken in.
+        // A failed batch ends the import before more data is read.
         while let Some(put) = self.puts.try_join_next() {
             stored(put)?;
         }

@@ -1,4 +1,4 @@
-//! Nodes of DAGs as values of the IPLD data model (<https://ipld.io/docs/data-model/>): from one codec to another.
+//! DAG nodes as values of the IPLD data model (<https://ipld.io/docs/data-model/>), converted between codecs.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,35 +14,36 @@ use serde_ipld_dagcbor::DecodeError;
 
 use crate::{BlockFormat, ContentPath, DagPath, Node, PutBlock};
 
-/// Memory that a value takes, at most, for each byte of its block: a list of small numbers is the worst.
+/// Upper bound of the memory of a decoded value per byte of its block. A list of small numbers is the worst case.
 const MEMORY_PER_BYTE: usize = 256;
 
-/// Most that is converted without leaving the runtime's worker.
+/// Maximum size of data that is converted on the runtime worker, in bytes.
 const INLINE_BYTES: usize = 4 * 1024;
 
-/// A node to store.
+/// Node to store.
 #[derive(Debug, Clone)]
 pub struct PutNode {
-    /// The node in the codec `input`.
+    /// The node, encoded in the codec `input`.
     pub data: Bytes,
-    /// Multicodec code of the data: dag-json, dag-cbor, dag-pb or raw.
+    /// Multicodec code of `data`: dag-json, dag-cbor, dag-pb or raw.
     pub input: u64,
-    /// Multicodec code of the block that it becomes: the same ones.
+    /// Multicodec code of the stored block: one of the same codecs.
     pub store: u64,
-    /// Hash function of the content ID, which is of version 1.
+    /// Hash function of the content ID, which has version 1.
     pub hash: HashFunction,
-    /// Whether it is pinned with everything below it, which must be here then.
+    /// Whether the node is pinned recursively. All blocks below it must be in the store then.
     pub pin: bool,
 }
 
 impl Node {
-    /// Where a path leads, be it to a block or to something within one, and the value there in the codec `output`. A whole block in
-    /// its own codec is given as it is.
+    /// Resolves a path to a block or to a value inside a block, and returns the target with the value in the codec
+    /// `output`. A whole block that is already in this codec is returned unchanged.
     ///
     /// # Errors
-    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other codecs than dag-json,
-    /// dag-cbor, dag-pb and raw, and for a link whose name is not UTF-8 in dag-cbor;
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what a codec cannot say, such as a map in raw.
+    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for codecs other than dag-json,
+    /// dag-cbor, dag-pb and raw, and for a link name that is not UTF-8 when converting to dag-cbor;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a value that the codec cannot represent, such as a map
+    /// in raw.
     pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
         let object = self.resolve(path).await?;
         let found = DagPath { cid: object.cid, remainder: object.facts.remainder.clone() };
@@ -64,12 +65,12 @@ impl Node {
         Ok((found, data.await?))
     }
 
-    /// Stores a node durably and gives its content ID.
+    /// Stores a node durably and returns its content ID.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for data that is not of its codec, or that the other codec cannot
-    /// say; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a link whose name is not UTF-8 in another codec than
-    /// dag-pb; else as [`Self::put_block`] and [`Self::put_pinned_block`].
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the data is malformed in its codec or cannot be
+    /// represented in the other one; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a link name that is not
+    /// UTF-8 in a codec other than dag-pb; otherwise as [`Self::put_block`] and [`Self::put_pinned_block`].
     pub async fn put_node(&self, node: PutNode) -> Result<Cid> {
         let PutNode { data, input, store, hash, pin } = node;
         let data = self
@@ -77,7 +78,8 @@ impl Node {
                 let explained = |e: Error| {
                     Error::new(e.kind(), format!("the node: {e} (input-codec says in which codec it is sent)"))
                 };
-                // What dag-pb leaves out and what it says by default are the same value and two blocks.
+                // A dag-pb field that is absent and one that has its default value decode to the same value but are
+                // two blocks. The data is therefore stored as it is.
                 if input == store && input == codec::DAG_PB {
                     return dag_pb::decode(data).map(|_| data.clone()).map_err(explained);
                 }
@@ -89,7 +91,7 @@ impl Node {
         Ok(cid)
     }
 
-    /// Converts where that holds up nobody, and in turn with others where it takes much memory.
+    /// Converts small data on the calling thread, and larger data on a blocking thread once its memory is reserved.
     async fn convert(&self, data: Bytes, work: impl FnOnce(&Bytes) -> Result<Bytes> + Send + 'static) -> Result<Bytes> {
         if data.len() <= INLINE_BYTES {
             return work(&data);
@@ -108,7 +110,7 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
         codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
         codec::DAG_CBOR => {
-            // The parser is stricter than Kubo in some things, and less so in others.
+            // The parser is stricter than Kubo in some respects and more lenient in others.
             let canonical = canonical_cbor(data).map_err(|e| match e.kind() {
                 ErrorKind::InvalidInput => Error::invalid(format!("it is not dag-cbor: {e}")),
                 kind => Error::new(kind, e.message()),
@@ -124,7 +126,7 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     }
 }
 
-/// The parser's reason in words.
+/// Converts the parser's error to a readable message.
 fn not_cbor(error: DecodeError<Infallible>) -> Error {
     let why = match error {
         DecodeError::DepthOverflow { .. } => {
@@ -146,7 +148,7 @@ fn not_cbor(error: DecodeError<Infallible>) -> Error {
     Error::invalid(format!("it is not dag-cbor: {why}")).with_source(error)
 }
 
-/// Refuses integers of more than 64 bits in JSON, which its parser takes for floating-point numbers and rounds.
+/// Rejects JSON integers of more than 64 bits, which the parser would round to floating-point numbers.
 fn check_integers(json: &[u8]) -> Result<()> {
     let mut rest = json;
     while let Some((first, behind)) = rest.split_first() {
@@ -165,7 +167,7 @@ fn check_integers(json: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a JSON text behind its first quotation mark, with the last one.
+/// Returns the length of a JSON string after its opening quotation mark, including the closing one.
 fn text_len(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let end = text.iter().position(|byte| {
@@ -206,7 +208,7 @@ fn unsupported(code: u64) -> Error {
     Error::unsupported(format!("codec {name} is not one of dag-json, dag-cbor, dag-pb and raw"))
 }
 
-/// What `segments` lead to in a value.
+/// Returns the value that `segments` lead to.
 fn within(mut value: Ipld, segments: &[String]) -> Result<Ipld> {
     for segment in segments {
         let found = match value {
@@ -222,8 +224,8 @@ fn within(mut value: Ipld, segments: &[String]) -> Result<Ipld> {
     Ok(value)
 }
 
-/// As the schema of dag-pb has it (<https://ipld.io/specs/codecs/dag-pb/spec/#logical-format>).
-/// Strings of the data model are UTF-8: `names` says what becomes of others.
+/// Decodes dag-pb to its logical format (<https://ipld.io/specs/codecs/dag-pb/spec/#logical-format>). Strings of the
+/// data model are UTF-8; `names` selects how other link names are converted.
 fn decode_dag_pb(data: &Bytes, names: NameText) -> Result<Ipld> {
     let node = dag_pb::decode(data)?;
     let links = node.links.into_iter().map(|link| {
@@ -242,12 +244,12 @@ fn decode_dag_pb(data: &Bytes, names: NameText) -> Result<Ipld> {
     })
 }
 
-/// Text that stands for the name of a link.
+/// Conversion of link names to text.
 #[derive(Debug, Clone, Copy)]
 enum NameText {
-    /// The name itself: other text must not be stored in its place.
+    /// The name itself. Fails if it is not UTF-8, because stored data must not change.
     Exact,
-    /// For display, with replacement characters where the name is not UTF-8, as in Kubo.
+    /// For display: invalid UTF-8 is replaced with replacement characters, as in Kubo.
     Replaced,
 }
 
@@ -267,7 +269,7 @@ fn map<const N: usize>(entries: [(&str, Ipld); N]) -> Ipld {
     Ipld::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// Writes what is there and leaves out what is not, links in the order of their names.
+/// Encodes the fields that are present, with links sorted by name.
 fn encode_dag_pb(value: &Ipld) -> Result<Bytes> {
     let node = fields(value, &["Data", "Links"], "a node")?;
     let Some(Ipld::List(links)) = node.get("Links") else { return Err(not_dag_pb("a node has a list of Links")) };
@@ -283,7 +285,7 @@ fn encode_dag_pb(value: &Ipld) -> Result<Bytes> {
     Ok(out.into())
 }
 
-/// A link by its name.
+/// Returns the name and the encoding of a link.
 fn encode_link(value: &Ipld) -> Result<(&[u8], Vec<u8>)> {
     let link = fields(value, &["Hash", "Name", "Tsize"], "a link")?;
     let Some(Ipld::Link(hash)) = link.get("Hash") else { return Err(not_dag_pb("a link has a Hash")) };
@@ -308,7 +310,7 @@ fn encode_link(value: &Ipld) -> Result<(&[u8], Vec<u8>)> {
     Ok((sorted_by, out))
 }
 
-/// The entries of a map that has no others than `known`.
+/// Returns the entries of a map that may have only the keys in `known`.
 fn fields<'a>(value: &'a Ipld, known: &[&str], what: &str) -> Result<&'a BTreeMap<String, Ipld>> {
     let Ipld::Map(map) = value else { return Err(not_dag_pb(&format!("{what} is a map"))) };
     match map.keys().find(|key| !known.contains(&key.as_str())) {

@@ -1,4 +1,4 @@
-//! The time that a request has, which its connection and its handler share.
+//! Deadline of a request, which its connection and its handler share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{Limit, Node};
 
-/// Deadline of a request (`gateway.max_request_seconds`). Clones share it.
+/// Deadline of a request (`gateway.max_request_seconds`). Clones share the deadline.
 ///
-/// The time begins with the head of the request, and begins again with each piece of its body: a long upload is bounded
-/// by
-/// `gateway.upload_idle_seconds`, and what follows its last byte by this. The connection puts the deadline among the
-/// extensions of the request. The handler ends in time with an error of its own; the connection enforces the deadline
-/// where the handler is not asked, because the client reads nothing.
+/// The time starts with the head of the request and restarts with each piece of its body. A long upload is therefore
+/// bounded by `gateway.upload_idle_seconds`, and the processing after its last byte by this deadline. The connection
+/// adds the deadline to the extensions of the request. The handler normally returns its own error in time. If the
+/// client reads nothing, the handler is not polled and the connection enforces the deadline.
 #[derive(Debug, Clone)]
 pub struct RequestDeadline(Arc<Shared>);
 
@@ -33,7 +32,7 @@ struct Shared {
 }
 
 impl RequestDeadline {
-    /// Returns the deadline of a request whose head has arrived now, and which may take `longest`.
+    /// Returns the deadline of a request whose head has just arrived and that may take `longest`.
     #[must_use]
     pub fn new(node: &Node, longest: Duration) -> Self {
         Self(Arc::new(Shared {
@@ -46,18 +45,18 @@ impl RequestDeadline {
         }))
     }
 
-    /// Notes that a piece of the request's body has arrived: the time begins again.
+    /// Restarts the time, because a piece of the request's body has arrived.
     pub fn extend(&self) {
         let millis = u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.0.body_millis.store(millis, Ordering::Relaxed);
     }
 
-    /// Removes the deadline, for a request whose work must not end with its time.
+    /// Removes the deadline, for a request whose work must not be interrupted.
     pub fn lift(&self) {
         self.0.is_lifted.store(true, Ordering::Relaxed);
     }
 
-    /// Returns when the time is over; `None` where there is no deadline.
+    /// Returns the time of the deadline; `None` if there is none.
     #[must_use]
     pub fn at(&self) -> Option<Instant> {
         if self.0.is_lifted.load(Ordering::Relaxed) {
@@ -67,8 +66,7 @@ impl RequestDeadline {
         self.0.start.checked_add(begun)?.checked_add(self.0.longest)
     }
 
-    /// Becomes ready once the time has been over for `grace`. `timer` is created when it is needed and kept between
-    /// calls.
+    /// Becomes ready once the deadline has passed by `grace`. `timer` is created when needed and kept between calls.
     pub fn poll_over(&self, timer: &mut Option<Pin<Box<Sleep>>>, grace: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at().and_then(|at| at.checked_add(grace)) else { return Poll::Pending };
         let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -81,20 +79,21 @@ impl RequestDeadline {
         Poll::Pending
     }
 
-    /// Counts that the deadline was enforced, and returns the error for the client.
+    /// Counts that the deadline was enforced and returns the error for the client.
     #[must_use]
     pub fn strike(&self) -> Error {
         self.count();
         self.error()
     }
 
-    /// Counts that the response is cut, and returns the error for the log; `None` where the client was sent an error.
+    /// Counts that the response is cut off and returns the error for the log; `None` if the deadline was enforced
+    /// before.
     #[must_use]
     pub fn cut(&self) -> Option<Error> {
         self.count().then(|| self.error())
     }
 
-    /// Whether this is the first time, which is counted.
+    /// Counts the first enforcement. Returns whether this call was the first.
     fn count(&self) -> bool {
         let is_first = !self.0.has_struck.swap(true, Ordering::Relaxed);
         if is_first {

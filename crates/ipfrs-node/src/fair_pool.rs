@@ -1,6 +1,6 @@
-//! A pool of units that clients share by dynamic thresholds (Choudhury and Hahne, 1998): a client holds at most as many
-//! units as are free. One client alone gets half of the pool, two get a third each, and some units are always free for
-//! the next one.
+//! Pool of units that clients share with dynamic thresholds (Choudhury and Hahne, 1998): a client may hold at most as
+//! many units as are free. A single client gets half of the pool, two clients get a third each, and some units always
+//! stay free for the next client.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -11,45 +11,45 @@ use parking_lot::Mutex;
 
 use crate::Client;
 
-/// Tables of clients, so that requests of different clients seldom wait for each other.
+/// Number of tables of clients, so that requests of different clients rarely contend for a lock.
 const TABLES: usize = 16;
 
-/// A pool. Cloning shares it.
+/// Pool of units. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct FairPool(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
     capacity: usize,
-    /// Units that a client may hold although fewer are free.
+    /// Number of units that a client may hold even if fewer are free.
     minimum: usize,
-    /// Most units of one client, however many are free.
+    /// Maximum number of units of one client, however many are free.
     most_per_client: usize,
     used: AtomicUsize,
-    /// Units by client. A client that holds none is not in here, so that there are never more entries than units.
+    /// Units held by each client. Clients that hold none are removed, so there are never more entries than units.
     held: [Mutex<HashMap<Client, usize>>; TABLES],
 }
 
-/// The reason why a pool gives no units.
+/// Reason why a client gets no units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Too few are free.
+    /// Too few units are free.
     Total,
-    /// The client would hold more than are free.
+    /// The client would hold more units than are free.
     Share,
-    /// The client would hold more than one client may.
+    /// The client would exceed the limit per client.
     Client,
 }
 
 impl FairPool {
-    /// A pool of `capacity` units. A client may hold `minimum` units while any are free, and never more than
+    /// Creates a pool of `capacity` units. A client may hold `minimum` units while any are free, and never more than
     /// `most_per_client`.
     pub(crate) fn new(capacity: usize, minimum: usize, most_per_client: usize) -> Self {
         let (used, held) = (AtomicUsize::new(0), Default::default());
         Self(Arc::new(Pool { capacity, minimum, most_per_client, used, held }))
     }
 
-    /// Units of the pool, free ones and others.
+    /// Returns the number of units in the pool, free or not.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity
     }
@@ -61,7 +61,7 @@ impl FairPool {
         Ok(share)
     }
 
-    /// No units yet, for a client that will take some.
+    /// Returns an empty share for a client, which can grow later.
     pub(crate) fn nothing(&self, client: Client) -> Share {
         Share { pool: self.clone(), client, units: 0 }
     }
@@ -77,7 +77,7 @@ impl FairPool {
     }
 }
 
-/// Units that a client holds until this is dropped.
+/// Units that a client holds until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     pool: FairPool,
@@ -86,17 +86,17 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The client that holds the units.
+    /// Returns the client that holds the units.
     pub(crate) fn client(&self) -> Client {
         self.client
     }
 
-    /// Units that are held.
+    /// Returns the number of units held.
     pub(crate) fn units(&self) -> usize {
         self.units
     }
 
-    /// Takes `units` more, or none.
+    /// Takes `units` more units, or none on failure.
     pub(crate) fn grow(&mut self, units: usize) -> Result<(), Shortage> {
         let pool = &*self.pool.0;
         let mut table = self.pool.table(self.client).lock();
@@ -119,7 +119,7 @@ impl Share {
         Ok(())
     }
 
-    /// Gives all units back.
+    /// Returns all units to the pool.
     pub(crate) fn release(&mut self) {
         if self.units == 0 {
             return;
@@ -152,7 +152,7 @@ mod tests {
         Client::of(IpAddr::from([10, 0, 0, number]))
     }
 
-    /// Takes single units for a client until it gets no more.
+    /// Takes single units for a client until the pool refuses.
     fn take_all(pool: &FairPool, client: Client) -> (Vec<Share>, Shortage) {
         let mut shares = Vec::new();
         loop {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_is_shared_by_as_many_clients_as_come() {
+    fn fair_pool_shares_units_among_clients() {
         for capacity in [3, 4, 7, 16, 100, 4_096] {
             let pool = FairPool::new(capacity, 2, usize::MAX);
             let (first, shortage) = take_all(&pool, client(1));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pool_is_used_up_by_one_client_and_full_for_all() {
+    fn one_client_can_exhaust_a_small_pool() {
         for capacity in [1, 2] {
             let pool = FairPool::new(capacity, 2, usize::MAX);
             let (held, shortage) = take_all(&pool, client(1));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn share_grows_and_a_refusal_changes_nothing() {
+    fn refused_grow_leaves_share_unchanged() {
         let pool = FairPool::new(100, 0, usize::MAX);
         let mut share = pool.nothing(client(1));
         share.grow(40).unwrap();

@@ -1,4 +1,5 @@
-//! Files and directories: paths to objects, objects to bytes and entries. [`crate::listing`] says what entries point to.
+//! Files and directories: resolves paths to objects, and reads objects as bytes or entries. [`crate::listing`] adds
+//! the targets of entries.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -19,24 +20,24 @@ use quick_cache::Weighter;
 use crate::metrics::{Active, Metrics};
 use crate::{CacheConfig, ContentPath, Node};
 
-/// What a content path leads to.
+/// Target of a content path.
 #[derive(Debug, Clone)]
 pub struct Object {
     /// The content ID of the target.
     pub cid: Cid,
-    /// What is known of the path, shared with everybody who asks for it.
+    /// Metadata of the path, shared by all requests for it.
     pub facts: Arc<PathFacts>,
     /// The root block of the target.
     pub block: Bytes,
-    /// What it is.
+    /// Kind of the target.
     pub kind: ObjectKind,
 }
 
 impl Object {
-    /// This object, for whoever wants a whole block or file.
+    /// Returns this object if it is a whole block or file.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) when the path leads to something within a block.
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) when the path leads to a value inside a block.
     pub fn whole(self) -> Result<Self> {
         match self.facts.remainder.as_slice() {
             [] => Ok(self),
@@ -49,8 +50,8 @@ impl Object {
         }
     }
 
-    /// The error of whoever needs a file or a directory where this is [`ObjectKind::Other`]: what the block is instead, or
-    /// what is wrong with it. `remedy` says what to ask for.
+    /// Returns the error for a caller that needs a file or a directory when this object is [`ObjectKind::Other`]. It
+    /// says what the block is instead or why it cannot be decoded. `remedy` tells the client what to request.
     pub async fn not_unixfs(&self, remedy: &str) -> Error {
         let (kind, reason) = match decode_async(self.cid, self.block.clone()).await {
             Ok(_) => (ErrorKind::Unsupported, format!("block {} is neither a file nor a directory", self.cid)),
@@ -60,33 +61,34 @@ impl Object {
     }
 }
 
-/// What a front-end shows of a path, kept between requests because it costs more to make than a small file to send.
+/// Metadata that a front-end derives from a path. It is cached between requests, because computing it costs more than
+/// sending a small file.
 #[derive(Debug)]
 pub struct PathFacts {
     /// The content ID of the target as text.
     pub cid: String,
-    /// The content ID of each step as text, root first, target last, separated by commas.
+    /// Content IDs of all steps as text, root first and target last, separated by commas.
     pub roots: String,
-    /// The segments that lead to something within the target's block, of dag-cbor or dag-json; else none.
+    /// Segments that lead to a value inside the target's block (dag-cbor or dag-json); otherwise empty.
     pub remainder: Vec<String>,
-    /// The content type, once a front-end has found it out.
+    /// Content type, once a front-end has determined it.
     pub content_type: OnceLock<String>,
-    /// What else a front-end has made of the path, up to some kilobytes.
+    /// Other data that a front-end derived from the path, up to a few kilobytes.
     pub front_end: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// The path itself.
+    /// The content path.
     pub path: Arc<ContentPath>,
-    /// [`Node::removals`] before anything of this was read.
+    /// [`Node::removals`] before anything was read.
     removals: u64,
-    /// [`Node::faults`] before that.
+    /// [`Node::faults`] before anything was read.
     faults: u64,
-    /// Which denylists were in force before that.
+    /// Generation of the denylists before anything was read.
     rules: u64,
     target: Cid,
-    /// The decoded root block: a root of a thousand links costs more to decode than a small range of it to send.
+    /// Decoded root block. Decoding a root with a thousand links costs more than sending a small range of the file.
     kind: ObjectKind,
 }
 
-/// The state of a node before something was read.
+/// State of a node before a read.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     removals: u64,
@@ -117,7 +119,7 @@ pub enum ObjectKind {
     Directory(Directory),
     /// A UnixFS symlink: its target as stored.
     Symlink(Bytes),
-    /// A block of a codec that has no UnixFS reading.
+    /// A block whose codec has no UnixFS interpretation.
     Other,
 }
 
@@ -126,7 +128,7 @@ pub enum ObjectKind {
 pub struct Directory(pub(crate) Arc<UnixFsNode>);
 
 impl Directory {
-    /// How many entries there are, where its root block says so: that of a sharded directory does not.
+    /// Returns the number of entries if the root block contains it. That of a sharded directory does not.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
         match &*self.0 {
@@ -136,18 +138,18 @@ impl Directory {
     }
 }
 
-/// The content of a file: its size, and where its bytes are.
+/// Content of a file: its size and the location of its bytes.
 #[derive(Debug, Clone)]
 pub struct FileContent(pub(crate) Arc<FileNode>);
 
 impl FileContent {
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// The whole content, where it lies in the root block.
+    /// Returns the whole content if it is stored in the root block.
     #[must_use]
     pub fn inline(&self) -> Option<Bytes> {
         self.0.children.is_empty().then(|| self.0.inline.clone())
@@ -155,27 +157,27 @@ impl FileContent {
 }
 
 impl Node {
-    /// Follows a path to its object.
+    /// Resolves a path to its object.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link;
-    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) the path or the block
-    /// that a denylist blocks; others as `ipfrs_unixfs::resolve`.
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) name the
+    /// path or block that a denylist blocks; otherwise as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
         self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path.into()).await
     }
 
-    /// As [`Self::resolve`], with the blocks of `source`, which are those of the store.
+    /// Like [`Self::resolve`], but reads the blocks of the store through `source`.
     pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
         let rules = self.check_path(&path)?;
-        // Before anything is read: what is made of bytes that are gone must not be remembered.
+        // Taken before anything is read, so that results from removed bytes are not cached.
         let seen = Seen { removals: self.removals(), faults: self.faults(), rules };
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
         let roots = match &resolved {
             Ok(resolved) => resolved.roots.as_slice(),
             Err(error) => roots_before(error).unwrap_or_default(),
         };
-        // These are read without the store.
+        // Identity blocks are read without the store, so they are checked here.
         let mut inline = roots.iter().filter(|cid| identity_payload(cid).is_some());
         inline.try_for_each(|cid| self.check_block(cid))?;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
@@ -185,7 +187,7 @@ impl Node {
         Ok(Object { cid, facts, block, kind })
     }
 
-    /// What is known of a path that was [remembered](Self::remember) under `text`.
+    /// Returns the path cache entry that was [stored](Self::remember) under `text`, if it is still valid.
     #[must_use]
     pub fn known(&self, text: &str) -> Option<Arc<PathFacts>> {
         let metrics = &self.inner.metrics;
@@ -200,16 +202,16 @@ impl Node {
         found
     }
 
-    /// Remembers where a path led, under the text that stands for it. Paths are immutable: nothing goes stale, unless bytes
-    /// of a stored file were gone when it was read.
+    /// Stores a path cache entry under `text`. Paths are immutable, so an entry becomes stale only if bytes of a
+    /// stored file were missing when it was read.
     pub fn remember(&self, text: &str, facts: &Arc<PathFacts>) {
         if let Some(paths) = &self.inner.paths {
             paths.insert(text.to_owned(), facts.clone(), facts.removals);
         }
     }
 
-    /// The object of a known path, without following the path again. Its block is asked of the store, so that one that
-    /// was deleted is never served from what is remembered.
+    /// Returns the object of a path cache entry without resolving the path again. Its block is read from the store,
+    /// so a deleted block is never served from the cache.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
@@ -218,8 +220,8 @@ impl Node {
         Ok(Object { cid: facts.target, kind: facts.kind.clone(), facts, block })
     }
 
-    /// The file that a known path leads to, without a look at the store: one whose bytes are all below its root, as long as no
-    /// block has gone away since the root was read.
+    /// Returns the file that a path cache entry leads to, without reading the store. This works only for a file whose
+    /// bytes are all below its root, and only while no block has been removed since the root was read.
     #[must_use]
     pub fn known_file(&self, facts: &PathFacts) -> Option<FileContent> {
         match &facts.kind {
@@ -231,26 +233,26 @@ impl Node {
         }
     }
 
-    /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
-    /// dropping the stream stops the reading.
+    /// Returns a stream of the bytes of a span of a file. It reads only the blocks that the span touches, a bounded
+    /// distance ahead of the consumer. Dropping the stream stops the reads.
     pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
         self.metered(self.reader(file, span))
     }
 
-    /// A span of a file, of which nothing counts as a download.
+    /// Returns a reader of a span of a file that does not count as a download.
     pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
         DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming)
             .with_nodes(self.inner.nodes.clone())
     }
 
-    /// Keeps the streaming metrics of what goes out.
+    /// Wraps a reader so that it updates the streaming metrics.
     pub(crate) fn metered<S>(&self, reader: S) -> MeteredStream<S> {
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
         MeteredStream { reader, metrics, _active: active }
     }
 
-    /// The first piece of a span of a file, for a look at it: nothing of it counts as a download.
+    /// Returns the first piece of a span of a file, for inspection. It does not count as a download.
     ///
     /// # Errors
     /// As the stream of [`Self::read`].
@@ -270,12 +272,12 @@ impl Node {
         Ok(())
     }
 
-    /// Counts bytes of a file that were given out without a stream.
+    /// Counts bytes of a file that were sent without a stream.
     pub fn count_download(&self, bytes: usize) {
         self.inner.metrics.download_bytes.inc_by(bytes as u64);
     }
 
-    /// The entries of a directory, as a stream with bounded memory, in stored order.
+    /// Returns the entries of a directory in stored order, as a stream with bounded memory.
     #[must_use]
     pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
         let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
@@ -294,7 +296,7 @@ fn kind(node: Option<UnixFsNode>) -> ObjectKind {
     }
 }
 
-/// A stream of what goes out of a file, that keeps the streaming metrics.
+/// Stream of the bytes of a file that updates the streaming metrics.
 pub(crate) struct MeteredStream<S> {
     reader: S,
     metrics: Arc<Metrics>,
@@ -319,32 +321,32 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Stream for MeteredStream<S> {
     }
 }
 
-/// Where paths led before, by the text that stood for them.
+/// Path cache, keyed by the text of the path.
 pub(crate) type PathCache = EpochCache<String, Arc<PathFacts>, ByBytes>;
 
-/// Returns an empty cache of paths, over the store that they are read from.
+/// Creates an empty path cache for paths that are read from `store`.
 pub(crate) fn path_cache(store: Arc<dyn BlockStore>, config: &CacheConfig) -> Arc<PathCache> {
     EpochCache::new(store, config.max_entries, config.max_bytes, ByBytes)
 }
 
-/// Weighs what is known of a path by its bytes in memory.
+/// Weigher that returns the memory of a path cache entry in bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct ByBytes;
 
-/// Room for a content type that is found out later, and what a front-end keeps.
+/// Bytes reserved for the content type, which is determined later, and for the front-end's data.
 const FOUND_LATER_BYTES: usize = 512;
 
-/// What a front-end keeps beyond that for a large file: the head of its answers.
+/// Further bytes that a front-end stores for a large file: the head of its responses.
 const HEAD_BYTES: usize = 2_048;
 
-/// What the name of a sharded entry takes, about.
+/// Approximate memory of the name of an entry in a shard, in bytes.
 const NAME_BYTES: usize = 32;
 
 impl Weighter<String, Arc<PathFacts>> for ByBytes {
     fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
         let names = facts.path.segments().iter().map(LinkName::len).chain(facts.remainder.iter().map(String::len));
         let names: usize = names.map(|len| len + size_of::<String>()).sum();
-        // Headers repeat the path, and list the roots again.
+        // Headers repeat the path and list the roots again.
         let texts = 3 * text.len() + facts.cid.len() + 2 * facts.roots.len() + FOUND_LATER_BYTES;
         let links = match &facts.kind {
             ObjectKind::File(file) if file.0.children.is_empty() => 0,

@@ -1,16 +1,16 @@
-//! What stands for a block in large sets.
+//! Fingerprints of blocks, for large sets.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use ipfrs_core::Multihash;
 
-/// Makes fingerprints with a key that nobody knows: two blocks of one fingerprint are a matter of chance, whatever somebody
-/// does to their digests.
+/// Computes fingerprints with a secret random key, so that an attacker cannot craft digests whose fingerprints
+/// collide.
 #[derive(Debug, Default)]
 pub(crate) struct Fingerprints([RandomState; 2]);
 
 impl Fingerprints {
-    /// 64 bits, where a mistake may only keep what could go.
+    /// Returns 64 bits, for uses in which a collision only keeps a block that could be deleted.
     pub(crate) fn short(&self, hash: &Multihash) -> u64 {
         let mut hasher = self.0[0].build_hasher();
         hasher.write_u64(hash.code());
@@ -18,7 +18,7 @@ impl Fingerprints {
         hasher.finish()
     }
 
-    /// 128 bits, where a mistake could lose something.
+    /// Returns 128 bits, for uses in which a collision could lose a block.
     pub(crate) fn long(&self, hash: &Multihash) -> u128 {
         let mut hasher = self.0[1].build_hasher();
         hasher.write(hash.digest());
@@ -26,18 +26,18 @@ impl Fingerprints {
         u128::from(self.short(hash)) << 64 | u128::from(hasher.finish())
     }
 
-    /// 128 bits of a few texts, in order.
+    /// Returns 128 bits for a sequence of byte strings.
     pub(crate) fn parts(&self, parts: &[&[u8]]) -> u128 {
         let [high, low] = [0, 1].map(|half: usize| u128::from(self.0[half].hash_one(parts)));
         high << 64 | low
     }
 }
 
-/// Hashes fingerprints, which are as good as random, to themselves.
+/// Hasher that maps fingerprints, which are already random, to themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Itself(u64);
 
-/// For sets of fingerprints.
+/// Hash builder for sets of fingerprints.
 pub(crate) type ByItself = BuildHasherDefault<Itself>;
 
 impl Hasher for Itself {

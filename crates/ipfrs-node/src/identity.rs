@@ -1,4 +1,4 @@
-//! The key that names this node.
+//! Key that identifies this node.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use ipfrs_ipns::{KeyType, Name, PrivateKey};
 
 use crate::keystore::{Exposed, read_private, write_private};
 
-/// Where the key lies in the repo: PKCS#8 (RFC 5958), readable by its owner only.
+/// File of the key in the repo: PKCS#8 (RFC 5958), readable by its owner only.
 const FILE: &str = "identity.key";
 
-/// The node's identity: an Ed25519 key, made at first start, kept in the repo.
+/// Identity of the node: an Ed25519 key that is generated at the first start and stored in the repo.
 #[derive(Debug, Clone)]
 pub struct Identity {
     key: PrivateKey,
-    /// As a protobuf message.
+    /// Public key as a libp2p protobuf message.
     public_key: Vec<u8>,
 }
 
 impl Identity {
-    /// Reads the identity of the repo, or makes one.
+    /// Reads the identity of the repo, or generates and stores one.
     ///
     /// # Errors
-    /// When the key cannot be read or written, or is not a key.
+    /// If the key file cannot be read or written, or does not contain a valid key.
     pub fn open(repo: &Path) -> Result<Self> {
         if let Some(identity) = Self::read(repo)? {
             return Ok(identity);
@@ -34,10 +34,10 @@ impl Identity {
         Ok(Self::new(key))
     }
 
-    /// Reads the identity of the repo, or makes one that is forgotten at the end.
+    /// Reads the identity of the repo, or generates one that is not stored.
     ///
     /// # Errors
-    /// When the key cannot be read, or is not a key.
+    /// If the key file cannot be read, or does not contain a valid key.
     pub fn open_read_only(repo: &Path) -> Result<Self> {
         match Self::read(repo)? {
             Some(identity) => Ok(identity),
@@ -47,7 +47,8 @@ impl Identity {
 
     fn read(repo: &Path) -> Result<Option<Self>> {
         let path = repo.join(FILE);
-        // A gateway that publishes nothing is not kept from serving by a copy of its repo that lost its modes.
+        // A copy of a repo may have lost its file modes. That only logs a warning, so that a gateway which publishes
+        // nothing can still serve.
         let Some(pkcs8) = read_private(&path, Exposed::Warn)? else { return Ok(None) };
         let key = PrivateKey::from_pkcs8(&pkcs8).map_err(|e| {
             Error::corrupt(format!("{} is no key: {e}: restore it, or remove it for a new one", path.display()))
@@ -59,19 +60,19 @@ impl Identity {
         Self { public_key: key.public().to_protobuf(), key }
     }
 
-    /// The libp2p peer ID in base58btc: `12D3KooW...`.
+    /// Returns the libp2p peer ID in base58btc: `12D3KooW...`.
     #[must_use]
     pub fn peer_id(&self) -> String {
         self.name().peer_id()
     }
 
-    /// The IPNS name that the key publishes.
+    /// Returns the IPNS name that the key publishes.
     #[must_use]
     pub fn name(&self) -> Name {
         Name::of(self.key.public())
     }
 
-    /// The public key as a libp2p PublicKey protobuf.
+    /// Returns the public key as a libp2p PublicKey protobuf.
     #[must_use]
     pub fn public_key(&self) -> &[u8] {
         &self.public_key

@@ -1,4 +1,4 @@
-//! The keys that names are published with: the identity, which is called `self`, and those in `<repo>/keystore/`.
+//! Keys that names are published with: the identity, which is called `self`, and the keys in `<repo>/keystore/`.
 
 mod files;
 
@@ -17,28 +17,28 @@ use crate::Node;
 use files::KeyFiles;
 pub(crate) use files::{Exposed, read_private, write_private};
 
-/// What the identity is called.
+/// Name of the identity.
 const SELF: &str = "self";
 
-/// Longest name that a key is given, in bytes.
+/// Maximum length of the name of a new key, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Longest name, in bytes, that fits the name of a file: a keystore may have been copied from Kubo.
+/// Maximum length of a key name that fits a file name, in bytes. A keystore copied from Kubo may have such names.
 const MAX_FILED_NAME_BYTES: usize = 155;
 
-/// Most keys of a repo.
+/// Maximum number of keys in a repo.
 const MAX_KEYS: usize = 10_000;
 
-/// What is signed begins with this, so that no signature of a message is one of a record.
+/// Prefix of signed messages, so that the signature of a message is never that of a record.
 const SIGNED_MESSAGE: &[u8] = b"libp2p-key signed message:";
 
-/// The keys of a repo that have a name.
+/// Named keys of a repo.
 #[derive(Debug)]
 pub(crate) struct Keystore {
     files: KeyFiles,
-    /// Held by whoever changes something.
+    /// Held while keys are changed.
     changing: Arc<Mutex<()>>,
-    /// Held by whoever publishes.
+    /// Held while a name is published.
     pub(crate) publishing: Mutex<()>,
 }
 
@@ -48,10 +48,10 @@ impl Keystore {
     }
 }
 
-/// A key: what it is called here, and its ID, which is the name that it publishes.
+/// Key with its local name and its ID, which is the IPNS name that it publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
-    /// `self` for the identity; empty for a key of somebody else.
+    /// Local name: `self` for the identity; empty for a key that is not in this repo.
     pub name: String,
     /// The IPNS name, or peer ID, of the key.
     pub id: Name,
@@ -63,7 +63,7 @@ impl NamedKey {
     }
 }
 
-/// How a key is written outside the keystore. Neither is encrypted.
+/// Formats of a key outside the keystore. Neither is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyFormat {
     /// The `PrivateKey` message of libp2p, `libp2p-protobuf-cleartext`.
@@ -74,7 +74,7 @@ pub enum KeyFormat {
 }
 
 impl KeyFormat {
-    /// The name, as Kubo has it.
+    /// Returns the name that Kubo uses for the format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -101,11 +101,11 @@ impl FromStr for KeyFormat {
     }
 }
 
-/// Reads a key of the repo at `repo`, to be written elsewhere. No lock is taken: a daemon may have the repo.
+/// Reads a key of the repo at `repo` for export. It takes no lock, so a daemon may have the repo open.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] when there is no such key, [`ErrorKind::InvalidInput`] for the identity, which is not exported, and
-/// [`ErrorKind::Forbidden`] when others can reach the file.
+/// [`ErrorKind::NotFound`] if there is no such key, [`ErrorKind::InvalidInput`] for the identity, which is never
+/// exported, and [`ErrorKind::Forbidden`] if other users have access to the file.
 pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizing<Vec<u8>>> {
     check_known_name("export", name)?;
     let key = KeyFiles::new(repo).read(name)?.ok_or_else(|| no_key(name))?;
@@ -116,10 +116,11 @@ pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizin
 }
 
 impl Node {
-    /// All keys: the identity first, the others by name. One that cannot be read is left out, with a warning in the log.
+    /// Returns all keys: the identity first, the others by name. A key that cannot be read is skipped with a warning
+    /// in the log.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub async fn keys(&self) -> Result<Vec<NamedKey>> {
         let identity = NamedKey::new(SELF, self.identity().private_key());
         let files = self.inner.keystore.files.clone();
@@ -137,11 +138,11 @@ impl Node {
         .await
     }
 
-    /// Makes a key and keeps it, durably. `bits` is the size of an RSA key; see [`PrivateKey::generate`].
+    /// Generates a key and stores it durably. `bits` is the size of an RSA key; see [`PrivateKey::generate`].
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a name that no key can have, a type that is not generated (ECDSA), or a size;
-    /// [`ErrorKind::Conflict`] when there is a key of this name; [`ErrorKind::Forbidden`] when the repo is read-only.
+    /// [`ErrorKind::InvalidInput`] for an invalid name, a key type that is not generated (ECDSA) or an invalid size;
+    /// [`ErrorKind::Conflict`] if a key of this name exists; [`ErrorKind::Forbidden`] if the repo is read-only.
     pub async fn generate_key(&self, name: &str, key_type: KeyType, bits: Option<u32>) -> Result<NamedKey> {
         check_new_name("create", name)?;
         if key_type == KeyType::Ecdsa {
@@ -150,10 +151,11 @@ impl Node {
         self.keep(name, move || PrivateKey::generate(key_type, bits)).await
     }
 
-    /// Reads a key and keeps it, durably. ECDSA keys are taken with `takes_any_type` only: few implementations know them.
+    /// Imports a key and stores it durably. ECDSA keys are accepted only with `takes_any_type`, because few
+    /// implementations support them.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a name that no key can have, and for what is no sound key; else as
+    /// [`ErrorKind::InvalidInput`] for an invalid name or an invalid key; otherwise as
     /// [`generate_key`](Self::generate_key).
     pub async fn import_key(
         &self,
@@ -197,12 +199,12 @@ impl Node {
         .await
     }
 
-    /// Gives a key another name, durably. With `replaces`, a key that has it already is gone afterwards; the answer says
+    /// Renames a key durably. With `replaces`, an existing key of the new name is removed; the second value says
     /// whether there was one.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such key, [`ErrorKind::Conflict`] when the other name is taken,
-    /// [`ErrorKind::InvalidInput`] for `self` and for names that no key can have, [`ErrorKind::Forbidden`] when the repo is
+    /// [`ErrorKind::NotFound`] if there is no such key, [`ErrorKind::Conflict`] if the new name is taken,
+    /// [`ErrorKind::InvalidInput`] for `self` and for invalid names, [`ErrorKind::Forbidden`] if the repo is
     /// read-only.
     pub async fn rename_key(&self, from: &str, to: &str, replaces: bool) -> Result<(NamedKey, bool)> {
         check_known_name("rename", from)?;
@@ -224,11 +226,12 @@ impl Node {
         .await
     }
 
-    /// Removes keys, all of them or, when one is not there, none. What they have published stays until it expires.
+    /// Removes keys. If one of them does not exist, none is removed. Records that the keys have published stay until
+    /// they expire.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such key, [`ErrorKind::InvalidInput`] for `self`, [`ErrorKind::Forbidden`]
-    /// when the repo is read-only.
+    /// [`ErrorKind::NotFound`] if there is no such key, [`ErrorKind::InvalidInput`] for `self`,
+    /// [`ErrorKind::Forbidden`] if the repo is read-only.
     pub async fn remove_keys(&self, names: &[String]) -> Result<Vec<NamedKey>> {
         names.iter().try_for_each(|name| check_known_name("remove", name))?;
         let mut seen = HashSet::new();
@@ -243,11 +246,11 @@ impl Node {
         .await
     }
 
-    /// Signs a message with a key, which is named or given by its ID. What is signed is `libp2p-key signed message:` and the
-    /// message.
+    /// Signs a message with a key, which is given by name or by ID. The signature covers `libp2p-key signed message:`
+    /// followed by the message.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such key.
+    /// [`ErrorKind::NotFound`] if there is no such key.
     pub async fn sign_message(&self, key: &str, message: &[u8]) -> Result<(NamedKey, Vec<u8>)> {
         let (named, key) = self.private_key(key).await?;
         let message = [SIGNED_MESSAGE, message].concat();
@@ -255,11 +258,11 @@ impl Node {
         Ok((named, signature))
     }
 
-    /// Whether a signature is one that [`sign_message`](Self::sign_message) made over a message, with a key of this node or,
-    /// where the ID holds the public key, of any other.
+    /// Verifies a signature that [`sign_message`](Self::sign_message) made over a message. The key is one of this
+    /// node or, if its ID contains the public key, any other.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such key.
+    /// [`ErrorKind::NotFound`] if there is no such key.
     pub async fn verify_message(&self, key: &str, message: &[u8], signature: &[u8]) -> Result<(NamedKey, bool)> {
         let (named, public) = match self.private_key(key).await {
             Ok((named, key)) => (named, key.public().clone()),
@@ -277,10 +280,10 @@ impl Node {
         Ok((named, is_valid))
     }
 
-    /// The key that is called so, or that has this ID: an IPNS name or a peer ID.
+    /// Returns the key with this name or this ID (an IPNS name or a peer ID).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is none.
+    /// [`ErrorKind::NotFound`] if there is none.
     pub(crate) async fn private_key(&self, key: &str) -> Result<(NamedKey, PrivateKey)> {
         let identity = self.identity().private_key().clone();
         if key == SELF {
@@ -310,7 +313,7 @@ impl Node {
         .await
     }
 
-    /// Changes the keys, one change at a time: what was found holds until it ends.
+    /// Runs one change of the keys at a time, so that a check in `work` stays valid until the change is complete.
     async fn change_keys<T: Send + 'static>(
         &self,
         work: impl FnOnce(&KeyFiles) -> Result<T> + Send + 'static,
@@ -326,13 +329,13 @@ impl Node {
     }
 }
 
-/// Works with files, or makes or uses a key, on a thread that may take its time.
+/// Runs blocking work on files or keys on a blocking thread.
 async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Error::internal("a task that works with keys failed").with_source(e))?
 }
 
-/// Checks a name that a key may have; `action` says what was to be done with it.
+/// Checks whether a key of this name may exist. `action` is the attempted operation, for the error message.
 fn check_known_name(action: &str, name: &str) -> Result<()> {
     match name {
         SELF => Err(not_self(action)),
@@ -341,7 +344,7 @@ fn check_known_name(action: &str, name: &str) -> Result<()> {
     }
 }
 
-/// Checks a name that a key is to get.
+/// Checks the name of a new key.
 fn check_new_name(action: &str, name: &str) -> Result<()> {
     let wrong = match name {
         SELF => return Err(not_self(action)),

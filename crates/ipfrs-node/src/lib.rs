@@ -1,7 +1,7 @@
-//! [`Node`]: the one handle that every front-end sees.
+//! [`Node`]: the single handle that all front-ends use.
 //!
-//! A front-end parses its protocol, calls one method here and renders the answer. The Node knows nothing of HTTP, and
-//! front-ends know nothing of stores and codecs.
+//! A front-end parses its protocol, calls one method here and renders the result. The Node does not depend on HTTP,
+//! and front-ends do not depend on stores and codecs.
 
 mod add;
 mod archive;
@@ -59,7 +59,7 @@ pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use files::{FileContent, Object, ObjectKind, PathFacts};
 pub use identity::Identity;
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
-/// What an engine of an embedder's own is made with: see [`Node::over`].
+/// Types for implementing a custom storage engine; see [`Node::over`].
 pub use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared};
 pub use ipfrs_store::{DamagedPack, Disk, EpochCache, Mappings, PinMode, PutMode, Reserve, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;

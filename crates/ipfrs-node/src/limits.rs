@@ -1,4 +1,4 @@
-//! Limits of requests: which there are, how often each struck, and the longest wait for a block.
+//! Request limits: the list of all limits, the count of their refusals, and the time limit for reading a block.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,10 +13,10 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::Node;
 
-/// How blocks are got from the store.
+/// Settings for reading blocks from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrievalConfig {
-    /// The longest wait for the next block, above zero (`gateway.retrieval_timeout_seconds`).
+    /// Maximum wait for the next block, above zero (`gateway.retrieval_timeout_seconds`).
     pub timeout: Duration,
 }
 
@@ -26,10 +26,10 @@ impl Default for RetrievalConfig {
     }
 }
 
-/// What requests are refused for, or broken off.
+/// Reasons to refuse a request or to abort it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// A block did not come in time (`gateway.retrieval_timeout_seconds`).
+    /// The store did not return a block in time (`gateway.retrieval_timeout_seconds`).
     RetrievalTimeout,
     /// The whole request took too long (`gateway.max_request_seconds`).
     RequestTime,
@@ -37,40 +37,41 @@ pub enum Limit {
     ConcurrentRequests,
     /// One client had too many requests at the same time (`gateway.max_requests_per_client`, or its share of all).
     RequestsPerClient,
-    /// There were too many calls of gRPC at the same time (`grpc.max_concurrent_calls`).
+    /// There were too many gRPC calls at the same time (`grpc.max_concurrent_calls`).
     ConcurrentCalls,
-    /// One client had too many calls of gRPC at the same time (`grpc.max_calls_per_client`, or its share of all).
+    /// One client had too many gRPC calls at the same time (`grpc.max_calls_per_client`, or its share of all).
     CallsPerClient,
-    /// Permits were short, and the client took nothing of its response.
+    /// Permits were short, and the client did not read its response.
     StalledResponse,
-    /// The bodies of requests took all of the memory for them.
+    /// Request bodies used all of the memory for them.
     RequestMemory,
-    /// The bodies of one client's requests took its share of the memory for them.
+    /// The request bodies of one client used the client's share of the memory for them.
     RequestMemoryShare,
-    /// The client took nothing of its answer for too long (`server.write_timeout_seconds`).
+    /// The client did not read its response for too long (`server.write_timeout_seconds`).
     WriteTimeout,
-    /// The content is larger than what is served in a form that cannot be verified (`gateway.max_deserialized_bytes`).
+    /// The content is too large for a response that cannot be verified (`gateway.max_deserialized_bytes`).
     DeserializedBytes,
-    /// A range was asked of a file that is too large for that (`gateway.max_range_request_bytes`).
+    /// The client requested a range of a file that is too large for range requests
+    /// (`gateway.max_range_request_bytes`).
     RangeRequestBytes,
-    /// A DAG, a block or a path is over one of the bounds of [`ipfrs_core::limits`].
+    /// A DAG, a block or a path exceeds one of the bounds of [`ipfrs_core::limits`].
     Dag,
-    /// The head of a request is too large, or has too many headers (`server.max_header_bytes`).
+    /// The head of a request was too large or had too many headers (`server.max_header_bytes`).
     HeaderBytes,
-    /// The target of a request is too long.
+    /// The target of a request was too long.
     TargetBytes,
     /// The head of a request was not complete in time (`server.header_timeout_seconds`).
     HeaderTimeout,
     /// An upload paused for too long (`gateway.upload_idle_seconds`).
     UploadIdle,
-    /// The body of a request, or a part of it, is too large: the limits of batches, blocks and uploads.
+    /// The body of a request, or a part of it, was too large: the limits of batches, blocks and uploads.
     BodyBytes,
-    /// Work that requests share was full: imports, memory for work on requests, operations, records.
+    /// A shared resource was exhausted: imports, memory for work on requests, operations, records.
     Capacity,
 }
 
 impl Limit {
-    /// All of them.
+    /// All limits.
     pub const ALL: [Self; 19] = [
         Self::RetrievalTimeout,
         Self::RequestTime,
@@ -93,7 +94,7 @@ impl Limit {
         Self::Capacity,
     ];
 
-    /// The name in metrics: that of the key, without section and unit.
+    /// Returns the name in metrics: the configuration key without section and unit.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -120,7 +121,7 @@ impl Limit {
     }
 }
 
-/// How often each limit struck. Cloning shares the counts.
+/// Counts of how often each limit refused or aborted a request. Clones share the counts.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusals(IntCounterVec);
 
@@ -137,7 +138,7 @@ impl Refusals {
         self.0.with_label_values(&[limit.name()])
     }
 
-    /// Counts a failure, where it is one over a bound of DAGs.
+    /// Counts an error if it exceeds a bound of DAGs.
     pub(crate) fn note(&self, error: &Error) {
         if error.kind() == ErrorKind::TooLarge {
             self.counter(Limit::Dag).inc();
@@ -146,13 +147,13 @@ impl Refusals {
 }
 
 impl Node {
-    /// Counts that a limit which a front-end keeps has struck.
+    /// Counts that a limit which a front-end enforces was exceeded.
     pub fn count_refusal(&self, limit: Limit) {
         self.inner.metrics.refusals.counter(limit).inc();
     }
 }
 
-/// How long whoever asks the store for blocks waits for the next one.
+/// Maximum time that a caller waits for the next block from the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
     longest: Duration,
@@ -164,10 +165,11 @@ impl Patience {
         Self { longest, struck: refusals.counter(Limit::RetrievalTimeout) }
     }
 
-    /// What `answer` gives. What is there at once, as blocks in memory are, costs no timer.
+    /// Returns the output of `answer`. If it is ready at the first poll, as for blocks in memory, no timer is
+    /// created.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when it takes too long; `what` names it.
+    /// [`ErrorKind::Timeout`] if it takes too long; `what` describes the operation.
     pub(crate) async fn wait<T>(
         &self,
         what: impl Fn() -> String,
@@ -180,8 +182,8 @@ impl Patience {
         timeout(self.longest, answer).await.unwrap_or_else(|_| Err(self.over(&what())))
     }
 
-    /// The same items, each within the time. They are `count` answers together, of which an item is so many as `answers` says. Where
-    /// one takes too long, each that is left is an error, and there is at least one.
+    /// Returns the same items with a time limit for each. The items stand for `count` results in all; `answers`
+    /// returns the number of results in an item. After a time-out, each remaining result is an error, at least one.
     pub(crate) fn stream<T: 'static>(
         &self,
         items: BoxStream<'static, Result<T>>,
@@ -200,19 +202,20 @@ impl Patience {
     }
 }
 
-/// How late a deadline may be noticed: who looks later than this was not waiting for the store meanwhile.
+/// Maximum delay after which an expired deadline still counts as a time-out. If it is noticed later, the consumer was
+/// not polling in the meantime.
 const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Blocks that are waited for so long and no longer; made by [`Patience::stream`].
+/// Stream of blocks with a time limit for each item, made by [`Patience::stream`].
 pub(crate) struct Patient<T> {
-    /// Or why they are not waited for any more.
+    /// Remaining items, or the error after a time-out.
     items: Result<BoxStream<'static, Result<T>>>,
-    /// Answers that are to come.
+    /// Number of results that are still expected.
     left: usize,
-    /// How many of them an item is.
+    /// Returns the number of results in an item.
     answers: fn(&T) -> usize,
     patience: Patience,
-    /// While an item is waited for.
+    /// Deadline of the current wait; `None` while no item is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -238,7 +241,8 @@ impl<T: 'static> Stream for Patient<T> {
         let longest = this.patience.longest;
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(longest)));
         while deadline.as_mut().poll(cx).is_ready() {
-            // Engines work when they are polled: a client that took nothing for a while has kept this one from working.
+            // Engines make progress only when polled. If the client read nothing for a while, the store was not at
+            // fault.
             if deadline.deadline().elapsed() <= NOTICED_WITHIN {
                 this.items = Err(this.patience.over("a block"));
                 this.left = this.left.max(1);
@@ -258,10 +262,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn all_that_is_left_is_an_error_when_one_does_not_come() {
+    async fn stream_timeout_fails_all_remaining_results() {
         let refusals = Refusals::new(IntCounterVec::new(Opts::new("refusals", "of a test"), &["limit"]).unwrap());
         let patience = Patience::new(Duration::from_secs(30), &refusals);
-        // One by one, and several together; all of them, and none.
+        // Single results, several in one item, all of them, and none.
         let lengths: [&[usize]; 4] = [&[1, 1, 1], &[5, 2], &[4, 6], &[]];
         for lengths in lengths {
             let come: Vec<_> = lengths.iter().map(|length| Ok(vec![(); *length])).collect();
@@ -274,11 +278,11 @@ mod tests {
             assert!(failed.iter().all(|item| item.as_ref().unwrap_err().kind() == ErrorKind::Timeout));
         }
         assert_eq!(refusals.counter(Limit::RetrievalTimeout).get(), 3, "each time-out struck once");
-        // Of those that nobody has counted, one is.
+        // If the number of results is unknown, a time-out yields one error.
         let items = patience.stream::<()>(stream::iter([Ok(())]).chain(stream::pending()).boxed(), 0, |()| 0);
         let items: Vec<_> = items.collect().await;
         assert!(matches!(&items[..], [Ok(()), Err(error)] if error.kind() == ErrorKind::Timeout), "{items:?}");
-        // An error in the place of an item is one of them.
+        // An error item stands for one result.
         let come = stream::iter([Err(Error::internal("this one")), Ok(())]).chain(stream::pending());
         let items: Vec<_> = patience.stream(come.boxed(), 4, |()| 1).collect().await;
         let kinds: Vec<_> = items.into_iter().map(|item| item.map_err(|error| error.kind())).collect();

@@ -1,4 +1,4 @@
-//! Listings: entries of directories, and parts of other objects, with what they point to.
+//! Listings: entries of directories and parts of other objects, with their targets.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::coop::consume_budget;
 
 use crate::{Node, Object, ObjectKind};
 
-/// What a directory entry or a link of a file points to.
+/// Kind of the target of a directory entry or of a link of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListedKind {
     /// A file or a raw block.
@@ -22,50 +22,51 @@ pub enum ListedKind {
     Directory,
     /// A symlink.
     Symlink,
-    /// Its block is not here, or is not UnixFS.
+    /// The block is not in the store, or is not UnixFS.
     Unknown,
 }
 
-/// An entry of a directory together with what it points to.
+/// Entry of a directory, with its target.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The name; empty for the parts of a file, and where what links to it gives no names.
+    /// Name of the entry. Empty for the parts of a file, and for links of formats without link names.
     pub name: LinkName,
-    /// What it links to.
+    /// Content ID of the target.
     pub cid: Cid,
     /// Kind of the target.
     pub kind: ListedKind,
-    /// Bytes of a file; 0 for directories and symlinks; the link's cumulative size where the target is not here.
+    /// Size of a file in bytes. 0 for directories and symlinks; the cumulative size in the link if the target is
+    /// unknown.
     pub size: u64,
-    /// Target of a symlink; empty where it is longer than any path may be (4,096 bytes, `PATH_MAX` on Linux).
+    /// Target of a symlink. Empty if it is longer than any path may be (4,096 bytes, `PATH_MAX` on Linux).
     pub target: LinkName,
-    /// Permissions and time, where they were kept and the target is here.
+    /// Mode and modification time, if they are stored and the target is known.
     pub attributes: Attributes,
 }
 
-/// Some entries of a directory, one after the other.
+/// Consecutive entries of a directory.
 #[derive(Debug, Clone)]
 pub struct ListedPage {
     /// The entries, in stored order.
     pub entries: Vec<Listed>,
-    /// Where the next page begins; `None` when these are the last ones.
+    /// Start of the next page; `None` if this page is the last one.
     pub next: Option<Place>,
 }
 
-/// A page ends when the names and symlink targets in it come to as many bytes.
+/// Size of the names and symlink targets at which a page ends, in bytes.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Entries whose blocks are looked up together by [`Node::list`].
+/// Number of entries whose blocks [`Node::list`] looks up together.
 const LIST_BATCH: usize = 256;
 
-/// Longest target of a symlink that is listed: without a limit, a batch of entries could show one block of 2 MiB 256
-/// times.
+/// Maximum length of a symlink target in a listing, in bytes. Without a limit, a batch of entries could repeat one
+/// block of 2 MiB 256 times.
 const MAX_LISTED_TARGET_BYTES: usize = 4_096;
 
 impl Node {
-    /// The entries of a directory, the parts of a file, or what any other block links to, each with the kind and size of its
-    /// target. The targets of the first `look_at` entries are looked at; of the others, kinds are [`ListedKind::Unknown`] and
-    /// sizes are those of the links.
+    /// Returns the entries of a directory, the parts of a file or the links of any other block, with the kind and
+    /// size of their targets. Only the targets of the first `look_at` entries are read. The others have the kind
+    /// [`ListedKind::Unknown`] and the size of the link.
     #[must_use]
     pub fn list(&self, object: &Object, look_at: usize) -> BoxStream<'static, Result<Listed>> {
         let entries = match &object.kind {
@@ -94,11 +95,12 @@ impl Node {
             .boxed()
     }
 
-    /// The entries of a directory from a place on, at most `most` (1 or more), each with the kind and size of its target.
-    /// There are fewer where names are long.
+    /// Returns at most `most` (1 or more) entries of a directory from a position on, with the kind and size of their
+    /// targets. If names are long, the page has fewer entries.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for what is no directory, and for a place that is not in it; what the store fails with.
+    /// [`ErrorKind::InvalidInput`] if the object is not a directory or the position is not in it; also errors of the
+    /// store.
     pub async fn list_page(&self, object: &Object, from: &Place, most: usize) -> Result<ListedPage> {
         let ObjectKind::Directory(directory) = &object.kind else {
             return Err(Error::invalid(format!("{} is no directory", object.facts.path)));
@@ -123,7 +125,7 @@ impl Node {
         Ok(ListedPage { entries, next })
     }
 
-    /// The entries of a batch, the first `count` of them with what they point to.
+    /// Returns the entries of a batch, the first `count` of them with their targets.
     async fn look_at(&self, batch: Vec<Result<DirEntry>>, count: usize) -> Vec<Result<Listed>> {
         let targets = self.targets(&batch[..count]).await;
         let mut listed = Vec::with_capacity(batch.len());
@@ -143,8 +145,8 @@ impl Node {
         listed
     }
 
-    /// What the blocks are that a batch points to, raw ones aside, where they are here and are UnixFS. Each is decoded once,
-    /// however many entries point to it.
+    /// Returns the targets of a batch, except for raw blocks and blocks that are missing or not UnixFS. Each block is
+    /// decoded once, however many entries point to it.
     async fn targets(&self, batch: &[Result<DirEntry>]) -> HashMap<Cid, Result<Target>> {
         let mut seen = HashSet::new();
         let linked = batch.iter().flatten().map(|entry| entry.cid);
@@ -155,7 +157,7 @@ impl Node {
             let target = match blocks.next().await {
                 Some(Ok((_, Some(data)))) => decode_async(cid, data).await.ok().map(|node| Ok(Target::of(&node))),
                 Some(Ok((_, None))) => None,
-                // What is blocked is named and not looked at.
+                // Entries whose target is blocked are listed, but the target is not read.
                 Some(Err(e)) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => None,
                 Some(Err(e)) => Some(Err(e)),
                 None => Some(Err(Error::internal("the store gave fewer answers than it was asked for"))),
@@ -166,7 +168,7 @@ impl Node {
     }
 }
 
-/// What an entry points to.
+/// Target of an entry.
 #[derive(Debug, Clone)]
 struct Target {
     kind: ListedKind,
@@ -205,7 +207,7 @@ fn part_of_file(child: &Child) -> Result<DirEntry> {
     Ok(DirEntry { name: LinkName::default(), cid: child.cid, tsize: child.size })
 }
 
-/// What a block that is not UnixFS links to, as entries without names and sizes.
+/// Returns the links of a block that is not UnixFS, as entries without names and sizes.
 fn links_of(cid: Cid, block: Bytes) -> impl Stream<Item = Result<DirEntry>> + Send {
     let links = async move {
         let decoding = tokio::task::spawn_blocking(move || ipfrs_unixfs::links(&cid, &block));

@@ -1,4 +1,4 @@
-//! A store that counts what it does, and tells what is put to those who delete.
+//! Store that counts its operations, limits waits, and protects written blocks from gc.
 
 use std::time::Instant;
 
@@ -17,8 +17,8 @@ use crate::limits::Patience;
 use crate::metrics::Metrics;
 use crate::protection::Protection;
 
-/// Passes everything on to an engine, keeps the block metrics, protects what is put, and waits for a block so long and no
-/// longer.
+/// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, and limits the
+/// wait for each block.
 #[derive(Debug)]
 pub(crate) struct Metered {
     inner: Arc<dyn BlockStore>,
@@ -98,7 +98,7 @@ impl BlockStore for Metered {
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        // Before the engine may find that a block is there already.
+        // Blocks must be touched before the engine may find that they exist already.
         self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
         let outcomes = self.inner.put_many(blocks, mode).await;
         for outcome in &outcomes {
@@ -128,7 +128,7 @@ impl BlockStore for Metered {
     }
 
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
-        // Nobody knows how many there will be.
+        // The number of items is unknown.
         self.patience.stream(self.inner.scrub(), 0, |_| 0).boxed()
     }
 

@@ -1,4 +1,4 @@
-//! The metric families of blocks, batches, streams and caches (all with the prefix `ipfrs_`).
+//! Metric families of blocks, batches, streams and caches (all with the prefix `ipfrs_`).
 
 use std::time::Duration;
 
@@ -14,46 +14,47 @@ use crate::names::NameMetrics;
 use crate::names::dnslink::LookupMetrics;
 use crate::tensors::TensorMetrics;
 
-/// Handles of the Node's metrics. Streams share all of them: as many counts of references change with each that is copied.
+/// Handles of the Node's metrics. Streams share them behind one `Arc`, because cloning them would change one
+/// reference count for each metric.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// Blocks read.
     pub blocks_retrieved: IntCounter,
-    /// Blocks written; those that were there already are not counted.
+    /// Blocks written, except those that the store already had.
     pub blocks_stored: IntCounter,
     /// Failed block operations, by operation.
     pub block_errors: BlockErrors,
-    /// Seconds from asking for one block to having its bytes in memory.
+    /// Seconds from the request for one block until its bytes are in memory.
     pub block_retrieval: Histogram,
     /// Blocks per batch, by operation.
     pub batch_size: HistogramVec,
     /// Seconds per batch until its last block, by operation.
     pub batch_duration: HistogramVec,
-    /// Payload bytes taken in by imports.
+    /// Payload bytes that imports received.
     pub upload_bytes: IntCounter,
-    /// Payload bytes given out by file streams.
+    /// Payload bytes of files and DAGs that were sent.
     pub download_bytes: IntCounter,
-    /// Downloads that are open.
+    /// Number of open downloads.
     pub downloads_active: IntGauge,
-    /// Uploads that are open.
+    /// Number of open uploads.
     pub uploads_active: IntGauge,
-    /// Resumable uploads that are begun and not finished.
+    /// Resumable uploads that have begun and are not finished.
     pub uploads_unfinished: IntGauge,
     /// Resumable uploads that expired before they were finished.
     pub uploads_expired: IntCounter,
-    /// Bytes per piece handed to a connection.
+    /// Bytes of each piece that is passed to a connection.
     pub chunk_size: Histogram,
-    /// Lookups of block locations that were answered from memory.
+    /// Lookups of block locations that hit the cache.
     pub location_hits: IntCounter,
-    /// Lookups of block locations that needed the index.
+    /// Lookups of block locations that read the index.
     pub location_misses: IntCounter,
-    /// Nodes of files that were known.
+    /// Lookups of file nodes that hit the cache.
     pub node_hits: IntCounter,
-    /// Nodes of files that had to be decoded.
+    /// Lookups of file nodes that had to decode the node.
     pub node_misses: IntCounter,
-    /// Paths that were known.
+    /// Path lookups that hit the path cache.
     pub path_hits: IntCounter,
-    /// Paths that had to be followed.
+    /// Path lookups that had to resolve the path.
     pub path_misses: IntCounter,
     /// Approximate bytes of each cache.
     pub cache_size: IntGaugeVec,
@@ -63,22 +64,22 @@ pub(crate) struct Metrics {
     pub store_blocks: IntGauge,
     /// Bytes of the store on disk.
     pub store_disk_bytes: IntGauge,
-    /// How often bytes of a pack turned out to be gone.
+    /// Number of times that bytes of a pack turned out to be missing.
     pub store_faults: IntCounter,
     /// Pins, direct and recursive.
     pub pins: IntGauge,
     pub request_memory: IntGauge,
-    /// Collections of garbage.
+    /// Garbage collections.
     pub collections: CollectionMetrics,
-    /// What denylists keep back.
+    /// Metrics of denylists.
     pub denylists: DenylistMetrics,
-    /// Names that were followed.
+    /// Names that were resolved.
     pub names: NameMetrics,
     /// DNSLinks that were looked up.
     pub dnslink: LookupMetrics,
-    /// Limits that struck.
+    /// Limits that refused or aborted requests.
     pub refusals: Refusals,
-    /// Tensors that were asked for.
+    /// Tensors that clients requested.
     pub tensors: TensorMetrics,
 }
 
@@ -93,7 +94,7 @@ impl Metrics {
         let batch_size = r.histograms("ipfrs_batch_operation_size", "Blocks per batch", "operation", counts)?;
         let batch_duration =
             r.histograms("ipfrs_batch_operation_duration_seconds", "Time per batch", "operation", seconds.clone())?;
-        // Families that nobody has used yet are shown with zeros, so that alerts on them work from the start.
+        // Label values that have not occurred yet are exported as zeros, so that alerts on them work from the start.
         for operation in ["get", "put", "has"] {
             batch_size.with_label_values(&[operation]);
             batch_duration.with_label_values(&[operation]);
@@ -172,20 +173,20 @@ impl BlockErrors {
         let reason = match error.kind() {
             ErrorKind::Timeout => "timeout",
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => "invalid",
-            // The repo is open read-only, as the operator wants it.
+            // The operator has opened the repo read-only, so this is no failure.
             ErrorKind::Forbidden => return,
             _ => "store",
         };
         self.0.with_label_values(&[operation, reason]).inc();
     }
 
-    /// Counts a block that was to be stored and was refused before the store saw it: its bytes are not what its
-    /// content ID says, or it cannot be stored anywhere.
+    /// Counts a block that was rejected before it reached the store, because its bytes do not match its content ID or
+    /// because it can never be stored.
     pub(crate) fn refused(&self) {
         self.0.with_label_values(&["put", "invalid"]).inc();
     }
 
-    /// Counts blocks that were to be read and are not in the store.
+    /// Counts requested blocks that are not in the store.
     pub(crate) fn missing(&self, blocks: u64) {
         if blocks > 0 {
             self.0.with_label_values(&["get", "missing"]).inc_by(blocks);
@@ -193,7 +194,7 @@ impl BlockErrors {
     }
 }
 
-/// What collections of garbage count.
+/// Metrics of garbage collections.
 #[derive(Debug, Clone)]
 pub(crate) struct CollectionMetrics {
     runs: IntCounterVec,
@@ -222,29 +223,29 @@ impl CollectionMetrics {
         })
     }
 
-    /// Shows that a collection is under way, until what is given is dropped.
+    /// Counts a gc run as running until the returned guard is dropped.
     pub(crate) fn running(&self) -> Active {
         Active::begin(&self.running)
     }
 
-    /// Counts blocks that were removed.
+    /// Counts removed blocks.
     pub(crate) fn removed(&self, blocks: usize) {
         self.removed_blocks.inc_by(blocks as u64);
     }
 
-    /// Counts disk space that was given back.
+    /// Counts reclaimed disk space.
     pub(crate) fn freed(&self, bytes: u64) {
         self.freed_bytes.inc_by(bytes);
     }
 
-    /// Counts a collection that ended.
+    /// Counts a gc run that ended.
     pub(crate) fn ended(&self, duration: Duration, is_done: bool) {
         self.runs.with_label_values(&[if is_done { "done" } else { "failed" }]).inc();
         self.duration.observe(duration.as_secs_f64());
     }
 }
 
-/// Counts as one more for as long as it lives.
+/// Guard that increments a gauge for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Active(IntGauge);
 
@@ -261,12 +262,12 @@ impl Drop for Active {
     }
 }
 
-/// What a cache counts.
+/// Metrics of a cache.
 #[derive(Debug, Clone)]
 pub struct CacheMeter {
-    /// Lookups that were answered.
+    /// Lookups that found an entry.
     pub hits: IntCounter,
-    /// Lookups that were not.
+    /// Lookups that found no entry.
     pub misses: IntCounter,
     /// Approximate size, in bytes.
     pub bytes: IntGauge,

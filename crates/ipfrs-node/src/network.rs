@@ -1,17 +1,17 @@
-//! `[gateway] trusted_proxies`: addresses that are trusted to say who their clients are.
+//! `[gateway] trusted_proxies`: networks of proxies that are trusted to name their clients.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::Deserialize;
 
-/// An address, or all addresses with a prefix: `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`.
+/// A single address, or all addresses with a prefix: `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Network(IpNet);
 
 impl Network {
-    /// Whether an address is one of these. One of IPv4 may be written as IPv6 (`::ffff:10.0.0.1`).
+    /// Returns whether an address is in the network. IPv4-mapped IPv6 addresses (`::ffff:10.0.0.1`) count as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_hold_their_addresses_and_no_others() {
+    fn network_contains_only_its_addresses() {
         for (network, address, expected) in [
             ("127.0.0.1", "127.0.0.1", true),
             ("127.0.0.1", "127.0.0.2", false),

@@ -1,4 +1,4 @@
-//! The handle itself: what it holds, how it opens and closes.
+//! The [`Node`] handle: its components, and how it opens and closes a repo.
 
 use std::fs;
 use std::hash::Hash;
@@ -35,13 +35,13 @@ use crate::request_memory::MemoryPool;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
-/// Longest that a request waits for others to end.
+/// Maximum time that a request waits for a permit.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Most memory for work on what came of requests, in KiB: 512 MiB.
+/// Memory limit for work on the data of requests, in KiB: 512 MiB.
 const WORK_KIB: u32 = 512 * 1024;
 
-/// A block store with everything that front-ends do with it. Cheap to clone: clones are the same node.
+/// Block store with all operations that front-ends offer. Clones are cheap and refer to the same node.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub(crate) inner: Arc<Inner>,
@@ -49,62 +49,62 @@ pub struct Node {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// The engine, metered: for what keeps the store itself.
+    /// The engine with metrics, for tasks that maintain the store itself.
     pub(crate) store: Arc<dyn BlockStore>,
-    /// The same as whoever asks for content sees it: without what is blocked.
+    /// The same store for requests for content, without blocked blocks.
     pub(crate) served: Arc<dyn BlockStore>,
-    /// What is blocked; `None` where no denylists are configured.
+    /// Denylists; `None` if none are configured.
     pub(crate) denylists: Option<Denylists>,
-    /// The pack engine, where that is the engine: it has a lock to release at the end.
+    /// The pack engine, if the node uses it. It holds a lock that [`Node::close`] releases.
     pack: Option<PackStore>,
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) paths: Option<Arc<PathCache>>,
-    /// Nodes of files on the way to their leaves.
+    /// Cache of inner nodes of files.
     pub(crate) nodes: Option<Arc<NodeCache>>,
-    /// What tensors files have.
+    /// Cache of the tensor catalogues of files.
     pub(crate) catalogues: Option<Catalogues>,
     /// One permit for each tensor that is being summed up.
     pub(crate) sums: Arc<Semaphore>,
-    /// What is to stay when garbage is collected.
+    /// Pins, which gc keeps.
     pub(crate) pins: Pins,
-    /// What is about to be pinned.
+    /// Blocks that clients are about to pin.
     pub(crate) protection: Protection,
-    /// Held by the collection that is under way.
+    /// Held while gc runs.
     pub(crate) collecting: Mutex<()>,
-    /// The mapped files of the store.
+    /// Mapped files of the store.
     mappings: Option<Mappings>,
-    /// Whether every block is verified when it is read: then nothing that was read is kept.
+    /// Whether every block is verified on each read. If so, blocks that were read are not cached.
     verify_on_read: bool,
-    /// Whether nothing is written.
+    /// Whether the repo is open read-only.
     pub(crate) read_only: bool,
-    /// One permit for each import that works at the moment.
+    /// One permit for each running import.
     imports: Arc<Semaphore>,
-    /// One permit for each KiB that work on requests takes.
+    /// One permit for each KiB of memory that work on requests uses.
     work: Arc<Semaphore>,
-    /// For bodies of requests that are whole in memory.
+    /// Memory for request bodies that must be held as a whole.
     pub(crate) memory: MemoryPool,
     identity: Identity,
     pub(crate) keystore: Keystore,
     bandwidth: Bandwidth,
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
-    /// Whether the disk takes writes.
+    /// Health check of the store's disk.
     readiness: Readiness,
     pub(crate) dnslink: Dnslink,
-    /// The records of IPNS names.
+    /// Records of IPNS names.
     pub(crate) names: Names,
     pub(crate) repo: PathBuf,
 }
 
 impl Node {
-    /// Opens the repo at `repo`, making it where it does not exist. `holder` says who opens it, for the message that a
-    /// second process gets. With `store.read_only` it must be there, and stays as it is: whatever would change it is
-    /// [`ErrorKind::Forbidden`].
+    /// Opens the repo at `repo` and creates it if it does not exist. `holder` names the process in the error message
+    /// that a second process gets. With `store.read_only`, the repo must exist and is not changed; operations that
+    /// would change it fail with [`ErrorKind::Forbidden`].
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another process has the repo; else what the file system or
-    /// the store says, with the path.
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if another process has the repo open; otherwise errors of the
+    /// file system or the store, with the path.
     pub async fn open(
         repo: &Path,
         store: StoreConfig,
@@ -135,7 +135,7 @@ impl Node {
                         holder,
                         ..PackOptions::default()
                     };
-                    // The store first: its lock is that of the pins as well.
+                    // The store is opened first, because its lock also protects the pins.
                     let pack = PackStore::open(&dir, options)?;
                     let pins = match read_only {
                         true => Pins::open_read_only(&dir)?,
@@ -155,12 +155,12 @@ impl Node {
         Self::assemble(opened, config, metrics, denylists).await
     }
 
-    /// A node over an engine of the caller's own, which keeps the contracts of [`BlockStore`]. The repo at `repo`, which is
-    /// made where it does not exist, holds everything but the blocks: pins, the key, unfinished uploads.
+    /// Creates a node over a custom engine, which must satisfy the contracts of [`BlockStore`]. The repo at `repo`
+    /// holds everything except the blocks: pins, the key, unfinished uploads. It is created if it does not exist.
     ///
     /// # Errors
-    /// What the file system and the engine say, with the path; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another
-    /// process has the pins.
+    /// Errors of the file system and the engine, with the path; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if
+    /// another process has the pins open.
     pub async fn over(
         engine: Arc<dyn BlockStore>,
         repo: &Path,
@@ -170,7 +170,7 @@ impl Node {
         config.validate()?;
         let metrics = Arc::new(Metrics::register(registry)?);
         let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
-        // Only asked where it matters: the engine may be far away.
+        // The engine may be remote, so it is queried only if the pins do not exist.
         let has_blocks = !Pins::exist(repo) && engine.iterate().next().await.transpose()?.is_some();
         let path = repo.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
@@ -241,10 +241,10 @@ impl Node {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Makes everything durable and releases the repo. The node is not to be used afterwards.
+    /// Makes everything durable and releases the repo. The node must not be used afterwards.
     ///
     /// # Errors
-    /// When the store could not write its index; no acknowledged block is lost by that.
+    /// If the store cannot write its index. No acknowledged block is lost then.
     pub async fn close(&self) -> Result<()> {
         if let Some(denylists) = &self.inner.denylists {
             denylists.close();
@@ -258,51 +258,51 @@ impl Node {
         }
     }
 
-    /// The configuration that the node was opened with.
+    /// Returns the configuration that the node was opened with.
     #[must_use]
     pub fn config(&self) -> &NodeConfig {
         &self.inner.config
     }
 
-    /// The directory that holds the repo, absolute and without symlinks.
+    /// Returns the directory of the repo, absolute and without symlinks.
     #[must_use]
     pub fn repo(&self) -> &Path {
         &self.inner.repo
     }
 
-    /// The node's key.
+    /// Returns the identity of the node.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.inner.identity
     }
 
-    /// The byte counters that the listeners' sockets feed.
+    /// Returns the byte counters that the sockets of the listeners update.
     #[must_use]
     pub fn bandwidth(&self) -> Bandwidth {
         self.inner.bandwidth.clone()
     }
 
-    /// The mapped files of the store, for sockets that can send from a file.
+    /// Returns the mapped files of the store, for sockets that can send from a file.
     #[must_use]
     pub fn mappings(&self) -> Option<Mappings> {
         self.inner.mappings.clone()
     }
 
-    /// A number that changes when bytes of a stored file turn out to be gone; see [`Mappings::faults`]. What was made of
-    /// blocks that were read before may be wrong then.
+    /// Returns a number that changes when bytes of a stored file turn out to be missing; see [`Mappings::faults`].
+    /// Data derived from blocks that were read before the change may be wrong.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.inner.mappings.as_ref().map_or(0, Mappings::faults)
     }
 
-    /// Whether every block is verified when it is read (`store.verify_on_read`). Then nobody keeps what was read, nor what
-    /// was made of it, for the next reader.
+    /// Returns whether every block is verified on each read (`store.verify_on_read`). If so, neither blocks nor data
+    /// derived from them may be cached.
     #[must_use]
     pub fn verifies_reads(&self) -> bool {
         self.inner.verify_on_read
     }
 
-    /// Refuses what would change a repo that is open read-only.
+    /// Checks that the repo is not open read-only.
     ///
     /// # Errors
     /// [`ErrorKind::Forbidden`] names the repo and the setting.
@@ -315,31 +315,31 @@ impl Node {
         Err(Error::read_only(message))
     }
 
-    /// Where files without a name go that hold what does not fit in memory.
+    /// Returns the directory for temporary files without a name, which hold data that does not fit in memory.
     pub(crate) fn scratch_dir(&self) -> PathBuf {
         if self.inner.read_only { std::env::temp_dir() } else { self.inner.repo.clone() }
     }
 
-    /// Checks whether blocks can be stored: for health checks. The disk is looked at fifty times a second at most.
+    /// Checks for health probes that blocks can be stored. The disk is examined at most fifty times a second.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] for a store that takes no more writes, [`ErrorKind::NoSpace`] for a full disk,
-    /// [`ErrorKind::Timeout`] for one that does not respond; else what the disk fails with.
+    /// [`ErrorKind::Unavailable`] if the store accepts no more writes, [`ErrorKind::NoSpace`] if the disk is full,
+    /// [`ErrorKind::Timeout`] if the disk does not respond; otherwise the error of the disk.
     pub async fn check(&self) -> Result<()> {
         self.inner.store.check()?;
-        // Nothing is written there, whatever the disk says.
+        // A read-only node writes nothing, so the state of the disk does not matter.
         if self.inner.read_only { Ok(()) } else { self.inner.readiness.check(&self.inner.store).await }
     }
 
-    /// A number that changes when blocks go away from the store (see `BlockStore::removals`), and when other denylists are
-    /// in force: what was given out before may not be given again.
+    /// Returns a number that changes when blocks are removed from the store (see `BlockStore::removals`) and when the
+    /// denylists change. Content that was sent before the change may have to be refused after it.
     #[must_use]
     pub fn removals(&self) -> u64 {
         self.inner.served.removals()
     }
 
-    /// Returns an empty cache for what a front-end makes of content, which expects `entries` and takes entries of
-    /// `weight` together at most. Its values do not count any more once [`Self::removals`] has changed.
+    /// Creates an empty cache for data that a front-end derives from content. It is sized for `entries` entries and
+    /// limited to a total weight of `weight`. Its entries become stale when [`Self::removals`] changes.
     #[must_use]
     pub fn epoch_cache<K, V, W>(&self, entries: usize, weight: u64, weighter: W) -> Arc<EpochCache<K, V, W>>
     where
@@ -350,13 +350,13 @@ impl Node {
         EpochCache::new(self.inner.served.clone(), entries, weight, weighter)
     }
 
-    /// The metrics of a cache that a front-end keeps, by the cache's name.
+    /// Returns the metrics of a front-end's cache with this name.
     #[must_use]
     pub fn cache_meter(&self, cache: &'static str) -> CacheMeter {
         self.inner.metrics.cache_meter(cache)
     }
 
-    /// Totals of the store. The gauges that show them are brought up to date at the same time.
+    /// Returns the totals of the store and updates the gauges that export them.
     ///
     /// # Errors
     /// As [`BlockStore::stats`].
@@ -387,8 +387,8 @@ impl Node {
         Ok(stats)
     }
 
-    /// Waits for a turn to import; the turn ends when the permit is dropped. Uploads take as long as their clients like, so
-    /// nobody waits for one for ever.
+    /// Waits for an import permit, which is released when it is dropped. The wait is limited, because clients may
+    /// keep uploads open as long as they like.
     pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
         let turn = timeout(TURN_PATIENCE, self.inner.imports.clone().acquire_owned()).await;
         let busy = |_| {
@@ -401,11 +401,11 @@ impl Node {
         turn.map_err(busy)?.map_err(|e| Error::internal("the node is closed").with_source(e))
     }
 
-    /// Waits for memory for work that takes at most `bytes`; it is free again when the permit is dropped. Only for work
-    /// that no client can delay: for everything else there is [`Self::request_memory`].
+    /// Reserves memory for work that uses at most `bytes` and waits if necessary. Dropping the result releases the
+    /// memory. Use it only for work that no client can delay; otherwise use [`Self::request_memory`].
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] when there is no room for too long.
+    /// [`ErrorKind::RateLimited`] if the memory does not become free in time.
     pub(crate) async fn room(&self, bytes: usize) -> Result<Room> {
         let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX).min(WORK_KIB);
         let room = timeout(TURN_PATIENCE, self.inner.work.clone().acquire_many_owned(kibibytes)).await;
@@ -415,10 +415,10 @@ impl Node {
     }
 }
 
-/// What a node is put together of.
+/// Opened components of a node.
 struct Opened {
     engine: Arc<dyn BlockStore>,
-    /// The engine once more, where it is this one.
+    /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
     pins: Pins,
     repo: Repo,
@@ -426,9 +426,9 @@ struct Opened {
     read_only: bool,
 }
 
-/// What a repo holds beside blocks and pins.
+/// Contents of a repo other than blocks and pins.
 struct Repo {
-    /// Absolute, and without symlinks.
+    /// Absolute path without symlinks.
     path: PathBuf,
     identity: Identity,
 }
@@ -446,7 +446,7 @@ fn make_repo(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))
 }
 
-/// Memory for work on a request; see [`Node::room`].
+/// Reserved memory for work on a request; see [`Node::room`].
 #[derive(Debug)]
 pub(crate) struct Room {
     _permit: OwnedSemaphorePermit,

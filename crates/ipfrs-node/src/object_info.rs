@@ -1,4 +1,4 @@
-//! What the root block of a file or directory says of it.
+//! Information that the root block of a file or directory contains about it.
 
 use ipfrs_core::{Error, Result, codec};
 use ipfrs_unixfs::{Attributes, Node as UnixFsNode, dag_pb, decode};
@@ -6,26 +6,26 @@ use tokio::task::spawn_blocking;
 
 use crate::{ListedKind, Node, Object, ObjectKind};
 
-/// What is known of a file, directory or symlink from its root block.
+/// Information about a file, directory or symlink from its root block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// What it is; never [`ListedKind::Unknown`].
+    /// Kind of the object; never [`ListedKind::Unknown`].
     pub kind: ListedKind,
-    /// Bytes of a file; of others 0.
+    /// Size of a file in bytes; 0 for other kinds.
     pub size: u64,
-    /// Bytes of all of its blocks, as the root block claims.
+    /// Bytes of all blocks of the object, as the root block claims.
     pub dag_size: u64,
-    /// Links of the root block.
+    /// Number of links in the root block.
     pub links: usize,
-    /// Permissions and time, where they were kept.
+    /// Mode and modification time, if they are stored.
     pub attributes: Attributes,
 }
 
 impl Node {
-    /// What the root block of an object says of it.
+    /// Returns the information that the root block of an object contains.
     ///
     /// # Errors
-    /// As [`Object::not_unixfs`] for what is neither a file nor a directory nor a symlink.
+    /// As [`Object::not_unixfs`] if the object is not a file, a directory or a symlink.
     pub async fn object_info(&self, object: &Object) -> Result<ObjectInfo> {
         let block = object.block.clone();
         let in_block = block.len() as u64;
@@ -38,7 +38,8 @@ impl Node {
             ObjectKind::File(_) | ObjectKind::Directory(_) | ObjectKind::Symlink(_) => {}
         }
         let cid = object.cid;
-        // Two times a block of some megabytes with thousands of links: too much for a runtime worker.
+        // The block is decoded twice and may have some megabytes with thousands of links, which is too much for a
+        // runtime worker.
         let described = spawn_blocking(move || {
             let (node, links) = (decode(&cid, &block)?, dag_pb::decode(&block)?.links);
             let (kind, size) = match &node {

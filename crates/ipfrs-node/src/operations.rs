@@ -1,6 +1,6 @@
-//! Operations that take a while: who they are, how far they are, how they ended.
+//! Long-running operations: their IDs, their progress and their outcome.
 //!
-//! Nothing polls: whoever works tells its [`Operation`] what it has done, and whoever watches is woken by that.
+//! Progress is pushed: the worker updates its [`Operation`], which wakes the tasks that watch it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,39 +16,39 @@ use tokio::time::timeout;
 
 use crate::Node;
 
-/// Most operations that are known, running and over.
+/// Maximum number of stored operations, running and ended.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// How long an operation that is over can still be asked for.
+/// Time for which an operation can be queried after its end.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// Longest ID.
+/// Maximum length of an ID, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
-/// The pace is taken over one to two of these.
+/// The rate is averaged over one to two of these windows.
 const PACE_WINDOW: Duration = Duration::from_secs(2);
 
-/// The name of an operation: 1 to 128 letters, digits, `-`, `_` and `.`. Cheap to clone.
+/// ID of an operation: 1 to 128 letters, digits, `-`, `_` and `.`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OperationId(Arc<str>);
 
 impl OperationId {
-    /// A new one: 32 hexadecimal digits that nobody can guess.
+    /// Generates an ID: 32 hexadecimal digits that cannot be guessed.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] when the system has no random numbers.
+    /// [`ErrorKind::Internal`] if the system cannot provide random numbers.
     pub fn random() -> Result<Self> {
         Ok(Self(random_id()?.into()))
     }
 
-    /// The ID as text.
+    /// Returns the ID as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// 128 random bits as hexadecimal digits.
+/// Returns 128 random bits as hexadecimal digits.
 pub(crate) fn random_id() -> Result<String> {
     let mut bits = [0; 16];
     rand::fill(&mut bits).map_err(|_| Error::internal("the system has no random numbers"))?;
@@ -76,17 +76,17 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationKind {
-    /// Takes in a file, in one request or in several.
+    /// Upload of a file, in one request or in several.
     Upload,
-    /// Imports files and directories.
+    /// Import of files and directories.
     Add,
 }
 
 impl OperationKind {
-    /// The stable name.
+    /// Returns the stable name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -96,64 +96,64 @@ impl OperationKind {
     }
 }
 
-/// Where an operation is.
+/// State of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperationState {
-    /// Work is being done.
+    /// The operation is running.
     Running,
-    /// Waits for the client's next request.
+    /// The operation waits for the client's next request.
     Paused,
-    /// Ended well.
+    /// The operation succeeded.
     Done {
-        /// What was made.
+        /// Content ID of the result.
         cid: Cid,
         /// Bytes of content.
         size: u64,
     },
-    /// Ended without what it was for.
+    /// The operation failed.
     Failed {
         /// Kind of the failure.
         kind: ErrorKind,
-        /// Why, for a person.
+        /// Cause of the failure, for people.
         message: String,
     },
 }
 
-/// How far an operation is.
+/// Progress of an operation.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// Which one.
+    /// ID of the operation.
     pub id: OperationId,
-    /// What it does.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// Where it is.
+    /// State of the operation.
     pub state: OperationState,
-    /// Bytes of content that were taken in.
+    /// Bytes of content received so far.
     pub bytes: u64,
-    /// Bytes of content in all, where that is known.
+    /// Total bytes of content, if known.
     pub total: Option<u64>,
-    /// Blocks that were made of them and are durable.
+    /// Durable blocks made from these bytes.
     pub blocks: u64,
-    /// How often this has changed. The last number stays the last.
+    /// Number of changes so far. It no longer changes once the operation has ended.
     pub changes: u64,
     pace: Pace,
 }
 
-/// Bytes at an instant.
+/// Number of bytes received at an instant.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     at: Instant,
     bytes: u64,
 }
 
-/// From what the rate is taken.
+/// Samples from which the rate is computed.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// Where the work began.
+    /// Start of the work.
     start: Point,
-    /// One to two windows ago.
+    /// Sample taken one to two windows ago.
     earlier: Point,
-    /// Up to one window ago.
+    /// Sample taken at most one window ago.
     recent: Point,
     end: Option<Instant>,
 }
@@ -173,13 +173,14 @@ impl Pace {
 }
 
 impl Progress {
-    /// Whether nothing will change any more.
+    /// Returns whether the operation has ended, so that nothing will change any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.state, OperationState::Done { .. } | OperationState::Failed { .. })
     }
 
-    /// Bytes per second: over the last seconds while it runs; when it is over, since it began or last went on.
+    /// Returns the bytes per second: over the last seconds while the operation runs; after its end, over the time
+    /// since it began or last resumed.
     #[must_use]
     pub fn rate_bytes_per_second(&self) -> u64 {
         let (from, until) = match self.pace.end {
@@ -191,7 +192,7 @@ impl Progress {
         u64::try_from(bytes * 1_000 / milliseconds).unwrap_or(u64::MAX)
     }
 
-    /// Seconds until the end at this rate, where the end is known and something moves.
+    /// Returns the estimated seconds until the end, if the total is known and the rate is not zero.
     #[must_use]
     pub fn eta_seconds(&self) -> Option<u64> {
         let rate = self.rate_bytes_per_second();
@@ -200,7 +201,7 @@ impl Progress {
     }
 }
 
-/// One running operation. Whoever has it works on it; when it is dropped before its end, the operation has failed.
+/// Handle of a running operation for the worker. Dropping it before the end marks the operation as failed.
 #[derive(Debug)]
 pub(crate) struct Operation {
     progress: watch::Sender<Progress>,
@@ -208,13 +209,13 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Its ID.
+    /// Returns the ID.
     #[must_use]
     pub(crate) fn id(&self) -> OperationId {
         self.progress.borrow().id.clone()
     }
 
-    /// Tells how far it is: bytes that were taken in and blocks that were made, in all.
+    /// Reports the total number of bytes received and blocks made so far.
     pub(crate) fn advance(&self, bytes: u64, blocks: u64) {
         self.change(|progress| {
             (progress.bytes, progress.blocks) = (bytes, blocks);
@@ -222,12 +223,12 @@ impl Operation {
         });
     }
 
-    /// Tells that it waits for its client, which has sent `bytes` so far.
+    /// Reports that the operation waits for its client, which has sent `bytes` so far.
     pub(crate) fn pause(&self, bytes: u64) {
         self.change(|progress| (progress.state, progress.bytes) = (OperationState::Paused, bytes));
     }
 
-    /// Tells that it goes on. The time since it paused does not count as work.
+    /// Reports that the operation continues. The pause does not count as working time.
     pub(crate) fn resume(&self) {
         self.change(|progress| {
             progress.state = OperationState::Running;
@@ -235,12 +236,12 @@ impl Operation {
         });
     }
 
-    /// Tells that it ended well: `size` bytes of content are in `blocks` blocks under `cid`.
+    /// Reports success: `size` bytes of content are stored in `blocks` blocks under `cid`.
     pub(crate) fn done(&self, cid: Cid, size: u64, blocks: u64) {
         self.end(OperationState::Done { cid, size }, |progress| (progress.bytes, progress.blocks) = (size, blocks));
     }
 
-    /// Tells that it failed, and why.
+    /// Reports that the operation failed with `error`.
     pub(crate) fn fail(&self, error: &Error) {
         let state = OperationState::Failed { kind: error.kind(), message: error.message().to_owned() };
         self.end(state, |_| {});
@@ -283,26 +284,26 @@ pub(crate) struct Operations(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     known: Mutex<Known>,
-    /// Changes when an operation begins.
+    /// Notifies watchers when an operation begins.
     begun: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     by_id: HashMap<OperationId, watch::Receiver<Progress>>,
-    /// Those that are over, oldest first.
+    /// Operations that have ended, oldest first.
     over: VecDeque<(Instant, OperationId)>,
 }
 
 impl Known {
-    /// Forgets what was over long ago.
+    /// Removes operations that ended more than [`REMEMBERED`] ago.
     fn forget_old(&mut self) {
         while self.over.front().is_some_and(|(end, _)| end.elapsed() >= REMEMBERED) {
             self.forget_oldest();
         }
     }
 
-    /// Forgets the operation that has been over for longest; false when none is over.
+    /// Removes the operation that ended first. Returns `false` if none has ended.
     fn forget_oldest(&mut self) -> bool {
         let oldest = self.over.pop_front();
         oldest.is_some_and(|(_, id)| self.by_id.remove(&id).is_some())
@@ -310,10 +311,10 @@ impl Known {
 }
 
 impl Operations {
-    /// Begins an operation for which `bytes` of `total` were taken in before.
+    /// Begins an operation of which `bytes` of `total` bytes were received before.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when the ID is that of another one, [`ErrorKind::RateLimited`] when too many run.
+    /// [`ErrorKind::Conflict`] if the ID is in use, [`ErrorKind::RateLimited`] if too many operations are running.
     pub(crate) fn begin(
         &self,
         id: OperationId,
@@ -352,11 +353,12 @@ impl Operations {
 }
 
 impl Node {
-    /// The progress of an operation, from its current state to its end. One that is not known is waited for, so that a
-    /// client that chose the ID can watch from the first byte.
+    /// Returns the progress of an operation, from its current state to its end. If the ID is unknown, waits for the
+    /// operation to begin, so that a client that chose the ID can watch from the first byte.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when it has not begun within `patience`, or was over for more than five minutes.
+    /// [`ErrorKind::NotFound`] if the operation does not begin within `patience`, or ended more than five minutes
+    /// ago.
     pub async fn watch_operation(&self, id: &OperationId, patience: Duration) -> Result<watch::Receiver<Progress>> {
         let operations = &self.inner.operations;
         let mut begun = operations.0.begun.subscribe();
@@ -378,7 +380,7 @@ impl Node {
         })
     }
 
-    /// The operations that are not over, in no order.
+    /// Returns the operations that have not ended, in no particular order.
     #[must_use]
     pub fn operations(&self) -> Vec<Progress> {
         let known = self.inner.operations.0.known.lock();
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_plain_words() {
+    fn operation_id_accepts_only_safe_characters() {
         for bad in ["", "a b", "a/b", "é", "a\nb", &"a".repeat(129)] {
             assert!(bad.parse::<OperationId>().is_err(), "{bad:?}");
         }
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_operations_is_bounded_and_those_that_are_over_make_room() {
+    fn ended_operations_are_evicted_at_the_limit() {
         let operations = Operations::default();
         let mut running: Vec<_> = (0..MAX_OPERATIONS).map(|n| begin(&operations, &n.to_string()).unwrap()).collect();
         assert_eq!(begin(&operations, "more").unwrap_err().kind(), ErrorKind::RateLimited);
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_once_and_stays() {
+    fn operation_reports_its_end_once() {
         let operations = Operations::default();
         let operation = begin(&operations, "x").unwrap();
         operation.advance(10, 1);

@@ -6,7 +6,7 @@ use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_unixfs::LinkName;
 
-/// A root and the names below it: `/ipfs/{cid}/{name}/{name}`.
+/// Root and the names below it: `/ipfs/{cid}/{name}/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContentPath {
     root: Cid,
@@ -14,7 +14,7 @@ pub struct ContentPath {
 }
 
 impl ContentPath {
-    /// A path from its parts.
+    /// Creates a path from its parts.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_PATH_SEGMENTS`] names.
@@ -28,11 +28,12 @@ impl ContentPath {
         Ok(Self { root, segments })
     }
 
-    /// Reads `/ipfs/{cid}/a/b`, `/ipld/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are all the same. Nothing is
-    /// percent-decoded; empty segments are dropped. [`Node::content_path`](crate::Node::content_path) reads names as well.
+    /// Parses `/ipfs/{cid}/a/b`, `/ipld/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are equivalent. Nothing
+    /// is percent-decoded; empty segments are dropped. [`Node::content_path`](crate::Node::content_path) also
+    /// resolves IPNS names and domains.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong, also for `/ipns/` paths.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the path and the reason, also for `/ipns/` paths.
     pub fn parse(path: impl AsRef<[u8]>) -> Result<Self> {
         let path = path.as_ref();
         let shown = || LinkName::from(path);
@@ -51,26 +52,26 @@ impl ContentPath {
         Self::new(root, segments.map(LinkName::from).collect())
     }
 
-    /// The root.
+    /// Returns the root.
     #[must_use]
     pub fn root(&self) -> &Cid {
         &self.root
     }
 
-    /// The names below the root.
+    /// Returns the names below the root.
     #[must_use]
     pub fn segments(&self) -> &[LinkName] {
         &self.segments
     }
 
-    /// The same path without its last name; `None` for a root.
+    /// Returns the path without its last name; `None` if the path is a root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let (_, segments) = self.segments.split_last()?;
         Some(Self { root: self.root, segments: segments.to_vec() })
     }
 
-    /// The same path with one more name.
+    /// Returns the path with one more name.
     #[must_use]
     pub fn join(&self, name: impl Into<LinkName>) -> Self {
         let mut segments = self.segments.clone();
@@ -78,19 +79,19 @@ impl ContentPath {
         Self { root: self.root, segments }
     }
 
-    /// Returns `/ipfs/{cid}/{name}/...` with the names as they are: what [`parse`](Self::parse) reads.
+    /// Returns `/ipfs/{cid}/{name}/...` with the names unescaped, as [`parse`](Self::parse) expects it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         with_segments(format!("/ipfs/{}", self.root), &self.segments)
     }
 }
 
-/// Returns the names of a path, which slashes separate; nothing stands between two of these.
+/// Splits a path at slashes and returns the names that are not empty.
 pub(crate) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty())
 }
 
-/// Returns `root` and the names below it as one path.
+/// Returns `root` and the names below it, joined with slashes.
 pub(crate) fn with_segments(root: String, segments: &[LinkName]) -> Vec<u8> {
     let mut path = root.into_bytes();
     for segment in segments {
@@ -100,7 +101,7 @@ pub(crate) fn with_segments(root: String, segments: &[LinkName]) -> Vec<u8> {
     path
 }
 
-/// Writes a path for messages; names are escaped as [`LinkName`] says.
+/// Formats a path for messages, with names escaped as described at [`LinkName`].
 impl fmt::Display for ContentPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/ipfs/{}", self.root)?;

@@ -1,4 +1,4 @@
-//! What a path leads to as a CAR that proves it (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
+//! CARs that prove the target of a path (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,21 +14,22 @@ use parking_lot::Mutex;
 
 use crate::{ContentPath, Node, ObjectKind};
 
-/// What a CAR holds of the DAG that a path leads to, besides the blocks that the path goes through.
+/// Part of the target's DAG that a CAR contains, in addition to the blocks on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarScope {
-    /// The block that the path leads to.
+    /// The block of the target.
     Block,
-    /// What it takes to read a file as a whole or to list a directory; of what is not UnixFS the block.
+    /// The blocks needed to read a whole file or to list a directory. For a target that is not UnixFS, its block.
     Entity,
-    /// What it takes to read some bytes of a file; of what is no file as [`Self::Entity`].
+    /// The blocks needed to read a byte range of a file. For a target that is not a file, the same as
+    /// [`Self::Entity`].
     EntityBytes(EntityBytes),
-    /// Everything.
+    /// The whole DAG.
     All,
 }
 
 impl fmt::Display for CarScope {
-    /// The parameter of a gateway's URL that asks for it.
+    /// Formats the query parameter of a gateway URL that requests this scope.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Block => f.write_str("dag-scope=block"),
@@ -40,19 +41,19 @@ impl fmt::Display for CarScope {
     }
 }
 
-/// A range of a file of any size, the ends included. Negative offsets count from the end of the file.
+/// Byte range of a file of any size, both ends included. Negative offsets count from the end of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntityBytes {
     from: i64,
-    /// `None` for the last byte.
+    /// Last byte of the range; `None` for the end of the file.
     to: Option<i64>,
 }
 
 impl EntityBytes {
-    /// The bytes `from` to `to`; `None` for the last byte of the file.
+    /// Creates the range from `from` to `to`, both included. `None` stands for the last byte of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where `to` lies before `from` in files of every size.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if `to` precedes `from` in files of every size.
     pub fn new(from: i64, to: Option<i64>) -> Result<Self> {
         match to {
             Some(to) if to < from && (to < 0) == (from < 0) => {
@@ -62,10 +63,10 @@ impl EntityBytes {
         }
     }
 
-    /// Where that is in a file of `size` bytes; empty where it ends before it begins.
+    /// Returns the range within a file of `size` bytes. It is empty if it ends before it begins.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where no byte of a file that has bytes is in it.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the range contains no byte of a file that is not empty.
     fn within(self, size: u64) -> Result<Span> {
         let size = i128::from(size);
         let offset = |offset: i64| i128::from(offset) + if offset < 0 { size } else { 0 };
@@ -77,33 +78,33 @@ impl EntityBytes {
         if to < from {
             return Ok(Span::default());
         }
-        // All of it lies within a size of 64 bits.
+        // Both ends are below `size`, which has 64 bits.
         Ok(Span { start: from as u64, len: (to + 1 - from) as u64 })
     }
 }
 
-/// A CAR on its way out.
+/// CAR that is exported as a stream.
 pub struct PathCar {
-    /// The block that the path leads to; the root of a path that leads nowhere.
+    /// Content ID of the target; the root if a segment of the path does not exist.
     pub cid: Cid,
-    /// The content IDs of the root and of each block that the path leads to, separated by commas. Of a path that leads
-    /// nowhere, the root alone.
+    /// Content IDs of the root and of each step of the path, separated by commas. Only the root if a segment of the
+    /// path does not exist.
     pub roots: String,
-    /// A CARv1: the blocks of the path, root first, then what its scope says, depth first. Its root is the block that
-    /// the path leads to; the empty identity CID for a path that leads nowhere. Nothing is read before it is polled.
-    /// Payloads are slices of blocks.
+    /// CARv1 with the blocks on the path, root first, followed by the blocks of the scope, depth first. Its root is
+    /// the target, or the empty identity CID if a segment of the path does not exist. Nothing is read before the
+    /// stream is polled. Payloads are slices of blocks.
     pub car: BoxStream<'static, Result<Bytes>>,
 }
 
 impl Node {
-    /// Returns a CAR with the blocks that a path goes through, shards included, and with what it leads to. A path that
-    /// leads nowhere gives the blocks that prove it: from the root to the block in which the next segment is missing.
-    /// With `repeats`, a block is given each time that it is met, else once. Identity blocks are not given.
+    /// Returns a CAR with the blocks on a path, including shards, and with its target. If a segment does not exist,
+    /// the CAR contains the blocks that prove it: from the root to the block in which the segment is missing. With
+    /// `repeats`, a block is sent each time it occurs, otherwise once. Identity blocks are never sent.
     ///
     /// # Errors
-    /// As [`Self::resolve`] where a block of the path is missing or blocked;
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for bytes outside of the file. Blocks that are missing below
-    /// are errors of the stream.
+    /// As [`Self::resolve`] if a block on the path is missing or blocked;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a range outside the file. Missing blocks below the
+    /// target are errors of the stream.
     pub async fn export_path(
         &self,
         path: impl Into<Arc<ContentPath>>,
@@ -125,29 +126,29 @@ impl Node {
             (CarScope::Entity | CarScope::EntityBytes(_), _) => Part::Entity,
         };
         let mut path = source.read.into_inner();
-        // The target is read last, unless its content ID holds it.
+        // The target is read last, unless it is an identity CID.
         path.pop_if(|last| *last == object.cid);
         let walk = DagWalk::along(store, path, object.cid, part, repeats, &self.inner.config.streaming);
         Ok(PathCar { car: self.write_car(object.cid, walk), cid: object.cid, roots: object.facts.roots.clone() })
     }
 
-    /// Returns the blocks that were read for a path that leads nowhere.
+    /// Returns the blocks that were read for a path of which a segment does not exist.
     fn export_absence(&self, root: Cid, source: Recording, repeats: bool) -> Result<PathCar> {
         let mut path = source.read.into_inner();
-        // All of it was in content IDs where nothing was read.
+        // If nothing was read, all blocks on the path are inlined in their content IDs.
         let last = path.pop().unwrap_or(root);
         let streaming = &self.inner.config.streaming;
         let walk = DagWalk::along(self.inner.served.clone(), path, last, Part::Block, repeats, streaming);
-        // As boxo: there is nothing that the path leads to, and a CAR should have a root.
+        // The path has no target, but a CAR should have a root. Boxo uses the same CID.
         let nothing = new_cid(1, codec::RAW, HashFunction::Identity.digest(b"")?)?;
         Ok(PathCar { car: self.write_car(nothing, walk), cid: root, roots: root.to_string() })
     }
 }
 
-/// A source that knows what was read of it.
+/// Source that records the blocks that were read.
 struct Recording {
     source: BlockStoreSource,
-    /// In the order of reading.
+    /// Content IDs in the order of the reads.
     read: Mutex<Vec<Cid>>,
 }
 
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_cut_to_the_file_and_outside_of_it_is_an_error() {
+    fn entity_bytes_are_clamped_to_the_file() {
         let span = |start, len| Some(Span { start, len });
         for (from, to, size, expected) in [
             (0, None, 10, span(0, 10)),

@@ -1,4 +1,4 @@
-//! What is pinned, and whether it is whole.
+//! Listing and verification of pins.
 
 use std::collections::{HashMap, VecDeque};
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use ipfrs_store::{BlockStoreExt, Pin, PinMode};
 use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
-/// Most blocks of one pin that are named as missing.
+/// Maximum number of bad blocks that are reported for one pin.
 const MAX_BAD_BLOCKS: usize = 1_000;
 
-/// Which pins are asked for.
+/// Selection of pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PinFilter {
     /// All of them.
     #[default]
     All,
-    /// Those of single blocks.
+    /// Direct pins, each of a single block.
     Direct,
-    /// Those of DAGs.
+    /// Recursive pins, each of a DAG.
     Recursive,
-    /// What is below a recursive pin and not pinned itself.
+    /// Blocks below a recursive pin that are not pinned themselves.
     Indirect,
 }
 
@@ -58,27 +58,27 @@ impl PinFilter {
     }
 }
 
-/// How a block is pinned.
+/// Way in which a block is pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pinned {
-    /// By a pin of its own, which has a name.
+    /// By a pin of its own, with its mode and name.
     Itself(PinMode, String),
-    /// By a recursive pin above it: that pin's CID, where it is known.
+    /// By a recursive pin above it, with the CID of that pin if known.
     Through(Option<Cid>),
 }
 
-/// A recursive pin and what is wrong with it.
+/// Recursive pin with the errors found below it.
 #[derive(Debug)]
 pub struct VerifiedPin {
-    /// What is pinned.
+    /// Root of the pin.
     pub cid: Cid,
-    /// The blocks below it that are missing or are not what their codec says, up to 1,000 of them.
+    /// Blocks below the root that are missing or that their codec cannot decode, at most 1,000.
     pub bad: Vec<(Cid, Error)>,
 }
 
 impl Node {
-    /// The pins that `filter` takes: those of their own first, then what is pinned through them. Memory is bounded for
-    /// the former; for the latter the walk keeps some bytes for each block.
+    /// Returns the pins that `filter` selects: direct and recursive pins first, then the blocks below recursive pins.
+    /// The former need bounded memory; for the latter, the walk keeps a few bytes per block.
     #[must_use]
     pub fn pins(&self, filter: PinFilter) -> BoxStream<'static, Result<(Cid, Pinned)>> {
         let own = self.own_pins().filter_map(move |pin| {
@@ -92,7 +92,7 @@ impl Node {
         own.chain(indirect).boxed()
     }
 
-    /// What each of `paths` leads to, and how that is pinned, as far as `filter` takes it; `None` where it is not.
+    /// Returns the target of each of `paths` and how it is pinned; `None` if `filter` selects no pin of it.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -102,7 +102,7 @@ impl Node {
         Ok(cids.into_iter().zip(found).collect())
     }
 
-    /// How each of `cids` is pinned, where it is.
+    /// Returns how each of `cids` is pinned; `None` for a CID that is not pinned.
     async fn how_pinned(&self, cids: &[Cid], filter: PinFilter) -> Result<Vec<Option<Pinned>>> {
         let mut found = self.pinned_itself(cids, filter).await?;
         if filter.takes_indirect() {
@@ -111,7 +111,8 @@ impl Node {
         Ok(found)
     }
 
-    /// What keeps the block of each of `cids`, under whatever codec: who deletes it takes it from all of them.
+    /// Returns the pin that keeps the block of each of `cids`, under any codec, because deleting a block removes it
+    /// for all codecs.
     pub(crate) async fn what_keeps(&self, cids: &[Cid]) -> Result<Vec<Option<Pinned>>> {
         let mut found = self.pinned_itself(cids, PinFilter::All).await?;
         self.find_pins(cids, Same::Block, &mut found).await?;
@@ -124,7 +125,7 @@ impl Node {
         Ok(own.map(|pin| pin.map(|pin| Pinned::Itself(pin.mode, pin.name))).collect())
     }
 
-    /// Fills in how those of `cids` are pinned for which nothing is `found` yet.
+    /// Fills in how each of `cids` is pinned whose entry in `found` is still `None`.
     async fn find_pins(&self, cids: &[Cid], same: Same, found: &mut [Option<Pinned>]) -> Result<()> {
         let unknown = cids.iter().zip(&*found).filter(|(_, pinned)| pinned.is_none());
         let mut wanted: HashMap<_, _> = unknown.map(|(cid, _)| (same.key(cid), None)).collect();
@@ -140,12 +141,12 @@ impl Node {
         Ok(())
     }
 
-    /// Says what it means that a block below the recursive pin of `root` was not found or not sound. It is nothing when
-    /// the pin has been removed since it was read, and the block after it; or when both have come back since: then the
-    /// walk goes there again.
+    /// Decides whether a missing or invalid block below the recursive pin of `root` is an error. It is none if the
+    /// pin has been removed since it was read. If the block has been stored again since then, the walk visits it once
+    /// more.
     ///
     /// # Errors
-    /// What the visit failed with, when the pin is there and the block is not.
+    /// `failure`, if the pin still exists and the block is still missing or invalid.
     pub(crate) async fn excuse(&self, root: &Cid, reachable: &mut Reachable, cid: &Cid, failure: Error) -> Result<()> {
         let pin = self.inner.pins.get(root).await?;
         if pin.is_none_or(|pin| pin.mode != PinMode::Recursive) {
@@ -158,7 +159,7 @@ impl Node {
         Err(failure)
     }
 
-    /// Finds a recursive pin above each of `wanted`; of [`Same::Block`], any pin.
+    /// Finds a recursive pin above each of `wanted`; with [`Same::Block`], any pin.
     async fn find_above(&self, wanted: &mut HashMap<Key, Option<Pinned>>, same: Same) -> Result<()> {
         let (mut left, mut unknown) = (wanted.len(), None);
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
@@ -195,11 +196,11 @@ impl Node {
                 }
             }
         }
-        // What was not found might be below that.
+        // The CIDs that were not found might be below the block that could not be read.
         unknown.map_or(Ok(()), Err)
     }
 
-    /// Every pin of its own.
+    /// Returns all direct and recursive pins.
     pub(crate) fn own_pins(&self) -> BoxStream<'static, Result<Pin>> {
         let pins = self.inner.pins.clone();
         let pages = stream::try_unfold(None, move |after| {
@@ -229,7 +230,8 @@ impl Node {
         stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|next| (next, walk))) }).boxed()
     }
 
-    /// Looks whether every block of every recursive pin is here and is what its codec says. Leaves are not read.
+    /// Checks that every block below every recursive pin is in the store and can be decoded with its codec. Leaves
+    /// are not read.
     #[must_use]
     pub fn verify_pins(&self) -> BoxStream<'static, Result<VerifiedPin>> {
         let node = self.clone();
@@ -246,10 +248,10 @@ impl Node {
             .boxed()
     }
 
-    /// `None` when it is no longer pinned.
+    /// Verifies one pin. Returns `None` if it is no longer pinned.
     async fn verify_pin(&self, cid: Cid) -> Result<Option<VerifiedPin>> {
         let mut bad = Vec::new();
-        // Each pin by itself: what it shares with another is wrong with both.
+        // Each pin is walked separately, so that a bad block which two pins share is reported for both.
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
         reachable.start(&cid);
         while let Some(visits) = reachable.next().await? {
@@ -261,16 +263,16 @@ impl Node {
     }
 }
 
-/// Which CIDs are the same, whatever their version.
+/// Equivalence of CIDs, regardless of their version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Same {
-    /// Those of one block under one codec.
+    /// CIDs of one block under one codec.
     Content,
-    /// Those of one block.
+    /// CIDs of one block under any codec.
     Block,
 }
 
-/// What is equal for CIDs that are the same.
+/// Key that is equal for equivalent CIDs.
 type Key = (Option<u64>, Vec<u8>);
 
 impl Same {
@@ -279,12 +281,12 @@ impl Same {
     }
 }
 
-/// The walk over what is pinned through others.
+/// Walk over the blocks below recursive pins.
 struct Indirect {
     node: Node,
     reachable: Reachable,
     roots: BoxStream<'static, Result<Pin>>,
-    /// The pin that is walked.
+    /// Root of the pin that is being walked.
     root: Option<Cid>,
     ready: VecDeque<Cid>,
 }

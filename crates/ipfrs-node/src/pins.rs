@@ -1,4 +1,4 @@
-//! Pinning: what stays when garbage is collected.
+//! Pins, which protect blocks from garbage collection.
 
 use std::future::Future;
 
@@ -10,12 +10,12 @@ use crate::protection::Lease;
 use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
-/// How something is pinned.
+/// Options of a pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinOptions {
-    /// With everything below it; else the block alone.
+    /// Whether the pin covers everything below the block, instead of the block alone.
     pub recursive: bool,
-    /// A name for people; an empty one leaves the name of a pin that is there.
+    /// Name for people. If empty, an existing pin keeps its name.
     pub name: String,
 }
 
@@ -25,17 +25,17 @@ impl Default for PinOptions {
     }
 }
 
-/// How far a walk over DAGs is.
+/// Progress of a walk over DAGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Walked {
-    /// Blocks that were visited.
+    /// Number of blocks visited.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: u64,
 }
 
-/// Makes pins. They are made under the lease whatever becomes of the caller: a pin that comes after it would be one of
-/// blocks that may be gone.
+/// Creates pins. The task runs to completion under the lease even if the caller is cancelled: once the lease has
+/// ended, gc may delete the blocks, and a pin created after that could refer to missing blocks.
 pub(crate) async fn insert(pins: &Pins, new: Vec<Pin>, lease: &Lease) -> Result<()> {
     if new.is_empty() {
         return Ok(());
@@ -44,7 +44,7 @@ pub(crate) async fn insert(pins: &Pins, new: Vec<Pin>, lease: &Lease) -> Result<
     under(lease, async move { pins.insert_many(new).await }).await
 }
 
-/// Does to its end what is done under a lease.
+/// Runs `work` to completion under a lease, even if the caller is cancelled.
 async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
     let lease = lease.clone();
     let task = tokio::spawn(async move {
@@ -56,13 +56,13 @@ async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 's
 }
 
 impl Node {
-    /// Pins what `paths` lead to, all or none, and gives the CIDs. Every block must be here; `progress` is told how many
-    /// were looked at. What collections do meanwhile does not matter.
+    /// Pins the targets of `paths`, all or none, and returns their CIDs. Every block must be in the store. Calls
+    /// `progress` with the number of blocks checked so far. Concurrent gc runs are safe.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block that is missing and the root,
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of what is pinned recursively; else as
-    /// [`resolve`](Self::resolve) and [`ipfrs_store::Pins::insert_many`]. Nothing is pinned then.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively; otherwise
+    /// as [`resolve`](Self::resolve) and [`ipfrs_store::Pins::insert_many`]. Nothing is pinned then.
     pub async fn pin(
         &self,
         paths: &[ContentPath],
@@ -78,28 +78,30 @@ impl Node {
         Ok(cids)
     }
 
-    /// Removes the pins of what `paths` lead to, all or none, and gives the CIDs. Without `recursive` only direct pins
-    /// are removed.
+    /// Removes the pins of the targets of `paths`, all or none, and returns their CIDs. Without `recursive`, only
+    /// direct pins are removed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names what is not pinned itself,
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) what is pinned recursively and must not be.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a CID without a pin of its own;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) names a CID that is pinned recursively when `recursive` is not
+    /// set.
     pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
         let cids = self.targets_of(paths).await?;
         self.inner.pins.remove_many(cids.clone(), recursive).await?;
         Ok(cids)
     }
 
-    /// Pins `to` recursively, with the name of the recursive pin `from`, which goes away in the same moment unless
-    /// `keep`. Gives both CIDs.
+    /// Pins `to` recursively with the name of the recursive pin `from`. Unless `keep` is set, `from` is removed in
+    /// the same transaction. Returns both CIDs.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) when `from` is not pinned recursively; else as [`pin`](Self::pin).
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively; otherwise as
+    /// [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
         let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
         let pins = &self.inner.pins;
-        // Before the walk, which may take long.
+        // Checked before the walk, which may take long.
         if pins.get(&from).await?.is_none_or(|pin| pin.mode != PinMode::Recursive) {
             return Err(Error::not_found(format!("{from} is not pinned recursively: pin {to} itself")));
         }
@@ -109,7 +111,7 @@ impl Node {
         Ok((from, to))
     }
 
-    /// Checks that the blocks of a pin are here. The caller holds a lease.
+    /// Checks that all blocks of a pin are in the store. The caller must hold a lease.
     async fn require_all(&self, roots: &[Cid], mode: PinMode, mut progress: impl FnMut(Walked) + Send) -> Result<()> {
         let protection = &self.inner.protection;
         if mode == PinMode::Direct {
@@ -140,7 +142,7 @@ impl Node {
         Ok(())
     }
 
-    /// What paths lead to.
+    /// Returns the targets of paths.
     pub(crate) async fn targets_of(&self, paths: &[ContentPath]) -> Result<Vec<Cid>> {
         let mut cids = Vec::with_capacity(paths.len());
         for path in paths {
@@ -149,7 +151,8 @@ impl Node {
         Ok(cids)
     }
 
-    /// What a path leads to; a CID alone leads to itself, be it here or not. Denylists say nothing about what is kept.
+    /// Returns the target of a path; a CID alone is its own target, whether it is in the store or not. Denylists do
+    /// not apply to pins.
     async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
         match path.segments() {
             [] => Ok(*path.root()),

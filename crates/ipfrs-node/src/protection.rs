@@ -1,33 +1,36 @@
-//! What keeps blocks from a collection that runs beside the one who needs them.
+//! Protection of blocks that are about to be pinned from a concurrent garbage collection (gc).
 //!
-//! Whoever writes blocks, or looks whether they are there, in order to pin them holds a [`Lease`] from before the first
-//! block until the pin is durable, and *touches* each block before it puts it or looks for it. A deletion spares what was
-//! touched while a lease is alive that was alive then. There is no lock over all of this, and nobody waits for anybody
-//! longer than for one batch of deletions.
+//! A task that writes blocks or looks them up in order to pin them holds a [`Lease`] from before the first block
+//! until the pin is durable. It *touches* each block before it puts the block or looks it up. A deletion spares a
+//! block if a lease that was alive when the block was touched is still alive. No lock covers the whole procedure, and
+//! no task waits longer than one batch of deletions takes.
 //!
-//! **Why nothing is lost.** Say that an operation P pins a DAG, and a collection C could delete one of its blocks, X. C
-//! takes its own lease, then reads the pins, then marks, then deletes.
+//! **Why no block is lost.** Suppose that an operation P pins a DAG, and a gc run C could delete one of its blocks,
+//! X. C takes its own lease, reads the pins, marks, and then deletes.
 //!
-//! 1. P's pin was durable before C read that page of the pins: C marks X, because it walks the DAG of each pin, of which
-//!    no block is missing by this very argument.
-//! 2. Else P's lease was alive when C took its own. If P touched X after that, C's lease keeps the touch. If before, then
-//!    P's lease, alive at both times, has kept the touch until C's lease was taken, which holds on to *everything* that
-//!    is kept then ([`Protection::lease_of_all`]). Either way the touch is there until C ends. So X is deleted only if the
-//!    engine asked about X before the touch, and then P learns of it:
-//!    * P puts X: the engine decides about puts and deletions one after the other, and the put was sent after the touch,
-//!      hence after the question: X is gone by then, and is written again ([`ipfrs_store::BlockStore::delete_unless`]).
-//!    * P looks for X: a batch in which X goes might have been decided and not yet be visible. P waits after the touch
-//!      until no batch is under way that began before it ([`Protection::settled`]), and then finds X missing.
+//! 1. P's pin was durable before C read that page of the pins. Then C marks X, because it walks the DAG of each pin,
+//!    and by this argument no block of the DAG is missing.
+//! 2. Otherwise, P's lease was alive when C took its own. If P touched X after that, C's lease keeps the touch. If P
+//!    touched X before, P's lease, alive at both times, has kept the touch until C took its lease, which keeps *all*
+//!    touches that exist at that time ([`Protection::lease_of_all`]). In both cases the touch exists until C ends. So
+//!    X is deleted only if the engine checked for touches of X before P touched it, and then P notices:
+//!    * P puts X: the engine processes puts and deletions one after the other. The put was sent after the touch,
+//!      hence after the check. X is deleted by then and is written again
+//!      ([`ipfrs_store::BlockStore::delete_unless`]).
+//!    * P looks up X: the engine might have decided on a batch that deletes X without the effect being visible yet.
+//!      After the touch, P waits until all batches that began before it have completed ([`Protection::settled`]), and
+//!      then finds that X is missing.
 //!
-//! **What is cancelled.** A deletion that was sent happens although the collection that sent it is gone: the question that
-//! the engine asks holds C's lease, and a task of its own holds up those who look for blocks until it is over. A pin that
-//! was sent is made although its client is gone: it holds P's lease until it is durable.
+//! **Cancellation.** A deletion that was sent is carried out even if its gc run is cancelled: the check that the
+//! engine calls holds C's lease, and a separate task blocks lookups until the deletion has completed. A pin that was
+//! sent is created even if its client disconnects: P's lease is held until the pin is durable.
 //!
-//! **Memory.** Touches are 64-bit fingerprints; two blocks with the same one keep a block too many. They lie in epochs.
-//! A new one begins when the newest is full or old, and with each collection; a lease belongs to the newest of its time,
-//! and the oldest is dropped as soon as it has no lease. So leases that overlap without an end keep only what was touched
-//! in about the time of the oldest of them, in memory and from collections. Above [`MAX_TOUCHES`] the touches are
-//! forgotten, and everything is spared until the leases of that time have ended; a collection says so and fails.
+//! **Memory.** Touches are 64-bit fingerprints; a collision keeps one block too many. Touches are grouped in epochs.
+//! A new epoch begins when the newest one is full or old, and with each gc run. A lease belongs to the newest epoch
+//! at its start (that of a gc run to the oldest), and the oldest epoch is dropped as soon as it has no lease. An
+//! endless chain of overlapping leases therefore keeps only the touches since about the start of its oldest lease,
+//! both in memory and from gc. Above [`MAX_TOUCHES`], the touches are dropped and every block is spared until the
+//! leases of that time have ended; a gc run reports this and fails.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -39,19 +42,20 @@ use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
 use crate::fingerprint::{ByItself, Fingerprints};
 
-/// Touches of one epoch: what a hash table of 2^17 places takes without growing, at some 10 bytes each.
+/// Number of touches in one epoch: the capacity of a hash table with 2^17 buckets, at about 10 bytes each.
 const EPOCH_TOUCHES: usize = (1 << 17) / 8 * 7;
 
-/// A lease that begins when the newest epoch is older begins another one.
+/// Age of the newest epoch above which a new lease begins another one.
 const EPOCH_AGE: Duration = Duration::from_secs(60);
 
-/// With so many epochs, only a full one is a reason for another: each is looked at for each block that is to be deleted.
+/// Number of epochs from which only a full epoch starts another one. Every epoch is searched for each block that gc
+/// wants to delete.
 const MANY_EPOCHS: usize = 64;
 
-/// Touches of all epochs, about 160 MB.
+/// Maximum number of touches in all epochs, about 160 MB.
 const MAX_TOUCHES: usize = 16 * 1024 * 1024;
 
-/// Which blocks must not be deleted although no pin holds them yet. Clones are the same.
+/// Set of blocks that must not be deleted although no pin covers them yet. Clones share the set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Protection {
     shared: Arc<Shared>,
@@ -66,11 +70,11 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Epochs {
-    /// Oldest first; empty when no lease is alive.
+    /// Epochs with live leases, oldest first; empty if there are no leases.
     alive: VecDeque<Epoch>,
-    /// Number of the oldest.
+    /// Number of the oldest epoch.
     first: u64,
-    /// Touches of all.
+    /// Total number of touches.
     touches: usize,
 }
 
@@ -84,11 +88,11 @@ struct Epoch {
 #[derive(Debug)]
 enum Touched {
     These(HashSet<u64, ByItself>),
-    /// More than could be remembered.
+    /// All blocks, because there were too many touches to record.
     Everything,
 }
 
-/// Keeps alive what is touched as long as it exists, or a clone of it.
+/// Guard that keeps touches alive until it and its clones are dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     _held: Arc<Held>,
@@ -101,20 +105,20 @@ struct Held {
 }
 
 impl Protection {
-    /// A lease: what is touched from now on is spared until it is dropped.
+    /// Returns a lease: blocks touched from now on are spared until it is dropped.
     pub(crate) fn lease(&self) -> Lease {
         let mut epochs = self.shared.epochs.lock();
         match epochs.alive.back() {
             Some(Epoch { touched: Touched::These(_), begun, .. }) if begun.elapsed() < EPOCH_AGE => {}
             Some(Epoch { touched: Touched::These(_), .. }) => epochs.begin_if_useful(),
-            // One that forgot its touches is not made to live longer.
+            // An epoch that dropped its touches must not get further leases, which would extend its life.
             Some(Epoch { touched: Touched::Everything, .. }) | None => epochs.begin(),
         }
         let newest = epochs.first + epochs.alive.len() as u64 - 1;
         self.join(&mut epochs, newest)
     }
 
-    /// A lease that also keeps what others keep at this moment: for those who delete.
+    /// Returns a lease that also keeps all touches that other leases keep now, for tasks that delete blocks.
     pub(crate) fn lease_of_all(&self) -> Lease {
         let mut epochs = self.shared.epochs.lock();
         if epochs.alive.is_empty() {
@@ -122,7 +126,7 @@ impl Protection {
         }
         let oldest = epochs.first;
         let lease = self.join(&mut epochs, oldest);
-        // What is touched from now on can be told from what the next collection need not keep.
+        // A new epoch separates later touches from those that the next gc run need not keep.
         epochs.begin_if_useful();
         lease
     }
@@ -134,7 +138,8 @@ impl Protection {
         Lease { _held: Arc::new(Held { shared: Arc::clone(&self.shared), epoch: number }) }
     }
 
-    /// To be called before the blocks are put or looked for. Costs next to nothing while nobody has a lease.
+    /// Protects blocks under the current leases. Callers must touch blocks before they put or look them up. The call
+    /// costs almost nothing while there are no leases.
     pub(crate) fn touch<'a>(&self, hashes: impl Iterator<Item = &'a Multihash>) {
         if self.shared.epochs.lock().alive.is_empty() {
             return;
@@ -146,7 +151,7 @@ impl Protection {
         }
     }
 
-    /// Whether a block must be kept.
+    /// Returns whether a block must be kept.
     pub(crate) fn is_touched(&self, hash: &Multihash) -> bool {
         let touch = self.shared.fingerprints.short(hash);
         self.shared.epochs.lock().alive.iter().any(|epoch| match &epoch.touched {
@@ -155,20 +160,20 @@ impl Protection {
         })
     }
 
-    /// Waits until every deletion is over that began before this call.
+    /// Waits until every deletion that began before this call has completed.
     pub(crate) async fn settled(&self) {
         drop(self.shared.deletions.read().await);
     }
 
-    /// To be held while a batch of deletions is under way, whatever becomes of the one who asked for it.
+    /// Returns a guard to hold during a batch of deletions, even if the task that requested it is cancelled.
     pub(crate) async fn deleting(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.shared.deletions).write_owned().await
     }
 
-    /// Whether it is known what must be kept.
+    /// Checks that no touches were dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when so much was written that it was forgotten what.
+    /// [`ErrorKind::Conflict`] if more blocks were written than can be recorded.
     pub(crate) fn check(&self) -> Result<()> {
         let epochs = self.shared.epochs.lock();
         if epochs.alive.iter().any(|epoch| matches!(epoch.touched, Touched::Everything)) {
@@ -189,7 +194,7 @@ impl Epochs {
         self.alive.push_back(Epoch { begun: Instant::now(), leases: 0, touched: Touched::These(HashSet::default()) });
     }
 
-    /// Begins an epoch, unless the newest has no touches or there are many.
+    /// Begins an epoch, unless the newest one has no touches or there are many epochs.
     fn begin_if_useful(&mut self) {
         let is_blank = |epoch: &Epoch| matches!(&epoch.touched, Touched::These(touches) if touches.is_empty());
         if self.alive.len() < MANY_EPOCHS && !self.alive.back().is_some_and(is_blank) {
@@ -212,7 +217,7 @@ impl Epochs {
         }
     }
 
-    /// Drops what no lease keeps.
+    /// Drops the oldest epochs that have no leases.
     fn drop_unused(&mut self) {
         while self.alive.front().is_some_and(|epoch| epoch.leases == 0) {
             if let Some(Epoch { touched: Touched::These(touches), .. }) = self.alive.pop_front() {
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_touched_is_kept_as_long_as_a_lease_of_its_time() {
+    fn touched_block_is_kept_while_a_lease_is_alive() {
         let protection = Protection::default();
         let before = touch(&protection, "before any lease");
         let first = protection.lease();
@@ -261,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_keeps_what_was_kept_when_it_began() {
+    fn lease_of_all_keeps_earlier_touches() {
         let protection = Protection::default();
         let import = protection.lease();
         let early = touch(&protection, "early");
@@ -275,13 +280,13 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_overlap_without_an_end_do_not_keep_what_was_touched_long_before() {
+    fn overlapping_leases_release_old_touches() {
         let protection = Protection::default();
         let mut import = protection.lease();
         let touched = touch(&protection, "touched");
         drop(protection.lease_of_all());
         for _ in 0..2 {
-            // The next one begins before the one before ends.
+            // Each lease begins before the previous one ends.
             import = protection.lease();
             let collection = protection.lease_of_all();
             drop(collection);
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_overlap_without_an_end_do_not_fill_the_memory() {
+    fn overlapping_leases_use_bounded_memory() {
         let protection = Protection::default();
         let mut lease = protection.lease();
         for round in 0..8 {
@@ -308,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_touches_keep_everything_until_their_leases_end() {
+    fn too_many_touches_spare_all_blocks_until_leases_end() {
         let protection = Protection::default();
         let long = protection.lease();
         for n in 0..=100 {

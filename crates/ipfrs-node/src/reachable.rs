@@ -1,4 +1,4 @@
-//! Everything that roots lead to: what must be there for a pin, and what a collection keeps.
+//! Walk over all blocks that are reachable from roots: those that a pin requires and that gc keeps.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,55 +13,57 @@ use tokio::task::coop::consume_budget;
 use crate::fingerprint::{ByItself, Fingerprints};
 use crate::protection::Protection;
 
-/// Nodes that are asked of the store together.
+/// Number of nodes that are requested from the store together.
 const NODES: usize = 64;
 
-/// Leaves that are looked for together.
+/// Number of leaves that are looked up together.
 const LEAVES: usize = 1_024;
 
-/// Bytes of nodes that are decoded together.
+/// Total size of the nodes that are decoded together, in bytes.
 const DECODE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Nodes up to this size, together, are decoded where they are; more would hold up a runtime worker.
+/// Total size up to which nodes are decoded on the calling thread, in bytes. Decoding more would block a runtime
+/// worker.
 const INLINE_DECODE_BYTES: usize = 32 * 1024;
 
-/// With more CIDs waiting than this (some 600 kB), the walk goes on depth first, one node at a time.
+/// Number of queued CIDs (some 600 kB) above which the walk continues depth first, one node at a time.
 const WIDE: usize = 16 * 1024;
 
-/// Most memory of CIDs that wait to be visited: some four million of them. Files and directories need thousands; a
-/// chain of the widest nodes ends here.
+/// Maximum memory of queued CIDs, in bytes: some four million CIDs. Files and directories need thousands; a chain of
+/// the widest nodes reaches this limit.
 const MAX_WAITING_BYTES: usize = 160 * 1024 * 1024;
 
-/// What is done about blocks that link to nothing by their codec.
+/// Treatment of leaves, that is, blocks whose codec has no links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// They count as there.
+    /// Leaves are assumed to be in the store.
     Assumed,
-    /// They are looked for in the store, not read.
+    /// Leaves are looked up in the store, but not read.
     Checked,
 }
 
-/// A block on the way.
+/// Block that the walk has visited.
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) cid: Cid,
-    /// Its size in bytes (0 where leaves are assumed); an error when it is missing or is not what its codec says.
+    /// Size of the block in bytes (0 if leaves are assumed), or an error if it is missing or its codec cannot decode
+    /// it.
     pub(crate) found: Result<u64>,
 }
 
-/// Walks over what is below roots, each block once however many roots lead there.
+/// Walk over the blocks below roots. Each block is visited once, however many roots lead to it.
 ///
-/// Memory: some 20 to 40 bytes for each block that was visited, which is all that is kept of it; besides, what waits
-/// (thousands of CIDs, at most [`MAX_WAITING_BYTES`] of them) and the nodes that are decoded.
+/// The walk keeps some 20 to 40 bytes of memory for each visited block. In addition, it holds the queue (thousands of
+/// CIDs, at most [`MAX_WAITING_BYTES`]) and the nodes that are being decoded.
 pub(crate) struct Reachable {
     store: Arc<dyn BlockStore>,
     leaves: Leaves,
-    /// Whom to tell of a block before it is looked for.
+    /// Protection under which each block is touched before it is looked up.
     protection: Option<Protection>,
     marks: Marks,
-    /// Nodes to read; the last comes next.
+    /// Nodes to read, as a stack.
     nodes: CidList,
-    /// Leaves to look for.
+    /// Leaves to look up.
     loose: CidList,
 }
 
@@ -71,27 +73,27 @@ impl Reachable {
         Self { store, leaves, protection: None, marks: Marks::new(), nodes, loose }
     }
 
-    /// The same, telling `protection` of each block, under a lease that the caller holds.
+    /// Makes the walk touch each block in `protection`, under a lease that the caller holds.
     pub(crate) fn touching(self, protection: Protection) -> Self {
         Self { protection: Some(protection), ..self }
     }
 
-    /// Goes on with what is below `root`.
+    /// Continues the walk with `root` and the blocks below it.
     pub(crate) fn start(&mut self, root: &Cid) {
         self.meet(root);
     }
 
-    /// Visits a node that was missing once more.
+    /// Visits a node once more that was missing before.
     pub(crate) fn retry(&mut self, cid: &Cid) {
         self.nodes.push(cid);
     }
 
-    /// Marks a block without what is below it.
+    /// Marks a block without the blocks below it.
     pub(crate) fn mark(&mut self, cid: &Cid) {
         self.marks.mark(cid.hash());
     }
 
-    /// What has been visited.
+    /// Returns the marks of all visited blocks.
     pub(crate) fn into_marks(self) -> Marks {
         self.marks
     }
@@ -102,11 +104,11 @@ impl Reachable {
         }
     }
 
-    /// The blocks that were visited next; `None` when there are none left.
+    /// Visits the next blocks and returns them; `None` if there are none left.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when too much waits. What is wrong with single blocks is part of
-    /// their visit.
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if the queue exceeds its memory limit; also errors of the
+    /// store. Errors of single blocks are part of their visit.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Visit>>> {
         if self.loose.len() >= LEAVES || (self.nodes.is_empty() && !self.loose.is_empty()) {
             let leaves = last(&mut self.loose, LEAVES);
@@ -120,7 +122,7 @@ impl Reachable {
         self.expand(batch).await.map(Some)
     }
 
-    /// Tells of blocks that are about to be looked for.
+    /// Touches blocks that are about to be looked up, if the walk has a protection.
     async fn touch(&self, cids: &[Cid]) {
         if let Some(protection) = &self.protection {
             protection.touch(cids.iter().map(Cid::hash));
@@ -139,7 +141,7 @@ impl Reachable {
         Ok(leaves.into_iter().zip(sizes).map(visit).collect())
     }
 
-    /// Reads nodes and meets what they link to.
+    /// Reads nodes and queues the blocks that they link to.
     async fn expand(&mut self, batch: Vec<Cid>) -> Result<Vec<Visit>> {
         self.touch(&batch).await;
         let mut blocks = self.store.get_many(batch.clone());
@@ -154,7 +156,7 @@ impl Reachable {
                     nodes.push((cid, data));
                 }
                 Some(Ok((_, None))) => visits.push(Visit { cid, found: Err(missing(&cid)) }),
-                // That says nothing of the block, and the others do not come either.
+                // The time-out does not concern this block alone: the remaining blocks will not arrive either.
                 Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
                 Some(Err(e)) => visits.push(Visit { cid, found: Err(e) }),
                 None => return Err(Error::internal("the store gave fewer answers than it was asked for")),
@@ -163,7 +165,8 @@ impl Reachable {
                 self.decode(std::mem::take(&mut nodes), bytes, &mut visits).await?;
                 bytes = 0;
                 if !batch.is_empty() && self.nodes.len() + self.loose.len() > WIDE {
-                    // First what is below these: a few nodes can have a million leaves.
+                    // Blocks below the decoded nodes are visited first, because a few nodes can have a million
+                    // leaves.
                     let mut nodes: CidList = batch.drain(..).rev().collect();
                     nodes.append(&self.nodes);
                     self.nodes = nodes;
@@ -175,7 +178,7 @@ impl Reachable {
 
     async fn decode(&mut self, nodes: Vec<(Cid, Bytes)>, bytes: usize, visits: &mut Vec<Visit>) -> Result<()> {
         let links = match self.leaves {
-            // Older versions pinned dag-cbor by other rules: gc must keep the blocks below it.
+            // Older versions pinned dag-cbor by other rules, so gc must keep the blocks that those rules reached.
             Leaves::Assumed => lenient_links,
             Leaves::Checked => links,
         };
@@ -188,7 +191,7 @@ impl Reachable {
         };
         for (cid, len, links) in decoded {
             let found = links.map(|links| {
-                // The first link is visited first.
+                // The list is a stack, so the first link is pushed last.
                 links.iter().rev().for_each(|link| self.meet(&link));
                 len as u64
             });
@@ -213,7 +216,7 @@ fn missing(cid: &Cid) -> Error {
     Error::no_block(cid, format!("block {cid} is not in this store"))
 }
 
-/// What a codec makes of a block's links; 0 when it has none.
+/// Returns a number for the rules by which a codec's links are read; 0 if the codec has no links.
 fn class(codec: u64) -> u128 {
     match codec {
         codec::DAG_PB => 1,
@@ -223,14 +226,14 @@ fn class(codec: u64) -> u128 {
     }
 }
 
-/// Largest [`class`].
+/// Largest value of [`class`].
 const CLASSES: u128 = 3;
 
-/// Parts of the set, so that none of them takes long to grow.
+/// Number of shards of the set, so that growing one of them takes little time.
 const SHARDS: usize = 256;
 
-/// The blocks that were visited. A block may be linked to under several codecs, which lead to different blocks below it:
-/// each is visited, and the block is marked under all of them.
+/// Set of visited blocks. If a block is linked under several codecs, the blocks below it differ by codec: the block
+/// is visited once for each codec, and it is marked for all of them.
 pub(crate) struct Marks {
     fingerprints: Fingerprints,
     shards: Vec<HashSet<u128, ByItself>>,
@@ -245,13 +248,13 @@ impl Marks {
         (fingerprint >> 120) as usize
     }
 
-    /// Marks a block; whether that is new.
+    /// Marks a block. Returns whether it was not marked before.
     fn mark(&mut self, hash: &Multihash) -> bool {
         let block = self.block(hash);
         self.shards[Self::shard(block)].insert(block)
     }
 
-    /// Marks a block as visited under its codec; whether there may be something new below it.
+    /// Marks a block as visited under its codec. Returns whether there may be new blocks below it.
     fn visit(&mut self, cid: &Cid) -> bool {
         let is_new = self.mark(cid.hash());
         match class(cid.codec()) {
@@ -263,12 +266,12 @@ impl Marks {
         }
     }
 
-    /// What stands for a block, with room for a class.
+    /// Returns the fingerprint of a block with the bits of the class cleared.
     fn block(&self, hash: &Multihash) -> u128 {
         self.fingerprints.long(hash) & !CLASSES
     }
 
-    /// Whether a block was visited under any codec.
+    /// Returns whether a block was visited under any codec.
     pub(crate) fn contains(&self, hash: &Multihash) -> bool {
         let block = self.block(hash);
         self.shards[Self::shard(block)].contains(&block)

@@ -1,4 +1,4 @@
-//! Whether the disk of the store takes writes, for health checks.
+//! Health check of the store's disk: whether it accepts writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use ipfrs_store::BlockStore;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Time for which the outcome of a look at the disk holds.
+/// Time for which the result of a disk check is reused.
 const MAX_AGE: Duration = Duration::from_millis(20);
 
-/// Longest time that a health check waits for the disk.
+/// Maximum time that a health check waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes that the disk must have room for: a batch of blocks, as imports write them, with its framing.
+/// Free space that the disk must have, in bytes: one batch of blocks, as imports write them, with framing.
 const ROOM_BYTES: u64 = 5 * 1024 * 1024;
 
-/// The outcome of the last look at the disk. At most one task looks at a time, however many health checks wait for it,
-/// so that a disk which hangs holds one thread.
+/// Result of the last disk check. Only one task checks the disk at a time, however many health checks wait for it, so
+/// that a disk that does not respond blocks only one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     state: watch::Sender<State>,
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl State {
-    /// Returns whether the caller is to begin a look at the disk.
+    /// Returns whether the caller must start a disk check.
     fn begin(&mut self) -> bool {
         let is_fresh = self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < MAX_AGE);
         let begins = !self.is_looking && !is_fresh;
@@ -41,10 +41,11 @@ impl State {
 }
 
 impl Readiness {
-    /// Checks that a batch of blocks can be put.
+    /// Checks that the disk has space for a batch of blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`], [`ErrorKind::Timeout`] for a disk that does not respond; else what it fails with.
+    /// [`ErrorKind::NoSpace`] for a full disk, [`ErrorKind::Timeout`] for a disk that does not respond; otherwise the
+    /// error of the disk.
     pub(crate) async fn check(&self, store: &Arc<dyn BlockStore>) -> Result<()> {
         let mut begins = false;
         self.state.send_if_modified(|state| {
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_are_joined_and_hold_for_a_moment() {
+    fn disk_checks_are_shared_and_reused_briefly() {
         let mut state = State::default();
         assert!(state.begin());
         assert!(!state.begin(), "another task is looking");

@@ -1,31 +1,31 @@
-//! IDs of requests, in all front-ends the same.
+//! Request IDs, in the same format for all front-ends.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Longest ID that is taken from a client, in bytes.
+/// Maximum length of an ID that a client supplies, in bytes.
 const MAX_BYTES: usize = 128;
-/// Digits of each of the two numbers that an ID consists of.
+/// Number of digits of each of the two numbers that form an ID.
 const HALF_BYTES: usize = 16;
 
-/// Makes IDs that are unique in this process and very likely everywhere.
+/// Generator of IDs that are unique in this process and very likely unique everywhere.
 #[derive(Debug)]
 pub struct RequestIds {
-    /// The first half of each: 16 hexadecimal digits.
+    /// First half of each ID: 16 hexadecimal digits.
     prefix: [u8; HALF_BYTES],
     next: AtomicU64,
 }
 
 impl RequestIds {
-    /// IDs of a prefix of their own.
+    /// Creates a generator with a random prefix.
     #[must_use]
     pub fn new() -> Self {
-        // RandomState is seeded by the system: enough to tell two processes apart.
+        // The system seeds `RandomState`, which suffices to distinguish two processes.
         let prefix = digits(RandomState::new().hash_one(std::process::id()));
         Self { prefix, next: AtomicU64::new(1) }
     }
 
-    /// A new ID: 32 hexadecimal digits.
+    /// Generates an ID: 32 hexadecimal digits.
     #[must_use]
     pub fn make(&self) -> [u8; 2 * HALF_BYTES] {
         let mut id = [0; 2 * HALF_BYTES];
@@ -35,14 +35,14 @@ impl RequestIds {
         id
     }
 
-    /// Whether this can be the ID that a client chose: 1 to 128 bytes of visible ASCII, spaces and tabs.
+    /// Returns whether an ID from a client is acceptable: 1 to 128 bytes of visible ASCII, spaces and tabs.
     #[must_use]
     pub fn is_fit(id: &[u8]) -> bool {
         (1..=MAX_BYTES).contains(&id.len()) && id.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
     }
 }
 
-/// The hexadecimal digits of a number. What formats numbers takes a tenth of the time of an answer that is ready.
+/// Returns the hexadecimal digits of a number. `format!` would take a tenth of the time of a cached response.
 fn digits(number: u64) -> [u8; HALF_BYTES] {
     let mut left = number;
     let mut digits = [0; HALF_BYTES];
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_the_prefix_of_the_process_and_the_number_of_the_request() {
+    fn request_id_is_process_prefix_and_counter() {
         let ids = RequestIds { prefix: digits(0xab), next: AtomicU64::new(0x0123_4567_89ab_cdef) };
         assert_eq!(ids.make(), *b"00000000000000ab0123456789abcdef");
         assert_eq!(ids.make(), *b"00000000000000ab0123456789abcdf0");

@@ -1,4 +1,5 @@
-//! Memory for what of a request must be whole: bodies while they arrive, and what is made of them.
+//! Memory for the parts of requests that must be held as a whole: bodies while they arrive, and data derived from
+//! them.
 
 use std::fmt;
 
@@ -8,27 +9,27 @@ use prometheus::IntGauge;
 use crate::fair_pool::{FairPool, Share, Shortage};
 use crate::{BatchConfig, Client, Limit, Node};
 
-/// Least memory for all requests together.
+/// Minimum memory for all requests together, in bytes.
 const LEAST_BYTES: usize = 512 * 1024 * 1024;
-/// Bytes that a client may hold although fewer are free: the largest node as text.
+/// Bytes that a client may hold even if fewer are free: the size of the largest node as text.
 const CLIENT_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes that are taken at a time, at least.
+/// Granularity of reservations, in bytes.
 const STEP_BYTES: usize = 16 * 1024;
 
-/// The memory that all requests share. Cloning shares it.
+/// Memory that all requests share. Clones share the pool.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryPool(FairPool);
 
 impl MemoryPool {
-    /// Memory for at least two of the largest batches: such a body takes four thirds of its blocks in base64, and as
-    /// much again while it is decoded.
+    /// Creates a pool with memory for at least two of the largest batches. In base64, the body of such a batch takes
+    /// four thirds of the size of its blocks, and as much again while it is decoded.
     pub(crate) fn new(batch: &BatchConfig) -> Self {
         let capacity = LEAST_BYTES.max(batch.max_batch_bytes.saturating_mul(8));
         Self(FairPool::new(capacity, CLIENT_BYTES, usize::MAX))
     }
 }
 
-/// The cause of refusals, by which they are told apart from others of their kind.
+/// Error source that marks refusals of memory and distinguishes them from other errors of the same kind.
 #[derive(Debug)]
 struct Refused;
 
@@ -40,7 +41,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Memory that a request holds until this is dropped.
+/// Memory that a request holds until this value is dropped.
 #[derive(Debug)]
 pub struct RequestMemory {
     node: Node,
@@ -48,7 +49,7 @@ pub struct RequestMemory {
 }
 
 impl Node {
-    /// No memory yet, for the current client's request: it is taken as bytes arrive.
+    /// Returns an empty reservation for the current client's request. It grows as bytes arrive.
     #[must_use]
     pub fn request_memory(&self) -> RequestMemory {
         RequestMemory { node: self.clone(), share: self.inner.memory.0.nothing(Client::current()) }
@@ -56,10 +57,11 @@ impl Node {
 }
 
 impl RequestMemory {
-    /// Takes as much as is missing to `bytes`, and a little ahead.
+    /// Grows the reservation to at least `bytes`, rounded up to a multiple of 16 KiB.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] when no more is free, or the client has its share; then the memory is as before.
+    /// [`ErrorKind::RateLimited`] if too little memory is free or the client has used its share. The reservation is
+    /// unchanged then.
     pub fn grow_to(&mut self, bytes: usize) -> Result<()> {
         let held = self.share.units();
         if bytes <= held {
@@ -71,7 +73,7 @@ impl RequestMemory {
         Ok(())
     }
 
-    /// Takes `bytes` more.
+    /// Grows the reservation by `bytes`.
     ///
     /// # Errors
     /// As [`Self::grow_to`].
@@ -79,20 +81,21 @@ impl RequestMemory {
         self.grow_to(self.share.units().saturating_add(bytes))
     }
 
-    /// Whether an error comes from a refusal of memory, which is counted already, however far down.
+    /// Returns whether an error was caused by a refusal of memory, at any depth of its sources. Such a refusal is
+    /// already counted.
     #[must_use]
     pub fn is_refusal(error: &Error) -> bool {
         let first = std::error::Error::source(error);
         std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<Refused>())
     }
 
-    /// Gives all of it back.
+    /// Releases all of the memory.
     pub fn release(&mut self) {
         self.gauge().sub(metric(self.share.units()));
         self.share.release();
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.share.units()

@@ -1,4 +1,4 @@
-//! Permits for requests under way at the same time. Each front-end has a pool of its own, which its clients share.
+//! Permits for concurrent requests. Each front-end has its own pool, which its clients share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,10 +15,11 @@ use tokio::time::Instant;
 use crate::fair_pool::{FairPool, Share, Shortage};
 use crate::{Client, Limit, Node};
 
-/// Permits that a client gets while any are free.
+/// Number of permits that a client may hold while any are free.
 const CLIENT_MINIMUM: usize = 2;
 
-/// When permits are short, a response is given up of which its client has taken nothing for this long.
+/// Time without progress after which a response counts as stalled. When permits are short, stalled responses are
+/// aborted.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 /// Shortest time between two searches for stalled responses.
@@ -27,20 +28,20 @@ const SEARCH_EVERY: Duration = Duration::from_millis(100);
 /// Most clients whose last search is remembered before old ones are removed.
 const MAX_SEARCHED: usize = 1024;
 
-/// One look frees at most this part of all permits: an eighth.
+/// Inverse of the part of all permits that one search may free: an eighth.
 const RECLAIMED_PART: usize = 8;
 
-/// The front-end whose requests are limited.
+/// Front-end whose requests are limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requests {
-    /// HTTP, with gRPC-Web and whatever else comes to its listener.
+    /// HTTP, including gRPC-Web and all other requests on the same listener.
     Http,
     /// gRPC, on its listener.
     Grpc,
 }
 
 impl Requests {
-    /// The words for requests, the key of the limit of all, and that of one client.
+    /// Returns the word for requests, the key of the total limit, and the key of the limit per client.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Http => ("requests", "gateway.max_concurrent_requests", "gateway.max_requests_per_client"),
@@ -58,7 +59,7 @@ impl Requests {
     }
 }
 
-/// The permits of a front-end. Cloning shares them.
+/// Permits of a front-end. Clones share them.
 #[derive(Debug, Clone)]
 pub struct RequestSlots(Arc<Slots>);
 
@@ -69,7 +70,7 @@ struct Slots {
     active: IntGauge,
     pool: FairPool,
     most_per_client: usize,
-    /// The responses that are being sent, by number.
+    /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
     next: AtomicU64,
     /// Time of the last search for stalled responses, of each client and of all (`None`). A client that is refused all the
@@ -77,13 +78,13 @@ struct Slots {
     searched: Mutex<HashMap<Option<Client>, Instant>>,
 }
 
-/// The refusal of a permit.
+/// Refusal of a permit.
 #[derive(Debug, Clone, Copy)]
 pub struct NoPermit(Shortage);
 
 impl RequestSlots {
-    /// `most` permits, and at most `most_per_client` for one client, unless that is 0. `active` shows how many are
-    /// taken.
+    /// Creates a pool of `most` permits, of which one client may hold at most `most_per_client` (0 for no limit).
+    /// `active` shows the number of permits in use.
     #[must_use]
     pub fn new(node: &Node, requests: Requests, active: IntGauge, most: usize, most_per_client: usize) -> Self {
         let bound = if most_per_client == 0 { usize::MAX } else { most_per_client };
@@ -99,11 +100,12 @@ impl RequestSlots {
         }))
     }
 
-    /// Takes a permit for one more request of a client. Where permits are short, responses that have stalled give up
+    /// Takes a permit for one more request of a client. If permits are short, stalled responses are aborted to free
     /// theirs.
     ///
     /// # Errors
-    /// [`NoPermit`] when none is free, or the client has its share. Nothing is counted yet: see [`Self::refusal`].
+    /// [`NoPermit`] if no permit is free or the client has used its share. The refusal is not counted yet: see
+    /// [`Self::refusal`].
     pub fn take(&self, client: Client) -> Result<RequestSlot, NoPermit> {
         let taken = self.0.pool.take(client, 1).or_else(|shortage| {
             let has_freed = match shortage {
@@ -119,7 +121,7 @@ impl RequestSlots {
         Ok(RequestSlot { slots: self.clone(), share })
     }
 
-    /// The error for a request that gets no permit, of kind [`ErrorKind::RateLimited`]. Counts that it was refused.
+    /// Returns the error for a request without a permit, of kind [`ErrorKind::RateLimited`], and counts the refusal.
     #[must_use]
     pub fn refusal(&self, NoPermit(shortage): NoPermit) -> Error {
         self.0.node.count_refusal(self.0.requests.limit(shortage));
@@ -143,7 +145,7 @@ impl RequestSlots {
         Error::new(ErrorKind::RateLimited, text)
     }
 
-    /// Gives up the responses that have stalled for the longest time, of one client or of all. Returns whether there
+    /// Aborts the responses that have stalled for the longest time, of one client or of all. Returns whether there
     /// were any.
     fn reclaim(&self, client: Option<Client>) -> bool {
         let now = Instant::now();
@@ -177,7 +179,7 @@ impl RequestSlots {
     }
 }
 
-/// The permit of a request, until this is dropped.
+/// Permit of a request, held until this value is dropped.
 #[derive(Debug)]
 pub struct RequestSlot {
     slots: RequestSlots,
@@ -185,8 +187,8 @@ pub struct RequestSlot {
 }
 
 impl RequestSlot {
-    /// Keeps the permit for as long as `response` is being sent. When permits are short and the client takes nothing,
-    /// both are dropped.
+    /// Holds the permit for as long as `response` is being sent. If permits are short and the client does not read
+    /// the response, both are dropped.
     #[must_use]
     pub fn hold<T: Send + 'static>(self, response: T) -> Held<T> {
         let (slots, client) = (self.slots.clone(), self.share.client());
@@ -205,9 +207,9 @@ impl Drop for RequestSlot {
     }
 }
 
-/// A response that is being sent.
+/// Response that is being sent.
 trait Sending: fmt::Debug + Send + Sync {
-    /// The client, and since when it has taken nothing of what there is for it.
+    /// Returns the client, and since when it has not read the data that is available to it.
     fn stalled(&self) -> Option<(Client, Instant)>;
 
     /// Drops the response and its permit.
@@ -220,9 +222,9 @@ struct Cell<T> {
 }
 
 struct Content<T> {
-    /// `None` once it was given up.
+    /// `None` once the response was aborted.
     response: Option<(T, RequestSlot)>,
-    /// The last time that the client was given something to take; `None` while the response waits for the daemon.
+    /// Last time that data became available to the client; `None` while the response waits for the daemon.
     since: Option<Instant>,
 }
 
@@ -242,12 +244,12 @@ impl<T: Send> Sending for Cell<T> {
 
     fn give_up(&self) {
         let given_up = self.content.try_lock().and_then(|mut content| content.response.take());
-        // Outside of the lock: a response may do much when it ends.
+        // Dropped outside the lock, because dropping a response may do much work.
         drop(given_up);
     }
 }
 
-/// A response that has a permit while it is being sent.
+/// Response that holds a permit while it is being sent.
 #[derive(Debug)]
 pub struct Held<T: Send + 'static> {
     cell: Arc<Cell<T>>,
@@ -256,7 +258,7 @@ pub struct Held<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Held<T> {
-    /// Asks the response for its next piece; `None` where it was given up.
+    /// Polls the response for its next piece; returns `None` if it was aborted.
     pub fn poll<R>(&self, poll: impl FnOnce(&mut T) -> Poll<R>) -> Option<Poll<R>> {
         let mut content = self.cell.content.lock();
         let (response, _) = content.response.as_mut()?;
@@ -265,12 +267,12 @@ impl<T: Send + 'static> Held<T> {
         Some(polled)
     }
 
-    /// Looks at the response; `None` where it was given up.
+    /// Calls `look` with the response; returns `None` if it was aborted.
     pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.cell.content.lock().response.as_ref().map(|(response, _)| look(response))
     }
 
-    /// The error of a response that was given up.
+    /// Returns the error for a response that was aborted.
     #[must_use]
     pub fn given_up(&self) -> Error {
         let (words, key, _) = self.slots.0.requests.names();
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stalled_responses_give_up_permits_when_these_are_short() {
+    async fn stalled_responses_release_permits_under_shortage() {
         let (_repo, slots) = slots(3, 0).await;
         let hold = |number| slots.take(client(number)).unwrap().hold(number);
         let waits_for_us = hold(1);
@@ -338,7 +340,7 @@ mod tests {
         advance(STALLED_AFTER.saturating_sub(Duration::from_secs(3))).await;
         let another = slots.take(client(4)).unwrap();
         assert!(stalled_first.look(|_| ()).is_none() && stalled_first.poll(|_| Poll::Ready(())).is_none());
-        // A response that its client has just read has not stalled.
+        // A response that its client has just read is not stalled.
         assert!(stalled_next.poll(|_| Poll::Ready(())).is_some());
         advance(STALLED_AFTER.saturating_sub(Duration::from_secs(1))).await;
         assert!(slots.take(client(5)).is_err());
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_over_its_share_gives_up_its_own_responses_only() {
+    async fn client_over_share_reclaims_only_its_own_responses() {
         let (_repo, slots) = slots(8, 0).await;
         let hold = |number| slots.take(client(number)).unwrap().hold(());
         let (other, own) = (hold(1), [hold(2), hold(2), hold(2)]);

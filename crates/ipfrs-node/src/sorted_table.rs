@@ -1,4 +1,4 @@
-//! Byte strings in the order of their keys, of which only the latest are in memory.
+//! Sorted table of byte strings that keeps only its recent entries in memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,46 +10,46 @@ use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 
-/// What an entry in memory takes beside its bytes, about: its place in the tree and two allocations.
+/// Approximate memory of an entry besides its bytes: its place in the tree and two allocations.
 const ENTRY_OVERHEAD_BYTES: usize = 96;
 
-/// Memory for the buffers of all runs, within the bounds for each.
+/// Memory for the read buffers of all runs, in bytes, within the limits for each buffer.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 const MIN_BUFFER_BYTES: usize = 8 * 1024;
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Bytes before each entry of a run: the lengths of key and value, 32 bits each, little-endian.
+/// Size of the header of an entry in a run: the lengths of key and value, 32 bits each, little-endian.
 const HEADER_BYTES: usize = 8;
 
 type Bytes = Box<[u8]>;
 
-/// Key and value.
+/// Key and value of an entry.
 pub(crate) type Record = (Bytes, Bytes);
 
-/// A queue that gives its entries in the order of their keys, whatever their number. Entries may be added while others are
-/// taken, as long as they come behind those.
+/// Queue that yields any number of entries in the order of their keys. Entries may be added while others are being
+/// taken, as long as their keys are greater than those already taken.
 ///
-/// What does not fit into memory is written to a file without a name, so that nothing is left of it when the process ends,
-/// however it ends. The file has sorted runs, one for each time that the memory was full, which are merged as entries are
-/// taken.
+/// Entries that do not fit in memory are written to a file without a name, so that nothing is left of it however the
+/// process ends. The file consists of sorted runs, one for each time that the memory was full. The runs are merged as
+/// entries are taken.
 #[derive(Debug)]
 pub(crate) struct SortedTable {
     recent: BTreeMap<Bytes, Bytes>,
-    /// What `recent` takes.
+    /// Memory that `recent` uses, in bytes.
     recent_bytes: usize,
-    /// What it may take.
+    /// Memory that `recent` may use, in bytes.
     max_recent_bytes: usize,
-    /// Where the file is made.
+    /// Directory of the temporary file.
     dir: PathBuf,
     file: Option<Arc<File>>,
     runs: Vec<Run>,
-    /// The first keys of the runs, once entries are being taken.
+    /// First key of each run, once entries are being taken.
     merge: Option<BinaryHeap<Reverse<(Bytes, usize)>>>,
 }
 
 impl SortedTable {
-    /// A table of which about `max_recent_bytes` are in memory. The file is made in `dir`, or where the system keeps
-    /// temporary files when that cannot be written to, and only when it is needed.
+    /// Creates a table that keeps about `max_recent_bytes` in memory. The file is created only when needed, in `dir`,
+    /// or in the system's directory for temporary files if `dir` is not writable.
     pub(crate) fn new(dir: PathBuf, max_recent_bytes: usize) -> Self {
         Self {
             recent: BTreeMap::new(),
@@ -62,8 +62,9 @@ impl SortedTable {
         }
     }
 
-    /// Adds an entry; [`Self::is_full`] tells when it is time to [`spill`](Self::spill). Gives the value that the key had,
-    /// when it is still in memory; an older one is given before this one when entries are taken.
+    /// Adds an entry. When [`Self::is_full`] returns `true`, the caller should [`spill`](Self::spill). Returns the
+    /// previous value of the key if it is still in memory. A value that was already written to the file is yielded
+    /// before this one.
     pub(crate) fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<Bytes> {
         self.recent_bytes += key.len() + value.len() + ENTRY_OVERHEAD_BYTES;
         let replaced = self.recent.insert(key.into(), value.into());
@@ -73,17 +74,17 @@ impl SortedTable {
         replaced
     }
 
-    /// The memory is full.
+    /// Returns whether the memory is full.
     pub(crate) fn is_full(&self) -> bool {
         self.recent_bytes > self.max_recent_bytes
     }
 
-    /// Reading waits for a disk.
+    /// Returns whether reading may wait for the disk.
     pub(crate) fn is_on_disk(&self) -> bool {
         !self.runs.is_empty()
     }
 
-    /// Writes what is in memory to the file. Waits for the disk.
+    /// Writes the entries in memory to the file. Waits for the disk.
     pub(crate) fn spill(&mut self) -> Result<()> {
         let file = match &self.file {
             Some(file) => Arc::clone(file),
@@ -124,7 +125,7 @@ impl SortedTable {
         Ok(())
     }
 
-    /// The first key. Waits for the disk when [`Self::is_on_disk`].
+    /// Returns the first key. Waits for the disk if [`Self::is_on_disk`].
     pub(crate) fn first(&mut self) -> Result<Option<&[u8]>> {
         self.begin_merge()?;
         let spilled = self.merge.as_ref().and_then(BinaryHeap::peek).map(|Reverse((key, _))| key);
@@ -132,7 +133,8 @@ impl SortedTable {
         Ok(spilled.into_iter().chain(recent).min().map(|key| &**key))
     }
 
-    /// Takes the first entry off, if its key begins with `prefix`. Waits for the disk when [`Self::is_on_disk`].
+    /// Removes and returns the first entry if its key begins with `prefix`. Waits for the disk if
+    /// [`Self::is_on_disk`].
     pub(crate) fn take(&mut self, prefix: &[u8]) -> Result<Option<Record>> {
         if self.first()?.is_none_or(|key| !key.starts_with(prefix)) {
             return Ok(None);
@@ -165,7 +167,7 @@ impl SortedTable {
         Ok(())
     }
 
-    /// Lets the next entry of a run take part in the merge.
+    /// Adds the next entry of a run to the merge.
     fn advance(&mut self, run: usize) -> Result<()> {
         let key = self.runs[run].next_key().map_err(|e| self.failed("read", e))?;
         if let (Some(key), Some(merge)) = (key, &mut self.merge) {
@@ -189,23 +191,23 @@ impl SortedTable {
     }
 }
 
-/// Entries in the file, in order.
+/// Sorted entries in the file.
 #[derive(Debug)]
 struct Run {
     file: Arc<File>,
-    /// Where the part begins that has not been read.
+    /// Offset of the part that has not been read.
     next: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer has been used.
+    /// Number of bytes of the buffer that have been consumed.
     at: usize,
     buffer_bytes: usize,
-    /// Of the entry whose key takes part in the merge.
+    /// Value of the entry whose key is in the merge.
     value: Bytes,
 }
 
 impl Run {
-    /// The next key; the value is kept.
+    /// Returns the next key and stores its value in `value`.
     fn next_key(&mut self) -> io::Result<Option<Bytes>> {
         if self.at == self.buffer.len() && self.next == self.end {
             self.buffer = Vec::new();
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     fn key(number: u32) -> Vec<u8> {
-        // Scattered, and of all lengths.
+        // Scattered keys of all lengths.
         [&number.wrapping_mul(0x9e37_79b1).to_be_bytes()[..], &vec![b'k'; number as usize % 300]].concat()
     }
 
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_in_order_from_memory_and_from_any_number_of_runs() {
+    fn sorted_table_yields_sorted_entries_from_memory_and_runs() {
         let dir = tempfile::tempdir().unwrap();
         for (max_bytes, runs) in [(usize::MAX, 0..1), (1_000_000, 1..10), (2_000, 1_000..3_000)] {
             let mut table = SortedTable::new(dir.path().to_owned(), max_bytes);
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_behind_the_taken_ones_has_its_place() {
+    fn sorted_table_accepts_entries_while_taking() {
         let dir = tempfile::tempdir().unwrap();
         let mut table = SortedTable::new(dir.path().to_owned(), 0);
         for key in ["a1", "b1", "a3", "c1"] {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_key_come_in_the_order_in_which_they_were_added() {
+    fn sorted_table_keeps_insertion_order_of_equal_keys() {
         let dir = tempfile::tempdir().unwrap();
         let mut table = SortedTable::new(dir.path().to_owned(), 0);
         for value in [b"1", b"2"] {
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_elsewhere_when_its_place_is_read_only_and_an_error_when_there_is_none() {
+    fn sorted_table_falls_back_to_system_temp_dir() {
         for (dir, is_written) in [("/proc/self", true), ("/does/not/exist", false)] {
             let mut table = SortedTable::new(dir.into(), 0);
             table.insert(b"k".into(), b"v".into());

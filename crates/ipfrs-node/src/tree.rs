@@ -1,4 +1,4 @@
-//! The names of an import, and the directories that follow from them.
+//! Names of an import, and the directories that they imply.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,50 +12,50 @@ use crate::LinkName;
 use crate::add::Added;
 use crate::sorted_table::{Record, SortedTable};
 
-/// What the names of one import take in memory, about; more of them lie in a temporary file.
+/// Approximate memory for the names of one import, in bytes. Further names are stored in a temporary file.
 const MAX_MEMORY_BYTES: usize = 4 * 1024 * 1024;
 
-/// Entries of a directory that are taken at once.
+/// Number of entries of a directory that are taken together.
 const BATCH_ENTRIES: usize = 1_024;
 
-/// Ends the names of a directory in a key. It sorts behind all other bytes, so that directories come behind those in
-/// them, and is escaped in names.
+/// Terminator of a directory's names in a key. It sorts after all other bytes, so that a directory follows the
+/// directories inside it. In names, it is escaped.
 const END: u8 = 0xff;
-/// Escapes itself and [`END`] in the names of a directory's key: the byte behind it says which of the two is meant.
+/// Escape for itself and for [`END`] in the names of a directory's key. The next byte says which of the two is meant.
 const ESCAPE: u8 = 0xfe;
 const ESCAPED_ESCAPE: u8 = 1;
 const ESCAPED_END: u8 = 2;
-/// Stands between the names of a directory in a key. No name has it.
+/// Separator of a directory's names in a key. No name contains it.
 const SEPARATOR: u8 = 0;
-/// Bytes of an [`entry_hash`] in a key, big-endian.
+/// Length of an [`entry_hash`] in a key, which is big-endian.
 const HASH_BYTES: usize = 8;
 
-/// The names of an import with what they stand for, in the order in which directories are built.
+/// Names of an import with their entries, in the order in which directories are built.
 ///
-/// The key of an entry is that of its directory, the hash of its name, and its name; its value an [`Entry`]. The key of a
-/// directory is its names, escaped, separated and ended; as a key of its own, it stands for the attributes of the
-/// directory.
+/// The key of an entry consists of the key of its directory, the hash of its name, and the name; its value is an
+/// [`Entry`]. The key of a directory consists of its names, escaped, separated and terminated. The table also
+/// contains this key by itself, with the attributes of the directory as its value.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// Absent while another thread has it, or has failed with it.
+    /// `None` while another thread uses the table, or after that thread has panicked.
     table: Option<SortedTable>,
-    /// Whether directories are left out that nothing is in, but for those at the top.
+    /// Whether empty directories are left out, except at the top level.
     skips_empty: bool,
-    /// The store, whose disk keeps its reserve when the temporary file grows.
+    /// Store on the same disk, whose reserve is checked before the temporary file grows.
     store: Option<Arc<dyn BlockStore>>,
 }
 
 /// Result of building a directory.
 enum Outcome {
     Built(Box<Added>),
-    /// It was left out: nothing is in it.
+    /// The directory was left out, because it is empty.
     Skipped,
-    /// It is the one without a name, which is not asked for.
+    /// The directory is the one without a name, and the client did not request it.
     Unasked,
 }
 
 impl Tree {
-    /// Makes an empty one, whose temporary file is made in `dir` when it is needed, on the disk of `store`.
+    /// Creates an empty tree. Its temporary file is created in `dir`, on the disk of `store`, when it is needed.
     pub(crate) fn new(dir: PathBuf, store: Option<Arc<dyn BlockStore>>) -> Self {
         Self { store, ..Self::with_memory(dir, MAX_MEMORY_BYTES) }
     }
@@ -64,16 +64,16 @@ impl Tree {
         Self { table: Some(SortedTable::new(dir, max_bytes)), skips_empty: false, store: None }
     }
 
-    /// Has directories left out that nothing is in, but for those at the top.
+    /// Leaves out empty directories, except at the top level.
     pub(crate) fn skip_empty(&mut self) {
         self.skips_empty = true;
     }
 
-    /// Puts `entry` at `names`, of which there is at least one.
+    /// Puts `entry` at `names`, of which there must be at least one.
     ///
     /// # Errors
-    /// When they are taken, as far as that is known already; else [`Self::build_next`] has this error. When the temporary
-    /// file cannot be written.
+    /// If the name is known to be taken; if this is found only later, [`Self::build_next`] returns the error. Also if
+    /// the temporary file cannot be written.
     pub(crate) async fn place(&mut self, names: &[&[u8]], entry: &Entry) -> Result<()> {
         let Some((name, parents)) = names.split_last() else {
             return Err(Error::internal("an entry of an import has no name"));
@@ -86,21 +86,21 @@ impl Tree {
         self.make_room().await
     }
 
-    /// Makes a directory at `names`, or gives one that is there other attributes.
+    /// Creates a directory at `names`, or replaces the attributes of an existing one.
     ///
     /// # Errors
-    /// When the temporary file cannot be written.
+    /// If the temporary file cannot be written.
     pub(crate) async fn directory(&mut self, names: &[&[u8]], attributes: Attributes) -> Result<()> {
         self.table()?.insert(directory_key(names), Value::Attributes(attributes).to_bytes());
         self.make_room().await
     }
 
-    /// Imports a directory whose own directories have been imported, with the attributes that `kept` makes of those that it
-    /// came with. The last is that without a name, which holds everything; it is only looked at, and `None` given, unless
-    /// `wrap` is set. Nothing is to be placed from the first call on.
+    /// Imports the next directory, after all directories inside it. `kept` maps the attributes that the client sent
+    /// to those to store. The last directory is the one without a name, which contains everything. Unless `wrap` is
+    /// set, it is only checked, and the result is `None`. After the first call, nothing more can be placed.
     ///
     /// # Errors
-    /// For names that are there twice; what the sink fails with; when the temporary file cannot be read or written.
+    /// If a name occurs twice, if the sink fails, or if the temporary file cannot be read or written.
     pub(crate) async fn build_next(
         &mut self,
         importer: &mut Importer,
@@ -108,7 +108,7 @@ impl Tree {
         wrap: bool,
     ) -> Result<Option<Added>> {
         loop {
-            // Small directories from memory wait for nothing, and there may be many.
+            // Small directories in memory never wait, and there may be many.
             consume_budget().await;
             let Some((key, batch)) = self.with_table(first_batch).await? else { return Ok(None) };
             match self.build(importer, &kept, wrap, key, batch).await? {
@@ -157,7 +157,7 @@ impl Tree {
         self.finish(importer, &names, builder, attributes).await.map(|added| Outcome::Built(Box::new(added)))
     }
 
-    /// Notes that a directory was left out: as in Kubo, the one above it is not empty for that.
+    /// Records that a directory was left out. As in Kubo, its parent does not count as empty because of that.
     async fn skip(&mut self, names: &[&[u8]]) -> Result<()> {
         let Some((name, parents)) = names.split_last() else { return Ok(()) };
         let key = entry_key(directory_key(parents), name);
@@ -165,7 +165,7 @@ impl Tree {
         self.make_room().await
     }
 
-    /// Imports a directory, and makes it an entry of the one above it.
+    /// Imports a directory and adds it as an entry to its parent.
     async fn finish(
         &mut self,
         importer: &mut Importer,
@@ -197,7 +197,7 @@ impl Tree {
         self.on_blocking_thread(SortedTable::spill).await
     }
 
-    /// Does something with the table where it may wait for a disk.
+    /// Runs `work` with the table, on a blocking thread if the table may wait for the disk.
     async fn with_table<T, F>(&mut self, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -221,19 +221,19 @@ impl Tree {
     }
 }
 
-/// A directory whose entries are being read.
+/// Directory whose entries are being read.
 struct Building<'a> {
     names: &'a [&'a [u8]],
-    /// What it came with; known from the first batch on, in which it comes first.
+    /// Attributes that the client sent. They are the first record of the first batch, so they are known from then on.
     attributes: Attributes,
-    /// The last entry.
+    /// Last entry that was read.
     last: Option<(LinkName, Entry)>,
-    /// Whether nothing was in it so far, be it left out.
+    /// Whether no record was found so far, not even that of a directory which was left out.
     is_empty: bool,
 }
 
 impl Building<'_> {
-    /// The entries of a batch, each name once.
+    /// Returns the entries of a batch, after a check that each name occurs once.
     fn entries(&mut self, batch: Vec<Record>) -> Result<Vec<(LinkName, Entry)>> {
         let mut entries = Vec::with_capacity(batch.len());
         for (key, value) in batch {
@@ -256,7 +256,7 @@ impl Building<'_> {
     }
 }
 
-/// The key of the directory of the first entry, and its first entries.
+/// Returns the key of the directory of the first entry, and the first records of that directory.
 fn first_batch(table: &mut SortedTable) -> Result<Option<(Vec<u8>, Vec<Record>)>> {
     let Some(first) = table.first()? else { return Ok(None) };
     let directory = first.split_inclusive(|byte| *byte == END).next().unwrap_or_default().to_vec();
@@ -264,7 +264,7 @@ fn first_batch(table: &mut SortedTable) -> Result<Option<(Vec<u8>, Vec<Record>)>
     Ok(Some((directory, batch)))
 }
 
-/// The next entries of a directory; less than there may be when there are no more.
+/// Takes the next records of a directory. A batch with fewer than [`BATCH_ENTRIES`] records is the last one.
 fn take_batch(table: &mut SortedTable, directory: &[u8]) -> Result<Vec<Record>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH_ENTRIES
@@ -308,7 +308,7 @@ fn entry_key(mut key: Vec<u8>, name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The names of a directory's key.
+/// Returns the names in a directory's key.
 fn names_of(key: &[u8]) -> Result<Vec<Vec<u8>>> {
     let names = key.strip_suffix(&[END]).ok_or_else(damaged)?;
     names.split(|byte| *byte == SEPARATOR).filter(|name| !name.is_empty()).map(unescaped).collect()
@@ -329,7 +329,7 @@ fn unescaped(name: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The last name of an entry's key.
+/// Returns the name in an entry's key.
 fn name_of(key: &[u8]) -> Result<&[u8]> {
     let end = key.iter().position(|byte| *byte == END).ok_or_else(damaged)?;
     key.get(end + 1 + HASH_BYTES..).ok_or_else(damaged)
@@ -339,7 +339,7 @@ fn damaged() -> Error {
     Error::internal("the names of an import did not read back as they were written")
 }
 
-/// What a key of the table stands for. In bytes, numbers are little-endian and what is absent is zero:
+/// Value of a key in the table. In its encoding, numbers are little-endian and absent fields are zero:
 ///
 /// | byte | entry | attributes |
 /// |---|---|---|
@@ -348,11 +348,11 @@ fn damaged() -> Error {
 /// | 9 | size, 8 bytes | mode, 4 bytes; nanoseconds, 4 bytes |
 /// | 17 | binary CID | |
 ///
-/// A directory that was left out is the byte 8, and zeros.
+/// A directory that was left out is encoded as the byte 8, followed by zeros.
 enum Value {
     Entry(Entry),
     Attributes(Attributes),
-    /// A directory that was left out.
+    /// Directory that was left out.
     Skipped,
 }
 

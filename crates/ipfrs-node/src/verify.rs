@@ -1,4 +1,4 @@
-//! Whether every stored block is what its content ID says.
+//! Verification of stored blocks against their content IDs.
 
 use std::thread::available_parallelism;
 
@@ -10,38 +10,39 @@ use tokio::sync::mpsc::Sender;
 
 use crate::Node;
 
-/// Blocks that are read and hashed together: at most 128 MiB, which lie in mapped packs.
+/// Number of blocks that are read and hashed together: at most 128 MiB, which are in mapped packs.
 const BATCH_BLOCKS: usize = 64;
 
-/// What [`Node::verify`] tells.
+/// Progress event of [`Node::verify`].
 #[derive(Debug)]
 pub enum Verifying {
-    /// So many blocks have been looked at by now.
+    /// Number of blocks that have been checked so far.
     Checked(u64),
-    /// A block is not what its content ID says, or cannot be read.
+    /// A block does not match its content ID or cannot be read.
     Corrupt(Cid, Error),
 }
 
-/// What [`Node::verify`] found.
+/// Result of [`Node::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Blocks that were looked at.
+    /// Number of blocks checked.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: u64,
-    /// How many of them are corrupt.
+    /// Number of corrupt blocks.
     pub corrupt: u64,
 }
 
-/// What was found of some blocks, and those of them that are corrupt.
+/// Result for some blocks, with the corrupt ones.
 type Checked = (Verified, Vec<(Cid, Error)>);
 
 impl Node {
-    /// Reads every block and checks its hash, on as many threads as there are cores. A corrupt block is told and is not
-    /// the end. `events` is told in turn; the work waits for whoever listens, and goes on when nobody does.
+    /// Reads every block and checks its hash, on as many threads as there are cores. A corrupt block is reported and
+    /// does not stop the check. Progress events are sent to `events`; the check waits while the channel is full and
+    /// continues if the receiver is closed.
     ///
     /// # Errors
-    /// When the store cannot say which blocks it has; [`ErrorKind::Timeout`] when one does not come in time.
+    /// If the store cannot list its blocks; [`ErrorKind::Timeout`] if a block is not read in time.
     pub async fn verify(&self, events: Sender<Verifying>) -> Result<Verified> {
         let store = self.inner.store.clone();
         let parts = store.scrub().map_ok(in_batches).try_flatten();
@@ -64,7 +65,7 @@ impl Node {
             verified.bytes += part.bytes;
             verified.corrupt += part.corrupt;
             for (cid, why) in corrupt {
-                // Nobody may listen.
+                // The receiver may be closed.
                 let _ = events.send(Verifying::Corrupt(cid, why)).await;
             }
             if part.blocks > 0 {
@@ -75,7 +76,7 @@ impl Node {
     }
 }
 
-/// The same, with no more blocks at a time to be read than [`BATCH_BLOCKS`].
+/// Splits the blocks to be read into batches of at most [`BATCH_BLOCKS`].
 fn in_batches(scrubbed: Scrubbed) -> impl Stream<Item = Result<Scrubbed>> {
     let batches = match scrubbed {
         Scrubbed::Unread(cids) => cids.chunks(BATCH_BLOCKS).map(|cids| Ok(Scrubbed::Unread(cids.to_vec()))).collect(),
@@ -90,9 +91,9 @@ async fn read_and_hash(store: &dyn BlockStore, cids: Vec<Cid>) -> Result<Checked
     for cid in cids {
         match blocks.next().await {
             Some(Ok((_, Some(data)))) => read.push((cid, Ok(data))),
-            // Deleted since it was listed.
+            // The block was deleted after it was listed.
             Some(Ok((_, None))) => {}
-            // That says nothing of the block, and the others do not come either.
+            // The time-out does not concern this block alone: the remaining blocks will not arrive either.
             Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
             Some(Err(e)) => read.push((cid, Err(e))),
             None => return Err(Error::internal("the store gave fewer answers than it was asked for")),

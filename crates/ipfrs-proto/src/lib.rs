@@ -1,9 +1,10 @@
-//! Messages, clients and servers of the gRPC services, generated from `proto/` by `cargo xtask codegen`; a test fails when
-//! they differ from it. What each means is said there, and in the documentation of the types here.
+//! Messages, clients and servers of the gRPC services, generated from `proto/` by `cargo xtask codegen`. A test fails
+//! if they differ from `proto/`. The `.proto` files and the types document their meaning.
 //!
-//! Payloads are [`Bytes`](bytes::Bytes): slices of what was received or mapped, not copies.
+//! Payloads are [`Bytes`](bytes::Bytes): slices of received or mapped memory, not copies.
 
-/// The descriptors of all files with their comments, as an encoded `google.protobuf.FileDescriptorSet`: for reflection.
+/// Descriptors of all `.proto` files, with their comments, as an encoded `google.protobuf.FileDescriptorSet` for
+/// reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
 macro_rules! package {

@@ -1,6 +1,6 @@
-//! The generated code is that of `proto/`, and what clients rely on has not changed unnoticed.
+//! The generated code matches `proto/`, and the parts that clients rely on do not change unnoticed.
 
-// clippy.toml lets tests unwrap, but does not see that the functions beside them are tests too.
+// clippy.toml allows `unwrap` in tests, but clippy does not recognize the helper functions here as test code.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write as _;
@@ -11,21 +11,22 @@ use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet, ServiceDescriptorProto};
 
-/// With this variable the test writes what it would compare: `cargo xtask codegen` sets it.
+/// If this environment variable is set, the test writes the files instead of only comparing them.
+/// `cargo xtask codegen` sets it.
 const WRITE: &str = "IPFRS_CODEGEN";
 
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every `.proto` file, compiled; with comments.
+/// Compiles every `.proto` file, with comments.
 fn compiled() -> FileDescriptorSet {
     let root = crate_dir().join("../../proto");
     let files = ["block", "dag", "file", "tensor"].map(|name| root.join(format!("ipfrs/{name}/v1/{name}.proto")));
     protox::compile(files, [root]).unwrap()
 }
 
-/// What the committed directory should hold: names and contents.
+/// Returns the names and contents that the committed directory should have.
 fn generate(into: &Path) -> Vec<(String, Vec<u8>)> {
     let descriptors = compiled();
     fs::write(into.join("descriptors.bin"), descriptors.encode_to_vec()).unwrap();
@@ -60,7 +61,7 @@ fn generated_code_is_that_of_the_proto_files() {
 }
 
 #[test]
-fn names_numbers_and_types_are_those_that_clients_were_built_with() {
+fn proto_descriptors_match_the_snapshot() {
     let mut text = String::new();
     for file in compiled().file {
         writeln!(text, "package {}", file.package()).unwrap();

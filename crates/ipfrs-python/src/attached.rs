@@ -1,5 +1,6 @@
-//! The one thread that holds the GIL for tasks of the runtime. Workers must not wait for it, and at the end of the
-//! interpreter nobody may be within Python any more: CPython ends threads that come back to it then.
+//! The thread that takes the GIL on behalf of runtime tasks. Runtime workers must not wait for the GIL. When the
+//! interpreter exits, no thread of this crate may be in Python, because CPython terminates threads that take the GIL
+//! then.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,15 +19,15 @@ type Job = Box<dyn FnOnce(Python<'_>) + Send>;
 static STATE: Mutex<State> = Mutex::new(State::Idle);
 
 enum State {
-    /// Nobody has needed it yet.
+    /// The thread has not been needed yet.
     Idle,
     Running {
-        /// Its bound is the calls of Python that are under way: each has one job at a time, and one for each buffer that it
-        /// gives back.
+        /// Queue of jobs. It is unbounded, but its length is limited by the running calls from Python: each has one
+        /// job at a time, and one for each buffer that it releases.
         jobs: Sender<Job>,
         thread: JoinHandle<()>,
     },
-    /// The interpreter is ending.
+    /// The interpreter is exiting.
     Ended,
 }
 
@@ -35,7 +36,7 @@ thread_local! {
     static HAS_GIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `poll`, in which [`call`] and [`send`] need no other thread.
+/// Runs `poll`. Within it, [`call`] and [`send`] run jobs on the current thread.
 pub(crate) fn with_gil<T>(_: Python<'_>, poll: impl FnOnce() -> T) -> T {
     let before = HAS_GIL.replace(true);
     let polled = poll();
@@ -43,8 +44,8 @@ pub(crate) fn with_gil<T>(_: Python<'_>, poll: impl FnOnce() -> T) -> T {
     polled
 }
 
-/// Has the thread do `job`, after those that came before. It must be short, and wait for nothing. Dropped where Python is
-/// ending, the process was forked, or the system gives no thread.
+/// Queues `job` for the thread, after earlier jobs. It must be short and must not block. It is dropped if Python is
+/// exiting, if the process was forked, or if the system cannot start the thread.
 pub(crate) fn send(job: impl FnOnce(Python<'_>) + Send + 'static) {
     if is_forked() {
         return;
@@ -61,28 +62,28 @@ pub(crate) fn send(job: impl FnOnce(Python<'_>) + Send + 'static) {
         }
     }
     if let State::Running { jobs, .. } = &*state {
-        // The thread ends after the sender only.
+        // The receiver exists as long as the sender, because the thread ends only after the sender is dropped.
         let _ = jobs.send(Box::new(job));
     }
 }
 
-/// The same for a job with an outcome.
+/// Runs a job as [`send`] does, and returns its result.
 ///
 /// # Errors
-/// When Python is ending.
+/// Returns an error if Python is exiting.
 pub(crate) async fn call<T: Send + 'static>(job: impl FnOnce(Python<'_>) -> T + Send + 'static) -> Result<T> {
     let (sender, receiver) = oneshot::channel();
-    // Nobody waits for it where the task was cancelled meanwhile.
+    // If the task was cancelled, the receiver no longer exists.
     send(move |py| drop(sender.send(job(py))));
     receiver.await.map_err(|e| Error::internal("Python is ending").with_source(e))
 }
 
-/// Waits until the thread has done what there is, and ends it. For the end of the interpreter.
+/// Waits until the thread has run all queued jobs, and stops it. Called when the interpreter exits.
 pub(crate) fn end(py: Python<'_>) {
     let before = std::mem::replace(&mut *STATE.lock(), State::Ended);
     if let State::Running { jobs, thread } = before {
         drop(jobs);
-        // It has nothing to say.
+        // The thread returns no value.
         let _ = py.detach(|| thread.join());
     }
 }
@@ -90,9 +91,9 @@ pub(crate) fn end(py: Python<'_>) {
 fn work(jobs: &Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
         Python::attach(|py| {
-            // Whatever has come meanwhile costs no other wait for the GIL.
+            // Run all queued jobs, so that they need the GIL only once.
             for job in std::iter::once(first).chain(jobs.try_iter()) {
-                // Who waits for a job that failed is told that nothing comes: its sender is gone.
+                // If a job panics, its sender is dropped, and its waiting task receives an error.
                 let _ = catch_unwind(AssertUnwindSafe(|| job(py)));
             }
         });

@@ -1,4 +1,4 @@
-//! Futures of Rust that asyncio waits for.
+//! Rust futures as asyncio futures.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use crate::error::{Failure, Outcome};
 use crate::run::guarded;
 use crate::runtime::{is_forked, runtime};
 
-/// The loop that runs on this thread.
+/// Returns the event loop that runs on this thread.
 ///
 /// # Errors
-/// `RuntimeError` when there is none.
+/// Returns `RuntimeError` if there is none.
 pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     py.import(intern!(py, "asyncio"))?.call_method0(intern!(py, "get_running_loop"))
 }
 
-/// `work` as an `asyncio.Future` of the running loop. It begins at once, on this thread: what is ready then costs no other
-/// thread. The rest is done by the runtime; cancelling the future drops it.
+/// Returns `work` as an `asyncio.Future` of the running loop. The first poll happens on this thread, so that a result
+/// that is ready immediately needs no other thread. The runtime continues the work. Cancelling the asyncio future
+/// drops it.
 pub(crate) fn awaitable<'py, T>(
     py: Python<'py>,
     work: impl Future<Output = Outcome<T>> + Send + 'static,
@@ -37,7 +38,7 @@ where
     let mut work = Box::pin(guarded(work));
     let first = {
         let _entered = runtime.enter();
-        // The task polls at once when it is spawned, so that whoever wakes nobody until then is not missed.
+        // A no-op waker loses no wakeup, because the runtime polls a task immediately after it is spawned.
         with_gil(py, || work.as_mut().poll(&mut Context::from_waker(Waker::noop())))
     };
     if let Poll::Ready(outcome) = first {
@@ -61,7 +62,7 @@ fn value<T: for<'a> IntoPyObject<'a>>(py: Python<'_>, outcome: Outcome<T>) -> Py
     }
 }
 
-/// Who waits, and where.
+/// The asyncio future that waits for a result, and its loop.
 struct Waiting {
     event_loop: Py<PyAny>,
     future: Py<PyAny>,
@@ -70,12 +71,12 @@ struct Waiting {
 impl Waiting {
     fn deliver<T: for<'a> IntoPyObject<'a>>(&self, py: Python<'_>, outcome: Outcome<T>) {
         let delivery = Delivery { future: self.future.clone_ref(py), value: value(py, outcome) };
-        // A loop that is closed has nobody waiting.
+        // If the loop is closed, no task waits for the result.
         let _ = self.event_loop.call_method1(py, intern!(py, "call_soon_threadsafe"), (delivery,));
     }
 }
 
-/// What the loop calls when a value has come.
+/// Callback through which the loop sets the result.
 #[pyclass(frozen)]
 struct Delivery {
     future: Py<PyAny>,
@@ -90,14 +91,14 @@ impl Delivery {
             Err(error) => self.future.call_method1(py, intern!(py, "set_exception"), (error.value(py),)),
         };
         match set {
-            // It was cancelled meanwhile.
+            // The asyncio future was cancelled.
             Err(error) if error.is_instance_of::<InvalidStateError>(py) => Ok(()),
             other => other.map(drop),
         }
     }
 }
 
-/// What the loop calls when nobody waits any more.
+/// Callback of the loop for a future that is done or cancelled.
 #[pyclass(frozen)]
 struct OnDone {
     task: AbortHandle,
@@ -105,7 +106,7 @@ struct OnDone {
 
 #[pymethods]
 impl OnDone {
-    /// Where the value has come there is nothing left to end.
+    /// Aborts the task. This has no effect if the task has already finished.
     fn __call__(&self, _future: &Bound<'_, PyAny>) {
         if !is_forked() {
             self.task.abort();

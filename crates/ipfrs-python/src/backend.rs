@@ -1,4 +1,4 @@
-//! The one class that Python calls: a [`Backing`], made blocking or asynchronous.
+//! The class that Python calls: a [`Backing`] with blocking or asynchronous methods.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -19,21 +19,21 @@ use crate::remote::Remote;
 use crate::run::{Mode, breathe, run};
 use crate::runtime::{Kept, close_at_exit, is_forked, runtime};
 
-/// Up to this many bytes are copied with the GIL held.
+/// Maximum number of bytes that are copied while holding the GIL.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// A node or a daemon. Each method builds one future, which is waited for, or given to asyncio.
+/// A node or a client of a daemon. Each method creates one future, and either waits for it or passes it to asyncio.
 #[pyclass(frozen, module = "ipfrs._native")]
 pub(crate) struct Backend {
     backing: Kept<dyn Backing>,
     closed: Arc<AtomicBool>,
-    /// Cancelled by `close`: what goes on over several calls ends.
+    /// Cancelled by `close`, which ends operations that span several calls.
     ending: Kept<CancellationToken>,
     mode: Mode,
 }
 
 impl Backend {
-    /// Over `backing`, which is closed at the end of the interpreter at the latest.
+    /// Creates a backend over `backing`, which is closed when the interpreter exits, if not before.
     pub(crate) fn over(backing: Arc<dyn Backing>, asynchronous: bool) -> Self {
         let ending = CancellationToken::new();
         close_at_exit(&backing, &ending);
@@ -45,7 +45,7 @@ impl Backend {
         }
     }
 
-    /// Refuses what cannot work, before anything is looked at.
+    /// Returns an error if this backend is closed, or if the process was forked.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         match (is_forked(), self.closed.load(Ordering::Acquire)) {
             (true, _) => Err(Failure::Forked.into_exception(py)),
@@ -54,7 +54,7 @@ impl Backend {
         }
     }
 
-    /// What is wrong where something fails after it was closed is that it was closed.
+    /// Converts an error of `work` to [`Failure::Closed`] if the backend has been closed in the meantime.
     fn unless_closed<T>(
         &self,
         work: impl Future<Output = Outcome<T>> + Send + 'static,
@@ -77,7 +77,7 @@ impl Backend {
         run(py, self.mode, self.unless_closed(work(self.backing.share())))
     }
 
-    /// Begins something that is written piece by piece.
+    /// Starts an import that is written in pieces.
     fn begin<'py, F>(
         &self,
         py: Python<'py>,
@@ -88,7 +88,7 @@ impl Backend {
     {
         let (ending, mode) = (self.ending.share().child_token(), self.mode);
         self.call(py, move |backing| async move {
-            // What cannot be opened is said here, not by the first piece.
+            // Report errors of opening here, and not when the first piece is written.
             backing.open().await?;
             Ok(Writer::begin(move |pieces| import(backing, pieces), ending, mode)?)
         })
@@ -97,7 +97,7 @@ impl Backend {
 
 #[pymethods]
 impl Backend {
-    /// The node of a repo, which is opened by the first call that needs it.
+    /// Creates a backend for the node of a repo. The first call that needs the node opens it.
     #[staticmethod]
     #[pyo3(signature = (path, config, asynchronous))]
     fn node(py: Python<'_>, path: Option<PathBuf>, config: Option<String>, asynchronous: bool) -> PyResult<Self> {
@@ -108,7 +108,7 @@ impl Backend {
         Ok(Self::over(Arc::new(local), asynchronous))
     }
 
-    /// A daemon at a URL. Nothing is asked of it yet.
+    /// Creates a backend for the daemon at a URL. Sends no request yet.
     #[staticmethod]
     #[pyo3(signature = (url, token, timeout, asynchronous))]
     fn client(
@@ -205,7 +205,7 @@ impl Backend {
     }
 
     fn add<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>, options: AddOptions) -> PyResult<Bound<'py, PyAny>> {
-        // Held until the end of the call: the thread that sends it to a daemon could only give it back some time later.
+        // Borrow until the end of the call. The thread that sends the data to a daemon could only release it later.
         let data = Arc::new(Borrowed::readable(data)?);
         self.call(py, |backing| async move {
             if data.len() > SMALL_BYTES {
@@ -370,7 +370,7 @@ impl Backend {
     }
 }
 
-/// Copies of what was borrowed, which is given back.
+/// Copies borrowed buffers and releases them.
 async fn copy_all(borrowed: Vec<Borrowed>) -> Vec<bytes::Bytes> {
     if borrowed.iter().map(Borrowed::len).sum::<usize>() > SMALL_BYTES {
         breathe().await;
@@ -384,7 +384,7 @@ impl Drop for Backend {
             return;
         }
         self.ending.share().cancel();
-        // Nobody is there to wait for it, or to be told how it ended.
+        // `drop` cannot wait for the close, or report its result.
         let backing = self.backing.share();
         if let Ok(runtime) = runtime() {
             runtime.spawn(async move { drop(backing.close().await) });

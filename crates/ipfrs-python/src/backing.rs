@@ -1,7 +1,8 @@
-//! What [`Backend`](crate::backend::Backend) stands on: the node in the process, or a daemon, in types of Rust.
+//! Implementations of [`Backend`](crate::backend::Backend): a node in the process, or a daemon. The interface uses
+//! Rust types.
 //!
-//! Content IDs go in and out as text. A path is `CID[/a/b]`, `/ipfs/...`, `/ipns/...`, `ipfs://...` or `ipns://...`. Kinds of
-//! errors are those that the daemon answers with, so that both behave alike.
+//! Content IDs are passed as text. A path is `CID[/a/b]`, `/ipfs/...`, `/ipns/...`, `ipfs://...` or `ipns://...`.
+//! Both implementations report the error kinds of the daemon, so that they behave alike.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,21 +16,21 @@ use ipfrs_node::LinkName;
 use pyo3::IntoPyObject;
 use serde::Deserialize;
 
-/// Bytes on their way, in pieces of at most some megabytes. An error ends them.
+/// A stream of bytes, in pieces of at most a few megabytes. An error is its last item.
 pub(crate) type Pieces = BoxStream<'static, Result<Bytes>>;
 
-/// How the content ID of a block is made, and whether it is pinned.
+/// Options for storing blocks: the parameters of their content IDs, and whether to pin them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BlockOptions {
-    /// Name or number of a codec: `raw`, `dag-cbor`, `0x71`.
+    /// Name or number of a codec, such as `raw`, `dag-cbor` or `0x71`.
     pub(crate) codec: String,
-    /// Name of a hash function: `sha2-256`, `blake3`.
+    /// Name of a hash function, such as `sha2-256` or `blake3`.
     pub(crate) mhtype: String,
-    /// With everything below it, which must be here.
+    /// Whether to pin the block and everything below it, which must be present.
     pub(crate) pin: bool,
 }
 
-/// Options of an import, as Kubo's `add` has them. What is `None` follows from the profile.
+/// Options of an import, as in Kubo's `add`. The profile determines options that are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddOptions {
     pub(crate) profile: Option<String>,
@@ -37,29 +38,29 @@ pub(crate) struct AddOptions {
     pub(crate) raw_leaves: Option<bool>,
     pub(crate) chunker: Option<String>,
     pub(crate) hash: Option<String>,
-    /// Blocks of at most this many bytes go whole into the content IDs that name them.
+    /// Maximum size in bytes of blocks that are stored inside the content IDs that refer to them.
     pub(crate) inline_limit: Option<usize>,
     pub(crate) trickle: bool,
-    /// Permission bits that everything gets.
+    /// Permission bits for every file and directory.
     pub(crate) mode: Option<u32>,
-    /// Seconds since 1970 and nanoseconds that everything gets.
+    /// Modification time for every file and directory, in seconds since 1970 and nanoseconds.
     pub(crate) mtime: Option<(i64, u32)>,
-    /// Files and directories of a tree get the mode that they have.
+    /// Whether files and directories of a tree keep their mode.
     pub(crate) preserve_mode: bool,
-    /// Everything in a tree gets the time that it has.
+    /// Whether everything in a tree keeps its modification time.
     pub(crate) preserve_mtime: bool,
     pub(crate) max_file_links: Option<usize>,
     pub(crate) max_directory_links: Option<usize>,
     pub(crate) hamt_fanout: Option<u32>,
-    /// Makes the content IDs and stores nothing.
+    /// Whether to compute the content IDs only, and store nothing.
     pub(crate) only_hash: bool,
     pub(crate) wrap_with_directory: bool,
     pub(crate) pin: bool,
-    /// Name of the pin; an empty one leaves the name of a pin that is there.
+    /// Name of the pin. If empty, an existing pin keeps its name.
     pub(crate) pin_name: String,
-    /// Name of the file in the directory that it is wrapped with; empty for none.
+    /// Name of the file in the wrapping directory, or empty for none.
     pub(crate) name: LinkName,
-    /// Takes entries of directories along whose names begin with a dot.
+    /// Whether to include directory entries whose names begin with a dot.
     pub(crate) hidden: bool,
 }
 
@@ -90,45 +91,45 @@ impl Default for AddOptions {
     }
 }
 
-/// How far an import is. Whoever works counts, whoever calls Python looks.
+/// Progress of an import. The import updates it, and the thread or event loop that calls Python reads it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<Counters>);
 
 #[derive(Debug, Default)]
 struct Counters {
     done: AtomicU64,
-    /// One more than the bytes there are; 0 while that is not known.
+    /// The total number of bytes plus one, or 0 while the total is unknown.
     total: AtomicU64,
 }
 
 impl Progress {
-    /// So many bytes more are done.
+    /// Adds `bytes` to the number of bytes done.
     pub(crate) fn advance(&self, bytes: u64) {
         self.0.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// There are so many bytes.
+    /// Sets the total number of bytes.
     pub(crate) fn expect(&self, bytes: u64) {
         self.0.total.store(bytes.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Bytes that are done, and bytes that there are where that is known.
+    /// Returns the number of bytes done, and the total if it is known.
     pub(crate) fn now(&self) -> (u64, Option<u64>) {
         (self.0.done.load(Ordering::Relaxed), self.0.total.load(Ordering::Relaxed).checked_sub(1))
     }
 }
 
-/// Something that was imported.
+/// Result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Added {
     pub(crate) cid: String,
-    /// Cumulative size of its DAG in bytes.
+    /// Cumulative size of the DAG in bytes.
     pub(crate) size: u64,
 }
 
-/// Bytes of a file whose number is known.
+/// Content of known size.
 pub(crate) struct Content {
-    /// How many bytes all of `pieces` have; other numbers are an error that the reader reports.
+    /// Total size of `pieces` in bytes. Consumers report any other number of bytes as an error.
     pub(crate) size: u64,
     pub(crate) pieces: Pieces,
 }
@@ -138,25 +139,25 @@ pub(crate) struct Content {
 pub(crate) struct Entry {
     pub(crate) name: LinkName,
     pub(crate) cid: String,
-    /// `file`, `directory`, `symlink`, or `node` for what is none of these or is not here.
+    /// `file`, `directory`, `symlink`, or `node` for a node of another kind or one that is not stored here.
     pub(crate) kind: &'static str,
-    /// Bytes of a file; 0 for directories and symlinks.
+    /// Size of a file in bytes. 0 for directories and symlinks.
     pub(crate) size: u64,
 }
 
-/// What a path leads to.
+/// Metadata of the content at a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stat {
     pub(crate) cid: String,
-    /// As [`Entry::kind`].
+    /// Kind of the content, as in [`Entry::kind`].
     pub(crate) kind: &'static str,
-    /// Bytes of a file; 0 for a directory or a symlink; of anything else those of its block.
+    /// Size in bytes: of the content for a file, 0 for a directory or a symlink, and otherwise of the block.
     pub(crate) size: u64,
-    /// Links of its root block.
+    /// Number of links of the root block.
     pub(crate) blocks: Option<u64>,
-    /// Permission bits, where they were kept.
+    /// Permission bits, if stored.
     pub(crate) mode: Option<u32>,
-    /// Seconds since 1970, where they were kept.
+    /// Modification time in seconds since 1970, if stored.
     pub(crate) mtime: Option<f64>,
 }
 
@@ -166,21 +167,21 @@ pub(crate) struct PinEntry {
     pub(crate) cid: String,
     /// `recursive` or `direct`.
     pub(crate) kind: &'static str,
-    /// Empty for none.
+    /// Name of the pin, or empty for none.
     pub(crate) name: String,
 }
 
-/// What is stored. Python sees a dictionary of it.
+/// Statistics of the store. Converted to a Python dictionary.
 #[derive(Debug, Clone, PartialEq, Eq, IntoPyObject)]
 pub(crate) struct StoreStats {
     pub(crate) blocks: u64,
-    /// On disk.
+    /// Size on disk in bytes.
     pub(crate) bytes: u64,
-    /// Where the repo is.
+    /// Directory of the repo.
     pub(crate) repo: String,
 }
 
-/// What the elements of a tensor come to, as `/v1/tensor` tells it. Python sees a dictionary of it.
+/// Statistics of the elements of a tensor, as returned by `/v1/tensor`. Converted to a Python dictionary.
 #[derive(Debug, Clone, PartialEq, Deserialize, IntoPyObject)]
 pub(crate) struct TensorStats {
     pub(crate) count: u64,
@@ -207,11 +208,11 @@ pub(crate) struct TensorList {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorEntry {
     pub(crate) name: String,
-    /// As safetensors has it: `F32`, `BF16`.
+    /// Type by its safetensors name, such as `F32` or `BF16`.
     pub(crate) dtype: String,
     pub(crate) shape: Vec<u64>,
     pub(crate) bytes: u64,
-    /// Where its bytes begin in the file.
+    /// Offset of the first byte in the file.
     pub(crate) offset: u64,
 }
 
@@ -222,78 +223,78 @@ pub(crate) struct TensorBytes {
     pub(crate) content: Content,
 }
 
-/// Blocks and files, here or elsewhere. Dropping a future ends the work as far as it can be ended; what was acknowledged
-/// stays.
+/// Access to the blocks and files of a node or a daemon. Dropping a future cancels the operation as far as possible.
+/// Acknowledged changes persist.
 #[async_trait]
 pub(crate) trait Backing: Send + Sync + 'static {
-    /// Opens what is open already as well. Every other method opens what is not open yet.
+    /// Opens the backing. This has no effect if it is open. Every other method opens it if necessary.
     async fn open(&self) -> Result<()>;
 
-    /// Ends, makes everything durable and gives locks back. Closes what is closed already as well.
+    /// Closes the backing, makes all data durable and releases locks. This has no effect if it is closed.
     async fn close(&self) -> Result<()>;
 
-    /// As `ipfrs-cli version` shows it.
+    /// Returns the version that `ipfrs-cli version` prints.
     async fn version(&self) -> Result<String>;
 
-    /// `blocks`, `bytes` and `repo` at least.
+    /// Returns statistics of the store.
     async fn stats(&self) -> Result<StoreStats>;
 
     async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String>;
 
-    /// All or none.
+    /// Stores all blocks or none.
     async fn put_many(&self, blocks: Vec<Bytes>, options: BlockOptions) -> Result<Vec<String>>;
 
     async fn get(&self, cid: String) -> Result<Bytes>;
 
-    /// In the order asked; `None` for what is not here.
+    /// Returns blocks in the order of `cids`, with `None` for blocks that are not stored here.
     async fn get_many(&self, cids: Vec<String>) -> Result<Vec<Option<Bytes>>>;
 
     async fn has_many(&self, cids: Vec<String>) -> Result<Vec<bool>>;
 
     async fn size(&self, cid: String) -> Result<u64>;
 
-    /// `force` ignores blocks that are not here; pinned ones are an error in any case.
+    /// Removes blocks. `force` ignores missing blocks. A pinned block is always an error.
     async fn remove(&self, cids: Vec<String>, force: bool) -> Result<()>;
 
     /// Imports one file.
     async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added>;
 
-    /// Imports a file, or a directory with everything in it; a symlink stands for what it leads to, but within a directory
-    /// for itself. Nobody looks where there is no `progress`.
+    /// Imports a file, or a directory with all its contents. A symlink at `path` itself is followed, and symlinks
+    /// within a directory are kept. `progress` is `None` if progress is not wanted.
     async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added>;
 
-    /// `length` bytes of a file from `offset`, or as many as there are.
+    /// Reads `length` bytes of a file from `offset`, or up to the end of the file.
     async fn read(&self, path: LinkName, offset: u64, length: Option<u64>) -> Result<Content>;
 
-    /// The entries of a directory, or the links of a node that is no file; a file or a symlink is
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind).
+    /// Returns the entries of a directory, or the links of a node that is not a file. For a file or a symlink,
+    /// returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind).
     async fn list(&self, path: LinkName) -> Result<Vec<Entry>>;
 
     async fn stat(&self, path: LinkName) -> Result<Stat>;
 
-    /// The content ID that a path leads to.
+    /// Returns the content ID that a path resolves to.
     async fn resolve(&self, path: LinkName) -> Result<String>;
 
-    /// Gives the content ID.
+    /// Pins content and returns its content ID.
     async fn pin(&self, path: LinkName, recursive: bool, name: Option<String>) -> Result<String>;
 
     async fn unpin(&self, path: LinkName, recursive: bool) -> Result<()>;
 
-    /// Pins of their own: recursive and direct ones.
+    /// Returns recursive and direct pins.
     async fn pins(&self) -> Result<Vec<PinEntry>>;
 
-    /// A CARv1 with what the path leads to as its root, and everything below it.
+    /// Exports everything below a path as a CARv1, with the path's content as its root.
     async fn export_car(&self, path: LinkName) -> Result<Pieces>;
 
-    /// Gives the roots that the CAR names.
+    /// Imports a CAR and returns the roots that it names.
     async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>>;
 
-    /// Collects garbage: how many blocks are gone, and how many bytes they had.
+    /// Runs garbage collection. Returns the number of removed blocks, and their size in bytes.
     async fn collect(&self, force: bool) -> Result<(u64, u64)>;
 
     async fn tensors(&self, path: LinkName) -> Result<TensorList>;
 
-    /// An empty name stands for the only tensor of a file, an empty slice for all of it.
+    /// Reads a tensor. An empty name selects the only tensor of a file, and an empty slice the whole tensor.
     async fn tensor(&self, path: LinkName, name: String, slice: String) -> Result<TensorBytes>;
 
     async fn tensor_stats(&self, path: LinkName, name: String) -> Result<TensorStats>;

@@ -1,16 +1,18 @@
-//! Memory that is lent to Python, and memory of Python's that is borrowed, without copies on the way.
+//! Memory lent to Python, and memory borrowed from Python, without copies.
 //!
-//! All `unsafe` of this crate is here. The stable ABI has the buffer protocol from Python 3.11 on; the functions and the two
-//! slots that are used here are in every version since 3.9, with the same layouts, so they are declared here.
+//! This module contains all `unsafe` code of this crate. The stable ABI includes the buffer protocol only since
+//! Python 3.11. The functions and the two slots that are used here exist with the same layouts in every version since
+//! 3.9, so they are declared here.
 //!
-//! 1. [`View`] lends: a `memoryview` of a tiny object that owns a [`Bytes`]. The view holds the object as long as it, or
-//!    anything made of it, lives; the object holds the `Bytes`; and a `Bytes` over a mapped pack holds the mapping and its
-//!    file. So the memory is there even after the node was closed, and after its pack was removed from the disk. It is
-//!    read-only for Python as for everybody else.
-//! 2. [`Borrowed`] borrows: while it lives, the owner may neither free nor move the memory (`bytearray` refuses to grow,
-//!    NumPy to resize). Others may *write* to it meanwhile, as they may while a file is read into it. So there is never a
-//!    reference into it, only copies through raw pointers, whose worst outcome is mixed bytes.
-//! 3. [`NewBytes`] fills a `bytes` that nobody else has seen yet.
+//! 1. [`View`] lends memory, as a `memoryview` of a small object that owns a [`Bytes`]. The view keeps the object
+//!    alive as long as the view, or anything derived from it, lives. The object keeps the `Bytes` alive, and a
+//!    `Bytes` over a mapped pack keeps the mapping and its file alive. The memory therefore stays valid after the
+//!    node was closed, and after its pack was removed from disk. It is read-only for Python as well as for Rust.
+//! 2. [`Borrowed`] borrows memory. While it lives, the owner can neither free nor move the memory (`bytearray`
+//!    refuses to grow, and NumPy to resize). Other code may *write* to it concurrently, as it may while a file is
+//!    read into it. There is therefore never a reference into the memory, only copies through raw pointers, whose
+//!    worst outcome is mixed bytes.
+//! 3. [`NewBytes`] fills a `bytes` object that no other code has seen yet.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -33,23 +35,23 @@ use crate::error::invalid;
 use crate::run::breathe;
 use crate::runtime::is_forked;
 
-/// Bytes that are copied of a borrowed buffer at a time.
+/// Size of the pieces in which a borrowed buffer is copied, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Pieces between two moments for others.
+/// Number of pieces that are copied before yielding.
 const PIECES_PER_BREATH: usize = 128;
 
 /// `PyBUF_SIMPLE` and `PyBUF_WRITABLE`.
 const READABLE: c_int = 0;
 const WRITABLE: c_int = 1;
 
-/// `Py_bf_getbuffer`, of which pyo3 has the name only where the stable ABI promises it.
+/// `Py_bf_getbuffer`. pyo3 defines it only for versions in which the stable ABI includes it.
 const GET_BUFFER_SLOT: c_int = 1;
 
-/// `Py_TPFLAGS_IMMUTABLETYPE`, which is known from 3.10 on; to 3.9 the bit means nothing.
+/// `Py_TPFLAGS_IMMUTABLETYPE`. Python supports it since 3.10, and 3.9 ignores the bit.
 const IMMUTABLE_TYPE: u32 = 1 << 8;
 
-/// CPython's `Py_buffer`, which is the same since 3.0.
+/// CPython's `Py_buffer`, whose layout has not changed since 3.0.
 #[repr(C)]
 struct RawBuffer {
     buf: *mut c_void,
@@ -78,11 +80,11 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Bytes that Python sees as a read-only `memoryview`.
+/// Bytes that Python receives as a read-only `memoryview`.
 #[derive(Debug, Clone)]
 pub(crate) struct View(pub(crate) Bytes);
 
-/// The object that a view is of.
+/// Layout of the Python object that exports a view.
 #[repr(C)]
 struct Exporter {
     head: ffi::PyObject,
@@ -99,13 +101,14 @@ impl<'py> IntoPyObject<'py> for View {
     }
 }
 
-/// Makes the object that owns `bytes`.
+/// Creates the Python object that owns `bytes`.
 fn export(py: Python<'_>, bytes: Bytes) -> PyResult<Bound<'_, PyAny>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = TYPE.get_or_try_init(py, || exporter_type(py))?.bind(py);
-    // SAFETY: the GIL is held, and `class` is the type of `exporter_type`, whose instances have room for an `Exporter`.
-    // PyType_GenericAlloc gives a new, zeroed one, or NULL with an exception. `bytes` is written before anybody else sees the
-    // object, so that `get_buffer` and `dealloc` always find it; nothing between can fail.
+    // SAFETY: the GIL is held, and `class` is the type of `exporter_type`, whose instances have room for an
+    // `Exporter`. PyType_GenericAlloc returns a new, zeroed instance, or NULL with an exception set. `bytes` is
+    // written before other code sees the object, so that `get_buffer` and `dealloc` always find it initialized.
+    // Nothing in between can fail.
     unsafe {
         let object = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
         let object = Bound::from_owned_ptr_or_err(py, object)?;
@@ -125,26 +128,29 @@ fn exporter_type(py: Python<'_>) -> PyResult<Py<PyType>> {
         name: c"ipfrs._native.Block".as_ptr(),
         basicsize: size_of::<Exporter>() as c_int,
         itemsize: 0,
-        // Not a base type, and without a cycle collector: an instance refers to no Python object but its type. Nobody may give
-        // it another `__new__`, which would make instances that own nothing.
+        // The type is not a base type and has no cycle collector, because an instance refers to no Python object but
+        // its type. The type is immutable, because another `__new__` could create instances with uninitialized
+        // `bytes`.
         flags: ffi::Py_TPFLAGS_DEFAULT as u32 | IMMUTABLE_TYPE,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: the GIL is held. The spec and its slots, ended by slot 0, live through the call, which copies them; the name is
-    // static. Each function has the signature of its slot. Sizes: `Exporter` begins with `PyObject`, as all objects do.
+    // SAFETY: the GIL is held. The spec and its slots, terminated by slot 0, live through the call, which copies
+    // them. The name is static. Each function has the signature of its slot. `Exporter` begins with `PyObject`, as
+    // all objects do.
     unsafe {
         let class = Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))?;
         Ok(class.cast_into::<PyType>()?.unbind())
     }
 }
 
-/// Nobody makes one from Python: it would own nothing.
+/// Python code cannot create instances, because their `bytes` would be uninitialized.
 unsafe extern "C" fn refuse_new(
     _class: *mut ffi::PyTypeObject,
     _args: *mut ffi::PyObject,
     _kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: CPython calls a slot with the GIL held. The text is static; the exception type lives as long as Python.
+    // SAFETY: CPython calls a slot with the GIL held. The text is static, and the exception type lives as long as
+    // Python.
     unsafe {
         ffi::PyErr_SetString(ffi::PyExc_TypeError, c"ipfrs makes these itself".as_ptr());
     }
@@ -152,13 +158,13 @@ unsafe extern "C" fn refuse_new(
 }
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: CPython calls this once, with the GIL held, with an object of this type that nobody refers to any more, so no
-    // view is left. `bytes` was written by `export`, and is not looked at again. The object came from the allocator that
-    // PyObject_Free is of, since its type has no cycle collector; it held a reference to its type, as instances of types that
-    // were made at run time do.
+    // SAFETY: CPython calls this once, with the GIL held, for an object of this type without any references, so no
+    // view is left. `bytes` was written by `export`, and is not used again. PyObject_Free belongs to the allocator of
+    // the object, because its type has no cycle collector. The object held a reference to its type, as instances of
+    // heap types do.
     unsafe {
         let class = ffi::Py_TYPE(object);
-        // In the child of a fork the mapping is the parent's to take care of: giving it back may wait for its locks.
+        // In a forked child, the mapping belongs to the parent, and releasing it might wait for the parent's locks.
         if !is_forked() {
             ptr::drop_in_place(&raw mut (*object.cast::<Exporter>()).bytes);
         }
@@ -168,42 +174,44 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
 }
 
 unsafe extern "C" fn get_buffer(object: *mut ffi::PyObject, view: *mut RawBuffer, flags: c_int) -> c_int {
-    // SAFETY: CPython calls a slot with the GIL held, with an object of this type and a view to fill. The bytes do not move
-    // or change while the object lives, and PyBuffer_FillInfo makes the view hold it. It refuses who asks for a writable one.
-    // A `Bytes` has at most isize::MAX bytes.
+    // SAFETY: CPython calls a slot with the GIL held, with an object of this type and a view to fill. The bytes do
+    // not move or change while the object lives, and PyBuffer_FillInfo makes the view hold a reference to it. It
+    // rejects requests for writable views. A `Bytes` has at most isize::MAX bytes.
     unsafe {
         let bytes = &(*object.cast::<Exporter>()).bytes;
         PyBuffer_FillInfo(view, object, bytes.as_ptr().cast_mut().cast(), bytes.len() as _, 1, flags)
     }
 }
 
-/// Memory of a Python object, which is given back when this is dropped.
+/// Borrowed memory of a Python object. Dropping it releases the memory.
 pub(crate) struct Borrowed {
-    /// Boxed, because the owner may remember where it is.
+    /// Boxed, because the owner may store its address.
     view: Option<Box<RawBuffer>>,
-    /// The one that borrowed it, and holds the GIL now and then.
+    /// The thread that borrowed the memory, which is a thread that can hold the GIL.
     thread: ThreadId,
 }
 
-// SAFETY: the memory stays where it is until PyBuffer_Release, whichever thread looks at it, and is read and written through
-// raw pointers only (fact 2). The rest of the view belongs to the owner and is only touched by PyBuffer_Release, with the GIL.
+// SAFETY: the memory does not move before PyBuffer_Release, whichever thread accesses it, and it is only accessed
+// through raw pointers (item 2 of the module documentation). The rest of the view belongs to the owner, and only
+// PyBuffer_Release accesses it, with the GIL held.
 unsafe impl Send for Borrowed {}
-// SAFETY: as above; the methods that take `&self` copy through raw pointers and change nothing of the view.
+// SAFETY: as above. Methods that take `&self` copy through raw pointers and do not modify the view.
 unsafe impl Sync for Borrowed {}
 
 impl Borrowed {
-    /// The bytes of anything with the buffer protocol.
+    /// Borrows the bytes of any object with the buffer protocol.
     ///
     /// # Errors
-    /// `TypeError` for what has none; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where they are not in one piece.
+    /// Returns `TypeError` if the object does not support the buffer protocol, and
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if its bytes are not contiguous.
     pub(crate) fn readable(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         Self::borrow(data, READABLE)
     }
 
-    /// The same, to write to.
+    /// Borrows the bytes for writing.
     ///
     /// # Errors
-    /// As [`readable`](Self::readable), and `BufferError` for what is read-only.
+    /// Returns the errors of [`readable`](Self::readable), and `BufferError` if the buffer is read-only.
     pub(crate) fn writable(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         Self::borrow(data, WRITABLE)
     }
@@ -223,8 +231,9 @@ impl Borrowed {
             suboffsets: ptr::null_mut(),
             internal: ptr::null_mut(),
         });
-        // SAFETY: the GIL is held, `data` is a live object, and `view` a `Py_buffer` of CPython's layout. With these flags the
-        // answer is one C-contiguous run of `len` bytes at `buf`, or an exception and nothing to release.
+        // SAFETY: the GIL is held, `data` is a live object, and `view` has the layout of CPython's `Py_buffer`. With
+        // these flags, the call either fills in one C-contiguous run of `len` bytes at `buf`, or sets an exception
+        // and leaves nothing to release.
         if unsafe { PyObject_GetBuffer(data.as_ptr(), &raw mut *view, flags) } == 0 {
             return Ok(Self { view: Some(view), thread: thread::current().id() });
         }
@@ -244,18 +253,19 @@ impl Borrowed {
         }
     }
 
-    /// How many bytes there are.
+    /// Returns the size of the buffer in bytes.
     pub(crate) fn len(&self) -> usize {
         self.view.as_ref().map_or(0, |view| usize::try_from(view.len).unwrap_or(0))
     }
 
-    /// A copy of `length` bytes at `offset`, or of as many as there are.
+    /// Returns a copy of `length` bytes at `offset`, or of all bytes from there if there are fewer.
     pub(crate) fn copy(&self, offset: usize, length: usize) -> Bytes {
         let length = length.min(self.len().saturating_sub(offset));
         let Some(view) = self.view.as_ref().filter(|_| length > 0) else { return Bytes::new() };
         let mut copy = Vec::<u8>::with_capacity(length);
-        // SAFETY: `offset + length` is within the run of `len` bytes at `buf`, which is there while the view is not released.
-        // The copy is new memory with room for them, so the two do not overlap; its bytes are written before its length is.
+        // SAFETY: `offset + length` is within the run of `len` bytes at `buf`, which is valid until the view is
+        // released. The copy is newly allocated with sufficient capacity, so the two do not overlap. Its bytes are
+        // written before its length is set.
         unsafe {
             ptr::copy_nonoverlapping(view.buf.cast::<u8>().add(offset), copy.as_mut_ptr(), length);
             copy.set_len(length);
@@ -263,7 +273,7 @@ impl Borrowed {
         Bytes::from(copy)
     }
 
-    /// All of it, copied piece by piece by whoever takes them.
+    /// Returns a stream that copies the buffer piece by piece as it is polled.
     pub(crate) fn pieces(self: &Arc<Self>) -> Pieces {
         let take = |(buffer, at): (Arc<Self>, usize)| async move {
             let piece = buffer.copy(at, PIECE_BYTES);
@@ -275,31 +285,32 @@ impl Borrowed {
         stream::unfold((Arc::clone(self), 0), take).fuse().boxed()
     }
 
-    /// Puts `piece` at `offset`.
+    /// Writes `piece` at `offset`.
     ///
     /// # Errors
-    /// When there is no room for it. (What is lent read-only cannot be borrowed as [`writable`](Self::writable).)
+    /// Returns an error if the piece does not fit. ([`writable`](Self::writable) does not borrow read-only buffers.)
     pub(crate) fn put(&self, offset: usize, piece: &[u8]) -> Result<()> {
         let has_room = offset.checked_add(piece.len()).is_some_and(|end| end <= self.len());
         let Some(view) = self.view.as_ref().filter(|view| has_room && view.readonly == 0) else {
             return Err(Error::internal("more bytes came than there is room for"));
         };
-        // SAFETY: the bytes are within the run of `len` bytes at `buf`, which may be written and is there while the view is
-        // not released. `ptr::copy`, because `piece` may be a view of the same memory.
+        // SAFETY: the bytes are within the run of `len` bytes at `buf`, which is writable, and valid until the view
+        // is released. This uses `ptr::copy`, because `piece` may be a view of the same memory.
         unsafe { ptr::copy(piece.as_ptr(), view.buf.cast::<u8>().add(offset), piece.len()) };
         Ok(())
     }
 }
 
-/// A view that is to be given back, on whichever thread.
+/// A view to be released, on any thread.
 struct Unreleased(Box<RawBuffer>);
 
-// SAFETY: it is only touched by PyBuffer_Release, with the GIL held.
+// SAFETY: only PyBuffer_Release accesses the view, with the GIL held.
 unsafe impl Send for Unreleased {}
 
 impl Unreleased {
     fn release(mut self, _: Python<'_>) {
-        // SAFETY: the GIL is held, and the view was filled by PyObject_GetBuffer and is released this one time.
+        // SAFETY: the GIL is held. The view was filled by PyObject_GetBuffer, and `self` is consumed, so it is
+        // released once.
         unsafe { PyBuffer_Release(&raw mut *self.0) }
     }
 }
@@ -311,16 +322,16 @@ impl Drop for Borrowed {
             return;
         }
         if thread::current().id() == self.thread {
-            // Where Python is ending there is nobody to give it back to.
+            // If Python is exiting, the view cannot be released.
             let _ = Python::try_attach(|py| view.release(py));
         } else {
-            // A worker of the runtime must not wait for the GIL.
+            // Runtime workers must not wait for the GIL.
             attached::send(move |py| view.release(py));
         }
     }
 }
 
-/// A `bytes` that is being filled, and that nobody else has seen.
+/// A `bytes` object that is being filled, and that no other code has seen yet.
 pub(crate) struct NewBytes {
     object: Option<Py<PyBytes>>,
     start: *mut u8,
@@ -328,19 +339,19 @@ pub(crate) struct NewBytes {
     filled: usize,
 }
 
-// SAFETY: `start` points into `object`, which it keeps alive, and which nobody else refers to until `finish`.
+// SAFETY: `start` points into `object`, which it keeps alive and which has no other references until `finish`.
 unsafe impl Send for NewBytes {}
 
 impl NewBytes {
-    /// Memory for `size` bytes, all of which must be written.
+    /// Allocates an object of `size` bytes, all of which must then be written.
     ///
     /// # Errors
-    /// `MemoryError` when there is not enough.
+    /// Returns `MemoryError` if there is not enough memory.
     pub(crate) fn allocate(py: Python<'_>, size: u64) -> PyResult<Self> {
         let length = ffi::Py_ssize_t::try_from(size).map_err(|_| PyMemoryError::new_err(()))?;
-        // SAFETY: the GIL is held. Without bytes to copy, CPython gives a new object with room for `length` bytes which nobody
-        // else refers to and which may be written to until somebody does (its documentation says so); or NULL with an
-        // exception. For 0 bytes it is a shared object, into which nothing is written then.
+        // SAFETY: the GIL is held. Given no bytes to copy, CPython returns a new object with room for `length` bytes,
+        // or NULL with an exception set. According to its documentation, the object may be written to as long as it
+        // has no other references. For a length of 0, it is a shared object, but then nothing is written to it.
         unsafe {
             let object = ffi::PyBytes_FromStringAndSize(ptr::null(), length);
             let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into::<PyBytes>()?;
@@ -349,24 +360,24 @@ impl NewBytes {
         }
     }
 
-    /// Adds a piece. Needs no GIL.
+    /// Appends a piece. This does not need the GIL.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// Returns an error if the piece does not fit.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<()> {
         if piece.len() > self.size - self.filled {
             return Err(Error::corrupt(format!("a file has more than the {} bytes that it should have", self.size)));
         }
-        // SAFETY: there is room for the piece behind what is filled. `object` is alive and nobody else looks at it.
+        // SAFETY: the piece fits behind the filled part. `object` is alive, and no other code accesses it.
         unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), self.start.add(self.filled), piece.len()) };
         self.filled += piece.len();
         Ok(())
     }
 
-    /// The object, which has all of its bytes.
+    /// Returns the object, which must be complete.
     ///
     /// # Errors
-    /// When some are missing: nobody may see what they would be.
+    /// Returns an error if bytes are missing, because uninitialized memory must not be exposed.
     pub(crate) fn finish(mut self) -> Result<Py<PyBytes>> {
         let object = self.object.take().filter(|_| self.filled == self.size);
         let short =

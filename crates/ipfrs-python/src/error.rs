@@ -1,4 +1,4 @@
-//! Errors on their way to Python: the class is that of the kind, in `ipfrs.errors`.
+//! Conversion of errors to Python exceptions. The kind determines the class in `ipfrs.errors`.
 
 use std::error::Error as _;
 use std::io;
@@ -7,16 +7,16 @@ use ipfrs_core::{Error, ErrorKind};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// Why a call gives no value.
+/// Reason that a call returns no value.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What ipfrs reports.
+    /// An error of ipfrs.
     Error(Error),
-    /// The backend was closed before.
+    /// The backend is closed.
     Closed,
     /// The process was forked.
     Forked,
-    /// What Python raised meanwhile.
+    /// An exception raised by Python code during the call.
     Python(PyErr),
 }
 
@@ -32,11 +32,11 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// What a call comes to.
+/// Result of a call.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
-    /// The exception that Python sees.
+    /// Converts the failure to a Python exception.
     pub(crate) fn into_exception(self, py: Python<'_>) -> PyErr {
         let (code, message) = match &self {
             Self::Python(error) => return error.clone_ref(py),
@@ -54,7 +54,7 @@ impl Failure {
     }
 }
 
-/// Whether a file of the machine is not there, as opposed to content.
+/// Whether a local file, as opposed to content, was not found.
 fn is_missing_file(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     error.kind() == ErrorKind::NotFound && cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
@@ -66,7 +66,7 @@ fn exception(py: Python<'_>, code: &str, message: &str) -> PyResult<PyErr> {
     Ok(PyErr::from_value(class.call1((message,))?))
 }
 
-/// The exception of bad arguments.
+/// Returns the exception for invalid arguments.
 pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
     Failure::from(Error::invalid(message)).into_exception(py)
 }

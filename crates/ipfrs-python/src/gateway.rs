@@ -1,4 +1,4 @@
-//! The daemon inside the process, for notebooks and tests: on the runtime of everything else, without a log.
+//! A daemon inside the process, for notebooks and tests. It uses the shared runtime and does not log.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::local::repo_at;
 use crate::run::{breathe, wait};
 use crate::runtime::{Kept, is_forked, runtime};
 
-/// Those that have not ended, which the end of the interpreter waits for.
+/// Daemons that have not stopped. The interpreter waits for them when it exits.
 static STARTED: Mutex<Vec<Arc<Running>>> = Mutex::new(Vec::new());
 
-/// A daemon that was started. It is asked to end with this object at the latest.
+/// A daemon that was started. Dropping this object asks it to stop.
 #[pyclass(frozen, module = "ipfrs._native")]
 pub(crate) struct Gateway {
     running: Kept<Running>,
@@ -32,19 +32,19 @@ pub(crate) struct Gateway {
     repo: String,
 }
 
-/// What goes on until it is stopped.
+/// State of a daemon until it has stopped.
 #[derive(Debug)]
 struct Running {
     stopping: CancellationToken,
     has_ended: watch::Receiver<bool>,
-    /// Why it did not end well, until somebody is told.
+    /// The error with which the daemon stopped, until it has been reported.
     failure: Arc<Mutex<Option<Error>>>,
-    /// Disconnected by its end, for a thread that waits.
+    /// Disconnected when the daemon has stopped, for threads that wait.
     ending: Mutex<Receiver<Infallible>>,
 }
 
 impl Running {
-    /// Lets `daemon` run until it is stopped from here, or by a request.
+    /// Runs `daemon` until it is stopped through this object or by a request.
     fn keep(mut daemon: Daemon) -> Result<Arc<Self>> {
         let stopping = CancellationToken::new();
         let (teller, has_ended) = watch::channel(false);
@@ -70,15 +70,15 @@ impl Running {
         !*self.has_ended.borrow()
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the daemon to stop, and waits until it has stopped.
     async fn stop(&self) -> Result<()> {
         self.stopping.cancel();
-        // Whoever would tell is gone only when there is nothing left to wait for.
+        // The sender is dropped only after it has sent `true`.
         let _ = self.has_ended.clone().wait_for(|has_ended| *has_ended).await;
         self.failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// The same for whoever cannot be interrupted.
+    /// Stops the daemon like [`Self::stop`], but blocks the thread and cannot be interrupted.
     fn stop_now(&self) {
         self.stopping.cancel();
         let _ = self.ending.lock().recv();
@@ -87,9 +87,9 @@ impl Running {
 
 #[pymethods]
 impl Gateway {
-    /// Opens the repo and listens; returns once requests are answered. `config` is TOML, and wins over the environment, which
-    /// wins over the TOML in `file`; without one, over `config.toml` of the repo where it is there. Where nobody says
-    /// otherwise, the system chooses the port, and there is no gRPC.
+    /// Opens the repo and starts listening. Returns when requests are served. `config` is TOML and overrides the
+    /// environment, which overrides the TOML in `file`, by default `config.toml` of the repo if it exists. Unless
+    /// configured otherwise, the system chooses the port, and gRPC is off.
     #[staticmethod]
     #[pyo3(signature = (repo, file, config))]
     fn start(py: Python<'_>, repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<String>) -> PyResult<Self> {
@@ -105,7 +105,7 @@ impl Gateway {
         !is_forked() && self.running.share().is_running()
     }
 
-    /// Running transfers may end first. Stopping what was stopped is no error.
+    /// Stops the daemon. Running transfers may finish first. Stopping twice is not an error.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         if is_forked() {
             return Err(Failure::Forked.into_exception(py));
@@ -121,12 +121,12 @@ impl Drop for Gateway {
         if is_forked() {
             return;
         }
-        // Not waited for: whoever collects it may be any thread, and the one whose transfer it would wait for.
+        // Do not wait: any thread may collect the object, including one whose own transfer the daemon would wait for.
         self.running.share().stopping.cancel();
     }
 }
 
-/// Stops all that run, at the end of the interpreter.
+/// Stops all running daemons when the interpreter exits.
 pub(crate) fn stop_all(py: Python<'_>) {
     let running = std::mem::take(&mut *STARTED.lock());
     for running in &running {
@@ -140,7 +140,7 @@ async fn start(repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<Stri
     let repo = repo_at(repo)?;
     let config = configuration(&repo, file, config)?;
     let (place, configured) = (repo.clone(), config.clone());
-    // A task of its own: given up in the middle, it ends in order, and what it opened with it.
+    // A separate task runs to its end even if this future is dropped, and then closes everything that it opened.
     let bound = runtime()?.spawn(async move { Daemon::bind(&configured, &place).await });
     let daemon = bound.await.map_err(|e| Error::internal("the gateway did not start").with_source(e))??;
     let grpc_addresses = daemon.grpc_addresses().iter().map(ToString::to_string).collect();
@@ -153,7 +153,7 @@ async fn start(repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<Stri
     Ok(Gateway { running: Kept::new(running), urls, grpc_addresses, repo })
 }
 
-/// The configuration of a daemon that is there for one program: beside another one, on whatever port is free.
+/// Returns the configuration of a daemon that serves a single program, and that can run beside others on a free port.
 fn configuration(repo: &Path, file: Option<PathBuf>, text: Option<String>) -> Result<Config> {
     let file = match file {
         Some(file) => Some(file),

@@ -1,4 +1,4 @@
-//! What goes on over several calls: bytes that are written piece by piece, and bytes that are read so.
+//! Objects for operations that span several calls: writers and streams of pieces.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::error::{Failure, Outcome};
 use crate::run::{Mode, breathe, run};
 use crate::runtime::{Kept, is_forked, runtime};
 
-/// Bytes of a piece, and how many pieces may wait: 2 MiB for each writer.
+/// Size of a piece in bytes. At most [`PIECES_AHEAD`] pieces are queued, which is 2 MiB per writer.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECES_AHEAD: usize = 8;
 
-/// What an import gives in the end.
+/// Result of a finished import.
 #[derive(Debug)]
 pub(crate) enum Imported {
     File(Added),
@@ -44,7 +44,7 @@ impl<'py> IntoPyObject<'py> for Imported {
     }
 }
 
-/// Takes the bytes of a file, or of a CAR, as they come. Dropped or aborted before `finish`, nothing is kept.
+/// A sink for the bytes of a file or a CAR. If it is dropped or aborted before `finish`, nothing is kept.
 #[pyclass(frozen, module = "ipfrs._native")]
 pub(crate) struct Writer {
     open: Kept<Mutex<Option<Open>>>,
@@ -52,15 +52,15 @@ pub(crate) struct Writer {
     mode: Mode,
 }
 
-/// An import that goes on.
+/// A running import.
 struct Open {
-    /// `None` is the end: a channel that closes without it is a writer that was dropped.
+    /// Queue of pieces. `None` marks the end. A channel that closes without it means that the writer was dropped.
     pieces: mpsc::Sender<Option<Bytes>>,
     import: AbortOnDropHandle<Outcome<Imported>>,
 }
 
 impl Writer {
-    /// Begins `import` with what will be written. It ends when `ending` is cancelled.
+    /// Starts `import` with the pieces that will be written. Cancelling `ending` ends it.
     pub(crate) fn begin<F>(import: impl FnOnce(Pieces) -> F, ending: CancellationToken, mode: Mode) -> Result<Self>
     where
         F: Future<Output = Result<Imported>> + Send + 'static,
@@ -89,7 +89,7 @@ impl Writer {
 
 #[pymethods]
 impl Writer {
-    /// Writes all of `data`, and waits until there is room for it.
+    /// Writes all of `data`, waiting for space in the queue.
     fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (data, open) = (Borrowed::readable(data)?, self.open.share());
         run(py, self.mode, async move {
@@ -110,20 +110,20 @@ impl Writer {
         })
     }
 
-    /// Waits until everything is durable.
+    /// Finishes the import. Waits until all data is durable.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let open = self.open.share();
         run(py, self.mode, async move {
             let Some(Open { pieces, import }) = open.lock().await.take() else { return Err(Failure::Closed) };
-            // Where nobody takes it any more, the import says why.
+            // If the import has already ended, its result contains the reason.
             let _ = pieces.send(None).await;
             ended(import).await
         })
     }
 
-    /// Ends it: what was written stays unpinned, for the next collection to remove.
+    /// Aborts the import. Blocks that were written remain unpinned, and the next garbage collection removes them.
     fn abort(&self) {
-        // In the child of a fork it is the parent's to end.
+        // In a forked child, the import belongs to the parent.
         if !is_forked() {
             self.abort.abort();
         }
@@ -138,7 +138,7 @@ async fn ended(import: AbortOnDropHandle<Outcome<Imported>>) -> Outcome<Imported
     }
 }
 
-/// Why an import takes nothing any more.
+/// Returns the reason that an import no longer accepts data.
 async fn failure(open: Option<Open>) -> Failure {
     let Some(Open { import, .. }) = open else { return Failure::Closed };
     match ended(import).await {
@@ -147,11 +147,11 @@ async fn failure(open: Option<Open>) -> Failure {
     }
 }
 
-/// Bytes on their way, in pieces of at most some megabytes.
+/// A stream of bytes, in pieces of at most a few megabytes.
 #[pyclass(frozen, module = "ipfrs._native")]
 pub(crate) struct Chunks {
     pieces: Kept<Mutex<Option<Pieces>>>,
-    /// Bytes in all, where that is known.
+    /// Total size in bytes, if known.
     #[pyo3(get)]
     size: Option<u64>,
     closed: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Gives `pieces` out until whatever they come from is `closed`.
+    /// Creates a stream that returns `pieces` until `closed` is set by their backend.
     pub(crate) fn new(pieces: Pieces, size: Option<u64>, closed: Arc<AtomicBool>, mode: Mode) -> Self {
         Self { pieces: Kept::new(Arc::new(Mutex::new(Some(pieces)))), size, closed, mode }
     }
@@ -167,7 +167,7 @@ impl Chunks {
 
 #[pymethods]
 impl Chunks {
-    /// The next piece, or `None` at the end and after it.
+    /// Returns the next piece, or `None` at the end and on later calls.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (pieces, closed) = (self.pieces.share(), Arc::clone(&self.closed));
         run(py, self.mode, async move {
@@ -178,7 +178,7 @@ impl Chunks {
             }
             let Some(left) = pieces.as_mut() else { return Ok(None) };
             let piece = left.next().await;
-            // What ended, well or not, is not asked again.
+            // Do not poll a stream after its end or an error.
             if !matches!(piece, Some(Ok(_))) {
                 *pieces = None;
             }
@@ -186,7 +186,7 @@ impl Chunks {
         })
     }
 
-    /// Reads no further.
+    /// Stops reading and drops the stream.
     fn close(&self, py: Python<'_>) {
         if is_forked() {
             return;

@@ -1,5 +1,5 @@
-//! The native part of `import ipfrs`: the node in the process, a client of a daemon, and what brings their bytes
-//! to Python and back without copies.
+//! Native part of the Python package `ipfrs`: a node in the process, a client of a daemon, and the transfer of their
+//! bytes to and from Python without copies.
 
 mod attached;
 mod awaitable;
@@ -18,7 +18,7 @@ mod run;
 mod runtime;
 mod tree;
 
-/// `ipfrs._native`: what the classes of `ipfrs` call.
+/// `ipfrs._native`, the interface that the Python classes of `ipfrs` call.
 #[pyo3::pymodule(name = "_native")]
 mod native {
     use pyo3::prelude::*;
@@ -37,7 +37,7 @@ mod native {
     #[allow(non_upper_case_globals, reason = "the name that Python looks for")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
-    /// At the end of the interpreter, nobody of ours is within it.
+    /// Registers an exit handler, so that no thread of this crate is in Python when the interpreter exits.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let end = wrap_pyfunction!(_end, module)?;
@@ -53,19 +53,19 @@ mod native {
         closed
     }
 
-    /// From now on everything raises `ForkedError`: this is the child of a process that had imported the module.
+    /// Makes everything raise `ForkedError`. Called in the child of a process that had imported the module.
     #[pyfunction]
     fn refuse_forked() {
         note_fork();
     }
 
-    /// Raises `ForkedError` where `refuse_forked` was called.
+    /// Raises `ForkedError` if `refuse_forked` was called.
     #[pyfunction]
     fn check_fork(py: Python<'_>) -> PyResult<()> {
         if is_forked() { Err(Failure::Forked.into_exception(py)) } else { Ok(()) }
     }
 
-    /// Closes what is still open.
+    /// Closes all backends that are still open, and stops all daemons.
     fn close_all(py: Python<'_>) -> PyResult<()> {
         if is_forked() {
             return Ok(());
@@ -75,7 +75,7 @@ mod native {
             let closed = crate::run::wait(py, async move { Ok(backing.close().await?) }, None);
             outcome = outcome.and(closed);
         }
-        // Last: clients of them may have left answers unread, which a daemon would wait for.
+        // Stop daemons last. Clients may have left responses unread, and a daemon would wait for these transfers.
         crate::gateway::stop_all(py);
         outcome.map_err(|failure: Failure| failure.into_exception(py))
     }

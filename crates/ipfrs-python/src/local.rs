@@ -1,4 +1,4 @@
-//! The node in the process: calls of [`Node`], without HTTP between.
+//! The node in the process, called directly through [`Node`] and not over HTTP.
 
 mod files;
 mod import;
@@ -25,16 +25,16 @@ use crate::backing::{
 };
 use crate::run::{all_of, breathe};
 
-/// What another process is told that wants the repo.
+/// Name by which other processes see the holder of the repo.
 const HOLDER: &str = "ipfrs (Python)";
 
-/// A repo, which is opened when it is first needed.
+/// A repo that is opened on first use.
 pub(crate) struct Local {
     place: Arc<Place>,
     state: Arc<RwLock<State>>,
 }
 
-/// What is opened, and how.
+/// The repo to open, and its configuration.
 struct Place {
     repo: PathBuf,
     config: Config,
@@ -46,15 +46,15 @@ enum State {
     Closed,
 }
 
-/// The open node. It is not closed as long as a call has this.
+/// A guard for the open node, which cannot be closed while the guard lives.
 type Held = OwnedRwLockReadGuard<State, Node>;
 
 impl Local {
-    /// The repo at `path`, else that of `IPFRS_PATH`, else `~/.ipfrs`; configured by its `config.toml`, the environment and
-    /// `config`, a text of TOML. Nothing is opened yet.
+    /// Creates the node of the repo at `path`, `IPFRS_PATH` or `~/.ipfrs`, in this order. It is configured by its
+    /// `config.toml`, the environment and `config`, which is TOML. Opens nothing yet.
     ///
     /// # Errors
-    /// What is wrong in the configuration, and where.
+    /// Returns an error if the configuration is invalid, with the key.
     pub(crate) fn new(path: Option<PathBuf>, config: Option<&str>) -> Result<Self> {
         let repo = repo_at(path)?;
         let file = Some(repo.join("config.toml")).filter(|file| file.exists());
@@ -63,7 +63,7 @@ impl Local {
         Ok(Self { place, state: Arc::new(RwLock::new(State::New)) })
     }
 
-    /// The node, opened where it is not yet.
+    /// Returns the node, and opens it if necessary.
     async fn node(&self) -> Result<Held> {
         loop {
             let state = Arc::clone(&self.state).read_owned().await;
@@ -77,7 +77,8 @@ impl Local {
                 Err(state) => drop(state),
             }
             let (place, state) = (Arc::clone(&self.place), Arc::clone(&self.state));
-            // To its end, whatever becomes of the caller: half open, it would hold the repo, and nobody could close it.
+            // Spawned, so that opening completes even if the caller is dropped. A half-opened node could not be
+            // closed and would hold the repo.
             let opening = tokio::spawn(async move {
                 let mut state = state.write().await;
                 if matches!(*state, State::New) {
@@ -95,7 +96,8 @@ impl Place {
         let (store, config) = (self.config.store.clone(), self.config.node());
         let opened = Node::open(&self.repo, store, config, HOLDER, &Registry::new()).await;
         opened.map_err(|error| match running_url(&self.repo) {
-            // The store names who has it. To stop that process is no advice for the second run of a cell in a notebook.
+            // The store names the holder. Advising the user to stop that process would not help when a notebook cell
+            // runs again.
             _ if error.kind() == ErrorKind::Conflict
                 && error.message().contains(&format!("process {} ({HOLDER})", std::process::id())) =>
             {
@@ -117,10 +119,10 @@ fn closed() -> Error {
     Error::new(ErrorKind::Conflict, "the node is closed: open another one")
 }
 
-/// The repo at `path`, else that of `IPFRS_PATH`, else `~/.ipfrs`.
+/// Returns `path`, or the directory in `IPFRS_PATH`, or `~/.ipfrs`.
 ///
 /// # Errors
-/// For a file or an empty path, and where there is no home directory.
+/// Returns an error for a file or an empty path, and if there is no home directory.
 pub(crate) fn repo_at(path: Option<PathBuf>) -> Result<PathBuf> {
     let repo = path.map_or_else(default_repo, Ok)?;
     if repo.as_os_str().is_empty() {
@@ -160,7 +162,7 @@ impl Backing for Local {
 
     async fn close(&self) -> Result<()> {
         let state = Arc::clone(&self.state);
-        // To its end, whatever becomes of the caller: half closed, it would hold the repo.
+        // Spawned, so that closing completes even if the caller is dropped. A half-closed node would hold the repo.
         let closing = tokio::spawn(async move {
             let mut state = state.write().await;
             match std::mem::replace(&mut *state, State::Closed) {

@@ -1,4 +1,4 @@
-//! Options of an import, as they come from Python: a dictionary with the names of Kubo's options.
+//! Options of an import, from a Python dictionary with the names of Kubo's options.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use crate::backing::AddOptions;
 use crate::error::invalid;
 use crate::payload::NameText;
 
-/// What an option may be called.
+/// Names of all options.
 const NAMES: [&str; 21] = [
     "profile",
     "cid_version",
@@ -33,10 +33,10 @@ const NAMES: [&str; 21] = [
     "hidden",
 ];
 
-/// `inline_limit` where only `inline` is given, as in Kubo.
+/// Value of `inline_limit` if only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
-/// The bits of permissions, without those that say what kind of file it is.
+/// The permission bits, without the bits for the file type.
 const MAX_MODE: u32 = 0o7777;
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -63,7 +63,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
             hash: given.get("hash")?,
             inline_limit: given.get("inline")?.unwrap_or(false).then_some(inline_limit),
             trickle: given.get("trickle")?.unwrap_or(false),
-            // As in Kubo, a mode or a time of 0 is none.
+            // As in Kubo, a mode or a time of 0 means none.
             mode: given.mode()?.filter(|mode| *mode != 0),
             mtime: given.mtime()?.filter(|mtime| *mtime != (0, 0)),
             preserve_mode: given.get("preserve_mode")?.unwrap_or(false),
@@ -81,7 +81,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
     }
 }
 
-/// The dictionary.
+/// The dictionary given by the caller.
 struct Given<'py>(Bound<'py, PyDict>);
 
 impl<'py> Given<'py> {
@@ -104,7 +104,7 @@ impl<'py> Given<'py> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let extracted = value.extract::<T>().map_err(|error: PyErr| {
             let py = self.0.py();
-            // Users know it by another name than Kubo.
+            // The public name of this option differs from Kubo's.
             let name = if name == "wrap_with_directory" { "wrap" } else { name };
             let message = format!("option {name}={value}: {}", error.value(py));
             match error.is_instance_of::<PyTypeError>(py) {
@@ -115,7 +115,7 @@ impl<'py> Given<'py> {
         extracted.map(Some)
     }
 
-    /// Unix permissions.
+    /// Returns the Unix permissions.
     fn mode(&self) -> PyResult<Option<u32>> {
         match self.get::<u32>("mode")? {
             Some(mode) if mode > MAX_MODE => {
@@ -127,7 +127,7 @@ impl<'py> Given<'py> {
         }
     }
 
-    /// Seconds since 1970, with a fraction if they are a float, and nanoseconds.
+    /// Returns seconds since 1970, with nanoseconds from the fraction of a float.
     fn mtime(&self) -> PyResult<Option<(i64, u32)>> {
         match self.value("mtime")? {
             Some(value) if !value.is_instance_of::<PyInt>() => {
@@ -136,7 +136,7 @@ impl<'py> Given<'py> {
                     return Err(invalid(self.0.py(), format!("option mtime={seconds}: it is no time")));
                 }
                 let whole = seconds.floor();
-                // Below one second, and rounded to what a float can tell apart.
+                // Less than one second, with the precision of the float.
                 let nanos = ((seconds - whole) * NANOS_PER_SECOND).min(NANOS_PER_SECOND - 1.0);
                 Ok(Some((whole as i64, nanos as u32)))
             }

@@ -1,4 +1,4 @@
-//! What comes out of a backing, as Python's objects.
+//! Conversion of results to Python objects.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,10 +15,10 @@ use crate::buffer::{Borrowed, NewBytes, View};
 use crate::error::Outcome;
 use crate::run::{Breath, Mode, breathe};
 
-/// Up to this many bytes are copied with the GIL held: giving it away costs more.
+/// Maximum number of bytes that are copied while holding the GIL. Releasing it would cost more.
 const SMALL_BYTES: u64 = 64 * 1024;
 
-/// Does something that needs the GIL, in the middle of a call.
+/// Runs work that needs the GIL in the middle of a call.
 async fn with_python<T: Send + 'static>(
     mode: Mode,
     work: impl FnOnce(Python<'_>) -> PyResult<T> + Send + 'static,
@@ -29,7 +29,7 @@ async fn with_python<T: Send + 'static>(
     }
 }
 
-/// All of `content` as one `bytes`, which is allocated once and filled without the GIL.
+/// Returns all of `content` as one `bytes` object, which is allocated once and filled without the GIL.
 pub(crate) async fn gather(mut content: Content, mode: Mode) -> Outcome<Py<PyBytes>> {
     let size = content.size;
     let mut bytes = with_python(mode, move |py| NewBytes::allocate(py, size)).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn gather(mut content: Content, mode: Mode) -> Outcome<Py<PyByt
     Ok(bytes.finish()?)
 }
 
-/// Puts all of `content` into a buffer, from its start on, and tells how many bytes there were.
+/// Copies all of `content` to the start of a buffer, and returns its size in bytes.
 pub(crate) async fn fill(mut content: Content, buffer: &Borrowed) -> Result<usize> {
     if content.size > SMALL_BYTES {
         breathe().await;
@@ -63,14 +63,14 @@ pub(crate) async fn fill(mut content: Content, buffer: &Borrowed) -> Result<usiz
     }
 }
 
-/// Bytes as a read-only `memoryview`: of the block that they lie in, or of a copy.
+/// Bytes that Python receives as a read-only `memoryview`, either of the block that contains them or of a copy.
 pub(crate) enum Memory {
     Block(Bytes),
     Copy(Py<PyBytes>),
 }
 
 impl Memory {
-    /// All of `content`, without a copy where it comes in one piece.
+    /// Reads all of `content`, without a copy if it is a single piece.
     pub(crate) async fn of(mut content: Content, mode: Mode) -> Outcome<Self> {
         let first = content.pieces.next().await.transpose()?.unwrap_or_default();
         if first.len() as u64 == content.size {
@@ -94,11 +94,11 @@ impl<'py> IntoPyObject<'py> for Memory {
     }
 }
 
-/// A name, or a path, as text of Python: bytes that are not UTF-8 are surrogates, as in the names of files
-/// (`os.fsdecode`, PEP 383), whatever the locale.
+/// A name or path as a Python string. Bytes that are not UTF-8 become surrogates, as in file names (`os.fsdecode`,
+/// PEP 383), independently of the locale.
 pub(crate) struct NameText(pub(crate) LinkName);
 
-/// The handler of errors that stands for bytes which are not UTF-8.
+/// Encoding and error handler that represent bytes that are not UTF-8 as surrogates.
 const SURROGATES: (&str, &str) = ("utf-8", "surrogateescape");
 
 impl<'a, 'py> FromPyObject<'a, 'py> for NameText {
@@ -130,7 +130,7 @@ impl<'py> IntoPyObject<'py> for NameText {
     }
 }
 
-/// Sizes of dimensions as a tuple.
+/// Sizes of dimensions, converted to a tuple.
 pub(crate) struct Shape(pub(crate) Vec<u64>);
 
 impl<'py> IntoPyObject<'py> for Shape {

@@ -1,4 +1,4 @@
-//! Calls that tell Python how far they are: by the thread that waits, or by asyncio's loop.
+//! Calls that report progress to Python, from the waiting thread or the asyncio loop.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::backing::Progress;
 use crate::error::Outcome;
 use crate::run::{Mode, Periodic, run, wait};
 
-/// Least time between two calls.
+/// Minimum time between two calls of the callback.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// As [`run`], calling `callback` with the bytes that are done and the bytes there are (or `None`), now and then and at the
-/// end. What it raises ends the work, and is what is raised.
+/// Runs `work` as [`run`] does, and calls `callback` periodically and at the end, with the number of bytes done and
+/// the total (or `None`). An exception from the callback ends the work and is raised.
 pub(crate) fn run_with_progress<'py, T>(
     py: Python<'py>,
     mode: Mode,
@@ -63,14 +63,14 @@ where
     }
 }
 
-/// Who is told, on which loop.
+/// A callback and the event loop that calls it.
 struct Told {
-    /// The loop and the callback. Shared, because a reference of Python's is only taken with the GIL.
+    /// The loop and the callback. Shared, because cloning a Python reference requires the GIL.
     places: Arc<(Py<PyAny>, Py<PyAny>)>,
 }
 
 impl Told {
-    /// Has the loop call, and waits until it has. What is raised, or that the loop is gone, is the error.
+    /// Schedules a call on the loop, and waits for it. Returns the exception of the callback or of a closed loop.
     async fn tell(&self, progress: &Progress) -> Outcome<()> {
         let (sender, receiver) = oneshot::channel();
         let (done, total) = progress.now();
@@ -81,12 +81,12 @@ impl Told {
             event_loop.call_method1(py, intern!(py, "call_soon_threadsafe"), (call,)).map(drop)
         };
         attached::call(schedule).await??;
-        // A loop that ends without having called drops the sender: then nobody waits for the work either.
+        // A loop that ends without the call drops the sender. In this case, no task waits for the work any more.
         Ok(receiver.await.unwrap_or(Ok(()))?)
     }
 }
 
-/// One call, which the loop makes.
+/// One scheduled call of the callback.
 #[pyclass(frozen)]
 struct Call {
     callback: Py<PyAny>,
@@ -100,7 +100,7 @@ impl Call {
     fn __call__(&self, py: Python<'_>) {
         let outcome = self.callback.call1(py, (self.done, self.total)).map(drop);
         if let Some(raised) = self.raised.lock().take() {
-            // Nobody waits for it where the task was cancelled meanwhile.
+            // If the task was cancelled, the receiver no longer exists.
             let _ = raised.send(outcome);
         }
     }

@@ -1,6 +1,6 @@
-//! A daemon, asked over HTTP: the RPC of Kubo where it has what is needed, the native API for batches and tensors.
+//! A client of a daemon over HTTP. It uses Kubo's RPC API where possible, and the native API for batches and tensors.
 //!
-//! Connections are kept and shared by all threads; none waits for another. Blocks are verified when they come.
+//! All threads share the persistent connections and do not wait for each other. Received blocks are verified.
 
 mod answer;
 mod blocks;
@@ -30,21 +30,21 @@ use crate::backing::{
 use blocks::BatchLimit;
 use http::Http;
 
-/// A daemon at a URL.
+/// A client of the daemon at a URL.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    /// `None` once it is closed: connections end with the last call that uses them.
+    /// `None` once the client is closed. Connections are closed when the last call that uses them ends.
     http: RwLock<Option<Arc<Http>>>,
     limit: BatchLimit,
 }
 
 impl Remote {
-    /// The daemon at `url`, which may have a prefix of paths. `token` is sent with every request, as `Authorization: Bearer`;
-    /// `timeout` is the longest time in seconds that the daemon may send nothing, without which there is no limit. Nothing
-    /// is asked of it yet.
+    /// Creates a client of the daemon at `url`, which may include a path prefix. Every request carries `token` as
+    /// `Authorization: Bearer`. `timeout` is the maximum time in seconds that the daemon may send nothing, with no
+    /// limit by default. Sends no request yet.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no URL, no token and no timeout.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid URL, token or timeout.
     pub(crate) fn new(url: &str, token: Option<&str>, timeout: Option<f64>) -> Result<Self> {
         let http = Arc::new(Http::new(url, token, timeout)?);
         Ok(Self { http: RwLock::new(Some(http)), limit: BatchLimit::new() })
@@ -58,7 +58,7 @@ impl Remote {
 
 #[async_trait]
 impl Backing for Remote {
-    /// A connection is made when something is asked.
+    /// Does nothing, because requests open connections as needed.
     async fn open(&self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One call from Python: a future of Rust that is waited for, or given to asyncio.
+//! Execution of a call from Python: a Rust future that is waited for, or passed to asyncio.
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -19,25 +19,25 @@ use crate::awaitable::awaitable;
 use crate::error::{Failure, Outcome};
 use crate::runtime::{is_forked, runtime};
 
-/// How long a thread waits at most before it looks whether the user wants to end it.
+/// Maximum time for which a thread waits before it checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Bytes that are copied before others may do something, about 10 ms of work.
+/// Number of bytes that are copied before yielding, about 10 ms of work.
 const BREATH_BYTES: usize = 32 * 1024 * 1024;
 
-/// Entries and blocks that are gathered before others may do something.
+/// Number of entries or blocks that are collected before yielding.
 const ITEMS_PER_BREATH: usize = 512;
 
-/// Whether Python waits for values or is given awaitables.
+/// Whether Python calls wait for values or return awaitables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Blocking,
     Asynchronous,
 }
 
-/// Waits for `work`, or gives an awaitable of it. Waiting, the first poll is done with the GIL held: what is ready at once
-/// costs less than giving the GIL away. Everything after it is done without, on this thread. `KeyboardInterrupt`, and the
-/// cancellation of the awaitable, drop the future.
+/// Waits for `work`, or returns an awaitable for it. In blocking mode, the first poll holds the GIL, because
+/// releasing it costs more than a result that is ready immediately. Later polls run on this thread without the GIL.
+/// `KeyboardInterrupt`, and cancelling the awaitable, drop the future.
 pub(crate) fn run<'py, T>(
     py: Python<'py>,
     mode: Mode,
@@ -58,11 +58,11 @@ where
     }
 }
 
-/// What is done now and then by a thread that waits.
+/// A call that a waiting thread makes periodically.
 pub(crate) struct Periodic<'a> {
-    /// How often.
+    /// Time between two calls.
     pub(crate) interval: Duration,
-    /// An error ends the waiting.
+    /// The function to call. An error ends the wait.
     pub(crate) call: &'a mut dyn FnMut(Python<'_>) -> PyResult<()>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// The same work, where a defect ends the call and not the program: to Python a panic is no `Exception`.
+/// Wraps `work` so that a panic ends only the call. Python would not treat a panic as an `Exception`.
 pub(crate) fn guarded<T>(work: impl Future<Output = Outcome<T>>) -> impl Future<Output = Outcome<T>> {
     AssertUnwindSafe(work).catch_unwind().map(|caught| {
         let failed = |_| Err(Error::internal("the call ended in a defect of ipfrs: please report it").into());
@@ -104,14 +104,14 @@ pub(crate) fn guarded<T>(work: impl Future<Output = Outcome<T>>) -> impl Future<
     })
 }
 
-/// Whether this is the thread that Python runs handlers of signals on.
+/// Whether Python runs signal handlers on the current thread.
 fn takes_signals(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
     let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
     main.eq(threading.call_method0(intern!(py, "get_ident"))?)
 }
 
-/// A thread that waits for its future.
+/// Waker of a thread that waits for its future.
 struct Parked {
     thread: Thread,
     is_woken: AtomicBool,
@@ -129,7 +129,7 @@ impl Wake for Parked {
 }
 
 impl Parked {
-    /// Polls whenever it is woken, until the future is ready or `patience` is over.
+    /// Polls the future each time it is woken, until it is ready or `patience` has elapsed.
     fn drive<F: Future>(&self, mut work: Pin<&mut F>, waker: &Waker, patience: Option<Duration>) -> Option<F::Output> {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -148,7 +148,7 @@ impl Parked {
     }
 }
 
-/// Lets others go first: a thread that waits gives the GIL away, and looks for signals; a task makes room for others.
+/// Yields to other work. A waiting thread releases the GIL and checks for signals, and a task yields to the runtime.
 pub(crate) async fn breathe() {
     let mut has_waited = false;
     poll_fn(|cx| {
@@ -161,14 +161,14 @@ pub(crate) async fn breathe() {
     .await;
 }
 
-/// Counts bytes that are copied, and [breathes](breathe) now and then.
+/// Counter of copied bytes, which [yields](breathe) periodically.
 #[derive(Debug, Default)]
 pub(crate) struct Breath {
     bytes: usize,
 }
 
 impl Breath {
-    /// So many bytes more were copied.
+    /// Adds `bytes` to the count, and yields if it has reached the limit.
     pub(crate) async fn after(&mut self, bytes: usize) {
         self.bytes += bytes;
         if self.bytes >= BREATH_BYTES {
@@ -178,7 +178,7 @@ impl Breath {
     }
 }
 
-/// Everything that comes, with room for others now and then, however much of it is there at once.
+/// Collects all items of a stream, and yields periodically even if all items are available immediately.
 pub(crate) async fn all_of<T>(items: impl Stream<Item = Result<T>>) -> Result<Vec<T>> {
     let mut items = pin!(items);
     let mut collected = Vec::new();

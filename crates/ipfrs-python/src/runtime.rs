@@ -1,4 +1,4 @@
-//! The one Tokio runtime of the process, what happens to it when the process forks, and what is open at the end.
+//! The process-wide Tokio runtime, the handling of forks, and the objects to close at exit.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backing::Backing;
 
-/// Made when it is first needed, and never dropped: threads of Python may be within it until the process ends.
+/// The runtime, created on first use. It is never dropped, because Python threads may use it until the process ends.
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
-/// Whether this is the child of a process that had imported the module.
+/// Whether this process is the child of one that had imported the module.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// What is to be closed when the interpreter ends, and what ends its imports that are under way.
+/// Backings to close when the interpreter exits, and tokens that cancel their running imports.
 static OPEN: Mutex<Vec<(Weak<dyn Backing>, CancellationToken)>> = Mutex::new(Vec::new());
 
-/// The runtime.
+/// Returns the runtime, and creates it on first use.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// Returns an error if the system cannot start threads.
 pub(crate) fn runtime() -> Result<&'static Runtime> {
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
@@ -32,14 +32,15 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
     let made = runtime_builder().thread_name("ipfrs").build();
     let made = made.map_err(|e| Error::io("cannot start the threads of ipfrs", e))?;
     if let Err(unneeded) = RUNTIME.set(made) {
-        // Another thread was faster. Nothing runs on this one, but a runtime may not be dropped where one is entered.
+        // Another thread was faster. Nothing runs on this runtime, but a runtime must not be dropped within another
+        // one.
         unneeded.shutdown_background();
     }
     RUNTIME.get().ok_or_else(|| Error::internal("the runtime is gone"))
 }
 
-/// From now on this process uses nothing that its parent opened: of the parent's threads none is here, and its locks and
-/// files are shared.
+/// Records that the process was forked. It must not use anything that its parent opened: the parent's threads do not
+/// exist here, and its locks and files are shared.
 pub(crate) fn note_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
@@ -49,31 +50,33 @@ pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Remembers something that is to be closed, and what its imports end with.
+/// Registers a backing to be closed at exit, and the token that cancels its imports.
 pub(crate) fn close_at_exit(backing: &Arc<dyn Backing>, ending: &CancellationToken) {
     let mut open = OPEN.lock();
     open.retain(|(backing, _)| backing.strong_count() > 0);
     open.push((Arc::downgrade(backing), ending.clone()));
 }
 
-/// Everything that is left. Its imports end: closing would wait for them, and nobody is there to finish them.
+/// Returns all open backings and cancels their imports. Closing would wait for imports that can no longer be
+/// finished.
 pub(crate) fn take_open() -> Vec<Arc<dyn Backing>> {
     let open = mem::take(&mut *OPEN.lock());
     open.iter().for_each(|(_, ending)| ending.cancel());
     open.iter().filter_map(|(backing, _)| backing.upgrade()).collect()
 }
 
-/// Something that the child of a fork does not drop: it is the parent's to end, and its threads are not there.
+/// A value that a forked child does not drop, because it belongs to the parent, whose threads do not exist in the
+/// child.
 #[derive(Debug)]
 pub(crate) struct Kept<T: ?Sized>(Arc<T>);
 
 impl<T: ?Sized> Kept<T> {
-    /// Keeps `shared`.
+    /// Wraps `shared`.
     pub(crate) fn new(shared: Arc<T>) -> Self {
         Self(shared)
     }
 
-    /// The same, for a call.
+    /// Returns a reference for a call.
     pub(crate) fn share(&self) -> Arc<T> {
         Arc::clone(&self.0)
     }
@@ -82,7 +85,7 @@ impl<T: ?Sized> Kept<T> {
 impl<T: ?Sized> Drop for Kept<T> {
     fn drop(&mut self) {
         if is_forked() {
-            // With one reference that nobody gives back it is never the last one.
+            // A leaked reference keeps the count above zero, so the value is never dropped.
             mem::forget(self.share());
         }
     }

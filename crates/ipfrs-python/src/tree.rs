@@ -1,4 +1,4 @@
-//! Files and directory trees of the machine, read ahead of whoever imports them, in the order in which Kubo adds them.
+//! Local files and directory trees, read ahead of the importer in the order in which Kubo adds them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -16,23 +16,23 @@ use tokio::sync::mpsc;
 
 use crate::backing::{AddOptions, Progress};
 
-/// Bytes that are read ahead: a piece, and how many of them.
+/// Size of a piece in bytes. At most [`PIECES_AHEAD`] events are read ahead.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECES_AHEAD: usize = 8;
 
-/// Deepest nesting that is followed; paths of the machine end long before.
+/// Maximum depth of nested directories. Limits of local paths apply long before.
 const MAX_DEPTH: usize = 1_024;
 
-/// Permissions and time of something in a tree.
+/// Permissions and modification time of an entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     /// The lowest 12 bits of `st_mode`.
     pub(crate) mode: u32,
-    /// Seconds since 1970, and nanoseconds.
+    /// Modification time in seconds since 1970, and nanoseconds.
     pub(crate) mtime: (i64, u32),
 }
 
-/// What comes next in a tree. Paths begin with the name of what was asked for, and have slashes.
+/// The next item of a tree. Paths begin with the name of the root, and are separated by slashes.
 #[derive(Debug)]
 pub(crate) enum TreeEvent {
     Directory {
@@ -44,7 +44,7 @@ pub(crate) enum TreeEvent {
         attributes: Attributes,
         target: Vec<u8>,
     },
-    /// Its content comes next, in pieces, and then its end.
+    /// A file. Its content follows in pieces, and then [`Self::FileEnd`].
     File {
         path: Vec<u8>,
         attributes: Attributes,
@@ -53,24 +53,24 @@ pub(crate) enum TreeEvent {
     FileEnd,
 }
 
-/// A tree that is read by a thread of its own, a bounded way ahead.
+/// A tree that its own thread reads ahead into a bounded queue.
 pub(crate) struct Tree {
     events: mpsc::Receiver<Result<TreeEvent>>,
 }
 
 impl Tree {
-    /// Starts to read what is at `path`, which is called as `options` say, or else by its last part. Names that begin with
-    /// a dot are left out of directories unless `options.hidden`. With `progress`, it is told how many bytes of files there
-    /// are. To be called within the runtime.
+    /// Starts to read the file or directory at `path`, under the name in `options`, or else its last component.
+    /// Directory entries whose names begin with a dot are skipped unless `options.hidden` is set. Reports the total
+    /// size of the files to `progress`, if given. Must be called within the runtime.
     pub(crate) fn read(path: PathBuf, options: &AddOptions, progress: Option<Progress>) -> Self {
         let hidden = options.hidden;
-        // Without a directory to be in, a name is nowhere.
+        // The name is only used in a wrapping directory.
         let name =
             Some(options.name.as_bytes().to_vec()).filter(|name| options.wrap_with_directory && !name.is_empty());
         let (sender, events) = mpsc::channel(PIECES_AHEAD);
         if let Some(progress) = progress {
             let path = path.clone();
-            // What cannot be read is left to the import to report.
+            // The import reports unreadable files.
             tokio::task::spawn_blocking(move || progress.expect(size_of_tree(&path, hidden, 0)));
         }
         tokio::task::spawn_blocking(move || {
@@ -82,18 +82,18 @@ impl Tree {
         Self { events }
     }
 
-    /// What comes next; `None` at the end. After an error nothing comes.
+    /// Returns the next event, or `None` at the end. An error is the last item.
     pub(crate) async fn next(&mut self) -> Option<Result<TreeEvent>> {
         self.events.recv().await
     }
 
-    /// The content of the file that has just come, up to its end.
+    /// Returns the content of the current file, up to its end.
     pub(crate) fn content(&mut self) -> FileContent<'_> {
         FileContent { tree: self, has_ended: false }
     }
 }
 
-/// The content of a file in a [`Tree`].
+/// Content of a file in a [`Tree`].
 pub(crate) struct FileContent<'a> {
     tree: &'a mut Tree,
     has_ended: bool,
@@ -117,9 +117,9 @@ impl Stream for FileContent<'_> {
     }
 }
 
-/// Why reading ended early.
+/// Reason for stopping early.
 enum Stop {
-    /// Nobody wants the rest.
+    /// The importer no longer reads the events.
     Unwanted,
     Failed(Error),
 }
@@ -140,7 +140,7 @@ impl Walk {
         if let Some(name) = name {
             return self.entry(path, name, 0);
         }
-        // "." and ".." have no name of their own.
+        // "." and ".." have no file name.
         let resolved = match path.file_name() {
             Some(_) => path.to_owned(),
             None => fs::canonicalize(path).map_err(|e| unreadable(path, e))?,
@@ -205,13 +205,13 @@ impl Walk {
     }
 }
 
-/// A symlink is what it is, unless it is what was asked for: whoever names it means what it leads to.
+/// Returns metadata, following a symlink only at the root, because a user who names a symlink means its target.
 fn metadata(path: &Path, depth: usize) -> io::Result<Metadata> {
     if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) }
 }
 
-/// Opens what was a file when it was looked at, and says what it is now: a symlink that has come there is not followed, and
-/// a pipe is not waited for.
+/// Opens an entry that was a file when it was listed, and returns its current metadata. A symlink that has replaced
+/// it is not followed, and a pipe does not block.
 fn open(path: &Path, depth: usize) -> io::Result<(File, Metadata)> {
     let unfollowed = if depth == 0 { 0 } else { libc::O_NOFOLLOW };
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | unfollowed).open(path)?;
@@ -228,7 +228,7 @@ fn attributes(metadata: &Metadata) -> Attributes {
     Attributes { mode: metadata.mode() & 0o7777, mtime: (metadata.mtime(), nanos) }
 }
 
-/// The names in a directory, in the order of their bytes.
+/// Returns the names in a directory in byte order.
 fn names(path: &Path, hidden: bool) -> io::Result<Vec<OsString>> {
     let names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
     let is_wanted = |name: &OsStr| hidden || !name.as_bytes().starts_with(b".");

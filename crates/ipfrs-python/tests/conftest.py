@@ -1,4 +1,4 @@
-"""Fixtures: one suite of tests runs over ``Node``, ``Client``, ``AsyncNode`` and ``AsyncClient``."""
+"""Fixtures. One test suite runs with ``Node``, ``Client``, ``AsyncNode`` and ``AsyncClient``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 Store = Union[ipfrs.Node, ipfrs.Client]
 
 KINDS = ["Node", "Client", "AsyncNode", "AsyncClient"]
-"""What the fixture ``store`` is made of."""
+"""Classes for the fixture ``store``."""
 
 
 class Waiting:
-    """An asynchronous object with the methods of the blocking one: each call is waited for."""
+    """A wrapper that gives an asynchronous object the blocking methods of its counterpart, by waiting for each call."""
 
     def __init__(self, target: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._target = target
@@ -59,7 +59,7 @@ class Waiting:
 
 
 def url_of(server: socket.socket) -> str:
-    """Where a socket listens."""
+    """Returns the URL of a listening socket."""
     host, port = server.getsockname()[:2]
     return f"http://{host}:{port}"
 
@@ -75,7 +75,7 @@ async def _next(pieces: AsyncIterator[T]) -> T:
 
 @pytest.fixture(scope="session")
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """The loop of everything asynchronous that is waited for."""
+    """The event loop for all asynchronous fixtures."""
     loop = asyncio.new_event_loop()
     yield loop
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -85,7 +85,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(scope="session")
 def wait(loop: asyncio.AbstractEventLoop) -> Callable[[Awaitable[T]], T]:
-    """Waits for something awaitable."""
+    """Returns a function that waits for an awaitable."""
 
     async def awaiting(awaitable: Awaitable[T]) -> T:
         return await awaitable
@@ -103,20 +103,20 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ipfrs.Gateway]
 
 @pytest.fixture(scope="session")
 def url(gateway: ipfrs.Gateway) -> str:
-    """Where the daemon listens."""
+    """URL of the daemon."""
     return gateway.url
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ipfrs.Node]:
-    """A Node that all tests share."""
+    """A Node shared by all tests."""
     with ipfrs.Node(tmp_path_factory.mktemp("node")) as node:
         yield node
 
 
 @pytest.fixture(scope="session")
 def client(url: str) -> Iterator[ipfrs.Client]:
-    """A Client that all tests share, of the daemon."""
+    """A Client of the daemon, shared by all tests."""
     with ipfrs.Client(url) as client:
         yield client
 
@@ -125,7 +125,7 @@ def client(url: str) -> Iterator[ipfrs.Client]:
 def anode(
     tmp_path_factory: pytest.TempPathFactory, wait: Callable[[Awaitable[None]], None]
 ) -> Iterator[ipfrs.AsyncNode]:
-    """An AsyncNode that all tests share."""
+    """An AsyncNode shared by all tests."""
     node = ipfrs.AsyncNode(tmp_path_factory.mktemp("anode"))
     yield node
     wait(node.close())
@@ -133,7 +133,7 @@ def anode(
 
 @pytest.fixture(scope="session")
 def aclient(url: str, wait: Callable[[Awaitable[None]], None]) -> Iterator[ipfrs.AsyncClient]:
-    """An AsyncClient that all tests share, of the daemon."""
+    """An AsyncClient of the daemon, shared by all tests."""
     client = ipfrs.AsyncClient(url)
     yield client
     wait(client.close())
@@ -141,7 +141,7 @@ def aclient(url: str, wait: Callable[[Awaitable[None]], None]) -> Iterator[ipfrs
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> Store:
-    """Each of the four classes in turn, with the methods of the blocking ones."""
+    """An instance of each of the four classes, with blocking methods."""
     names = {"Node": "node", "Client": "client", "AsyncNode": "anode", "AsyncClient": "aclient"}
     found = request.getfixturevalue(names[request.param])
     if request.param.startswith("Async"):
@@ -151,13 +151,13 @@ def store(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> St
 
 @pytest.fixture(params=["node", "client"])
 def blocking(request: pytest.FixtureRequest) -> Store:
-    """Both classes that may be used from several threads."""
+    """An instance of each of the two classes that several threads may use."""
     return cast(Store, request.getfixturevalue(request.param))
 
 
 @pytest.fixture(params=KINDS)
 def fresh(request: pytest.FixtureRequest, tmp_path: Path, url: str, loop: asyncio.AbstractEventLoop) -> Iterator[Store]:
-    """As ``store``, for one test alone; Nodes are empty."""
+    """Like ``store``, but for a single test. Nodes are empty."""
     made = getattr(ipfrs, request.param)(tmp_path / "repo" if request.param.endswith("Node") else url)
     if request.param.startswith("Async"):
         made = Waiting(made, loop)

@@ -1,4 +1,4 @@
-"""Content of which Kubo has told the content IDs, and blocks that no tool makes."""
+"""Content with content IDs computed by Kubo, and blocks that no tool creates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def keystream(seed: str, size: int) -> bytes:
-    """The first bytes of the ChaCha20 keystream (RFC 8439) of the key sha256(seed), nonce and counter zero."""
+    """Returns the start of the ChaCha20 keystream (RFC 8439) for the key sha256(seed), with nonce and counter zero."""
     blocks = -(-size // 64)
     key = np.frombuffer(hashlib.sha256(seed.encode()).digest(), "<u4")
     start = np.zeros((16, blocks), "<u4")
@@ -31,7 +31,7 @@ def keystream(seed: str, size: int) -> bytes:
 
 
 def small_tree(root: Path) -> Path:
-    """The directory that Kubo's content IDs of ``-r`` are of."""
+    """Creates the directory for which Kubo computed the content IDs with ``-r``."""
     (root / "a" / "b").mkdir(parents=True)
     (root / "empty").mkdir()
     (root / "a" / "b" / "hello.txt").write_bytes(b"hello\n")
@@ -55,18 +55,18 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def cid_bytes(cid: str) -> bytes:
-    """The binary form of a content ID in base32."""
+    """Returns the binary form of a content ID in base32."""
     assert cid.startswith("b")
     text = cid[1:].upper()
     return base64.b32decode(text + "=" * (-len(text) % 8))
 
 
 def directory_block(entries: list[tuple[str, str]]) -> bytes:
-    """A UnixFS directory with these names and content IDs, in this order, whatever the names are."""
+    """Encodes a UnixFS directory with these names and content IDs in this order. The names need not be valid."""
     links = [_field(1, cid_bytes(cid)) + _field(2, name.encode()) + b"\x18\x00" for name, cid in entries]
     return b"".join(_field(2, link) for link in links) + _field(1, b"\x08\x01")
 
 
 def symlink_block(target: str) -> bytes:
-    """A UnixFS symlink."""
+    """Encodes a UnixFS symlink."""
     return _field(1, b"\x08\x04" + _field(2, target.encode()))

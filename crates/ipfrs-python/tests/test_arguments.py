@@ -1,4 +1,4 @@
-"""What is refused before anything happens: wrong types by TypeError, wrong values by ValueError, each with a remedy."""
+"""Arguments rejected early: wrong types raise TypeError, wrong values ValueError, each with a remedy in the message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import Store
 from content import directory_block
 
 
-def test_arrays_of_python_objects_are_refused_since_their_bytes_are_addresses(store: Store) -> None:
+def test_object_arrays_are_rejected(store: Store) -> None:
     cid = store.add(bytes(64))
     for array in (np.array([{}, "text"], dtype=object), np.zeros(2, dtype=[("a", "i4"), ("b", object)])):
         before = array.copy()
@@ -26,7 +26,7 @@ def test_arrays_of_python_objects_are_refused_since_their_bytes_are_addresses(st
         assert (array == before).all()
 
 
-def test_a_buffer_that_was_closed_is_told_as_python_does(store: Store) -> None:
+def test_closed_buffer_raises_value_error(store: Store) -> None:
     view, mapped = memoryview(b"data"), mmap.mmap(-1, 10)
     view.release()
     mapped.close()
@@ -35,14 +35,14 @@ def test_a_buffer_that_was_closed_is_told_as_python_does(store: Store) -> None:
             store.add(gone)
 
 
-def test_a_mapping_is_no_content(store: Store) -> None:
+def test_mapping_as_content_raises_type_error(store: Store) -> None:
     with pytest.raises(TypeError, match="dict is no content.*json"):
         store.add({b"key": 1})
     with pytest.raises(TypeError, match="mapping of names to arrays, not int"):
         store.add_tensors(5)  # type: ignore[arg-type]
 
 
-def test_spans_that_no_file_has_are_empty_and_others_are_wrong(store: Store) -> None:
+def test_range_past_end_is_empty_and_invalid_range_raises(store: Store) -> None:
     cid = store.add(b"hello world")
     assert store.cat(cid, offset=10**30) == b"" and store.cat(cid, offset=6, length=10**30) == b"world"
     assert store.cat(cid, np.int64(6), np.uint8(3)) == b"wor"  # type: ignore[arg-type]
@@ -63,25 +63,25 @@ def test_spans_that_no_file_has_are_empty_and_others_are_wrong(store: Store) -> 
     "options",
     [{"wrap": 5}, {"pin": "yes"}, {"raw_leaves": 1}, {"name": 5}, {"cid_version": "1"}, {"mode": 1.5}, {"mtime": "x"}],
 )
-def test_options_of_another_type_are_named_as_they_were_given(store: Store, options: dict[str, Any]) -> None:
+def test_option_of_wrong_type_is_named_in_error(store: Store, options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"option {next(iter(options))}="):
         store.add(b"data", **options)
 
 
-def test_a_mode_is_permissions_and_nothing_else(store: Store) -> None:
+def test_mode_accepts_permission_bits_only(store: Store) -> None:
     mode = Path(__file__).stat().st_mode
     with pytest.raises(ipfrs.InvalidInputError, match="option mode=0o100.*S_IMODE"):
         store.add(b"data", mode=mode)
     assert store.stat(store.add(b"data", mode=0o7777)).mode == 0o7777
 
 
-def test_a_pin_of_the_other_kind_is_a_conflict(store: Store) -> None:
+def test_pin_of_other_kind_raises_conflict(store: Store) -> None:
     cid = store.add(b"pinned with everything below")
     with pytest.raises(ipfrs.ConflictError, match="recursively"):
         store.unpin(cid, recursive=False)
 
 
-def test_fsspec_opens_no_directory_and_takes_no_name_that_leads_elsewhere(blocking: Store, tmp_path: Path) -> None:
+def test_fsspec_rejects_directories_and_escaping_names(blocking: Store, tmp_path: Path) -> None:
     fs = pytest.importorskip("ipfrs.fs").IpfrsFileSystem(client=blocking)
     leaf = blocking.put(b"leaf")
     folder = blocking.put(directory_block([("a", leaf)]), codec="dag-pb")
@@ -95,20 +95,20 @@ def test_fsspec_opens_no_directory_and_takes_no_name_that_leads_elsewhere(blocki
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_package_that_is_missing_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named_in_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     model = store.add_tensors({"weight": np.ones(3)})
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(ipfrs.MissingPackageError, match="pip install torch"):
         store.load_tensors(model, framework="torch")
 
 
-def test_an_empty_path_is_no_repo() -> None:
+def test_empty_repo_path_is_rejected() -> None:
     for make in (ipfrs.Node, ipfrs.AsyncNode, lambda path: ipfrs.Gateway(repo=path).start()):
         with pytest.raises(ipfrs.InvalidInputError, match="path of the repo is empty: give"):
             make("")
 
 
-def test_what_is_at_a_path_is_called_as_one_says(store: Store, tmp_path: Path) -> None:
+def test_added_path_gets_requested_name(store: Store, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "leaf").write_bytes(b"leaf")
     tree = tmp_path / "tree"
@@ -121,7 +121,7 @@ def test_what_is_at_a_path_is_called_as_one_says(store: Store, tmp_path: Path) -
         assert add(path, name="other") == add(path)
 
 
-def test_a_file_that_takes_nothing_is_an_error_and_no_loop(store: Store) -> None:
+def test_file_that_writes_nothing_raises_instead_of_looping(store: Store) -> None:
     class Full(io.RawIOBase):
         given: int | None = 0
 

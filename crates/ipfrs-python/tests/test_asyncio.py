@@ -1,4 +1,4 @@
-"""What only asyncio has: tasks that run at the same time, and tasks that are cancelled."""
+"""Tests specific to asyncio: concurrent tasks, and cancelled tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(main, 60))
 
 
-def test_tasks_share_a_node_and_hold_nobody_up(tmp_path: Path) -> None:
+def test_tasks_share_node_without_blocking_each_other(tmp_path: Path) -> None:
     async def main() -> None:
         async with ipfrs.AsyncNode(tmp_path) as node:
 
@@ -40,7 +40,7 @@ def test_tasks_share_a_node_and_hold_nobody_up(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_node_opens_when_it_is_first_used(tmp_path: Path) -> None:
+def test_async_node_opens_on_first_use(tmp_path: Path) -> None:
     async def main() -> None:
         node = ipfrs.AsyncNode(tmp_path / "repo")
         assert not (tmp_path / "repo").exists()
@@ -50,7 +50,7 @@ def test_a_node_opens_when_it_is_first_used(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_node_whose_opening_was_cancelled_gives_its_repo_back(tmp_path: Path) -> None:
+def test_cancelled_open_releases_repo(tmp_path: Path) -> None:
     async def main() -> None:
         for steps in range(20):
             node = ipfrs.AsyncNode(tmp_path)
@@ -86,7 +86,7 @@ def test_async_iterables_are_streamed(tmp_path: Path) -> None:
 
 
 def test_the_loop_runs_while_a_file_is_read(tmp_path: Path) -> None:
-    """A pipe that is filled by the same loop: reading it on the loop would never end."""
+    """The same loop fills a pipe, so reading the pipe on the loop would never finish."""
     read_end, write_end = os.pipe()
 
     async def main() -> None:
@@ -103,7 +103,7 @@ def test_the_loop_runs_while_a_file_is_read(tmp_path: Path) -> None:
 
 
 class Pipe:
-    """A file that tells when it is read."""
+    """A file that sets an event when it is read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -114,7 +114,7 @@ class Pipe:
         return os.read(self._descriptor, size)
 
 
-def test_an_import_that_waits_for_a_pipe_can_be_cancelled(tmp_path: Path) -> None:
+def test_import_blocked_on_pipe_can_be_cancelled(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
 
     async def main() -> None:
@@ -125,21 +125,21 @@ def test_an_import_that_waits_for_a_pipe_can_be_cancelled(tmp_path: Path) -> Non
             adding.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await adding
-        # Only now does the thread that reads end.
+        # The reading thread ends only now.
         os.close(write_end)
 
     run(main())
     os.close(read_end)
 
 
-def test_a_file_that_opens_after_its_import_was_cancelled_is_closed(tmp_path: Path) -> None:
+def test_file_opened_after_cancelled_import_is_closed(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
     async def main() -> None:
         async with ipfrs.AsyncNode(tmp_path / "repo") as node:
             importing = asyncio.create_task(node.import_car(pipe))
-            # Now a thread opens it, which waits for somebody who writes.
+            # A thread now opens the pipe, and blocks until another process opens it for writing.
             await asyncio.sleep(0)
             importing.cancel()
             write_end = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
@@ -155,7 +155,7 @@ def test_a_file_that_opens_after_its_import_was_cancelled_is_closed(tmp_path: Pa
 
 
 async def until_asked(silent: socket.socket) -> socket.socket:
-    """The connection of a client that waits for its answer."""
+    """Returns the connection of a client that is waiting for a response."""
     loop = asyncio.get_running_loop()
     connection, _ = await loop.sock_accept(silent)
     connection.setblocking(False)
@@ -164,7 +164,7 @@ async def until_asked(silent: socket.socket) -> socket.socket:
 
 
 async def hung_up(connection: socket.socket) -> None:
-    """Waits until the other side has gone."""
+    """Waits until the peer has closed the connection."""
     loop = asyncio.get_running_loop()
     while await loop.sock_recv(connection, 65_536):
         pass
@@ -188,7 +188,7 @@ def test_cancelling_a_task_ends_its_request() -> None:
     run(main())
 
 
-def test_a_cancelled_import_leaves_nothing_to_see(tmp_path: Path) -> None:
+def test_cancelled_import_leaves_no_pin(tmp_path: Path) -> None:
     async def main() -> None:
         asked = asyncio.Event()
 
@@ -227,7 +227,7 @@ def test_a_cancelled_save_leaves_nothing_behind(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_save_is_cleared_away_off_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_save_is_removed_off_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removing: list[threading.Thread] = []
     remove = shutil.rmtree
 
@@ -253,7 +253,7 @@ def test_a_save_is_cleared_away_off_the_event_loop(tmp_path: Path, monkeypatch: 
     assert len(list(out.iterdir())) == 3
 
 
-def test_a_save_whose_event_loop_has_ended_is_cleared_away(tmp_path: Path) -> None:
+def test_save_is_removed_when_event_loop_has_ended(tmp_path: Path) -> None:
     def built(root: str) -> Any:
         yield partial(Path(root).write_bytes, b"half")
 
@@ -265,7 +265,7 @@ def test_a_save_whose_event_loop_has_ended_is_cleared_away(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_that_is_left_can_be_left(tmp_path: Path) -> None:
+def test_download_can_be_abandoned(tmp_path: Path) -> None:
     async def main() -> None:
         async with ipfrs.AsyncNode(tmp_path) as node:
             cid = await node.add(bytes(5_000_000))

@@ -1,4 +1,4 @@
-"""The benchmarks run, and print what they promise."""
+"""Tests that the benchmarks run and print their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_published_test_is_repeated_for_every_subject(capsys: pytest.Capture
     assert out.count("======= Threaded Fetch (Attempt #1) =======\nIndex  Start") >= 4
 
 
-def test_figures_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["concurrency", "2", "3", "--size", "100", "--subject", "node", "--threads", "2", "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert (result["subject"], result["size_bytes"], result["items"]) == ("Node", 100, 2)
@@ -49,6 +49,6 @@ def test_sizes_are_read_with_their_units(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "1 parsec"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_invalid_size_is_rejected(text: str) -> None:
     with pytest.raises(SystemExit):
         main(["concurrency", "1", "1", "--size", text])

@@ -1,4 +1,4 @@
-"""Blocks, pins, archives and garbage, over all four classes."""
+"""Blocks, pins, archives and garbage collection, with all four classes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 import ipfrs
 from conftest import Store
 
-# The content ID of `printf block | ipfs block put`, and of one that nobody has.
+# The content ID of `printf block | ipfs block put`, and one of a block that does not exist.
 BLOCK = "bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y"
 ABSENT = "bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny"
 
 
-def test_a_block_comes_back_as_it_was(store: Store) -> None:
+def test_block_round_trips(store: Store) -> None:
     assert store.put(b"block") == BLOCK
     assert store.put(np.frombuffer(b"block", "uint8")) == BLOCK
     block = store.get(BLOCK)
@@ -62,7 +62,7 @@ def test_put_many_stores_all_or_nothing(fresh: Store) -> None:
     assert fresh.has_many(hashes) == [False, False]
 
 
-def test_what_is_exported_outlives_the_store(tmp_path: Path, url: str) -> None:
+def test_exported_pieces_outlive_store(tmp_path: Path, url: str) -> None:
     for store in (ipfrs.Node(tmp_path), ipfrs.Client(url)):
         block = np.frombuffer(store.get(store.put(np.arange(100_000))), "int64")
         store.close()
@@ -98,7 +98,7 @@ def test_pins_are_listed_with_kind_and_name(store: Store) -> None:
         store.unpin(cid)
 
 
-def test_garbage_goes_and_what_is_pinned_stays(fresh: Store) -> None:
+def test_gc_removes_garbage_and_keeps_pinned_blocks(fresh: Store) -> None:
     kept = fresh.add(b"kept by its pin", cid_version=1)
     garbage = fresh.add(b"garbage", cid_version=1, pin=False)
     collected = fresh.gc()
@@ -122,7 +122,7 @@ def test_archives_move_content_from_one_store_to_another(store: Store, fresh: St
     assert ipfrs.Pin(folder, "recursive", "") in fresh.pins()
 
 
-def test_archives_that_are_damaged_are_refused(store: Store) -> None:
+def test_damaged_archive_is_rejected(store: Store) -> None:
     cid = store.add(b"to be damaged")
     car = bytearray(b"".join(store.export_car(cid)))
     with pytest.raises(ipfrs.IpfrsError):

@@ -1,4 +1,4 @@
-"""Every public name is documented, and every example runs."""
+"""Tests that every public name is documented, and that every example runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PyCF_ALLOW_TOP_LEVEL_AWAIT = 0x2000
 
 
 def modules() -> Iterator[ModuleType]:
-    """All modules of the package that can be imported here."""
+    """Yields all modules of the package that can be imported here."""
     yield ipfrs
     for found in pkgutil.walk_packages(ipfrs.__path__, "ipfrs."):
         is_usable = found.name != "ipfrs.fs" or importlib.util.find_spec("fsspec")
@@ -34,7 +34,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def documented() -> dict[str, str]:
-    """Docstrings with examples by the names of what they are of."""
+    """Returns docstrings with examples, by the names of their objects."""
     docs: dict[str, str] = {}
     for module in modules():
         docs[module.__name__] = module.__doc__ or ""
@@ -62,7 +62,7 @@ def names(
     gateway: ipfrs.Gateway,
     url: str,
 ) -> dict[str, Any]:
-    """What examples may use without having made it. They work in a directory of their own."""
+    """Names that examples may use without defining them. Each example runs in its own directory."""
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {name: getattr(ipfrs, name) for name in ipfrs.__all__}
     given.update(node=node, client=client, anode=anode, aclient=aclient, gateway=gateway, url=url)
@@ -72,7 +72,7 @@ def names(
 
 @pytest.fixture
 def awaiting(monkeypatch: pytest.MonkeyPatch, loop: asyncio.AbstractEventLoop) -> None:
-    """Examples may await, as in ``python -m asyncio`` and in notebooks."""
+    """Lets examples use ``await``, as in ``python -m asyncio`` and in notebooks."""
 
     def compiled(source: str, filename: str, mode: str, flags: int = 0, dont_inherit: bool = False) -> CodeType:
         code: CodeType = compile(source, filename, mode, flags | PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit)
@@ -124,7 +124,7 @@ def test_every_public_name_is_documented_with_an_example(name: str) -> None:
         assert ">>>" in doc, name
 
 
-def test_help_reads_well() -> None:
+def test_help_of_add_has_all_sections() -> None:
     text = __import__("pydoc").render_doc(ipfrs.Node.add)
     for said in ("Args:", "Returns:", "Raises:", "Example:", "IsADirectoryError", "cid_version"):
         assert said in text

@@ -1,4 +1,4 @@
-"""Errors: the class says what to do, the message which thing it was."""
+"""Exceptions: the class tells the caller how to react, and the message names the affected object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conftest import Store
 ABSENT = "bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny"
 
 
-def test_what_is_not_here_is_a_key_error_that_names_it(store: Store) -> None:
+def test_missing_content_raises_key_error_that_names_it(store: Store) -> None:
     folder = store.add(b"hello", name="a.txt", wrap=True)
     calls: list[Callable[[], Any]] = [
         lambda: store.get(ABSENT),
@@ -47,7 +47,7 @@ def test_what_is_not_here_is_a_key_error_that_names_it(store: Store) -> None:
 @pytest.mark.parametrize(
     "bad", ["no-cid", "/ipfs/", "/ipfs/no-cid/a", "Qmzz", "https://example.com", "bafk\0", "/", "ü"]
 )
-def test_what_is_no_path_is_a_value_error(store: Store, bad: str) -> None:
+def test_invalid_path_raises_value_error(store: Store, bad: str) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: store.cat(bad),
         lambda: store.get(bad),
@@ -63,7 +63,7 @@ def test_what_is_no_path_is_a_value_error(store: Store, bad: str) -> None:
         assert isinstance(caught.value, ipfrs.InvalidInputError)
 
 
-def test_arguments_of_a_wrong_type_are_type_errors_that_say_what_is_wanted(store: Store, tmp_path: Path) -> None:
+def test_wrong_argument_type_raises_type_error_with_remedy(store: Store, tmp_path: Path) -> None:
     text = io.TextIOWrapper(io.BytesIO(b"text"))
     anything: Any = store
     calls: list[tuple[Callable[[], Any], str]] = [
@@ -89,7 +89,7 @@ def test_arguments_of_a_wrong_type_are_type_errors_that_say_what_is_wanted(store
             call()
 
 
-def test_values_that_are_not_possible_are_value_errors(store: Store, tmp_path: Path) -> None:
+def test_invalid_values_raise_value_error(store: Store, tmp_path: Path) -> None:
     cid = store.add(b"hello", name="a.txt", wrap=True)
     calls: list[Callable[[], Any]] = [
         lambda: store.add(b"", chunker="size-0"),
@@ -115,7 +115,7 @@ def test_values_that_are_not_possible_are_value_errors(store: Store, tmp_path: P
         assert isinstance(caught.value, (ipfrs.InvalidInputError, ipfrs.UnsupportedError)), repr(caught.value)
 
 
-def test_files_and_directories_are_told_apart(store: Store, tmp_path: Path) -> None:
+def test_file_and_directory_mismatch_raises(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"hello")
     with pytest.raises(IsADirectoryError, match="add_dir"):
         store.add(tmp_path)
@@ -134,7 +134,7 @@ def test_files_and_directories_are_told_apart(store: Store, tmp_path: Path) -> N
         store.import_car(tmp_path / "missing.car")
 
 
-def test_an_error_of_the_producer_is_what_is_raised(store: Store) -> None:
+def test_producer_error_is_propagated(store: Store) -> None:
     def failing(piece: bytes) -> Any:
         yield piece
         raise LookupError("the producer failed")
@@ -154,7 +154,7 @@ def test_an_error_of_the_producer_is_what_is_raised(store: Store) -> None:
         store.import_car(failing(b"\x11"))
 
 
-def test_arrays_that_are_no_bytes_are_taken_by_their_elements(store: Store) -> None:
+def test_non_byte_arrays_are_added_in_element_order(store: Store) -> None:
     days = np.array(["2024-01-01", "2024-01-02"], "datetime64[D]")
     assert store.cat(store.add(days)) == days.tobytes()
     assert store.cat(store.add(np.arange(10)[::2])) == np.arange(10)[::2].tobytes()
@@ -185,7 +185,7 @@ BUILT_IN = {
 
 
 @pytest.mark.parametrize("kind", sorted(ipfrs.errors.BY_KIND))
-def test_each_kind_is_a_built_in_too_and_survives_pickling(kind: str) -> None:
+def test_each_error_is_built_in_subclass_and_pickles(kind: str) -> None:
     error = ipfrs.errors.BY_KIND[kind]
     assert issubclass(error, ipfrs.IpfrsError) and issubclass(error, BUILT_IN[kind])
     raised = error("what was wrong with 'it'")
@@ -201,7 +201,7 @@ def test_all_names_can_be_imported_without_hiding_built_in_ones() -> None:
     assert set(BUILT_IN) == set(ipfrs.errors.BY_KIND)
 
 
-def test_errors_of_files_have_the_numbers_that_programs_look_for() -> None:
+def test_file_errors_have_errno() -> None:
     for error, number in ((ipfrs.NoSpaceError, errno.ENOSPC), (ipfrs.FileNotFoundError, errno.ENOENT)):
         for made in (error("full"), pickle.loads(pickle.dumps(error("full")))):
             assert made.errno == number and str(made) == "full"

@@ -1,4 +1,4 @@
-"""Adding and reading files, over all four classes."""
+"""Adding and reading files, with all four classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conftest import Store
 from content import keystream, small_tree
 
 SEED, SIZE = "ipfrs-262145", 262_145
-# What `ipfs add` (Kubo 0.44) gives for these bytes.
+# Content ID of these bytes, from `ipfs add` (Kubo 0.44).
 KUBO_CID = "QmYJuERxfYR6BYMiQ5pM9mwYFhKXyAsH48eHuxa8NJDD2G"
 
 
@@ -29,7 +29,7 @@ def data() -> bytes:
     return keystream(SEED, SIZE)
 
 
-# Kubo gave all of these: `ipfs add -Q --only-hash` with the options of the same names.
+# All expected values are from Kubo: `ipfs add -Q --only-hash` with the options of the same names.
 @pytest.mark.parametrize(
     ("options", "cid"),
     [
@@ -60,7 +60,7 @@ def test_content_ids_are_those_of_kubo(store: Store, data: bytes, options: Any, 
 
 
 def test_content_of_one_byte_and_of_none(store: Store) -> None:
-    # Kubo's, too.
+    # The expected values are from Kubo.
     assert store.add(b"") == "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH"
     assert store.add(keystream("ipfrs-1", 1)) == "QmXDSGwJj4q73CE2RifQA8RL7cUouC2zY5V7P8nqGkescX"
     for options in ({"inline": True}, {"inline_limit": 32}):
@@ -85,7 +85,7 @@ def test_content_of_one_byte_and_of_none(store: Store) -> None:
     ],
     ids="bytes bytearray memoryview array numpy fortran file list generator mixed".split(),
 )
-def test_everything_with_the_same_bytes_is_the_same_content(
+def test_sources_with_same_bytes_get_same_content_id(
     store: Store, data: bytes, made: Callable[[bytes], Any]
 ) -> None:
     assert store.add(made(data)) == KUBO_CID
@@ -104,7 +104,7 @@ def test_paths_and_files_of_this_machine_are_read(store: Store, data: bytes, tmp
         assert store.add(mapped) == KUBO_CID
 
 
-def test_a_producer_may_use_its_buffer_again(store: Store, data: bytes) -> None:
+def test_producer_may_reuse_buffer(store: Store, data: bytes) -> None:
     def reused(size: int) -> Iterator[memoryview]:
         buffer = bytearray(size)
         for at in range(0, len(data), size):
@@ -129,7 +129,7 @@ def test_wrapping_keeps_the_name(store: Store, tmp_path: Path) -> None:
         assert store.cat(folder + "/own.txt") == b"hello"
 
 
-# Kubo gave these: `ipfs add -Q -r` of the same tree.
+# The expected values are from Kubo: `ipfs add -Q -r` of the same tree.
 @pytest.mark.parametrize(
     ("options", "cid"),
     [
@@ -159,7 +159,7 @@ def test_a_symlink_that_is_named_is_followed(store: Store, tmp_path: Path) -> No
     assert store.add_dir(tmp_path / "to-tree") == store.add_dir(tree)
 
 
-def test_progress_tells_how_far_it_is(store: Store, tmp_path: Path, data: bytes) -> None:
+def test_progress_reports_done_and_total_bytes(store: Store, tmp_path: Path, data: bytes) -> None:
     for at in range(3):
         (tmp_path / f"{at}.bin").write_bytes(data)
     calls: list[tuple[int, Any]] = []
@@ -176,7 +176,7 @@ def test_progress_tells_how_far_it_is(store: Store, tmp_path: Path, data: bytes)
 
 
 class Bar:
-    """What tqdm bars have."""
+    """A progress bar with tqdm's interface."""
 
     def __init__(self) -> None:
         self.total: Any = None
@@ -215,7 +215,7 @@ def test_ranges_are_cut_to_the_file(store: Store, data: bytes) -> None:
         assert b"".join(store.chunks(cid, offset, length)) == expected, (offset, length)
 
 
-def test_readinto_fills_what_there_is(store: Store, data: bytes) -> None:
+def test_readinto_fills_buffer_up_to_end_of_file(store: Store, data: bytes) -> None:
     cid = store.add(data)
     buffer = bytearray(b"?" * 20)
     assert store.readinto(cid, buffer, SIZE - 5) == 5
@@ -228,7 +228,7 @@ def test_readinto_fills_what_there_is(store: Store, data: bytes) -> None:
         store.readinto(cid, b"read-only")
 
 
-def test_chunks_are_read_only_and_can_be_left(store: Store, data: bytes) -> None:
+def test_chunks_are_read_only_and_can_be_abandoned(store: Store, data: bytes) -> None:
     pieces = store.chunks(store.add(data))
     first = next(pieces)
     assert first.readonly and first.nbytes > 0 and bytes(first) == data[: first.nbytes]

@@ -1,4 +1,4 @@
-"""``ipfrs://`` as pandas, pyarrow, zarr and dask use it, over a store in the process and over a daemon."""
+"""``ipfrs://`` in pandas, pyarrow, zarr and dask, with a store in the process and with a daemon."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folder(options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def sent(gateway: Any) -> float:
-    """Bytes of content that the daemon has sent."""
+    """Returns the number of bytes of content that the daemon has sent."""
     with urllib.request.urlopen(f"{gateway.url}/metrics") as response:
         lines = response.read().decode().splitlines()
     sums = [line for line in lines if line.startswith("ipfrs_http_response_size_bytes_sum") and "/metrics" not in line]
@@ -90,7 +90,7 @@ def test_directories_are_listed_walked_and_searched(fs: Any, folder: str) -> Non
     assert fs.ls(f"{folder}/a.csv", detail=False) == [f"{folder}/a.csv"]
 
 
-def test_what_is_not_there_is_no_file(fs: Any, folder: str) -> None:
+def test_missing_path_does_not_exist(fs: Any, folder: str) -> None:
     path = f"{folder}/none"
     assert not fs.exists(path) and not fs.exists("ipfrs://nonsense") and fs.exists(folder)
     for asked in (fs.info, fs.ls, fs.cat_file, fs.open):
@@ -98,7 +98,7 @@ def test_what_is_not_there_is_no_file(fs: Any, folder: str) -> None:
             asked(path)
 
 
-def test_what_was_stored_with_no_time_was_never_modified(fs: Any, blocking: Any) -> None:
+def test_modified_without_stored_time_is_epoch(fs: Any, blocking: Any) -> None:
     cid = blocking.add(b"dated", mtime=1_700_000_000, name="a", wrap=True)
     fs = type(fs)(client=blocking)
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_what_was_stored_with_no_time_was_never_modified(fs: Any, blocking: Any)
         fs.modified(f"{cid}/none")
 
 
-def test_ranges_are_those_of_the_bytes(fs: Any, folder: str) -> None:
+def test_fsspec_ranges_match_bytes(fs: Any, folder: str) -> None:
     path = f"{folder}/sub/b.bin"
     for start, end in [(None, None), (0, 10), (5, 5), (9, 3), (1_000_000, 2_500_000), (-10, None), (0, -2_999_990)]:
         assert fs.cat_file(path, start, end) == CONTENT[start:end]
@@ -130,7 +130,7 @@ def test_ranges_are_those_of_the_bytes(fs: Any, folder: str) -> None:
         assert text.readline() == "n,square\n"
 
 
-def test_a_range_moves_no_more_than_its_bytes(gateway: Any) -> None:
+def test_range_transfers_only_its_bytes(gateway: Any) -> None:
     with ipfrs.Client(gateway.url) as client:
         cid = client.add(CONTENT[::-1])
     fs = fsspec.filesystem("ipfrs", endpoint_url=gateway.url)
@@ -229,14 +229,14 @@ def test_instances_of_many_threads_share_one_store(tmp_path: Path) -> None:
     fs = fsspec.filesystem("ipfrs", path=tmp_path)
     for _ in range(2):
         fs.close()
-        # It was given back, and is opened again when it is used again.
+        # `close` released the store, and the next use opens it again.
         with ipfrs.Node(tmp_path) as node:
             assert node.has(cid)
         assert fs.cat_file(cid, 0, 3) == CONTENT[:3]
     fs.close()
 
 
-def test_the_daemon_is_named_by_the_environment_and_goes_along_with_copies(
+def test_daemon_url_comes_from_environment_and_pickles(
     gateway: Any, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cid = client.add(b"of the daemon")
@@ -249,6 +249,6 @@ def test_the_daemon_is_named_by_the_environment_and_goes_along_with_copies(
         fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1").exists(cid)
 
 
-def test_only_one_place_can_be_named(tmp_path: Path) -> None:
+def test_only_one_storage_location_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one of endpoint_url, path and client"):
         fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1", path=tmp_path)

@@ -19,7 +19,7 @@ NO_GRPC: Any = {"enabled": False}
 ANY_PORT: Any = {"port": 0}
 
 
-def test_a_gateway_answers_any_http_client(gateway: ipfrs.Gateway) -> None:
+def test_gateway_serves_any_http_client(gateway: ipfrs.Gateway) -> None:
     with gateway.client() as client:
         folder = client.add(b"hello", name="a.txt", wrap=True)
     with urllib.request.urlopen(f"{gateway.url}/ipfs/{folder}/a.txt", timeout=30) as answer:
@@ -27,7 +27,7 @@ def test_a_gateway_answers_any_http_client(gateway: ipfrs.Gateway) -> None:
         assert answer.headers["Content-Type"].startswith("text/plain")
 
 
-def test_a_gateway_starts_again_with_what_it_has(tmp_path: Path) -> None:
+def test_gateway_restart_keeps_content(tmp_path: Path) -> None:
     gateway = ipfrs.Gateway(repo=tmp_path, server=ANY_PORT, grpc=NO_GRPC)
     assert not gateway.running and repr(gateway) == "<ipfrs.Gateway (stopped)>"
     with gateway, gateway.client() as client:
@@ -57,7 +57,7 @@ def test_sections_win_over_the_configuration_key_by_key(tmp_path: Path) -> None:
                 assert client.add(b"hello world") == "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
 
 
-def test_what_is_wrong_in_the_configuration_is_named(tmp_path: Path) -> None:
+def test_invalid_configuration_is_named_in_error(tmp_path: Path) -> None:
     wrong: list[tuple[Any, str]] = [
         ({"server": {"prt": 0}}, "port"),
         ({"sever": {"port": 0}}, "server"),
@@ -81,7 +81,7 @@ def test_grpc_listens_where_it_is_asked_to(tmp_path: Path) -> None:
         assert len(gateway.grpc_addresses) == 1
 
 
-def test_a_client_says_that_nobody_listens(tmp_path: Path) -> None:
+def test_client_reports_unreachable_daemon(tmp_path: Path) -> None:
     with ipfrs.Gateway(repo=tmp_path, server=ANY_PORT, grpc=NO_GRPC) as gateway:
         client = gateway.client()
     with client, pytest.raises(ConnectionError) as caught:
@@ -89,7 +89,7 @@ def test_a_client_says_that_nobody_listens(tmp_path: Path) -> None:
     assert isinstance(caught.value, ipfrs.UnavailableError) and client.url in str(caught.value)
 
 
-def test_a_client_waits_no_longer_than_it_is_told() -> None:
+def test_client_timeout_is_respected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = url_of(silent)
         with ipfrs.Client(url, timeout=0.05) as client, pytest.raises(TimeoutError) as caught:
@@ -98,14 +98,14 @@ def test_a_client_waits_no_longer_than_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "no url", "ftp://127.0.0.1", "http://", "127.0.0.1:8080"])
-def test_what_is_no_url_is_refused_at_once(url: str) -> None:
+def test_invalid_url_is_rejected_at_once(url: str) -> None:
     with pytest.raises(ipfrs.InvalidInputError):
         ipfrs.Client(url)
     with pytest.raises(ipfrs.InvalidInputError):
         ipfrs.AsyncClient(url)
 
 
-def test_where_nobody_says_otherwise_the_system_chooses_the_port_and_there_is_no_grpc(
+def test_gateway_defaults_to_free_port_and_no_grpc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ipfrs.Gateway(repo=tmp_path / "first") as first, ipfrs.Gateway(repo=tmp_path / "second") as second:
@@ -124,7 +124,7 @@ def test_where_nobody_says_otherwise_the_system_chooses_the_port_and_there_is_no
         assert client.add(b"hello").startswith("bafk")
 
 
-def test_a_gateway_that_was_stopped_by_a_request_does_not_run(tmp_path: Path) -> None:
+def test_gateway_stopped_by_request_is_not_running(tmp_path: Path) -> None:
     gateway = ipfrs.Gateway(repo=tmp_path).start()
     urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/api/v0/shutdown", method="POST"), timeout=30).close()
     gateway.stop()
@@ -133,19 +133,19 @@ def test_a_gateway_that_was_stopped_by_a_request_does_not_run(tmp_path: Path) ->
         assert node.stats()["blocks"] == 0
 
 
-def test_a_gateway_that_is_let_go_ends_without_anybody_waiting(tmp_path: Path) -> None:
+def test_dropped_gateway_stops_without_blocking(tmp_path: Path) -> None:
     size = 16 * 1024 * 1024
     gateway = ipfrs.Gateway(repo=tmp_path).start()
     with gateway.client() as client:
         pieces = client.chunks(client.add(bytes(size)))
         received = len(next(pieces))
-        # Waiting here would be waiting for what comes next.
+        # Waiting here would deadlock, because this thread reads the rest of the transfer afterwards.
         with pytest.warns(ResourceWarning, match="stop"):
             del gateway
         assert received + sum(map(len, pieces)) == size
 
 
-def test_the_end_of_the_interpreter_waits_for_a_gateway_that_was_let_go(tmp_path: Path) -> None:
+def test_interpreter_exit_waits_for_dropped_gateway(tmp_path: Path) -> None:
     code = "import ipfrs, sys; gateway = ipfrs.Gateway(repo=sys.argv[1]).start(); del gateway"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], check=True, timeout=60)
     assert not (tmp_path / "api").exists()
@@ -153,7 +153,7 @@ def test_the_end_of_the_interpreter_waits_for_a_gateway_that_was_let_go(tmp_path
         assert node.stats()["blocks"] == 0
 
 
-def test_transfers_may_end_before_a_gateway_has_stopped(tmp_path: Path) -> None:
+def test_gateway_stop_lets_transfers_finish(tmp_path: Path) -> None:
     size = 16 * 1024 * 1024
     with ipfrs.Gateway(repo=tmp_path) as gateway, gateway.client() as client:
         pieces = client.chunks(client.add(bytes(size)))

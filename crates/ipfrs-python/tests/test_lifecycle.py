@@ -1,4 +1,4 @@
-"""Opening, closing, and how things end: threads, forks, signals, the end of the interpreter."""
+"""Opening and closing, with threads, forks, signals and the exit of the interpreter."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from conftest import Store, url_of
 
 
 def run(script: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Another interpreter runs a script to its end."""
+    """Runs a script in another interpreter until it exits."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
 
 
-def test_closing_twice_is_no_error_and_using_afterwards_is(fresh: Store) -> None:
+def test_closing_twice_is_allowed_and_later_use_raises(fresh: Store) -> None:
     cid = fresh.add(b"hello")
     assert not fresh.closed
     fresh.close()
@@ -54,14 +54,14 @@ def test_a_context_manager_closes_also_after_an_error(fresh: Store) -> None:
     assert fresh.closed
 
 
-def test_a_node_keeps_what_it_was_given(tmp_path: Path) -> None:
+def test_node_content_survives_reopening(tmp_path: Path) -> None:
     with ipfrs.Node(tmp_path) as node:
         cid = node.add(b"kept")
     with ipfrs.Node(str(tmp_path)) as node:
         assert node.cat(cid) == b"kept"
 
 
-def test_a_repo_is_open_once(tmp_path: Path) -> None:
+def test_repo_can_be_open_only_once(tmp_path: Path) -> None:
     with ipfrs.Node(tmp_path), pytest.raises(ipfrs.ConflictError, match=f"{tmp_path} is open in this process"):
         ipfrs.Node(tmp_path)
 
@@ -81,7 +81,7 @@ def test_configurations_are_checked_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_eight_threads_share_one(blocking: Store) -> None:
+def test_eight_threads_share_one_store(blocking: Store) -> None:
     def work(thread: int) -> None:
         for at in range(20):
             data = f"{thread} {at} ".encode() * (at * 1000 + 1)
@@ -109,7 +109,7 @@ def test_other_threads_run_while_one_waits() -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        # Accepting needs the GIL, which the other thread must not hold.
+        # `accept` needs the GIL, so the other thread must not hold it.
         connection, _ = silent.accept()
         assert connection.recv(1) != b""
         silent.close()
@@ -174,7 +174,7 @@ asyncio.run(anode.close())
 """
 
 
-def test_a_forked_process_is_refused_and_harms_nobody(tmp_path: Path, url: str) -> None:
+def test_forked_process_raises_and_leaves_parent_intact(tmp_path: Path, url: str) -> None:
     done = run(FORKING, tmp_path / "repo", url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -193,7 +193,7 @@ if __name__ == "__main__":
     assert run(script, url).stdout == "hello from another process\n"
 
 
-def test_what_is_left_open_is_closed_at_exit(tmp_path: Path, url: str) -> None:
+def test_open_objects_are_closed_at_exit(tmp_path: Path, url: str) -> None:
     script = """
 import asyncio, sys, ipfrs
 path, url = sys.argv[1:]
@@ -214,7 +214,7 @@ print(node.add(b"left open"), client.add(b"left open"), asyncio.run(main()), gat
             assert node.cat(cids.copy().pop()) == b"left open"
 
 
-def test_what_is_forgotten_open_is_told_and_closed(tmp_path: Path) -> None:
+def test_unclosed_object_warns_and_is_closed(tmp_path: Path) -> None:
     node = ipfrs.Node(tmp_path)
     cid = node.add(b"hello")
     with pytest.warns(ResourceWarning, match="unclosed <ipfrs.Node"):
@@ -224,7 +224,7 @@ def test_what_is_forgotten_open_is_told_and_closed(tmp_path: Path) -> None:
         assert again.cat(cid) == b"hello"
 
 
-def test_a_failed_constructor_leaves_nothing_to_tell(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_failed_constructor_gives_no_resource_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     with pytest.raises(ipfrs.InvalidInputError):
         ipfrs.Node(tmp_path, config={"no": {}})
     with pytest.raises(ipfrs.InvalidInputError):
@@ -233,7 +233,7 @@ def test_a_failed_constructor_leaves_nothing_to_tell(tmp_path: Path, recwarn: py
     assert not [warning for warning in recwarn if issubclass(warning.category, ResourceWarning)]
 
 
-def test_a_client_can_be_pickled_and_a_node_says_why_not(node: ipfrs.Node, url: str) -> None:
+def test_client_pickles_and_node_refuses_pickling(node: ipfrs.Node, url: str) -> None:
     with ipfrs.Client(url, "secret", timeout=7) as client, pickle.loads(pickle.dumps(client)) as again:
         assert again.version() == client.version()
         assert (again.url, again._token, again._timeout) == (url, "secret", 7)
@@ -290,8 +290,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     assert run(script).stdout.strip() == ""
 
 
-def test_a_forked_process_may_begin_anew(tmp_path: Path) -> None:
-    """Forking before `import ipfrs` is no problem."""
+def test_fork_before_import_is_supported(tmp_path: Path) -> None:
+    """Forking before `import ipfrs` is supported."""
     script = """
 import os, sys
 child = os.fork()

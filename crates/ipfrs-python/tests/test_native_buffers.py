@@ -1,4 +1,4 @@
-"""Memory on its way between Python and the native module: who owns it, how long, and who may write to it."""
+"""Memory passed between Python and the native module: its owner, its lifetime, and who may write to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_view_outlives_the_node_and_its_files(backend: Backend, tmp_path: Path
     assert bytes(part) == DATA[:256]
 
 
-def test_views_of_one_block_are_of_the_same_memory_and_nobody_can_write_to_it(backend: Backend) -> None:
+def test_views_of_block_share_read_only_memory(backend: Backend) -> None:
     numpy = pytest.importorskip("numpy")
     cid = put(backend)
     arrays = [numpy.frombuffer(backend.get(cid), dtype="u1") for _ in range(2)]
@@ -54,7 +54,7 @@ def test_views_of_one_block_are_of_the_same_memory_and_nobody_can_write_to_it(ba
         backend.readinto(cid, backend.get(cid), 0)
 
 
-def test_what_a_view_is_of_is_made_by_the_module_alone(backend: Backend) -> None:
+def test_view_exporter_cannot_be_created_from_python(backend: Backend) -> None:
     block = backend.get(put(backend)).obj
     with pytest.raises(TypeError, match="ipfrs makes these itself"):
         type(block)()
@@ -63,14 +63,14 @@ def test_what_a_view_is_of_is_made_by_the_module_alone(backend: Backend) -> None
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="any type that is made at run time can be changed in 3.9")
-def test_nobody_changes_how_what_a_view_is_of_is_made(backend: Backend) -> None:
+def test_view_exporter_type_is_immutable(backend: Backend) -> None:
     block = backend.get(put(backend)).obj
     with pytest.raises(TypeError, match="immutable type"):
         type(block).__new__ = lambda cls: object.__new__(cls)  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_was_borrowed_is_given_back(backend: Backend, fails: bool) -> None:
+def test_borrowed_buffer_is_released(backend: Backend, fails: bool) -> None:
     data = bytearray(DATA)
     codec = "no-such-codec" if fails else "raw"
     try:
@@ -83,18 +83,18 @@ def test_what_was_borrowed_is_given_back(backend: Backend, fails: bool) -> None:
         backend.readinto("rubbish" if fails else put(backend), data, 0)
     except ipfrs.InvalidInputError:
         assert fails
-    # Whoever has lent a buffer cannot grow it.
+    # A bytearray cannot grow while its buffer is borrowed.
     data.append(1)
 
 
-def test_what_a_daemon_was_sent_is_given_back_when_the_call_is_over(client: ipfrs.Client) -> None:
+def test_buffer_sent_to_daemon_is_released_after_call(client: ipfrs.Client) -> None:
     data = bytearray(DATA)
     for _ in range(50):
         client.add(data, only_hash=True)
         data.append(1)
 
 
-def test_what_a_daemon_does_not_take_is_given_back_as_well() -> None:
+def test_buffer_not_read_by_daemon_is_released() -> None:
     data = bytearray(30_000_000)
     with socket.create_server(("127.0.0.1", 0)) as deaf, ipfrs.Client(url_of(deaf), timeout=0.1) as client:
         with pytest.raises(TimeoutError):
@@ -111,7 +111,7 @@ def test_a_buffer_may_change_once_the_call_is_over(backend: Backend) -> None:
     assert backend.read(root, 0, None) == DATA
 
 
-def test_elements_of_any_size_are_bytes(backend: Backend) -> None:
+def test_buffers_of_any_item_size_are_accepted(backend: Backend) -> None:
     numbers = array.array("d", [1.5, 2.5])
     assert backend.get(put(backend, numbers)) == numbers.tobytes()
     room = array.array("d", [0.0, 0.0])
@@ -119,7 +119,7 @@ def test_elements_of_any_size_are_bytes(backend: Backend) -> None:
     assert room == numbers
 
 
-def test_bytes_in_several_pieces_are_refused_with_a_remedy(backend: Backend) -> None:
+def test_non_contiguous_buffer_is_rejected_with_remedy(backend: Backend) -> None:
     with pytest.raises(ipfrs.InvalidInputError, match="do not lie in one piece.*copy it first"):
         put(backend, memoryview(DATA)[::2])
     with pytest.raises(TypeError, match="bytes-like object is required, not 'str'"):
@@ -138,7 +138,7 @@ def test_a_file_of_any_size_is_read_whole_and_in_part(backend: Backend, size: in
     assert room == data + b"xxx"
 
 
-def test_a_writer_ends_with_what_it_writes_to(backend: Backend) -> None:
+def test_writer_fails_after_backend_is_closed(backend: Backend) -> None:
     writer = backend.begin_add({})
     writer.write(DATA)
     backend.close()
@@ -146,7 +146,7 @@ def test_a_writer_ends_with_what_it_writes_to(backend: Backend) -> None:
         writer.finish()
 
 
-def test_a_file_that_cannot_be_read_whole_is_an_error_and_no_bytes(backend: Backend) -> None:
+def test_incomplete_file_read_raises(backend: Backend) -> None:
     root, _ = backend.add(DATA * 8, {"pin": False, "raw_leaves": True})
     leaf = put(backend, DATA)
     backend.remove([leaf], False)

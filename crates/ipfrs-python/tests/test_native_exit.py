@@ -1,4 +1,4 @@
-"""The end of the interpreter, whatever is under way."""
+"""Exit of the interpreter while calls are in progress."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ SCRIPTS = {"awaitables": AWAITING, "threads": DAEMON, "pieces": GENERATOR, "impo
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
-def test_an_interpreter_ends_well_with_calls_under_way(script: str, tmp_path: Path) -> None:
+def test_interpreter_exits_cleanly_with_running_calls(script: str, tmp_path: Path) -> None:
     for _ in range(3):
         command = [sys.executable, "-c", script, str(tmp_path / "repo")]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        # A DAEMON thread may still say that what it uses was closed.
+        # A daemon thread may still print that the object it uses was closed.
         assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr

@@ -1,4 +1,4 @@
-"""Notebooks are kept without output, which would be that of another machine. ``cargo xtask test`` runs them."""
+"""Notebooks are stored without output, which would differ between machines. ``cargo xtask test`` runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of the README run, and print what it says that they print."""
+"""Tests that the programs in the README run and print the documented output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon can do to a client: lie, break off, go away, want a token, take less than it is sent."""
+"""Client behaviour with faulty daemons: wrong data, broken connections, missing tokens, and partial reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK = 262_144
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers every request by the function of its server."""
+    """Handles every request with the script of its server."""
 
     protocol_version = "HTTP/1.1"
 
@@ -52,7 +52,7 @@ Requests = list[tuple[str, dict[str, str], bytes]]
 
 @contextmanager
 def scripted(script: Callable[[Handler, bytes], None]) -> Iterator[tuple[str, Requests]]:
-    """A server that is no daemon: where it is, and what it was asked."""
+    """Runs a scripted HTTP server. Yields its URL and the requests that it receives."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.script, server.requests = script, []  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -69,7 +69,7 @@ def saying(body: bytes, status: int = 200, **headers: str) -> Callable[[Handler,
     return lambda handler, _: handler.send(body, status, **headers)
 
 
-def test_blocks_that_are_not_what_was_asked_for_are_refused() -> None:
+def test_wrong_blocks_are_rejected() -> None:
     with scripted(saying(b"a lie")) as (url, _), ipfrs.Client(url) as client:
         with pytest.raises(ipfrs.CorruptError, match=HELLO) as caught:
             client.get(HELLO)
@@ -78,7 +78,7 @@ def test_blocks_that_are_not_what_was_asked_for_are_refused() -> None:
             client.get_many([HELLO])
 
 
-def test_an_archive_with_a_wrong_or_an_unasked_block_is_refused(node: ipfrs.Node) -> None:
+def test_archive_with_wrong_or_extra_block_is_rejected(node: ipfrs.Node) -> None:
     other = node.put(b"what nobody asked for")
     car = b"".join(node.export_car(other))
     for lie in (car, car.replace(b"what nobody", b"what nobodY"), car[:-3]):
@@ -96,7 +96,7 @@ def test_a_tensor_of_another_size_than_its_shape_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_token_is_sent_with_every_request_and_shown_nowhere(asynchronous: bool, wait: Callable[[Any], Any]) -> None:
+def test_token_is_sent_always_and_never_shown(asynchronous: bool, wait: Callable[[Any], Any]) -> None:
     with scripted(saying(b'{"Version":"1"}')) as (url, requests):
         if asynchronous:
             aclient = ipfrs.AsyncClient(url + "/prefix/", "s3cret")
@@ -134,7 +134,7 @@ def test_a_token_is_sent_with_every_request_and_shown_nowhere(asynchronous: bool
         (saying(b"", 308, Location="https://m.example/"), ipfrs.InvalidInputError),
     ],
 )
-def test_failures_are_of_the_kind_that_the_daemon_says(
+def test_daemon_error_kind_is_preserved(
     answer: Callable[[Handler, bytes], None], error: type[Exception]
 ) -> None:
     with scripted(answer) as (url, requests), ipfrs.Client(url) as client:
@@ -143,7 +143,7 @@ def test_failures_are_of_the_kind_that_the_daemon_says(
         assert "ipld" not in str(caught.value) and len(requests) == 1
 
 
-def test_an_answer_of_impossible_length_is_an_error() -> None:
+def test_response_of_impossible_length_raises() -> None:
     def boast(handler: Handler, _: bytes) -> None:
         if handler.path.startswith("/v1/block/batch/put"):
             handler.send(b'{"transaction_status":"committed"}')
@@ -162,7 +162,7 @@ def test_an_answer_of_impossible_length_is_an_error() -> None:
             client.cat(HELLO)
 
 
-def test_a_path_leads_to_no_other_route() -> None:
+def test_path_cannot_reach_another_route() -> None:
     with scripted(saying(b"", 404)) as (url, requests), ipfrs.Client(url) as client:
         for path in ("../../api/v0/version", f"/ipfs/{HELLO}/../{WORLD}", f"{HELLO}/./a"):
             with pytest.raises(ipfrs.NotFoundError, match="no link named"):
@@ -173,7 +173,7 @@ def test_a_path_leads_to_no_other_route() -> None:
         assert requests[0][0] == f"/v1/tensor/{HELLO}/a%3Fb%23c%252e/%C3%BC?info="
 
 
-def test_a_client_needs_a_url_and_takes_a_timeout_of_any_length(client: ipfrs.Client) -> None:
+def test_client_requires_url_and_accepts_any_timeout(client: ipfrs.Client) -> None:
     with ipfrs.Client(client.url, timeout=1e19) as patient:
         assert patient.cat(patient.add(b"hello")) == b"hello"
     with pytest.raises(ipfrs.InvalidInputError, match="that of a daemon"):
@@ -182,7 +182,7 @@ def test_a_client_needs_a_url_and_takes_a_timeout_of_any_length(client: ipfrs.Cl
         ipfrs.Client(client.url, timeout=0)
 
 
-def test_an_answer_that_breaks_off_is_an_error_and_never_a_part() -> None:
+def test_truncated_response_raises() -> None:
     def break_off(handler: Handler, _: bytes) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
@@ -207,7 +207,7 @@ def test_an_answer_that_breaks_off_is_an_error_and_never_a_part() -> None:
             assert isinstance(caught.value, ipfrs.UnavailableError)
 
 
-def test_a_stream_that_fails_in_its_middle_raises_what_the_daemon_says() -> None:
+def test_stream_failure_raises_error_of_daemon() -> None:
     entry = {"Objects": [{"Hash": HELLO, "Links": [{"Name": "a", "Hash": HELLO, "Size": 5, "Type": 2, "Target": ""}]}]}
     failure = {"Message": "block b is not in this store", "Code": 0, "Type": "error", "Kind": "not_found"}
     lines = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (entry, failure))
@@ -228,7 +228,7 @@ def test_a_stream_that_fails_in_its_middle_raises_what_the_daemon_says() -> None
         assert requests[0][1]["te"] == "trailers"
 
 
-def test_a_block_that_is_missing_in_the_middle_of_a_file_is_named(tmp_path: Path) -> None:
+def test_missing_block_within_file_is_named(tmp_path: Path) -> None:
     with ipfrs.Gateway(repo=tmp_path) as gateway, gateway.client() as client:
         content = bytes(range(256)) * (3 * CHUNK // 256) + b"end"
         cid = client.add(content, raw_leaves=True, pin=False)
@@ -242,7 +242,7 @@ def test_a_block_that_is_missing_in_the_middle_of_a_file_is_named(tmp_path: Path
             client.cat(cid)
 
 
-def test_a_daemon_that_dies_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+def test_daemon_killed_during_response_raises(tmp_path: Path) -> None:
     code = (
         "import ipfrs, sys, time\n"
         "gateway = ipfrs.Gateway(repo=sys.argv[1]).start()\n"
@@ -267,7 +267,7 @@ def test_a_daemon_that_dies_in_the_middle_of_an_answer(tmp_path: Path) -> None:
             process.kill()
 
 
-def test_a_question_on_a_connection_that_was_closed_while_idle_is_asked_again() -> None:
+def test_read_on_closed_idle_connection_is_retried() -> None:
     answered: list[str] = []
 
     def serve(listener: socket.socket) -> None:
@@ -283,7 +283,7 @@ def test_a_question_on_a_connection_that_was_closed_while_idle_is_asked_again() 
                     if not head:
                         break
                     if count == 1:
-                        # The second request on a connection is read, and the connection closed.
+                        # The server reads the second request on the connection, and closes the connection.
                         break
                     lengths = [int(line.split(b":")[1]) for line in head if line.lower().startswith(b"content-length")]
                     stream.read(sum(lengths))
@@ -296,7 +296,7 @@ def test_a_question_on_a_connection_that_was_closed_while_idle_is_asked_again() 
         try:
             with ipfrs.Client(f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
                 assert [client.version() for _ in range(3)] == ["1"] * 3
-                # What changes something may have been done: it is not sent twice.
+                # The daemon may have executed a request with side effects, so the client must not send it again.
                 with pytest.raises(ipfrs.UnavailableError, match="before the answer"):
                     client.pin(HELLO)
             assert len(answered) == 3
@@ -305,7 +305,7 @@ def test_a_question_on_a_connection_that_was_closed_while_idle_is_asked_again() 
             thread.join()
 
 
-def test_batches_shrink_to_what_the_daemon_takes(tmp_path: Path) -> None:
+def test_batch_size_adapts_to_limit_of_daemon(tmp_path: Path) -> None:
     with ipfrs.Gateway(repo=tmp_path, batch={"max_batch_size": 100}) as gateway, gateway.client() as client:
         blocks = [b"%d" % number for number in range(100)]
         cids = client.put_many(blocks)
@@ -336,7 +336,7 @@ def test_many_blocks_are_one_request(gateway: ipfrs.Gateway) -> None:
     assert counted == [f"/v1/block/batch/{name}" for name in ("put", "get", "has")]
 
 
-def test_options_of_add_go_by_the_names_of_kubo() -> None:
+def test_add_options_use_kubo_names() -> None:
     line = b'{"Name":"","Hash":"' + HELLO.encode() + b'","Size":"5"}\n'
 
     def drain(handler: Handler, _: bytes) -> None:
@@ -358,7 +358,7 @@ def test_options_of_add_go_by_the_names_of_kubo() -> None:
     }
 
 
-def test_a_file_that_cannot_be_read_ends_the_upload_with_its_reason(client: ipfrs.Client, tmp_path: Path) -> None:
+def test_unreadable_file_fails_upload_with_cause(client: ipfrs.Client, tmp_path: Path) -> None:
     before = client.pins()
     with pytest.raises(FileNotFoundError, match="missing"):
         client.add_dir(tmp_path / "missing")
@@ -385,7 +385,7 @@ def test_a_listing_is_bounded() -> None:
                 ask()
 
 
-def test_closing_a_client_ends_answers_that_nobody_reads_any_more() -> None:
+def test_closing_client_drops_unread_responses() -> None:
     gone = threading.Event()
 
     def send_for_ever(handler: Handler, _: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Saving content on this machine: whole or not at all, and never elsewhere."""
+"""Saving content to the local file system: completely or not at all, and never outside the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from content import cid_bytes, directory_block, small_tree, symlink_block
 
 
 def tree(root: Path) -> dict[str, object]:
-    """What is in a directory: bytes of files, targets of symlinks."""
+    """Returns the contents of a directory: bytes of files and targets of symlinks."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -25,7 +25,7 @@ def tree(root: Path) -> dict[str, object]:
     return found
 
 
-def test_a_tree_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
+def test_saved_tree_matches_original(store: Store, tmp_path: Path) -> None:
     original = small_tree(tmp_path / "original")
     folder = store.add_dir(original, hidden=True)
     assert store.save(folder, tmp_path / "copy") == str(tmp_path / "copy")
@@ -46,7 +46,7 @@ def test_a_file_is_replaced_and_in_a_directory_gets_its_name(store: Store, tmp_p
     assert (tmp_path / "long.txt").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_nothing_else_is_replaced(store: Store, tmp_path: Path) -> None:
+def test_save_replaces_only_files(store: Store, tmp_path: Path) -> None:
     folder = store.add(b"hello", name="a", wrap=True)
     (tmp_path / "file").write_bytes(b"mine")
     os.symlink("elsewhere", tmp_path / "link")
@@ -69,13 +69,13 @@ def test_a_symlink_is_saved_as_one(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "..", ".", "", "a/b", "..\\..", "nul\0byte"])
-def test_names_never_lead_elsewhere(store: Store, tmp_path: Path, name: str) -> None:
+def test_save_rejects_escaping_names(store: Store, tmp_path: Path, name: str) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     file = store.put(b"evil")
     folder = store.put(directory_block([(name, file)]), codec="dag-pb")
     if name == "..\\..":
-        # A name like any other where the separator is the slash.
+        # The separator is the slash, so this is an ordinary name.
         store.save(folder, inside / "saved")
         assert tree(inside) == {"saved": "directory", "saved/" + name: b"evil"}
         return
@@ -84,7 +84,7 @@ def test_names_never_lead_elsewhere(store: Store, tmp_path: Path, name: str) -> 
     assert tree(tmp_path) == {"inside": "directory"}
 
 
-def test_symlinks_are_never_walked_through(store: Store, tmp_path: Path) -> None:
+def test_save_never_follows_symlinks(store: Store, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     link = store.put(symlink_block(str(victim)), codec="dag-pb")
@@ -95,7 +95,7 @@ def test_symlinks_are_never_walked_through(store: Store, tmp_path: Path) -> None
     assert tree(tmp_path) == {"victim": "directory"}
 
 
-def test_what_cannot_be_fetched_whole_is_not_saved(store: Store, tmp_path: Path) -> None:
+def test_incomplete_content_is_not_saved(store: Store, tmp_path: Path) -> None:
     absent = "bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny"
     assert len(cid_bytes(absent)) == 36
     folder = store.put(directory_block([("a", store.put(b"here")), ("b", absent)]), codec="dag-pb")
@@ -136,8 +136,8 @@ def test_small_files_take_few_requests(gateway: ipfrs.Gateway, tmp_path: Path) -
             assert requests() - before < 30
 
 
-def test_file_that_is_not_as_it_should_be_is_read_as_cat_reads_it(store: Store, tmp_path: Path) -> None:
-    # A file that says that it is longer than it is, and one beside it.
+def test_save_of_malformed_file_fails_like_cat(store: Store, tmp_path: Path) -> None:
+    # A file whose node claims more bytes than it contains, and another file in the same directory.
     wrong = store.put(bytes.fromhex("0a0808021202686918") + b"\x07", codec="dag-pb")
     folder = store.put(directory_block([("a", store.put(b"here")), ("b", wrong)]), codec="dag-pb")
     with pytest.raises(ipfrs.IpfrsError):
@@ -147,7 +147,7 @@ def test_file_that_is_not_as_it_should_be_is_read_as_cat_reads_it(store: Store, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_file_is_not_saved(store: Store, tmp_path: Path) -> None:
+def test_save_rejects_non_unixfs_content(store: Store, tmp_path: Path) -> None:
     with pytest.raises(ipfrs.InvalidInputError, match="export_car"):
         store.save(store.put(b"\xa0", codec="dag-cbor"), tmp_path / "saved")
 
@@ -158,7 +158,7 @@ def test_progress_counts_what_was_saved(store: Store, tmp_path: Path) -> None:
     assert calls[-1] == (700_000, 700_000)
 
 
-def test_names_that_are_no_text_come_back_the_same(store: Store, tmp_path: Path) -> None:
+def test_non_utf8_names_round_trip(store: Store, tmp_path: Path) -> None:
     names = [b"\xff.txt", b"caf\xe9", "caf\u00e9".encode()]
     original = os.path.join(os.fsencode(tmp_path), b"original")
     os.mkdir(original)

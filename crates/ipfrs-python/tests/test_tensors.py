@@ -1,4 +1,4 @@
-"""Tensors: slices as numpy has them, every type, whole models, and files as safetensors writes them."""
+"""Tensors: slices as in numpy, all types, whole models, and files as the package safetensors writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = [name for name in _dtypes.DTYPES if name not in PACKED and name != "C128
 
 
 def arrays(seed: int) -> dict[str, Any]:
-    """Arrays of every type and of many shapes, of random bits."""
+    """Returns arrays of every type and many shapes, with random bits."""
     chance = numpy.random.default_rng(seed)
     shapes = [(), (1,), (7,), (0, 3), (5, 4), (3, 2, 5), (2, 3, 1, 4), (40, 700)]
     made = {}
@@ -34,7 +34,7 @@ def arrays(seed: int) -> dict[str, Any]:
 
 
 def same(found: Any, expected: Any) -> None:
-    """Bit for bit: NaNs are equal to themselves."""
+    """Asserts that two arrays are equal bit for bit. NaNs are equal to themselves."""
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     assert found.tobytes() == expected.tobytes()
@@ -55,7 +55,7 @@ def random_key(chance: random.Random, shape: tuple[int, ...]) -> Any:
     return key[0] if len(key) == 1 and key[0] is not None else tuple(key)
 
 
-def test_a_slice_is_what_numpy_takes_of_the_whole(store: Any) -> None:
+def test_tensor_slice_matches_numpy_slice(store: Any) -> None:
     model = arrays(1)
     cid = store.add(b"".join(ipfrs._tensors.safetensors_pieces(model)), chunker="size-4096")
     chance = random.Random(7)
@@ -89,20 +89,20 @@ def test_a_slice_is_what_numpy_takes_of_the_whole(store: Any) -> None:
         "0,0,0",
     ],
 )
-def test_what_is_no_slice_is_refused(store: Any, key: Any) -> None:
+def test_invalid_slice_is_rejected(store: Any, key: Any) -> None:
     cid = store.add_tensors({"a": numpy.zeros((2, 3))})
     with pytest.raises(ValueError):
         store.tensor(cid, "a", key)
 
 
-def test_tensors_of_a_node_lie_over_its_blocks_and_are_read_only(tmp_path: Path) -> None:
+def test_node_tensors_are_read_only_views_of_blocks(tmp_path: Path) -> None:
     with ipfrs.Node(tmp_path) as node:
         cid = node.add_tensors({"a": numpy.arange(1000.0)}, raw_leaves=True, cid_version=1)
         one, other = node.tensor(cid, "a"), node.tensor(cid, "a", numpy.s_[::-1])
         assert numpy.shares_memory(one, node.tensor(cid, "a"))
         assert not one.flags.writeable and not other.flags.writeable
         assert other.tolist() == list(range(999, -1, -1))
-    # What was handed out stays, whatever becomes of the node.
+    # Returned arrays stay valid after the node is closed.
     assert one.sum() == 499500
 
 
@@ -118,10 +118,10 @@ def test_tensors_of_a_file_are_a_mapping(store: Any) -> None:
         file["x"]
 
 
-def test_files_are_to_the_byte_those_of_safetensors(store: Any) -> None:
+def test_files_match_safetensors_byte_for_byte(store: Any) -> None:
     pytest.importorskip("safetensors", minversion="0.8", reason="older ones do not write all types")
     model = arrays(2)
-    # What does not lie in order, or is big-endian, is put in order as it is sent.
+    # Arrays that are not contiguous or are big-endian are converted while they are sent.
     model["transposed"] = numpy.arange(600_000, dtype="f8").reshape(600, 1000).T
     model["every other"] = numpy.arange(1_000_000, dtype="i2")[::2].astype(ml_dtypes.bfloat16)[::-1]
     expected = {name: numpy.ascontiguousarray(array).reshape(array.shape) for name, array in model.items()}
@@ -146,7 +146,7 @@ def test_files_are_to_the_byte_those_of_safetensors(store: Any) -> None:
         ({"a": numpy.zeros(1)}, {"number": 1}),
     ],
 )
-def test_what_safetensors_does_not_have_is_refused_by_name(store: Any, tensors: Any, metadata: Any) -> None:
+def test_types_unknown_to_safetensors_are_rejected(store: Any, tensors: Any, metadata: Any) -> None:
     with pytest.raises(ValueError, match="__metadata__|str|Unicode|text|object|complex|odd"):
         store.add_tensors(tensors, metadata=metadata)
 
@@ -156,7 +156,7 @@ def test_loading_gives_what_safetensors_loads(store: Any, tmp_path: Path) -> Non
     model["wide"] = numpy.random.default_rng(0).random((1300, 1001))
     cid = store.add_tensors(model)
     file = tmp_path / "model.safetensors"
-    # The package writes some types that its module for numpy does not read.
+    # The package writes some types that its numpy module cannot read.
     read = {
         name: array for name, array in model.items() if array.dtype.kind != "V" and "float8" not in array.dtype.name
     }
@@ -171,7 +171,7 @@ def test_loading_gives_what_safetensors_loads(store: Any, tmp_path: Path) -> Non
     assert store.add(b"".join(ipfrs._tensors.safetensors_pieces(model))) == cid
 
 
-def test_loading_some_reads_no_other_bytes(tmp_path: Path) -> None:
+def test_loading_some_tensors_reads_only_their_bytes(tmp_path: Path) -> None:
     model = {name: numpy.full(3_000_000, number, "u1") for number, name in enumerate("abcdef")}
     with ipfrs.Gateway(repo=tmp_path, server={"port": 0}, grpc={"enabled": False}) as gateway:
         with ipfrs.Client(gateway.url) as client:
@@ -190,7 +190,7 @@ def test_loading_some_reads_no_other_bytes(tmp_path: Path) -> None:
 
 
 def client_bytes(gateway: Any) -> float:
-    """Bytes of content that the daemon has sent."""
+    """Returns the number of bytes of content that the daemon has sent."""
     import urllib.request
 
     with urllib.request.urlopen(f"{gateway.url}/metrics") as response:
@@ -214,12 +214,12 @@ def test_elements_of_less_than_a_byte_are_unpacked(store: Any) -> None:
         same(store.tensor(cid, name), model[name])
         same(store.tensor(cid, name, numpy.s_[1:3, ::-1]), model[name][1:3, ::-1])
         same(store.load_tensors(cid)[name], model[name])
-    # The daemon knows where they lie: its own figures are those of the values.
+    # The daemon locates the elements correctly: its statistics match the values.
     for name, array in model.items():
         assert store.tensor_stats(cid, name)["max"] == array.astype("f8").max()
 
 
-def test_statistics_say_what_is_no_number(store: Any) -> None:
+def test_statistics_count_nan_and_infinity(store: Any) -> None:
     cid = store.add_tensors({"w": numpy.array([1.0, 0.0, 3.0, numpy.nan, -numpy.inf])})
     stats = store.tensor_stats(cid)
     assert list(stats) == ["count", "nan", "inf", "zero", "min", "max", "mean", "std"]
@@ -257,7 +257,7 @@ def test_arrays_are_read_in_whatever_order_they_were_saved(store: Any, tmp_path:
         same(store.load_tensors(cid)[""], expected)
 
 
-def test_integers_in_writable_memory_are_what_dlpack_hands_over(store: Any) -> None:
+def test_dlpack_shares_writable_integer_memory(store: Any) -> None:
     model = arrays(6)
     model = {name: array for name, array in model.items() if array.size}
     found = store.load_tensors(store.add_tensors(model))
@@ -265,7 +265,7 @@ def test_integers_in_writable_memory_are_what_dlpack_hands_over(store: Any) -> N
         dtype = _dtypes.name_of(array.dtype)
         flat = array.reshape(-1).view(numpy.uint8)
         taken = numpy.from_dlpack(_dtypes.integers(dtype, flat))
-        # numpy before 2.1 lets nobody write to what it takes, whatever it is.
+        # numpy before 2.1 makes all arrays from DLPack read-only.
         assert numpy.shares_memory(taken, array) and array.flags.writeable
         assert taken.tobytes() == model[name].tobytes()
 

@@ -1,4 +1,4 @@
-"""The serializer of configurations."""
+"""The encoder of configurations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipfrs._toml import document
 tomllib = pytest.importorskip("tomllib") if sys.version_info >= (3, 11) else pytest.importorskip("tomli")
 
 
-def test_what_is_written_reads_back_as_it_was() -> None:
+def test_toml_round_trips() -> None:
     sections: dict[str, Any] = {
         "server": {"port": 0, "host": "127.0.0.1", "big": -(2**63), "on": True, "off": False},
         "strings": {"quotes": '"\\', "control": "\0\x01\b\t\n\f\r\x1f\x7f", "unicode": "ünï 🦀 \u2028", "empty": ""},
@@ -51,6 +51,6 @@ def test_paths_and_numbers_of_numpy_are_written() -> None:
         ({"server": {"host": "\ud800"}}, ValueError, "Unicode"),
     ],
 )
-def test_what_toml_does_not_have_is_named(sections: Any, error: type[Exception], named: str) -> None:
+def test_values_without_toml_type_are_named(sections: Any, error: type[Exception], named: str) -> None:
     with pytest.raises(error, match=named):
         document(sections)

@@ -1,31 +1,31 @@
-//! Blocks that were looked up together, as they lie in memory.
+//! Results of looking up several blocks together, as slices of shared memory.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use ipfrs_core::{Error, Result};
 
-/// Answers to CIDs that were asked for together, in their order: for each its block, `None` when it is not here, or why it
-/// cannot be had.
+/// Results of looking up several CIDs, in the order of the CIDs. Each is the block, `None` if the store does not have
+/// it, or the error of reading it.
 ///
-/// Blocks that lie side by side in one file are parts of one *span*, so that a batch of a thousand small blocks costs a few
-/// reference counts and not a thousand, and neighbours can be sent as one slice.
+/// Blocks that are adjacent in one file are parts of one *span*. A batch of a thousand small blocks therefore costs a
+/// few reference counts instead of a thousand, and adjacent blocks can be sent as one slice.
 #[derive(Debug, Default)]
 pub struct BlockBatch {
     spans: Vec<Bytes>,
     answers: Vec<Result<Option<Place>>>,
 }
 
-/// Where in a batch's spans a block lies.
+/// Location of a block in the spans of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// Number of the span.
+    /// Index of the span.
     pub(crate) span: usize,
-    /// Where its section begins, in bytes.
+    /// Offset of the block's section in the span, in bytes.
     pub(crate) start: usize,
-    /// Length of what stands before its data in the section, in bytes; 0 when the data stands alone.
+    /// Length of the part of the section before the data, in bytes; 0 if the span holds the data alone.
     pub(crate) prefix: usize,
-    /// Length of its data, in bytes.
+    /// Length of the data, in bytes.
     pub(crate) len: usize,
 }
 
@@ -35,36 +35,36 @@ impl Place {
     }
 }
 
-/// A block as its store keeps it: what stands before its data, and the data.
+/// A block as its store keeps it: the prefix of its section, and its data.
 ///
-/// `prefix` is a CAR's section up to the data (`varint(length of CID and data) | CID`), under the CID by which the block was
-/// put; it is empty when the store keeps none.
+/// `prefix` is the part of a CAR section before the data (`varint(length of CID and data) | CID`), with the CID under
+/// which the block was put. It is empty if the store keeps no prefixes.
 #[derive(Debug, Clone)]
 pub struct Section<'a> {
-    /// What stands before the data.
+    /// Bytes of the section before the data.
     pub prefix: &'a [u8],
-    /// The block's bytes.
+    /// Bytes of the block.
     pub data: &'a [u8],
-    /// The number of the span that both lie in: sections of one span whose ranges touch are one piece of memory.
+    /// Index of the span that holds both. Sections of one span whose ranges touch are contiguous in memory.
     pub span: usize,
-    /// Where in the span prefix and data lie.
+    /// Range of prefix and data within the span.
     pub range: Range<usize>,
 }
 
 impl BlockBatch {
-    /// How many CIDs are answered.
+    /// Returns the number of results.
     #[must_use]
     pub fn len(&self) -> usize {
         self.answers.len()
     }
 
-    /// Whether none is.
+    /// Whether the batch has no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }
 
-    /// Answers the next CID.
+    /// Appends the result for the next CID.
     pub fn push(&mut self, answer: Result<Option<Bytes>>) {
         let place = |data: Bytes| {
             let len = data.len();
@@ -75,23 +75,24 @@ impl BlockBatch {
         self.answers.push(answer);
     }
 
-    /// Puts `error` in the place of an answer; nothing happens behind the last.
+    /// Replaces the result at `index` with `error`. Does nothing if `index` is past the end.
     pub fn refuse(&mut self, index: usize, error: Error) {
         if let Some(answer) = self.answers.get_mut(index) {
             *answer = Err(error);
         }
     }
 
-    /// Takes the error at `index` out, where there is one; then it counts as `Ok(None)`.
+    /// Removes and returns the error at `index`, if there is one. The result at `index` is `Ok(None)` from then on.
     pub fn take_error(&mut self, index: usize) -> Option<Error> {
         let answer = self.answers.get_mut(index).filter(|answer| answer.is_err())?;
         std::mem::replace(answer, Ok(None)).err()
     }
 
-    /// The answer at `index`; `Ok(None)` also behind the last.
+    /// Returns the section of the block at `index`, or `Ok(None)` if the store does not have it or `index` is past
+    /// the end.
     ///
     /// # Errors
-    /// Why the block cannot be had.
+    /// The error of reading the block.
     pub fn section(&self, index: usize) -> Result<Option<Section<'_>>, &Error> {
         let place = match self.answers.get(index) {
             Some(Ok(Some(place))) => *place,
@@ -105,14 +106,15 @@ impl BlockBatch {
         Ok(section)
     }
 
-    /// A part of a span, by [`Section::span`] and what of it is wanted; nothing is copied. Empty where there is no such part.
+    /// Returns a range of the span with the index [`Section::span`], without copying. Returns an empty slice if the
+    /// span or the range does not exist.
     #[must_use]
     pub fn slice(&self, span: usize, range: Range<usize>) -> Bytes {
         let span = self.spans.get(span).filter(|span| range.start <= range.end && range.end <= span.len());
         span.map_or_else(Bytes::new, |span| span.slice(range))
     }
 
-    /// The answers, in order.
+    /// Returns the results, in order.
     pub fn into_answers(self) -> impl Iterator<Item = Result<Option<Bytes>>> + Send {
         let Self { spans, answers } = self;
         answers.into_iter().map(move |answer| {
@@ -121,17 +123,17 @@ impl BlockBatch {
         })
     }
 
-    /// The number that the next span gets.
+    /// Returns the index that the next span gets.
     pub(crate) fn next_span(&self) -> usize {
         self.spans.len()
     }
 
-    /// Takes a span, in which [`Self::push_place`] puts blocks.
+    /// Appends a span, in which [`Self::push_place`] locates blocks.
     pub(crate) fn push_span(&mut self, span: Bytes) {
         self.spans.push(span);
     }
 
-    /// Answers the next CID with a block in a span, which must hold it whole.
+    /// Appends the result for the next CID: a block within a span, which must contain it completely.
     pub(crate) fn push_place(&mut self, place: Place) {
         self.answers.push(Ok(Some(place)));
     }

@@ -5,49 +5,50 @@ use std::path::PathBuf;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-/// Which engine keeps the blocks.
+/// Storage engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// Durable packs on disk.
     #[default]
     Pack,
-    /// Memory only: everything is gone when the process ends.
+    /// Memory only: all blocks are lost when the process ends.
     Memory,
 }
 
-/// What "acknowledged" means.
+/// Durability of a write that was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// On disk: a put returns after `fdatasync`, and survives a power cut.
+    /// On disk: a put returns after `fdatasync`, and its blocks survive a power failure.
     #[default]
     Fsync,
-    /// Handed to the operating system: survives the end of the process, not a power cut.
+    /// Passed to the operating system: the blocks survive a crash of the process, but not a power failure.
     Os,
 }
 
-/// `[store]`: where and how blocks are kept.
+/// The `[store]` section: the engine, and the location and durability of the blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `"pack"` or `"memory"`.
+    /// Storage engine, `"pack"` or `"memory"`.
     pub engine: Engine,
-    /// Directory of the packs and the index; relative to the repo, default the repo itself.
+    /// Directory of the packs and the index, relative to the repo. The default is the repo itself.
     pub path: Option<PathBuf>,
-    /// `"fsync"` or `"os"`.
+    /// Durability of acknowledged writes, `"fsync"` or `"os"`.
     pub durability: Durability,
-    /// Whether every block is compared with its content ID when it is read.
+    /// Whether every read compares the block with its content ID.
     pub verify_on_read: bool,
-    /// Whether nothing is written: blocks can be read, and neither added nor removed.
+    /// Whether the store is read-only: blocks can be read, but neither added nor removed.
     pub read_only: bool,
 }
 
 impl StoreConfig {
-    /// Checks what the types do not.
+    /// Checks the constraints that the types do not express.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind), with a message that names the key, the value and the
+    /// accepted values.
     pub fn validate(&self) -> Result<()> {
         if self.read_only && self.engine == Engine::Memory {
             return Err(Error::invalid(

@@ -1,4 +1,4 @@
-//! Caches of what was made of blocks. Their entries count only while the store is as it was when they were made.
+//! Caches of values derived from blocks. An entry is valid only for the store epoch at which it was made.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use quick_cache::{Equivalent, Weighter};
 
 use crate::BlockStore;
 
-/// A cache that can drop the entries that no longer count.
+/// A cache that can drop its stale entries.
 pub trait DropStale: Send + Sync {
     /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::removals`]).
     /// Such an entry may hold slices of a removed file, and the disk does not get the space of that file back
@@ -18,14 +18,14 @@ pub trait DropStale: Send + Sync {
     fn drop_stale(&self);
 }
 
-/// The caches that were made over a store. Cloning shares the list.
+/// The caches that are registered with a store. Clones share the list.
 #[derive(Clone, Default)]
 pub(crate) struct Caches {
     registered: Arc<Mutex<Vec<Weak<dyn DropStale>>>>,
 }
 
 impl Caches {
-    /// Adds a cache, for as long as it exists.
+    /// Registers a cache. The list holds it weakly.
     pub(crate) fn register(&self, cache: Weak<dyn DropStale>) {
         let mut registered = self.registered.lock();
         registered.retain(|known| known.strong_count() > 0);
@@ -34,7 +34,7 @@ impl Caches {
 
     /// Drops the stale entries of all caches.
     pub(crate) fn drop_stale(&self) {
-        // Not under the lock: what an entry holds may take a while to drop.
+        // Outside the lock: dropping what an entry holds may take a while.
         let caches: Vec<_> = self.registered.lock().iter().filter_map(Weak::upgrade).collect();
         caches.iter().for_each(|cache| cache.drop_stale());
     }
@@ -46,9 +46,9 @@ impl fmt::Debug for Caches {
     }
 }
 
-/// A bounded cache of values that were made of blocks. It never returns a value that was made before blocks were last
-/// removed from the store. The values may hold slices of stored files: the cache drops those of removed files when
-/// [`BlockStore::compact`] removes them, so that the disk gets their space back.
+/// A bounded cache of values derived from blocks. It never returns a value that was made before blocks were last
+/// removed from the store. The values may hold slices of stored files. When [`BlockStore::compact`] removes files,
+/// the cache drops the values with their slices, so that the disk reclaims the space.
 pub struct EpochCache<K, V, W> {
     entries: Cache<K, Stamped<V>, ByValue<W>>,
     store: Arc<dyn BlockStore>,
@@ -57,11 +57,11 @@ pub struct EpochCache<K, V, W> {
 #[derive(Clone)]
 struct Stamped<V> {
     value: V,
-    /// [`BlockStore::removals`] before anything was read for the value.
+    /// Store epoch ([`BlockStore::removals`]) before anything was read for the value.
     removals: u64,
 }
 
-/// Weighs the values alone.
+/// Weighs only the value.
 #[derive(Clone)]
 struct ByValue<W>(W);
 
@@ -77,7 +77,7 @@ where
     V: Clone + Send + Sync + 'static,
     W: Weighter<K, V> + Clone + Send + Sync + 'static,
 {
-    /// Returns an empty cache over `store`, which expects `entries` and takes entries of `weight` together at most.
+    /// Returns an empty cache over `store`, sized for `entries` entries and bounded to a total weight of `weight`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: W) -> Arc<Self> {
         let entries = Cache::with_weighter(entries, weight, ByValue(weighter));
@@ -87,13 +87,13 @@ where
         this
     }
 
-    /// Returns the present epoch of the store, to be read before anything is read for a value.
+    /// Returns the current store epoch. The caller reads it before it reads anything that a value is derived from.
     #[must_use]
     pub fn removals(&self) -> u64 {
         self.store.removals()
     }
 
-    /// Returns the value of `key`. A stale one is dropped.
+    /// Returns the value of `key`. Drops the entry and returns `None` if it is stale.
     pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
         let found = self.entries.get(key)?;
         let now = self.store.removals();
@@ -104,7 +104,8 @@ where
         None
     }
 
-    /// Keeps a value that was made of what was read since the store's epoch was `removals`, if that is still the epoch.
+    /// Stores a value derived from data that was read since the store epoch was `removals`. Does nothing if the epoch
+    /// has changed.
     pub fn insert(&self, key: K, value: V, removals: u64)
     where
         K: Clone,
@@ -113,7 +114,7 @@ where
             return;
         }
         self.entries.insert(key.clone(), Stamped { value, removals });
-        // A sweep may have passed its place meanwhile, and does not come again.
+        // A concurrent `drop_stale` may already have passed this entry, and does not visit it again.
         let now = self.store.removals();
         if now != removals {
             self.entries.remove_if(&key, |kept| kept.removals != now);
@@ -159,7 +160,7 @@ mod tests {
         Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from_static(data.as_bytes())).unwrap()
     }
 
-    /// A store with a block, and a cache over it.
+    /// Returns a store with one block, and a cache over it.
     async fn store() -> (MemoryStore, Block, Arc<EpochCache<u8, Arc<()>, UnitWeighter>>) {
         let (store, garbage) = (MemoryStore::default(), block("garbage"));
         store.put(garbage.clone()).await.unwrap();

@@ -1,9 +1,9 @@
 //! The block store: the [`BlockStore`] trait and its engines.
 //!
-//! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index of sorted runs.
-//!   Acknowledged means durable.
-//! * [`MemoryStore`] keeps them in memory, for tests and for gateways that only pass content on.
-//! * [`Pins`] say which of them a collection of garbage must keep.
+//! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index of sorted runs. A
+//!   write that was acknowledged is durable.
+//! * [`MemoryStore`] keeps blocks in memory, for tests and for gateways that only relay content.
+//! * [`Pins`] name the blocks and DAGs that garbage collection must keep.
 
 mod batch;
 mod config;

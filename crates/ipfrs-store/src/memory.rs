@@ -1,4 +1,4 @@
-//! The engine that keeps blocks in memory.
+//! The in-memory engine.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,10 +16,10 @@ use crate::epoch_cache::Caches;
 use crate::store::{self, Admission};
 use crate::{BlockStore, CompactOptions, Compacted, DropStale, PutMode, Spared, Stats, Stored};
 
-/// How many CIDs [`BlockStore::iterate`] copies at a time.
+/// Number of CIDs that [`BlockStore::iterate`] copies at a time.
 const PAGE: usize = 1_000;
 
-/// Keeps blocks in memory: nothing survives the process. Cloning gives another handle of the same store.
+/// A store in memory: its blocks are lost when the process ends. Clones share the store.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     contents: Arc<RwLock<Contents>>,

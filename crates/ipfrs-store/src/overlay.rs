@@ -1,13 +1,13 @@
-//! A database file that is read and never written: what redb writes stays in memory.
+//! Read-only access to a redb database file: redb's writes stay in memory.
 //!
-//! redb has a read-only mode, but it refuses a file that was not closed in order, and cannot bring it up to date. Over an
-//! [`Overlay`], repair and every later write work as always, and the file and its directory stay as they are:
+//! redb has a read-only mode, but that mode refuses a file that was not closed cleanly and cannot repair it. Over an
+//! [`Overlay`], repair and all later writes work as usual, and the file and its directory stay unchanged:
 //!
 //! ```text
 //! let database = Database::builder().create_with_backend(Overlay::open(path)?)?;
 //! ```
 //!
-//! Whoever opens one holds the store's lock, at least shared, so that nobody writes the file meanwhile.
+//! The caller holds the store lock, at least shared, so that no other process writes the file meanwhile.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,33 +18,33 @@ use std::path::Path;
 use parking_lot::RwLock;
 use redb::StorageBackend;
 
-/// Bytes that are copied together when some of them are written.
+/// Bytes per page. A write copies whole pages.
 const PAGE: usize = 4096;
 
-/// A file, or nothing, with changes on top that are gone when this is dropped. They take as much memory as they are
-/// long.
+/// A file, or nothing, with changes on top that are discarded on drop. The changed pages are kept in memory.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    /// `None` where there is no file: then everything is in memory.
+    /// `None` if there is no file: everything is then in memory.
     file: Option<File>,
     changes: RwLock<Changes>,
 }
 
 #[derive(Debug)]
 struct Changes {
-    /// Length that redb sees, in bytes.
+    /// Length seen by redb, in bytes.
     len: u64,
-    /// How much of the file shows through, where no page was written: what was cut off once does not come back.
+    /// Length of the part of the file that is visible where no page was written, in bytes. It only shrinks: a part
+    /// that was cut off once never reappears.
     visible: u64,
-    /// Written pages, by number.
+    /// Written pages, by page number.
     pages: HashMap<u64, Box<[u8; PAGE]>>,
 }
 
 impl Overlay {
-    /// Lays an overlay over the file at `path`; where there is none, over nothing.
+    /// Creates an overlay over the file at `path`, or over nothing if there is no such file.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// If the file exists and cannot be read.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = match File::open(path) {
             Ok(file) => Some(file),
@@ -55,7 +55,7 @@ impl Overlay {
         Ok(Self { file, changes: RwLock::new(Changes { len, visible: len, pages: HashMap::new() }) })
     }
 
-    /// What the file shows at `offset`, zeros beyond its visible part.
+    /// Reads the file's content at `offset`, with zeros beyond its visible part.
     fn read_file(&self, visible: u64, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = visible.saturating_sub(offset).min(out.len() as u64) as usize;
         let (shown, rest) = out.split_at_mut(there);
@@ -67,7 +67,7 @@ impl Overlay {
     }
 }
 
-/// The parts of `offset..offset + len` by page: number, offset in the page, range of the whole.
+/// Splits `offset..offset + len` by page into page number, offset within the page, and range of the whole.
 fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

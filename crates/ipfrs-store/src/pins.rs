@@ -1,4 +1,4 @@
-//! Pins: which blocks, and which DAGs, a collection of garbage must keep.
+//! Pins: the blocks and DAGs that garbage collection must keep.
 
 mod table;
 
@@ -13,19 +13,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::table::{Access, Change, Table};
 
-/// The file in the store's directory.
+/// File name in the store's directory.
 const FILE: &str = "pins.redb";
 
-/// Longest name of a pin, in bytes (as in Kubo).
+/// Maximum length of a pin's name, in bytes (as in Kubo).
 pub const MAX_PIN_NAME_BYTES: usize = 255;
 
-/// Pins of one page.
+/// Number of pins per page.
 const PAGE_PINS: usize = 1_000;
 
-/// Changes that may wait for the disk, over all callers; more callers wait.
+/// Maximum number of changes that wait for the disk, over all callers. Further callers wait.
 const QUEUE_CHANGES: usize = 64 * 1024;
 
-/// How much a pin keeps.
+/// Extent of a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PinMode {
     /// The block itself.
@@ -35,7 +35,7 @@ pub enum PinMode {
 }
 
 impl PinMode {
-    /// The name that users see.
+    /// Returns the name shown to users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,29 +51,30 @@ impl fmt::Display for PinMode {
     }
 }
 
-/// Something that is to stay.
+/// A pinned block or DAG.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// What is pinned. CIDs that differ in their version only are one pin; it is shown as it was pinned first.
+    /// CID of the pinned block or root. CIDs that differ only in their version are one pin, which shows the CID that
+    /// was pinned first.
     pub cid: Cid,
-    /// How much of it.
+    /// Extent of the pin.
     pub mode: PinMode,
-    /// A name for people, of at most [`MAX_PIN_NAME_BYTES`]; may be empty.
+    /// Descriptive name, of at most [`MAX_PIN_NAME_BYTES`]. May be empty.
     pub name: String,
 }
 
 impl Pin {
-    /// A recursive pin without a name.
+    /// Returns a recursive pin without a name.
     #[must_use]
     pub fn recursive(cid: Cid) -> Self {
         Self { cid, mode: PinMode::Recursive, name: String::new() }
     }
 }
 
-/// The pins of a store, in `pins.redb` beside its packs. Cloning gives another handle of the same pins.
+/// The pins of a store, in `pins.redb` beside its packs. Clones share the pins.
 ///
-/// A change that was acknowledged is on the disk, whatever the durability of the blocks. Changes of many callers share
-/// their syncs: what queues up while one commit runs goes out with the next.
+/// An acknowledged change is on the disk, regardless of the durability of the blocks. Changes of several callers
+/// share a sync: changes queued during one commit are written by the next.
 #[derive(Debug, Clone)]
 pub struct Pins {
     inner: Arc<Inner>,
@@ -81,14 +82,14 @@ pub struct Pins {
 
 #[derive(Debug)]
 struct Inner {
-    /// `None` once closed.
+    /// `None` after the pins are closed.
     table: RwLock<Option<Table>>,
     queue: Mutex<Queue>,
     admission: Arc<Semaphore>,
     place: Place,
 }
 
-/// Where pins are.
+/// Location of the pins.
 #[derive(Debug)]
 enum Place {
     File(PathBuf),
@@ -108,11 +109,11 @@ impl fmt::Display for Place {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Whether a thread works that will look here again.
+    /// Whether a thread is processing the queue and will check it again.
     is_served: bool,
 }
 
-/// The changes of one caller: all of them or none.
+/// The changes of one caller, which are applied completely or not at all.
 #[derive(Debug)]
 struct Waiting {
     changes: Vec<Change>,
@@ -121,38 +122,38 @@ struct Waiting {
 }
 
 impl Pins {
-    /// Opens the pins of the store in `dir`, which the caller holds the lock of; makes them where there are none. Reads
-    /// all of them once: pins that were lost would be blocks that are lost at the next collection. `has_blocks` says whether
-    /// the store holds any: where pins are made beside blocks, what was pinned before [is lost](Self::are_lost). Waits for the
-    /// disk.
+    /// Opens the pins of the store in `dir`, creating them if they do not exist. The caller must hold the lock of the
+    /// store. Reads all pins once, because garbage collection would delete the blocks of pins that were lost.
+    /// `has_blocks` says whether the store holds any blocks: if pins are created for a store with blocks, earlier
+    /// pins [are lost](Self::are_lost). Waits for the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when the file is there and is not whole, with the remedy; [`ErrorKind::Unsupported`] for
-    /// the format of a newer version; else what the file system says.
+    /// [`ErrorKind::Corrupt`] if the file exists and is damaged, with the remedy; [`ErrorKind::Unsupported`] for the
+    /// format of a newer version; otherwise the error of the file system.
     pub fn open(dir: &Path, has_blocks: bool) -> Result<Self> {
         let path = dir.join(FILE);
         Table::open(&path, Access::ReadWrite, has_blocks).map(|table| Self::new(table, Place::File(path)))
     }
 
-    /// Whether pins have been kept in the store's directory before.
+    /// Whether the store's directory contains pins.
     #[must_use]
     pub fn exist(dir: &Path) -> bool {
         dir.join(FILE).exists()
     }
 
-    /// The same as [`open`](Self::open) without changing anything on the disk: changes of pins are refused.
+    /// Like [`open`](Self::open), without changing anything on the disk. Changes of pins are rejected.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn open_read_only(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
         Table::open(&path, Access::ReadOnly, false).map(|table| Self::new(table, Place::ReadOnly(path)))
     }
 
-    /// Pins that are gone when the process ends, for a store of which that is true as well.
+    /// Returns pins that are lost when the process ends, for a store in memory.
     ///
     /// # Errors
-    /// None that is known.
+    /// No known cause.
     pub fn in_memory() -> Result<Self> {
         Table::in_memory().map(|table| Self::new(table, Place::Memory))
     }
@@ -167,12 +168,12 @@ impl Pins {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Pins all of `pins`, or none, and returns once that is durable. A recursive pin replaces a direct one; a pin that
-    /// is there gets the name, unless that is empty.
+    /// Adds all of `pins`, or none, and returns once the change is durable. A recursive pin replaces a direct one. An
+    /// existing pin takes the new name unless that is empty.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for a direct pin of what is pinned recursively, [`ErrorKind::InvalidInput`] for a name
-    /// that is too long; else that the pins cannot be written.
+    /// [`ErrorKind::Conflict`] for a direct pin of a CID that is pinned recursively; [`ErrorKind::InvalidInput`] for
+    /// a name that is too long; otherwise if the pins cannot be written.
     pub async fn insert_many(&self, pins: Vec<Pin>) -> Result<()> {
         if let Some(pin) = pins.iter().find(|pin| pin.name.len() > MAX_PIN_NAME_BYTES) {
             let len = pin.name.len();
@@ -184,79 +185,80 @@ impl Pins {
         self.change(pins.into_iter().map(Change::Insert).collect()).await
     }
 
-    /// Removes the pins of all of `cids`, or none, and returns once that is durable. Without `recursive` only direct pins
-    /// are removed.
+    /// Removes the pins of all of `cids`, or none, and returns once the change is durable. Without `recursive`, only
+    /// direct pins can be removed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when one has no pin, [`ErrorKind::Conflict`] when it is recursive and must not be.
+    /// [`ErrorKind::NotFound`] if a CID has no pin; [`ErrorKind::Conflict`] if its pin is recursive and `recursive`
+    /// is false.
     pub async fn remove_many(&self, cids: Vec<Cid>, recursive: bool) -> Result<()> {
         self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
     }
 
-    /// Pins `to` recursively with the name of the recursive pin `from`, which goes away in the same moment unless
-    /// `keep`; returns once that is durable.
+    /// Pins `to` recursively with the name of the recursive pin `from`. Unless `keep`, removes the pin `from` in the
+    /// same transaction. Returns once the change is durable.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when `from` is not pinned recursively.
+    /// [`ErrorKind::NotFound`] if `from` is not pinned recursively.
     pub async fn replace(&self, from: &Cid, to: &Cid, keep: bool) -> Result<()> {
         self.change(vec![Change::Replace { from: *from, to: *to, keep }]).await
     }
 
-    /// The pin of `cid` itself, where there is one.
+    /// Returns the pin of `cid` itself, if there is one.
     ///
     /// # Errors
-    /// When the pins cannot be read.
+    /// If the pins cannot be read.
     pub async fn get(&self, cid: &Cid) -> Result<Option<Pin>> {
         Ok(self.get_many(vec![*cid]).await?.pop().flatten())
     }
 
-    /// For each of `cids` its own pin, where there is one.
+    /// Returns the pin of each of `cids` itself, if there is one.
     ///
     /// # Errors
-    /// When the pins cannot be read.
+    /// If the pins cannot be read.
     pub async fn get_many(&self, cids: Vec<Cid>) -> Result<Vec<Option<Pin>>> {
         self.read(move |table| table.get_many(&cids)).await
     }
 
-    /// The first pins after the one of `after`, in the order of their keys; none at the end. Each page is read at one
-    /// moment and keeps nothing open, so that a slow reader costs nothing: a pin that is there during the whole reading
-    /// is on exactly one page.
+    /// Returns the first pins after that of `after`, in the order of their keys. The page is empty at the end. Each
+    /// page is read in one transaction and keeps nothing open, so a slow reader occupies no resources. A pin that
+    /// exists during the whole iteration is on exactly one page.
     ///
     /// # Errors
-    /// When the pins cannot be read.
+    /// If the pins cannot be read.
     pub async fn page(&self, after: Option<Cid>) -> Result<Vec<Pin>> {
         self.read(move |table| table.page(after.as_ref(), PAGE_PINS)).await
     }
 
-    /// How many pins there are.
+    /// Returns the number of pins.
     ///
     /// # Errors
-    /// When the pins cannot be read.
+    /// If the pins cannot be read.
     pub async fn count(&self) -> Result<u64> {
         self.read(Table::count).await
     }
 
-    /// Whether the pins were made beside blocks that were there before them, and nobody has [accepted](Self::accept_loss)
-    /// that since: then something may be missing that was pinned.
+    /// Whether pins may have been lost: the pins were created for a store that already had blocks, and the operator
+    /// has not [accepted](Self::accept_loss) the loss since.
     ///
     /// # Errors
-    /// When the pins cannot be read.
+    /// If the pins cannot be read.
     pub async fn are_lost(&self) -> Result<bool> {
         self.read(Table::are_lost).await
     }
 
-    /// From now on what is pinned here is all that is to stay. Returns once that is durable.
+    /// Accepts that earlier pins are lost: the pins that exist now are complete. Returns once the change is durable.
     ///
     /// # Errors
-    /// When the pins cannot be written.
+    /// If the pins cannot be written.
     pub async fn accept_loss(&self) -> Result<()> {
         self.read(Table::accept_loss).await
     }
 
-    /// Lets the file go. What is asked afterwards is [`Unavailable`](ErrorKind::Unavailable).
+    /// Closes the file. Later calls return [`Unavailable`](ErrorKind::Unavailable).
     ///
     /// # Errors
-    /// When the thread that does so fails.
+    /// If the thread that closes the file fails.
     pub async fn close(&self) -> Result<()> {
         let inner = Arc::clone(&self.inner);
         let closing = tokio::task::spawn_blocking(move || drop(inner.table.write().take()));
@@ -295,7 +297,7 @@ impl Pins {
 }
 
 impl Inner {
-    /// Commits what waits, until nothing does.
+    /// Commits the queued changes until the queue is empty.
     fn serve(&self) {
         loop {
             let group = {
@@ -307,7 +309,7 @@ impl Inner {
                 std::mem::take(&mut queue.waiting)
             };
             let changes: Vec<_> = group.iter().map(|waiting| waiting.changes.as_slice()).collect();
-            // redb asserts where damage contradicts what it relies on; the queue must be served all the same.
+            // redb panics if damage violates its invariants. The queue must be processed nevertheless.
             let committed = catch_unwind(AssertUnwindSafe(|| self.with_table(|table| table.apply(&changes))));
             let committed = committed.unwrap_or_else(|_| {
                 Err(Error::corrupt(format!("writing the pins in {} failed: see the log, then restart", self.place)))
@@ -315,7 +317,7 @@ impl Inner {
             match committed {
                 Ok(outcomes) => {
                     for (waiting, outcome) in group.into_iter().zip(outcomes) {
-                        // Nobody may wait any more.
+                        // The caller may be gone.
                         let _ = waiting.reply.send(outcome);
                     }
                 }
@@ -331,13 +333,13 @@ impl Inner {
         }
     }
 
-    /// Opens the file again. redb refuses everything after a write that failed; if that was for want of room, the file is
-    /// sound, without what was to be written, and there may be room again.
+    /// Reopens the file. redb rejects all operations after a failed write. If the disk was full, the file is sound,
+    /// without the failed write, and there may be space again.
     fn reopen(&self) {
         let mut table = self.table.write();
-        // Not if it was closed meanwhile.
+        // Unless the pins were closed meanwhile.
         if let (Place::File(path), Some(failed)) = (&self.place, table.take()) {
-            // Its lock must be free first.
+            // The failed database must release its lock first.
             drop(failed);
             match Table::open(path, Access::ReadWrite, true) {
                 Ok(opened) => *table = Some(opened),

@@ -1,4 +1,4 @@
-//! The contract that every engine keeps.
+//! The contract that every engine implements.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,68 +13,69 @@ use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
 use crate::{BlockBatch, DropStale, Mappings};
 
-/// The codec, from the private-use range of the multicodec table, of the records with which the pack engine notes
-/// deletions. No block may have it, so that no client can forge a deletion.
+/// Codec of the records with which the pack engine stores deletions, from the private-use range of the multicodec
+/// table. Blocks with this codec are rejected, so that no client can forge a deletion.
 pub const RESERVED_CODEC: u64 = 0x30_0001;
 
-/// Most blocks of a batch of [`BlockStore::get_batches`] for engines that make none of their own.
+/// Maximum number of blocks in a batch of [`BlockStore::get_batches`], for engines that do not form batches
+/// themselves.
 const BATCH_BLOCKS: usize = 16;
 
-/// Blocks that [`BlockStore::scrub`] names at a time, for engines that have no order of their own.
+/// Number of CIDs that [`BlockStore::scrub`] returns at a time, for engines that do not verify blocks themselves.
 const SCRUB_BLOCKS: usize = 1_000;
 
-/// Says which blocks a deletion must spare: `true` keeps the block. See [`BlockStore::delete_unless`].
+/// A predicate for the blocks that a deletion must keep: `true` keeps the block. See [`BlockStore::delete_unless`].
 pub type Spared = Arc<dyn Fn(&Multihash) -> bool + Send + Sync>;
 
-/// What happens to the rest of a [`BlockStore::put_many`] when one of its blocks cannot be stored.
+/// Effect of a block that cannot be stored on the rest of a [`BlockStore::put_many`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PutMode {
-    /// All of the blocks are stored or none; what was there before is never removed.
+    /// All blocks are stored, or none. Blocks that were present before are never removed.
     #[default]
     Atomic,
-    /// Each block that can be stored is.
+    /// Every block that can be stored is stored.
     BestEffort,
 }
 
-/// How a block came to be in the store.
+/// Result of storing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
-    /// It was written now.
+    /// The block was written.
     New,
-    /// It was there before, or it is an identity block, which needs no store.
+    /// The block was already present, or it is an identity block, which is not stored.
     Present,
 }
 
 /// Totals of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Blocks that can be read.
+    /// Number of blocks that can be read.
     pub blocks: u64,
-    /// Their payload, in bytes.
+    /// Length of their data, in bytes.
     pub payload_bytes: u64,
-    /// Bytes taken on disk, framing, index and dead blocks included; 0 for engines without a disk.
+    /// Bytes occupied on disk, including framing, index and dead blocks; 0 for engines without a disk.
     pub disk_bytes: u64,
-    /// Bytes on disk that hold nothing any more: what [`BlockStore::compact`] can give back at most. Deletions that must
-    /// be remembered are not counted; 0 for engines without a disk.
+    /// Dead bytes on disk, the most that [`BlockStore::compact`] can free. Does not include tombstones that are still
+    /// needed. 0 for engines without a disk.
     pub dead_bytes: u64,
-    /// Lookups answered from the in-memory location cache since the store was opened.
+    /// Number of lookups served from the in-memory location cache since the store was opened.
     pub cache_hits: u64,
-    /// Lookups that had to read the index since the store was opened.
+    /// Number of lookups that read the index since the store was opened.
     pub cache_misses: u64,
     /// Approximate size of the location cache, in bytes.
     pub cache_bytes: u64,
 }
 
-/// Disk that an engine writes blocks to.
+/// The disk that an engine writes blocks to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// Directory of the store on it.
+    /// Directory of the store on the disk.
     pub dir: PathBuf,
-    /// Number of its file system (`st_dev`): equal for two directories on one file system.
+    /// Device number of the file system (`st_dev`). It is equal for two directories on one file system.
     pub device: u64,
-    /// Bytes that can be written to it.
+    /// Free bytes on the disk.
     pub free_bytes: u64,
-    /// Bytes of them that puts leave free.
+    /// The part of the free bytes that puts leave unused.
     pub reserve: Reserve,
 }
 
@@ -82,7 +83,7 @@ impl Disk {
     /// Checks that another `bytes` of blocks can be put.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] names the disk, and says how much is free and how much is kept free.
+    /// [`ErrorKind::NoSpace`], with the disk, its free bytes and the bytes that are kept free.
     pub fn check(&self, bytes: u64) -> Result<()> {
         match self.free_bytes >= bytes.saturating_add(self.reserve.after(bytes)) {
             true => Ok(()),
@@ -91,7 +92,7 @@ impl Disk {
     }
 }
 
-/// Returns the error of a disk that lacks room for `needed` bytes besides the `kept` ones.
+/// Returns the error for a disk without space for `needed` bytes in addition to the `kept` ones.
 pub(crate) fn no_room(dir: &Path, free: u64, kept: u64, needed: u64) -> Error {
     let dir = dir.display();
     Error::new(
@@ -103,8 +104,8 @@ pub(crate) fn no_room(dir: &Path, free: u64, kept: u64, needed: u64) -> Error {
     )
 }
 
-/// How much of the disk puts leave free: what [`BlockStore::compact`] needs to move all that may be alive in one pack, at
-/// least 16 MiB. So a store that has filled its disk can be emptied.
+/// Disk space that puts leave free: the space that [`BlockStore::compact`] needs to copy all blocks that may be alive
+/// in one pack, at least 16 MiB. A store that has filled its disk can therefore still be compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reserve {
     /// Length of the longest pack, in bytes.
@@ -113,14 +114,14 @@ pub struct Reserve {
     pub(crate) pack_bytes: u64,
 }
 
-/// What [`BlockStore::compact`] is to look at.
+/// Options of [`BlockStore::compact`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompactOptions {
-    /// Files are rewritten of which at least this share is dead: 0.25 is a quarter. At 0, all are of which anything is,
-    /// from the oldest on. What is rewritten of a file needs room on the disk until the file is removed.
+    /// Dead share from which a file is rewritten, from 0 to 1: 0.25 is a quarter. At 0, every file with dead bytes is
+    /// rewritten, starting with the oldest. The copied blocks of a file need disk space until the file is removed.
     pub min_dead_share: f64,
-    /// The same on a disk that is full, where no more blocks can be put. Between that and a disk of which half is free,
-    /// the share that counts is between the two.
+    /// The same share on a full disk, on which no more blocks can be put. Between a full disk and a disk of which
+    /// half is free besides the reserve, the effective share is interpolated.
     pub min_dead_share_if_full: f64,
 }
 
@@ -131,13 +132,13 @@ impl Default for CompactOptions {
 }
 
 impl CompactOptions {
-    /// Returns options with one share for all disks, full or not.
+    /// Returns options with the same share for all disks, full or not.
     #[must_use]
     pub const fn from_share(min_dead_share: f64) -> Self {
         Self { min_dead_share, min_dead_share_if_full: min_dead_share }
     }
 
-    /// Refuses what is no share.
+    /// Checks that both shares are from 0 to 1.
     pub(crate) fn check(self) -> Result<()> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         match [self.min_dead_share, self.min_dead_share_if_full].into_iter().find(|share| !is_share(share)) {
@@ -147,81 +148,82 @@ impl CompactOptions {
     }
 }
 
-/// What [`BlockStore::compact`] did.
+/// Result of [`BlockStore::compact`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compacted {
-    /// Packs that were removed.
+    /// Number of packs that were removed.
     pub packs: u64,
-    /// Bytes of them that were needed and are in other packs now, framing included.
+    /// Bytes copied from these packs to other packs, framing included.
     pub moved_bytes: u64,
-    /// How much less of the disk is taken when this returns, in bytes, by the file system's count. A removed pack
-    /// is not counted while slices of it are in use: the file system frees it when the last of them is dropped.
+    /// Bytes freed on the disk when the call returns, as counted by the file system. Does not include removed packs
+    /// of which slices are in use: the file system frees such a pack when the last slice is dropped.
     pub freed_bytes: u64,
-    /// Packs that would have been removed, but are not what the store has written. Nothing of them was removed, and the
-    /// blocks that can be read still are.
+    /// Packs that were not removed because they are damaged. Nothing of them was removed, and their readable blocks
+    /// stay readable.
     pub damaged: Vec<DamagedPack>,
 }
 
-/// What became of some blocks in a [`BlockStore::scrub`].
+/// Result of a [`BlockStore::scrub`] for some blocks.
 #[derive(Debug)]
 pub enum Scrubbed {
-    /// They were read and compared with their content IDs.
+    /// The blocks were read and compared with their content IDs.
     Read {
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
-        /// Their payload, in bytes.
+        /// Length of their data, in bytes.
         bytes: u64,
-        /// Those that are not what their content IDs say, and why.
+        /// Blocks that do not match their content IDs, with the reason.
         corrupt: Vec<(Cid, Error)>,
     },
-    /// They are for the caller to get and to compare, one by one.
+    /// The caller must read and verify these blocks one by one.
     Unread(Vec<Cid>),
 }
 
-/// A pack in which something is wrong.
+/// A damaged pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedPack {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Where the first section begins that is not sound, in bytes.
+    /// Offset of the first damaged section, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub reason: String,
 }
 
 /// A set of blocks, keyed by multihash: a block put under one codec or CID version is found under every other.
 ///
-/// Contracts that hold for every engine, and that the conformance suite checks:
+/// Every engine implements these contracts, and the conformance suite checks them:
 ///
-/// * **Durable.** When [`put_many`](Self::put_many) or [`delete_many`](Self::delete_many) returns, its effect survives a
-///   crash of the process (and of the machine, with the default durability).
-/// * **Identity blocks** are never stored: they are always present, `get` gives the payload of the CID itself, `iterate`
-///   does not list them, and `delete_many` answers `false` for them.
-/// * **Refused.** Blocks whose hash function is unknown here or whose codec is [`RESERVED_CODEC`] are
-///   [`Unsupported`](ErrorKind::Unsupported); blocks over [`MAX_BLOCK_BYTES`] are [`TooLarge`](ErrorKind::TooLarge).
-/// * **Trust.** Blocks that are put have been verified ([`Block`]); reading does not verify again.
-/// * **No waiting on a worker.** Methods never block the thread that polls them on a disk: bytes that are returned are in
-///   memory, or have just been brought there by a thread that may wait.
-/// * **Dropping a future or stream** stops its work soon and leaves the store consistent; a put whose future was dropped
-///   may or may not have happened.
+/// * **Durability.** When [`put_many`](Self::put_many) or [`delete_many`](Self::delete_many) returns, its effect
+///   survives a crash of the process (and, with the default durability, of the machine).
+/// * **Identity blocks** are never stored. They are always present, `get` returns the payload of the CID itself,
+///   `iterate` does not list them, and `delete_many` returns `false` for them.
+/// * **Rejected blocks.** Blocks with an unknown hash function or with the codec [`RESERVED_CODEC`] are
+///   [`Unsupported`](ErrorKind::Unsupported); blocks larger than [`MAX_BLOCK_BYTES`] are
+///   [`TooLarge`](ErrorKind::TooLarge).
+/// * **Trust.** Blocks that are put have been verified ([`Block`]). Reads do not verify again.
+/// * **No blocking.** Methods never block the polling thread on a disk. Returned bytes are already in memory, or were
+///   just loaded by a thread that may block.
+/// * **Cancellation.** Dropping a future or stream stops its work soon and leaves the store consistent. A put whose
+///   future was dropped may or may not take effect.
 #[async_trait]
 pub trait BlockStore: Send + Sync + fmt::Debug {
-    /// The bytes of a block, or `None` when it is not here. The bytes may be a slice of a mapped file: cloning and
-    /// slicing them copies nothing.
+    /// Returns the bytes of a block, or `None` if the store does not have it. The bytes may be a slice of a mapped
+    /// file, so cloning and slicing them copies nothing.
     ///
     /// # Errors
-    /// Only for failures of the store itself.
+    /// Only failures of the store itself.
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>>;
 
-    /// The bytes of many blocks, in the order of `cids`; `None` for those that are not here. Lookups are made in
-    /// batches. Lazy: nothing is read before the stream is polled, and little beyond what was taken.
+    /// Returns the bytes of several blocks in the order of `cids`, or `None` for missing blocks. Lookups are batched.
+    /// The stream is lazy: it reads nothing before it is polled, and little more than was consumed.
     ///
-    /// There is exactly one item for each of `cids`, always: a block that cannot be read is an error in its place, and
-    /// the stream goes on with the others.
+    /// There is exactly one item for each of `cids`. A block that cannot be read is an error at its position, and the
+    /// stream continues with the others.
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>>;
 
-    /// [`get_many`](Self::get_many) for whoever asks for many small blocks: what can be had together comes together. No batch
-    /// is empty, and the answers of all of them are, one after the other, one for each of `cids`.
+    /// Like [`get_many`](Self::get_many), for callers that read many small blocks: blocks that are available together
+    /// are returned together. No batch is empty. The batches together hold one result for each of `cids`, in order.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let batch = |answers: Vec<Result<(Cid, Option<Bytes>)>>| {
             let mut batch = BlockBatch::default();
@@ -231,137 +233,141 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
         self.get_many(cids.to_vec()).ready_chunks(BATCH_BLOCKS).map(batch).boxed()
     }
 
-    /// Stores blocks and returns once they are durable: one outcome per block, in order. In
-    /// [`PutMode::Atomic`] either all outcomes are `Ok` or all are `Err`.
+    /// Stores blocks and returns once they are durable. Returns one outcome per block, in order. With
+    /// [`PutMode::Atomic`], either all outcomes are `Ok` or all are `Err`.
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>>;
 
-    /// For each CID, the size of its block in bytes when it is here.
+    /// Returns for each CID the size of its block in bytes, or `None` if the store does not have it.
     ///
     /// # Errors
-    /// Only for failures of the store itself.
+    /// Only failures of the store itself.
     async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>>;
 
-    /// Removes blocks and returns once that is durable: for each, whether it was there. Slices of the block that are in
-    /// use stay valid.
+    /// Removes blocks and returns once the change is durable. Returns for each block whether it was present. Slices
+    /// of the blocks that are in use stay valid.
     ///
     /// # Errors
-    /// Only for failures of the store itself; then some may have been removed.
+    /// Only failures of the store itself. Some blocks may have been removed by then.
     async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
         self.delete_unless(cids, Arc::new(|_| false)).await
     }
 
-    /// Removes blocks but those that `spared` keeps, and returns once that is durable: for each, whether it was there
-    /// and was removed.
+    /// Removes blocks except those that `spared` keeps, and returns once the change is durable. Returns for each
+    /// block whether it was present and was removed.
     ///
-    /// `spared` is asked about blocks that are there, when the engine decides about each, which is not before this is
-    /// called and may be more than once: the last answer counts. Nothing can be put in between. A put of the block is
-    /// either answered before the question, or decided after the removal, and then stores it anew. So a collector of
-    /// garbage loses nothing if whoever needs a block makes `spared` say so *before* putting it.
+    /// The engine calls `spared` for each present block when it decides about the block, never before this method is
+    /// called. It may call `spared` more than once, and the last result counts. No put can occur between the call and
+    /// the removal. A put of the same block either completes before the call, or is decided after the removal and
+    /// then stores the block again. Garbage collection therefore loses no block if its users make `spared` return
+    /// `true` *before* they put the block.
     ///
-    /// `spared` is called where the engine writes: it must be quick, must neither wait nor panic, and must not call the
-    /// store.
+    /// The engine calls `spared` on its writer: it must be fast, must not wait or panic, and must not call the store.
     ///
     /// # Errors
-    /// Only for failures of the store itself; then some may have been removed.
+    /// Only failures of the store itself. Some blocks may have been removed by then.
     async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>>;
 
-    /// The CID, as it was first put, of every block that was there when the stream was made and still is; in no order.
-    /// Blocks that are put meanwhile may be listed as well. Memory is bounded whatever the size of the store.
+    /// Returns the CID, as first put, of every block that was present when the stream was created and still is, in no
+    /// particular order. Blocks put meanwhile may be listed as well. Memory use is bounded for any size of the store.
     fn iterate(&self) -> BoxStream<'static, Result<Cid>>;
 
-    /// Every block that is there throughout, once: compared with its content ID where the engine knows an order in which that
-    /// is quicker than one by one, else named. Memory is bounded whatever the size of the store.
+    /// Visits once every block that is present during the whole call. If the engine has an order in which reading is
+    /// faster than block by block, it compares the block with its content ID; otherwise it returns the CID. Memory
+    /// use is bounded for any size of the store.
     ///
-    /// A block that compaction moves meanwhile is verified by that, and may be left out here; one that is put or deleted
-    /// meanwhile may be here or not.
+    /// A block that compaction moves meanwhile is verified by the compaction and may be omitted here. A block that is
+    /// put or deleted meanwhile may be included or not.
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
         let named = |cids: Vec<Result<Cid>>| cids.into_iter().collect::<Result<_>>().map(Scrubbed::Unread);
         self.iterate().chunks(SCRUB_BLOCKS).map(named).boxed()
     }
 
-    /// Gives the disk space of deleted blocks back, and returns when all that is worth it was done. Blocks can be read, put
-    /// and deleted meanwhile; who reads slower than this runs keeps what is being read. One compaction runs at a time,
-    /// and a second waits for the first.
+    /// Reclaims the disk space of deleted blocks, and returns when everything worth reclaiming is done. Blocks can be
+    /// read, put and deleted meanwhile, and reads that take longer than the compaction keep their data. One
+    /// compaction runs at a time; a second call waits for the first.
     ///
-    /// A crash in the middle costs nothing but the work. Dropping the future stops soon; what was done stays done.
+    /// A crash during a compaction loses nothing but the work. Dropping the future stops the compaction soon, and its
+    /// results so far are kept.
     ///
-    /// Caches that [`watch`](Self::watch) drop what is stale in them, before it returns and whenever files were
-    /// removed.
+    /// Registered caches ([`watch`](Self::watch)) drop their stale entries whenever files were removed, and before
+    /// this returns.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a share that is none; [`ErrorKind::NoSpace`] when what is needed of a file does
-    /// not fit on the disk, after all those were removed of which it did; failures of the store itself. What was
-    /// done before stays done.
+    /// [`ErrorKind::InvalidInput`] for a share that is not from 0 to 1; [`ErrorKind::NoSpace`] if the live blocks of
+    /// a file do not fit on the disk, after all files that fit were compacted; otherwise failures of the store
+    /// itself. Results up to the error are kept.
     async fn compact(&self, options: CompactOptions) -> Result<Compacted>;
 
-    /// Makes derived state (the index) durable too, so that the next open is quick.
+    /// Makes derived state (the index) durable as well, so that the next open is fast.
     ///
     /// # Errors
-    /// Only for failures of the store itself.
+    /// Only failures of the store itself.
     async fn flush(&self) -> Result<()>;
 
-    /// Totals. Cheap: nothing is scanned.
+    /// Returns totals without scanning anything.
     ///
     /// # Errors
-    /// Only for failures of the store itself.
+    /// Only failures of the store itself.
     async fn stats(&self) -> Result<Stats>;
 
-    /// A number that changes when blocks go away: bytes that were read before are still what the store would give as
-    /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns, and
-    /// when [`compact`](Self::compact) has removed a file: slices that are kept would keep its room on the disk.
+    /// Returns the store epoch, a number that changes when blocks are removed. While it is unchanged, the store would
+    /// return the same bytes for blocks read earlier. It changes before a [`delete_many`](Self::delete_many) that
+    /// removed a block returns, and when [`compact`](Self::compact) has removed a file, because slices in caches
+    /// would keep occupying its disk space.
     fn removals(&self) -> u64;
 
-    /// Registers a cache that holds what was made of blocks, for as long as the cache exists.
-    /// [`compact`](Self::compact) has it drop what is stale. Engines that give no slices of files may ignore it.
+    /// Registers a cache of values derived from blocks, for as long as the cache exists. [`compact`](Self::compact)
+    /// makes it drop its stale entries. Engines that return no slices of files may ignore the call.
     fn watch(&self, _cache: Weak<dyn DropStale>) {}
 
-    /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.
+    /// Checks whether blocks can be stored, as far as is known without trying. Cheap enough for health checks.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] gives the reason for which nothing can be stored: a disk that failed, or a store that
-    /// was closed. Blocks may be read all the same.
+    /// [`ErrorKind::Unavailable`], with the reason: a disk that failed, or a store that was closed. Reads may still
+    /// succeed.
     fn check(&self) -> Result<()>;
 
-    /// Looks at the disk that puts write to; `None` for engines without one, and where the file system does not tell
-    /// its free space. A disk that failed the last put is tried with a small file first.
+    /// Returns the state of the disk that puts write to, or `None` for engines without a disk and if the file system
+    /// does not report its free space. If the last put failed, first writes a small file to test the disk.
     ///
     /// # Errors
-    /// The reason for which nothing can be written now.
+    /// The reason why the disk cannot be written now.
     async fn disk(&self) -> Result<Option<Disk>> {
         Ok(None)
     }
 
-    /// The mapped files that returned [`Bytes`] may lie in, for sockets that can send from a file; `None` for engines
-    /// that map nothing.
+    /// Returns the mapped files that returned [`Bytes`] may be slices of, for sockets that can send from a file.
+    /// Returns `None` for engines that map no files.
     fn mappings(&self) -> Option<Mappings> {
         None
     }
 }
 
-/// Sugar over [`BlockStore`].
+/// Convenience methods for every [`BlockStore`].
 #[async_trait]
 pub trait BlockStoreExt: BlockStore {
     /// Stores one block; see [`BlockStore::put_many`].
     ///
     /// # Errors
-    /// As the one outcome of `put_many`.
+    /// The outcome of [`BlockStore::put_many`].
     async fn put(&self, block: Block) -> Result<Stored> {
         let mut outcomes = self.put_many(vec![block], PutMode::Atomic).await;
         outcomes.pop().unwrap_or_else(|| Err(Error::internal("the store gave no outcome for a block")))
     }
 
-    /// The size of a block in bytes, or `None` when it is not here.
+    /// Returns the size of a block in bytes, or `None` if the store does not have it.
     ///
     /// # Errors
-    /// As [`BlockStore::has_many`].
+    /// Like [`BlockStore::has_many`].
     async fn size(&self, cid: &Cid) -> Result<Option<u64>> {
         Ok(self.has_many(std::slice::from_ref(cid)).await?.pop().flatten())
     }
 
-    /// The bytes of a block that must be here.
+    /// Returns the bytes of a block that must be present.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] names the block.
+    /// [`ErrorKind::NotFound`], with the name of the block, if the store does not have it; otherwise like
+    /// [`BlockStore::get`].
     async fn require(&self, cid: &Cid) -> Result<Bytes> {
         self.get(cid).await?.ok_or_else(|| Error::no_block(cid, format!("block {cid} is not in this store")))
     }
@@ -369,16 +375,16 @@ pub trait BlockStoreExt: BlockStore {
 
 impl<S: BlockStore + ?Sized> BlockStoreExt for S {}
 
-/// What is to be done with a block that may be stored.
+/// Action for a block that was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Nothing: its CID carries its bytes.
+    /// None, because the CID contains the data.
     Identity,
     /// Store it.
     Store,
 }
 
-/// Refuses what no engine keeps.
+/// Rejects blocks that no engine stores.
 pub(crate) fn admit(block: &Block) -> Result<Admission> {
     let (cid, size) = (block.cid(), block.data().len());
     if cid.codec() == RESERVED_CODEC {
@@ -395,7 +401,8 @@ pub(crate) fn admit(block: &Block) -> Result<Admission> {
     }
 }
 
-/// The outcomes of an atomic put of which some blocks were refused: those keep their error, the others name it.
+/// Returns the outcomes of an atomic put in which some blocks were rejected. Rejected blocks keep their errors; the
+/// others get an error that names the first of them.
 pub(crate) fn refuse_all<T>(admissions: Vec<Result<T>>) -> Vec<Result<Stored>> {
     let refused = admissions.iter().zip(0..).find_map(|(admission, index)| Some((index, admission.as_ref().err()?)));
     let (kind, why) = match refused {

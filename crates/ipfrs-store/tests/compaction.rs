@@ -1,4 +1,4 @@
-//! Disk space that comes back, and content that does not change for it.
+//! Compaction reclaims disk space and leaves the content unchanged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::layout::sections;
 
 const ALL: CompactOptions = CompactOptions::from_share(0.0);
 
-/// The packs of a store, by name, and their lengths.
+/// Returns the packs of a store with their lengths.
 fn packs(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let entries = fs::read_dir(dir.join("packs")).unwrap().map(Result::unwrap);
     entries.map(|entry| (entry.path(), entry.metadata().unwrap().len())).collect()
@@ -35,18 +35,18 @@ fn pack(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("packs/{number:08}.car"))
 }
 
-/// What files of the store take.
+/// Returns the length of all files of the store.
 fn disk_bytes(dir: &Path) -> u64 {
     packs(dir).values().sum::<u64>() + index_bytes(dir)
 }
 
-/// Returns the bytes that are allocated for packs of a store, including those that are removed and still open.
+/// Returns the bytes allocated for packs of a store, including removed packs that are still open.
 fn allocated_bytes(dir: &Path) -> u64 {
     let named: u64 = packs(dir).keys().map(|path| fs::metadata(path).unwrap().blocks() * 512).sum();
     named + removed_and_open(dir).iter().map(|fd| fs::metadata(fd).unwrap().blocks() * 512).sum::<u64>()
 }
 
-/// The descriptors of this process that are of removed files of a store.
+/// Returns the descriptors of this process that refer to removed files of a store.
 fn removed_and_open(dir: &Path) -> Vec<PathBuf> {
     let fds = fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
     let is_removed = |fd: &PathBuf| {
@@ -56,14 +56,14 @@ fn removed_and_open(dir: &Path) -> Vec<PathBuf> {
     fds.filter(is_removed).collect()
 }
 
-/// Closes the store and opens it again, without its index.
+/// Closes the store, removes its index and opens it again.
 async fn reopen_without_index(store: PackStore, dir: &Path) -> PackStore {
     store.close().await.unwrap();
     fs::remove_dir_all(dir.join("index")).unwrap();
     open_small(dir)
 }
 
-/// The CIDs of the blocks in all packs, and the multihashes in their tombstones, as often as they are there.
+/// Returns the CIDs of the blocks in all packs, and the number of multihashes in their tombstones, with duplicates.
 fn written(dir: &Path) -> (Vec<Cid>, usize) {
     let (mut blocks, mut tombstones) = (Vec::new(), 0);
     for path in packs(dir).keys() {
@@ -71,7 +71,7 @@ fn written(dir: &Path) -> (Vec<Cid>, usize) {
         for (cid, data) in sections(&car) {
             hash::verify(&cid, data).unwrap();
             match cid.codec() {
-                // Each is one byte of length, two of a code and a length, and 32 of a digest.
+                // Each entry has one byte of length, two bytes of code and size, and a digest of 32 bytes.
                 RESERVED_CODEC => tombstones += data.len() / 35,
                 _ => blocks.push(cid),
             }
@@ -81,7 +81,7 @@ fn written(dir: &Path) -> (Vec<Cid>, usize) {
 }
 
 #[tokio::test]
-async fn the_room_of_deleted_blocks_comes_back() {
+async fn compaction_frees_space_of_deleted_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let blocks = random_blocks(300, 10_000);
@@ -89,7 +89,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
         put_all(&store, part).await;
     }
     assert_eq!(store.compact(ALL).await.unwrap(), Compacted::default(), "nothing is dead");
-    // Every pack loses something, some lose all.
+    // Every pack loses some blocks, and some packs lose all.
     let is_kept = |number: usize| number >= 100 && number.is_multiple_of(3);
     let (mut kept, mut gone) = (Vec::new(), Vec::new());
     for (number, block) in blocks.iter().enumerate() {
@@ -125,7 +125,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
 }
 
 #[tokio::test]
-async fn the_disk_has_a_removed_pack_back_when_compaction_returns_unless_somebody_reads_it() {
+async fn compaction_frees_removed_packs_unless_they_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = PackStore::open(dir.path(), PackOptions { pack_bytes: 1 << 22, ..PackOptions::default() }).unwrap();
     let blocks: Vec<_> = (0..4).map(|_| random_block(1 << 21)).collect();
@@ -145,13 +145,13 @@ async fn the_disk_has_a_removed_pack_back_when_compaction_returns_unless_somebod
     assert_eq!(is_read, *blocks[1].data());
 
     drop(is_read);
-    // It waits until removed files are closed.
+    // Compaction waits until removed files are closed.
     store.compact(ALL).await.unwrap();
     assert_eq!(removed_and_open(dir.path()), Vec::<PathBuf>::new());
     assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()));
 }
 
-/// Slices of blocks, kept as the caches of a daemon keep them.
+/// Slices of blocks, held like the caches of a daemon hold them.
 struct Slices(Mutex<Vec<Bytes>>);
 
 impl DropStale for Slices {
@@ -167,7 +167,7 @@ async fn compaction_has_caches_drop_slices_before_it_counts() {
     let slices = Arc::new(Slices(Mutex::default()));
     let watching: Weak<Slices> = Arc::downgrade(&slices);
     store.watch(watching);
-    // Two in each pack, of which one dies: the others move.
+    // Two blocks in each pack, one of which is deleted. The other is moved.
     let blocks: Vec<_> = (0..8).map(|_| random_block(3 << 19)).collect();
     for block in &blocks {
         put_all(&store, std::slice::from_ref(block)).await;
@@ -184,7 +184,7 @@ async fn compaction_has_caches_drop_slices_before_it_counts() {
 }
 
 #[tokio::test]
-async fn bytes_that_were_read_outlive_their_store_and_a_compaction_by_who_opens_it_next() {
+async fn bytes_outlive_store_and_later_compaction() {
     let dir = tempfile::tempdir().unwrap();
     let block = random_block(1 << 21);
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
@@ -200,14 +200,14 @@ async fn bytes_that_were_read_outlive_their_store_and_a_compaction_by_who_opens_
 }
 
 #[tokio::test]
-async fn packs_are_left_alone_that_are_not_worth_it() {
+async fn packs_below_dead_share_are_not_compacted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let blocks: Vec<_> = (0..20).map(|_| random_block(30_000)).collect();
     for block in &blocks {
         put_all(&store, std::slice::from_ref(block)).await;
     }
-    // Two to a pack: of the second pack half dies, of the fourth all.
+    // Two blocks per pack: half of the second pack and all of the fourth are deleted.
     store.delete_many(&cids(&[&blocks[2..3], &blocks[6..8]].concat())).await.unwrap();
     let compacted = store.compact(CompactOptions::from_share(0.6)).await.unwrap();
     assert_eq!((compacted.packs, compacted.moved_bytes), (1, 0));
@@ -225,10 +225,11 @@ async fn packs_are_left_alone_that_are_not_worth_it() {
 }
 
 #[tokio::test]
-async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
+async fn tombstone_is_kept_while_older_pack_holds_block() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open_small(dir.path());
-    // A few of the first pack die, and are remembered in the last, all of which dies.
+    // Some blocks of the first pack are deleted. Their tombstones are in the last pack, all of whose blocks are
+    // deleted.
     let (first, second) = (numbered(0..1_000), (0..10).map(|_| random_block(6_000)).collect::<Vec<_>>());
     put_all(&store, &first).await;
     put_all(&store, &second).await;
@@ -238,7 +239,7 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
     store.delete_many(&cids(gone)).await.unwrap();
     store.delete_many(&cids(&filler)).await.unwrap();
     for _ in 0..3 {
-        // The first is not worth it, so its tombstones move on.
+        // The first pack is not worth compacting, so its tombstones are copied.
         store.compact(CompactOptions::from_share(0.3)).await.unwrap();
         assert!(pack(dir.path(), 1).exists());
         assert_eq!(written(dir.path()).1, 112);
@@ -248,7 +249,7 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
         put_all(&store, &filler).await;
         store.delete_many(&cids(&filler)).await.unwrap();
     }
-    // Put again, a block is not deleted by what is remembered.
+    // A block that is put again is not deleted by old tombstones.
     put_all(&store, &gone[..10]).await;
     store.compact(CompactOptions::from_share(0.3)).await.unwrap();
     store = reopen_without_index(store, dir.path()).await;
@@ -263,10 +264,10 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
 }
 
 #[tokio::test]
-async fn who_reads_slowly_gets_everything_although_the_packs_go() {
+async fn slow_reader_gets_all_blocks_during_compaction() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
-    // Wide codecs: their CIDs are listed from the packs.
+    // Wide codecs: the CIDs are listed from the packs.
     let wide = |n: u32| {
         let data = Bytes::from(n.to_le_bytes().repeat(300));
         Block::new(new_cid(1, 0x1234_5678, hash::sha2_256(&data)).unwrap(), data).unwrap()
@@ -282,7 +283,7 @@ async fn who_reads_slowly_gets_everything_although_the_packs_go() {
 
     store.delete_many(&cids(gone)).await.unwrap();
     let before = packs(dir.path());
-    // What was moved is deleted in part, and moved again.
+    // Some of the moved blocks are deleted, and the rest is moved again.
     for part in [25, 10] {
         let compacted = store.compact(ALL).await.unwrap();
         assert!(compacted.packs > 0);
@@ -307,7 +308,7 @@ async fn who_reads_slowly_gets_everything_although_the_packs_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_notice_nothing_of_compactions() {
+async fn readers_and_writers_are_unaffected_by_compaction() {
     for cache_enabled in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let store = PackStore::open(dir.path(), PackOptions { cache_enabled, ..small_packs() }).unwrap();
@@ -325,7 +326,7 @@ async fn readers_and_writers_notice_nothing_of_compactions() {
                         for block in stays.iter() {
                             assert_eq!(store.get(block.cid()).await.unwrap().as_ref(), Some(block.data()));
                         }
-                        // What is in memory never makes anybody wait: the others would not get a turn.
+                        // Reading resident blocks never yields, so the other tasks would not run.
                         tokio::task::yield_now().await;
                     }
                 })
@@ -346,7 +347,7 @@ async fn readers_and_writers_notice_nothing_of_compactions() {
                 moved_bytes
             })
         };
-        // The same blocks come and go: the writer often meets a block while it is being moved.
+        // The same blocks are put and deleted repeatedly, so the writer often finds a block that is being moved.
         let comes = numbered(0..400);
         let enough = |round: usize| round >= 25 && removed.load(Ordering::Relaxed) > 10;
         for round in (0..).take_while(|round| !enough(*round)) {
@@ -376,7 +377,7 @@ async fn readers_and_writers_notice_nothing_of_compactions() {
 }
 
 #[tokio::test]
-async fn a_pack_in_which_it_cannot_be_told_what_is_damaged_is_kept_as_it_is() {
+async fn pack_with_unattributable_damage_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let blocks: Vec<_> = (0..40).map(|_| random_block(6_000)).collect();
@@ -390,7 +391,8 @@ async fn a_pack_in_which_it_cannot_be_told_what_is_damaged_is_kept_as_it_is() {
         use std::os::unix::fs::FileExt;
         fs::OpenOptions::new().write(true).open(pack(dir.path(), number)).unwrap().write_all_at(bytes, offset).unwrap();
     };
-    // Data of a dead block, as a power cut leaves it; the CID of the fourth section, and the framing of the sixth.
+    // Damages the data of a dead block, as a power failure would; the CID of the fourth section; and the framing of
+    // the sixth.
     overwrite(3, 18 + 3 * section + 3_000, &[0; 3_000]);
     overwrite(1, 18 + 3 * section + 2, &[0; 8]);
     overwrite(2, 18 + 5 * section, &[0; 2]);
@@ -404,7 +406,7 @@ async fn a_pack_in_which_it_cannot_be_told_what_is_damaged_is_kept_as_it_is() {
         assert_eq!(fs::metadata(path).unwrap().len(), before[path]);
     }
     assert_holds(&store, &blocks[38..]).await;
-    // What they hold that is dead must stay dead.
+    // Dead blocks in damaged packs must stay dead.
     let store = reopen_without_index(store, dir.path()).await;
     assert_lacks(&store, &blocks[..38]).await;
     assert_holds(&store, &blocks[38..]).await;
@@ -430,7 +432,7 @@ async fn a_block_that_is_alive_and_damaged_keeps_its_pack() {
 }
 
 #[tokio::test]
-async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
+async fn interrupted_pack_removal_is_completed_or_undone() {
     let dir = tempfile::tempdir().unwrap();
     let inode = || fs::metadata(dir.path().join("index")).unwrap().ino();
     let mut store = open_small(dir.path());
@@ -442,7 +444,7 @@ async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
     store.delete_many(&cids(gone)).await.unwrap();
     store.close().await.unwrap();
 
-    // After the unlinking, before the index forgets: an empty pack is missed by nobody.
+    // Crash after the file was removed, but before the index was updated: the index does not need the empty pack.
     let before = inode();
     let first = fs::read(pack(dir.path(), 1)).unwrap();
     fs::remove_file(pack(dir.path(), 1)).unwrap();
@@ -452,7 +454,7 @@ async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
     store.close().await.unwrap();
     assert_eq!(inode(), before);
 
-    // The unlinking itself was lost: the content is the same with the pack as without it.
+    // The removal itself was lost: the content is the same with and without the pack.
     for lose_index in [false, true] {
         fs::write(pack(dir.path(), 1), &first).unwrap();
         let second = fs::read(pack(dir.path(), 2)).unwrap();
@@ -474,7 +476,7 @@ async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
 }
 
 #[tokio::test]
-async fn a_cid_that_cannot_be_read_is_an_error_in_its_place_and_the_list_goes_on() {
+async fn iterate_continues_after_unreadable_cid() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let wide = |n: u32| {
@@ -485,7 +487,8 @@ async fn a_cid_that_cannot_be_read_is_an_error_in_its_place_and_the_list_goes_on
     put_all(&store, &blocks).await;
     put_all(&store, &[block("narrow")]).await;
     store.close().await.unwrap();
-    // The digest of the third block, at the end of its prefix: 2 + 5 + 34 bytes, and 4 of data.
+    // Damages the digest of the third block, which is at the end of its prefix of 2 + 5 + 34 bytes, before 4 bytes of
+    // data.
     let mut bytes = fs::read(pack(dir.path(), 1)).unwrap();
     let digest = Multihash::wrap(HashFunction::Sha2_256.code(), blocks[2].cid().hash().digest()).unwrap().to_bytes();
     let at = bytes.windows(digest.len()).position(|window| window == digest).unwrap();
@@ -502,7 +505,7 @@ async fn a_cid_that_cannot_be_read_is_an_error_in_its_place_and_the_list_goes_on
 }
 
 #[tokio::test]
-async fn a_compaction_after_one_that_was_dropped_anywhere_finds_no_damage() {
+async fn compaction_after_dropped_compaction_finds_no_damage() {
     for polls in 1..12 {
         let dir = tempfile::tempdir().unwrap();
         let store = open_small(dir.path());
@@ -512,7 +515,7 @@ async fn a_compaction_after_one_that_was_dropped_anywhere_finds_no_damage() {
         }
         store.delete_many(&cids(&blocks[..15])).await.unwrap();
         let (mut dropped, mut left) = (store.compact(ALL), polls);
-        // The last time, it goes while what it asked for is under way.
+        // In the last round, the future is dropped while its request is in progress.
         poll_fn(|cx| {
             let is_over = dropped.as_mut().poll(cx).is_ready();
             left -= 1;
@@ -529,14 +532,15 @@ async fn a_compaction_after_one_that_was_dropped_anywhere_finds_no_damage() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_after_everything_was_compacted_whatever_is_emptiest() {
+async fn full_compaction_leaves_no_dead_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let blocks: Vec<_> = (0..4).map(|_| random_block(30_000)).collect();
     for block in &blocks {
         put_all(&store, std::slice::from_ref(block)).await;
     }
-    // Of the second pack, all dies; it says that a block of the first is dead, of which the other lives.
+    // All blocks of the second pack are deleted. The pack also holds the tombstone of one block of the first pack,
+    // whose other block is alive.
     store.delete_many(&cids(&blocks[1..])).await.unwrap();
     store.compact(ALL).await.unwrap();
     assert_eq!(store.stats().await.unwrap().dead_bytes, 0);

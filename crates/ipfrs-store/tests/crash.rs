@@ -1,5 +1,5 @@
-//! A process that writes, deletes and compacts is killed again and again: whatever it said was done is done afterwards,
-//! with the index and without it.
+//! A process that writes, deletes and compacts is killed repeatedly. Everything it acknowledged must be present
+//! afterwards, with the index and without it.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use crate::fixture::{child_dir, listed, open_small, random_blocks, small_packs, 
 
 const ROUNDS: usize = 200;
 
-/// Blocks that are kept from one round to the next, at most.
+/// Maximum number of blocks kept from one round to the next.
 const KEPT_BLOCKS: usize = 300;
 
 fn say(lines: String) {
@@ -30,7 +30,7 @@ fn lines(word: &str, cids: &[Cid]) -> String {
     cids.iter().map(|cid| format!("{word} {cid}\n")).collect()
 }
 
-/// Puts random blocks, deletes some of them, and says so once that is acknowledged.
+/// Puts random blocks, deletes some of them, and prints each operation once it is acknowledged.
 async fn write_for_ever(store: PackStore, mode: PutMode) {
     loop {
         let blocks = random_blocks(20, 2_000);
@@ -39,7 +39,7 @@ async fn write_for_ever(store: PackStore, mode: PutMode) {
         let mut cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
         say(lines("put", &cids));
         let gone = cids.split_off(rand::rng().random_range(0..15));
-        // Said before: from now on, both are right.
+        // Printed before the deletion: from now on, the block may be present or absent.
         say(lines("deleting", &gone));
         store.delete_many(&gone).await.unwrap();
         say(lines("deleted", &gone));
@@ -54,27 +54,27 @@ async fn compact_for_ever(store: PackStore) {
     }
 }
 
-/// Three writers, and one who compacts, until the process is killed.
+/// Runs three writers and one compactor until the process is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_writes_and_compacts() {
     let Some(dir) = child_dir() else { return };
-    // Small packs are left after some milliseconds; in large ones, the index ends in the middle.
+    // Small packs are full after some milliseconds. In large packs, the index covers only a part.
     let pack_bytes = [64 * 1024, 512 * 1024, 1024 * 1024 * 1024][rand::rng().random_range(0..3)];
     let store = PackStore::open(&dir, PackOptions { pack_bytes, ..small_packs() }).unwrap();
     say("\nopen\n".to_owned());
     let modes = [PutMode::Atomic, PutMode::BestEffort, PutMode::Atomic];
     let mut tasks: Vec<_> = modes.into_iter().map(|mode| tokio::spawn(write_for_ever(store.clone(), mode))).collect();
     tasks.push(tokio::spawn(compact_for_ever(store)));
-    // None ends but by a failure.
+    // A task ends only with a failure.
     futures::future::select_all(tasks).await.0.unwrap();
 }
 
-/// What the children said, over all rounds.
+/// Operations printed by the children, over all rounds.
 #[derive(Default)]
 struct Said {
     put: HashSet<Cid>,
     deleted: HashSet<Cid>,
-    /// How many blocks were put, over all.
+    /// Number of blocks put over all rounds.
     puts: usize,
 }
 
@@ -92,7 +92,7 @@ impl Said {
         }
     }
 
-    /// Reads what a child says, and kills it at some time after it has opened the store.
+    /// Reads the output of a child, and kills it at a random time after it has opened the store.
     fn listen_and_kill(&mut self, dir: &Path) {
         let mut child = spawn_child("crash::child_that_writes_and_compacts", dir);
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -106,11 +106,11 @@ impl Said {
         let mut said = String::new();
         output.read_to_string(&mut said).unwrap();
         killer.join().unwrap();
-        // The last line may be cut off; one that is whole counts.
+        // The last line may be incomplete; only complete lines count.
         said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).for_each(|line| self.line(line));
     }
 
-    /// Keeps the store small: deletes what nobody was told of, and some more.
+    /// Keeps the store small: deletes the blocks that were not acknowledged, and some others.
     async fn thin_out(&mut self, store: &PackStore) {
         let mut put: Vec<_> = self.put.iter().copied().collect();
         put.shuffle(&mut rand::rng());
@@ -124,11 +124,11 @@ impl Said {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
+async fn acknowledged_operations_survive_sigkill() {
     let dir = tempfile::tempdir().unwrap();
     let mut said = Said::default();
     let mut removed = 0;
-    // On a machine that does much else, less happens before each kill.
+    // On a busy machine, fewer operations happen before each kill.
     for round in 0..3 * ROUNDS {
         if round >= ROUNDS && said.puts > 4_000 && said.deleted.len() > 2_000 && removed > 100 {
             break;
@@ -138,7 +138,7 @@ async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
         removed += before.difference(&packs(dir.path())).count();
         let mut store = open_small(dir.path());
         let found = assert_kept(&store, &said, round).await;
-        // From the packs alone, it must be the same.
+        // The content must be the same when the index is rebuilt from the packs.
         store.close().await.unwrap();
         std::fs::remove_dir_all(dir.path().join("index")).unwrap();
         store = open_small(dir.path());
@@ -147,7 +147,7 @@ async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
         if round % 5 == 0 {
             store.compact(CompactOptions::default()).await.unwrap();
         }
-        // Closed in some rounds, and left to the next crash as it is in others.
+        // Alternates between closing the store and dropping its last handle.
         match round % 2 {
             0 => store.close().await.unwrap(),
             _ => close_by_dropping(store, dir.path()),
@@ -161,13 +161,14 @@ async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
     assert!(bytes < 10 * 1024 * 1024, "{bytes} bytes are left on the disk");
 }
 
-/// The packs that are there; none before the first round.
+/// Returns the packs of the store; none before the first round.
 fn packs(dir: &Path) -> BTreeSet<PathBuf> {
     let entries = std::fs::read_dir(dir.join("packs")).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Asserts that what was acknowledged in any round is so, and reads what was put. Gives all that is there.
+/// Asserts that all operations acknowledged in any round are in effect, and reads the blocks that were put. Returns
+/// the listing of the store.
 async fn assert_kept(store: &PackStore, said: &Said, round: usize) -> Vec<Vec<u8>> {
     let put: Vec<_> = said.put.iter().copied().collect();
     let mut found = store.get_many(put);
@@ -184,11 +185,11 @@ async fn assert_kept(store: &PackStore, said: &Said, round: usize) -> Vec<Vec<u8
     all
 }
 
-/// Drops the last handle and waits until the store is free.
+/// Drops the last handle and waits until the store is unlocked.
 fn close_by_dropping(store: PackStore, dir: &Path) {
     drop(store);
     let lock = std::fs::File::open(dir.join("lock")).unwrap();
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
-    // Not by closing: a child of another test that is being spawned may have a copy of the descriptor.
+    // Unlocks explicitly, because a child of another test that is being spawned may have a copy of the descriptor.
     rustix::fs::flock(&lock, FlockOperation::Unlock).unwrap();
 }

@@ -1,4 +1,5 @@
-//! A disk that is full, played by a limit on the size of files. The limit is the whole process's: each test is a child.
+//! A full disk, simulated with a limit on file sizes. The limit applies to the whole process, so each test runs in a
+//! child.
 
 use std::io::Read;
 use std::path::Path;
@@ -27,7 +28,7 @@ fn assert_child_passes(name: &str) {
     assert!(output.contains("reached the end"), "{output}");
 }
 
-/// Puts batches until one is refused; gives those that were stored and the one that was not.
+/// Puts batches until one is rejected. Returns the stored blocks and the rejected ones.
 async fn fill(store: &PackStore, mut batch: impl FnMut(u32) -> Vec<Block>) -> (Vec<Block>, Vec<Block>) {
     let mut stored = Vec::new();
     for number in 0.. {
@@ -58,14 +59,14 @@ async fn child_whose_pack_cannot_grow() {
     assert!(len < 16 * 1024 * 1024, "what was written of a refused put must be cut away");
     assert_holds(&store, &stored).await;
     assert_lacks(&store, &refused).await;
-    // A disk that refused the last write is tried before it is called writable.
+    // A disk that rejected the last write is tested before it is reported as writable.
     limit_files_to(Some(1_000));
     let error = store.disk().await.unwrap_err();
     assert!(error.message().contains("cannot write to"), "{error}");
     limit_files_to(Some(16 * 1024 * 1024));
     assert!(store.disk().await.unwrap().unwrap().free_bytes > 0);
     assert!(!dir.join("write-probe").exists());
-    // A smaller one still fits, at the same place.
+    // A smaller block still fits, at the same offset.
     let small = random_block(50_000);
     put_all(&store, std::slice::from_ref(&small)).await;
     assert!(pack_len(&dir) < len + 51_000);
@@ -89,14 +90,14 @@ async fn child_whose_index_cannot_grow() {
     let Some(dir) = child_dir() else { return };
     let options = PackOptions { cache_enabled: false, pack_bytes: 64 * 1024, ..PackOptions::default() };
     let store = PackStore::open(&dir, options.clone()).unwrap();
-    // Packs stay below this, and what the index has in its manifest; a run of 2,500 blocks does not.
+    // Packs and the manifest stay below this limit, but a run of 2,500 blocks does not.
     limit_files_to(Some(100_000));
     let batch = |number: u32| (0..500).map(|n| block((number * 500 + n).to_le_bytes().to_vec())).collect();
     let (stored, refused) = fill(&store, batch).await;
     assert!(stored.len() >= 2_500);
     assert_holds(&store, &stored).await;
     assert_lacks(&store, &refused).await;
-    // Nor does it keep the store from being opened again, for what is there.
+    // The full disk does not prevent reopening the store, and existing blocks can be read.
     store.close().await.unwrap_err();
     let store = PackStore::open(&dir, options).unwrap();
     assert_holds(&store, &stored).await;
@@ -123,7 +124,7 @@ async fn child_that_compacts() {
     let Some(dir) = child_dir() else { return };
     let options = PackOptions { pack_bytes: 31 * 1024 * 1024, ..PackOptions::default() };
     let store = PackStore::open(&dir, options.clone()).unwrap();
-    // Three packs: of the first all dies, of the others a third.
+    // Three packs: all of the first and a third of the others are deleted.
     let blocks: Vec<_> = (0..90).map(|_| random_block(1024 * 1024)).collect();
     for part in blocks.chunks(30) {
         put_all(&store, part).await;
@@ -160,11 +161,11 @@ async fn child_that_compacts() {
 }
 
 #[test]
-fn compaction_on_a_full_disk_removes_what_needs_no_room_and_loses_nothing() {
+fn compaction_on_full_disk_removes_dead_packs_first() {
     assert_child_passes("disk_full::child_that_compacts");
 }
 
-/// Runs the test `name` as a process of its own on a disk of so many MiB, which only that process sees.
+/// Runs the test `name` as a separate process, on a disk of `mebibytes` MiB that only that process sees.
 fn assert_passes_on_small_disk(name: &str, mebibytes: u32) {
     let dir = tempfile::tempdir().unwrap();
     let mounted = format!("mount -t tmpfs -o size={mebibytes}m tmpfs \"$0\"");
@@ -203,7 +204,7 @@ async fn child_that_frees_a_small_share_of_each_pack() {
         let freed = free_bytes(&dir) - before;
         assert!(compacted.freed_bytes > removed_bytes / 10 * 9, "every {every}: {compacted:?} of {removed_bytes}");
         assert!(compacted.freed_bytes.abs_diff(freed) < 256 * 1024, "{compacted:?}, and {freed} by the file system");
-        // As many fit again, but for one.
+        // The same number of blocks fits again, less one.
         let more = (1..gone.len()).map(|_| random_block(1_000_000)).collect::<Vec<_>>();
         put_all(&store, &more).await;
         stored.extend(more);
@@ -225,7 +226,7 @@ fn full_disk_gets_back_the_small_shares_of_its_packs() {
 async fn child_whose_packs_do_not_all_fit() {
     let Some(dir) = child_dir() else { return };
     let store = PackStore::open(&dir, PackOptions::default()).unwrap();
-    // One long pack, of which most is dead, and short ones.
+    // One long pack, nearly half of which is dead, and short packs.
     let mut stored: Vec<_> = (0..30).map(|_| random_block(1_000_000)).collect();
     put_all(&store, &stored).await;
     stored.extend(fill(&store, |_| vec![random_block(1_000_000)]).await.0);
@@ -233,12 +234,12 @@ async fn child_whose_packs_do_not_all_fit() {
     let (gone, kept): (Vec<_>, Vec<_>) = (0..stored.len()).partition(|number| is_gone(*number));
     let [gone, kept] = [gone, kept].map(|numbers| numbers.into_iter().map(|n| stored[n].clone()).collect::<Vec<_>>());
     store.delete_many(&cids(&gone)).await.unwrap();
-    // Another program takes what was left for this, but for what a short pack needs.
+    // Another program uses the space reserved for compactions, except for what a short pack needs.
     let taken = free_bytes(&dir) - 14 * 1024 * 1024;
     std::fs::write(dir.join("other"), vec![1; taken as usize]).unwrap();
     store.compact(CompactOptions::default()).await.unwrap();
     assert!(!dir.join("packs/00000001.car").exists(), "the short packs make room for the long one");
-    // All but what has only tombstones.
+    // Only the tombstones may be left.
     let stats = store.stats().await.unwrap();
     assert!(stats.dead_bytes < 10_000, "{stats:?}");
     assert_holds(&store, &kept).await;
@@ -280,6 +281,6 @@ async fn child_whose_pins_cannot_grow() {
 }
 
 #[test]
-fn pins_that_found_no_room_are_refused_and_made_when_there_is_some() {
+fn pins_are_rejected_on_full_disk_and_added_after_it() {
     assert_child_passes("disk_full::child_whose_pins_cannot_grow");
 }

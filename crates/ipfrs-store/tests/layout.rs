@@ -1,4 +1,4 @@
-//! What is in the directory, read with nothing of the store's own code.
+//! The files of a store, parsed without the store's own code.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,7 +9,7 @@ use ipfrs_store::{BlockStore, BlockStoreExt, MemoryStore, RESERVED_CODEC};
 
 use crate::fixture::{cids, open_small, put_all, random_block, random_blocks};
 
-/// Takes an unsigned LEB128 number from the front.
+/// Takes an unsigned LEB128 number from the front of `bytes`.
 fn varint(bytes: &mut &[u8]) -> usize {
     let mut value = 0;
     for shift in (0..).step_by(7) {
@@ -23,10 +23,10 @@ fn varint(bytes: &mut &[u8]) -> usize {
     value
 }
 
-/// The sections of a CARv1 file, after its header, which must name no roots.
+/// Returns the sections of a CARv1 file after its header, which must have no roots.
 pub(crate) fn sections(mut car: &[u8]) -> Vec<(Cid, &[u8])> {
     let header = varint(&mut car);
-    // A map of two: "roots" to an empty array, "version" to 1.
+    // A map of two entries: "roots" with an empty array, and "version" with 1.
     assert_eq!(car[..header], *b"\xa2\x65roots\x80\x67version\x01");
     car = &car[header..];
     let mut sections = Vec::new();
@@ -52,7 +52,7 @@ async fn every_pack_is_a_car_file_at_any_time() {
     }
     store.delete_many(&cids(&blocks[..7])).await.unwrap();
 
-    // Not closed: the newest pack is one too.
+    // The store is still open: the newest pack must be a valid CAR as well.
     let (mut found, mut deleted) = (BTreeSet::new(), Vec::new());
     let mut packs = 0;
     for entry in std::fs::read_dir(dir.path().join("packs")).unwrap() {
@@ -70,7 +70,7 @@ async fn every_pack_is_a_car_file_at_any_time() {
     assert!(packs > 3);
     assert!(blocks.iter().all(|block| found.contains(&block.cid().to_bytes())));
     assert_eq!(found.len(), 120);
-    // One tombstone: each multihash with its length before it.
+    // One tombstone: each multihash, preceded by its length.
     let expected = blocks[..7].iter().flat_map(|block| {
         let hash = block.cid().hash().to_bytes();
         [vec![hash.len() as u8], hash].concat()
@@ -80,7 +80,7 @@ async fn every_pack_is_a_car_file_at_any_time() {
 }
 
 #[tokio::test]
-async fn an_atomic_put_lies_in_one_pack_even_when_it_is_larger_than_packs_are() {
+async fn oversized_atomic_put_is_stored_in_one_pack() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     put_all(&store, &[random_block(40_000)]).await;

@@ -1,5 +1,5 @@
-//! The block store from outside: the conformance suite on every engine, and what only packs promise.
-// The lint's exception for tests leaves out their helpers.
+//! Integration tests of the block store: the conformance suite on every engine, and the guarantees of packs.
+// The lint's exemption for tests does not cover their helper functions.
 #![allow(clippy::unwrap_used)]
 
 mod compaction;

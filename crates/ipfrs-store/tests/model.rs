@@ -1,4 +1,4 @@
-//! Random histories on packs, compared with a map.
+//! Compares random histories on packs with a map.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The block of a name: 256 different ones, from empty to about 25 kB, so that a few fill a pack of 64 KiB.
+/// Returns the block of a name. The 256 blocks have 0 to about 25 kB, so that a few fill a pack of 64 KiB.
 fn named(name: u8) -> Block {
     block(vec![name; usize::from(name) * 100])
 }

@@ -1,4 +1,4 @@
-//! Stores that are opened for reading only: nothing on the disk changes, whatever state it is in.
+//! Stores opened read-only: nothing on the disk changes, whatever its state.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -15,7 +15,7 @@ fn open_read_only(dir: &Path) -> ipfrs_core::Result<PackStore> {
     PackStore::open(dir, PackOptions { read_only: true, ..PackOptions::default() })
 }
 
-/// Every file below `dir`, with its content and its times.
+/// Returns every file below `dir` with its content and its timestamps.
 fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -39,7 +39,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Stores of the same blocks in all states that a crash may leave; those that are kept, and those that were deleted.
+/// Returns stores of the same blocks in all states that a crash may leave, the blocks that were kept, and those that
+/// were deleted.
 async fn stores() -> (Vec<tempfile::TempDir>, Vec<Block>, Vec<Block>) {
     let dirs: Vec<_> = (0..5).map(|_| tempfile::tempdir().unwrap()).collect();
     let [closed, lost, damaged, behind, torn] = [0, 1, 2, 3, 4].map(|n| dirs[n].path());
@@ -52,7 +53,7 @@ async fn stores() -> (Vec<tempfile::TempDir>, Vec<Block>, Vec<Block>) {
     let last = random_block(3_000);
     put_all(&store, std::slice::from_ref(&last)).await;
     kept.push(last);
-    // As a crash would leave it: the index knows nothing of the deletions, nor of the last block.
+    // The state after a crash: the index covers neither the deletions nor the last block.
     copy(behind, torn);
     store.close().await.unwrap();
     copy(behind, closed);
@@ -68,7 +69,7 @@ async fn stores() -> (Vec<tempfile::TempDir>, Vec<Block>, Vec<Block>) {
 }
 
 #[tokio::test]
-async fn everything_is_read_and_nothing_is_changed() {
+async fn read_only_store_reads_all_blocks_and_changes_nothing() {
     let (dirs, kept, gone) = stores().await;
     let mut lists = Vec::new();
     for dir in &dirs {
@@ -121,7 +122,7 @@ async fn readers_share_a_store_that_nobody_writes() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_not_made() {
+fn read_only_open_does_not_create_store() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().to_owned(), dir.path().join("none")] {
         let error = open_read_only(&path).unwrap_err();
@@ -131,8 +132,8 @@ fn a_store_that_is_not_there_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_written_is_refused_with_the_remedy_and_can_be_read() {
-    // Permissions do not bind root.
+async fn unwritable_directory_is_rejected_but_opens_read_only() {
+    // Permissions do not restrict root.
     if rustix::process::geteuid().is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Stores that were hurt while they were closed, or are held by somebody else.
+//! Stores that were damaged while they were closed, or are held by another process.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -15,10 +15,10 @@ use crate::fixture::{
     random_block, random_blocks, small_packs, sorted, spawn_child,
 };
 
-/// Bytes that a raw sha2-256 block of up to 16 KiB has in front of its data: a varint of 2 and a CID of 36.
+/// Length of the prefix of a raw sha2-256 block of up to 16 KiB, in bytes: a varint of 2 and a CID of 36.
 const PREFIX: u64 = 38;
 
-/// A closed store with `blocks`, put one by one.
+/// Creates a store with `blocks`, put one by one, and closes it.
 async fn store_of(dir: &Path, blocks: &[Block]) {
     let store = open_small(dir);
     for block in blocks {
@@ -37,7 +37,7 @@ fn newest(dir: &Path) -> PathBuf {
     packs(dir).pop().unwrap()
 }
 
-/// Changes bytes of a file.
+/// Overwrites bytes of a file.
 fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
@@ -46,15 +46,15 @@ fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// Something that a crash may do to the newest pack.
+/// A change that a crash may make to the newest pack.
 type Hurt = Box<dyn Fn(&Path)>;
 
-/// Takes the index away.
+/// Removes the index.
 fn lose_index(dir: &Path) {
     fs::remove_dir_all(dir.join("index")).unwrap();
 }
 
-/// Makes the index of one store that of another.
+/// Replaces the index of one store with that of another.
 fn copy_index(from: &Path, to: &Path) {
     lose_index(to);
     fs::create_dir(to.join("index")).unwrap();
@@ -117,7 +117,7 @@ async fn a_lost_or_damaged_index_is_rebuilt_with_the_same_content() {
 }
 
 #[tokio::test]
-async fn an_index_that_was_changed_anywhere_is_rebuilt_with_the_same_content() {
+async fn changed_index_is_rebuilt_with_same_content() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let (kept, gone) = (numbered(0..2_500), numbered(2_500..3_000));
@@ -164,13 +164,13 @@ async fn an_index_of_other_packs_is_rebuilt() {
 }
 
 #[tokio::test]
-async fn an_index_that_fits_its_packs_is_kept() {
+async fn matching_index_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let blocks = random_blocks(10, 3_000);
     store_of(dir.path(), &blocks[..5]).await;
     let inode = || fs::metadata(dir.path().join("index")).unwrap().ino();
     let before = inode();
-    // Packs without a single block, as a full disk may leave them.
+    // Packs without a block, as a full disk may leave them.
     let header = fs::read(newest(dir.path())).unwrap()[..18].to_vec();
     fs::write(dir.path().join("packs/00000002.car"), &header).unwrap();
     fs::write(dir.path().join("packs/00000003.car"), &header).unwrap();
@@ -185,7 +185,7 @@ async fn an_index_that_fits_its_packs_is_kept() {
 }
 
 #[tokio::test]
-async fn an_unfinished_write_at_the_end_is_cut_off_and_written_over() {
+async fn incomplete_write_at_pack_end_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (kept, torn) = (random_block(9_000), random_block(9_000));
     let saved = tempfile::tempdir().unwrap();
@@ -207,14 +207,13 @@ async fn an_unfinished_write_at_the_end_is_cut_off_and_written_over() {
         Box::new(move |pack| overwrite(pack, whole, &[0xff; 9_000])),
     ];
     for (number, hurt) in hurts.iter().enumerate() {
-        // The index as it was before the torn write, as after a crash.
+        // Restores the index from before the torn write, as after a crash.
         store_of(dir.path(), std::slice::from_ref(&torn)).await;
         hurt(&pack);
         copy_index(saved.path(), dir.path());
         let store = open_small(dir.path());
         assert_eq!(len(&pack), whole, "hurt {number}");
         assert_holds(&store, std::slice::from_ref(&kept)).await;
-        // Random bytes may end in what was cut off anyway; everything else is gone.
         assert_lacks(&store, std::slice::from_ref(&torn)).await;
         assert_eq!(put_all(&store, std::slice::from_ref(&torn)).await, [Stored::New]);
         assert_holds(&store, &[kept.clone(), torn.clone()]).await;
@@ -241,7 +240,7 @@ async fn garbage_after_the_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_rebuild_leaves_out_a_damaged_block_and_keeps_what_follows() {
+async fn rebuild_skips_damaged_block_and_keeps_later_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let blocks: Vec<_> = (0..20).map(|_| random_block(8_000)).collect();
     store_of(dir.path(), &blocks).await;
@@ -260,9 +259,9 @@ async fn a_rebuild_leaves_out_a_damaged_block_and_keeps_what_follows() {
 }
 
 #[tokio::test]
-async fn a_block_that_cannot_be_read_is_an_error_in_its_place_and_the_others_follow() {
+async fn get_many_continues_after_unreadable_block() {
     let dir = tempfile::tempdir().unwrap();
-    // More than are looked up at once.
+    // More blocks than are looked up at once.
     let blocks: Vec<_> = (0..300).map(|_| random_block(100)).collect();
     let options = PackOptions::default();
     let store = PackStore::open(dir.path(), options.clone()).unwrap();
@@ -270,12 +269,12 @@ async fn a_block_that_cannot_be_read_is_an_error_in_its_place_and_the_others_fol
     store.close().await.unwrap();
     let hurt = [0, 5, 127, 128, 299];
     for number in hurt {
-        // The end of the digest.
+        // Damages the end of the digest.
         overwrite(&newest(dir.path()), 18 + (PREFIX + 100) * number + PREFIX - 8, &[0; 8]);
     }
 
     let store = PackStore::open(dir.path(), options).unwrap();
-    // By way of the index, and then of the cache.
+    // First with lookups from the index, then from the cache.
     for _ in 0..2 {
         let found: Vec<_> = store.get_many(cids(&blocks)).collect().await;
         assert_eq!(found.len(), blocks.len());
@@ -295,7 +294,7 @@ async fn a_block_that_cannot_be_read_is_an_error_in_its_place_and_the_others_fol
 }
 
 #[tokio::test]
-async fn damage_that_no_crash_explains_is_kept_and_nothing_is_appended_after_it() {
+async fn damage_not_from_crash_is_kept_and_not_appended_to() {
     let dir = tempfile::tempdir().unwrap();
     let options = PackOptions::default();
     let blocks: Vec<_> = (0..36).map(|_| random_block(2 * 1024 * 1024)).collect();
@@ -304,7 +303,7 @@ async fn damage_that_no_crash_explains_is_kept_and_nothing_is_appended_after_it(
     store.close().await.unwrap();
     let pack = newest(dir.path());
     let whole = len(&pack);
-    // The second block's length: from here on, no section can be made out.
+    // Damages the length of the second block, so that no later section can be found.
     overwrite(&pack, 18 + (PREFIX + 2) + 2 * 1024 * 1024, &[0; 4]);
 
     for _ in 0..2 {
@@ -342,7 +341,7 @@ async fn a_pack_whose_creation_was_cut_off_is_removed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_is_refused_with_a_reason() {
+async fn open_failure_names_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
@@ -367,7 +366,7 @@ async fn what_cannot_be_opened_is_refused_with_a_reason() {
     assert_eq!(fs::read_to_string(dir.path().join("version")).unwrap(), "1\n");
 }
 
-/// Holds a store until it is killed.
+/// Holds a store until the process is killed.
 #[tokio::test]
 async fn child_that_holds_the_store() {
     let Some(dir) = child_dir() else { return };
@@ -393,7 +392,7 @@ async fn a_second_process_learns_who_holds_the_store() {
 }
 
 #[tokio::test]
-async fn a_closed_store_answers_that_it_is_closed_and_bytes_in_use_stay() {
+async fn closed_store_returns_unavailable_and_keeps_bytes_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let block = random_block(10_000);
     let store = open_small(dir.path());
@@ -431,11 +430,11 @@ async fn the_index_of_an_earlier_version_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_large_index_is_the_same_after_it_was_opened_again_and_after_it_was_rebuilt() {
+async fn large_index_survives_reopen_and_rebuild() {
     let dir = tempfile::tempdir().unwrap();
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
     let blocks = numbered(0..30_000);
-    // Runs of some thousands, which are merged meanwhile.
+    // Runs of some thousand entries, which are merged meanwhile.
     for part in blocks.chunks(3_000) {
         put_all(&store, part).await;
         store.flush().await.unwrap();

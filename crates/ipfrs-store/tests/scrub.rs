@@ -1,4 +1,4 @@
-//! Verifying a whole store: every block is met once, and what is wrong has a name.
+//! Scrubbing a whole store: every block is visited once, and damaged blocks are reported.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use ipfrs_store::{BlockStore, CompactOptions, MemoryStore, PackOptions, PackStor
 use crate::fixture::{block, cids, index_files, numbered, open_small, put_all, random_block, random_blocks, sorted};
 use crate::layout::sections;
 
-/// What a scrub said.
+/// Accumulated results of a scrub.
 #[derive(Debug, Default)]
 struct Report {
     blocks: u64,
@@ -36,7 +36,8 @@ async fn scrub(store: &dyn BlockStore) -> Report {
     report
 }
 
-/// A store whose one pack has 20 blocks of a thousand bytes; its file, and where the data of each block begins.
+/// Creates a store with one pack of 20 blocks of a thousand bytes. Also returns the file, and the offset of each
+/// block's data.
 async fn one_pack(dir: &Path) -> (PackStore, Vec<Cid>, File, Vec<u64>) {
     let store = open_small(dir);
     let blocks: Vec<_> = (0..20).map(|_| random_block(1_000)).collect();
@@ -55,11 +56,11 @@ fn flip(file: &File, offset: u64) {
 }
 
 #[tokio::test]
-async fn every_block_is_read_once_whatever_was_deleted_and_moved_before() {
+async fn scrub_reads_every_live_block_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     assert_eq!(scrub(&store).await.blocks, 0);
-    // Of several packs, the last with a section that is all of one.
+    // Several packs, the last of which contains a section that fills it.
     let blocks = random_blocks(200, 5_000);
     for part in blocks.chunks(10) {
         put_all(&store, part).await;
@@ -79,17 +80,18 @@ async fn every_block_is_read_once_whatever_was_deleted_and_moved_before() {
 }
 
 #[tokio::test]
-async fn damaged_data_is_named_and_what_cannot_be_made_out_is_left_to_be_read() {
+async fn scrub_reports_corrupt_and_unread_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let (store, cids, file, offsets) = one_pack(dir.path()).await;
     flip(&file, offsets[3] + 500);
-    // The digest in its content ID, which ends where the data begins.
+    // The digest in the content ID, which ends where the data begins.
     flip(&file, offsets[5] - 1);
     let report = scrub(&store).await;
     assert_eq!((report.blocks, report.corrupt, report.unread), (19, vec![cids[3]], vec![cids[5]]));
     assert_eq!(store.get(&cids[5]).await.unwrap_err().kind(), ErrorKind::Corrupt);
 
-    // Where no section begins, those behind it are not met: two bytes of length, and the content ID.
+    // Damages the framing, so that later sections are not visited. Before the data are two bytes of length and the
+    // content ID.
     file.write_all_at(&[0], offsets[10] - 36 - 2).unwrap();
     let report = scrub(&store).await;
     assert_eq!((report.blocks, report.corrupt), (9, vec![cids[3]]));
@@ -98,7 +100,7 @@ async fn damaged_data_is_named_and_what_cannot_be_made_out_is_left_to_be_read() 
 }
 
 #[tokio::test]
-async fn blocks_of_a_pack_that_was_cut_off_are_left_to_be_read() {
+async fn scrub_leaves_blocks_of_truncated_pack_unread() {
     let dir = tempfile::tempdir().unwrap();
     let (store, cids, file, offsets) = one_pack(dir.path()).await;
     file.set_len(offsets[10]).unwrap();
@@ -108,7 +110,7 @@ async fn blocks_of_a_pack_that_was_cut_off_are_left_to_be_read() {
 }
 
 #[tokio::test]
-async fn an_engine_without_an_order_of_its_own_names_every_block() {
+async fn scrub_of_memory_store_returns_all_cids_as_unread() {
     let store = MemoryStore::default();
     let blocks = random_blocks(1_500, 100);
     put_all(&store, &blocks).await;
@@ -117,7 +119,7 @@ async fn an_engine_without_an_order_of_its_own_names_every_block() {
 }
 
 #[tokio::test]
-async fn blocks_that_are_put_meanwhile_are_no_damage() {
+async fn scrub_ignores_blocks_put_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
     let first = random_blocks(5_000, 1_000);
@@ -139,7 +141,7 @@ async fn blocks_that_are_put_meanwhile_are_no_damage() {
 }
 
 #[tokio::test]
-async fn a_part_of_the_index_that_rotted_is_told_wherever_it_leads() {
+async fn scrub_reports_damaged_index() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     put_all(&store, &numbered(0..3_000)).await;

@@ -1,4 +1,4 @@
-//! Packs that another program truncates or changes under an open store, and packs that the disk cannot read.
+//! Packs that another program truncates or changes while the store is open, and packs that the disk cannot read.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn pack(dir: &Path, number: u32) -> std::path::PathBuf {
     dir.join(format!("packs/{number:08}.car"))
 }
 
-/// What each block is now: its bytes, or an error that names its pack.
+/// Reads each block, and asserts that an error names its pack. Returns `None` for an error.
 async fn read(store: &PackStore, blocks: &[Block], pack: &Path) -> Vec<Option<Bytes>> {
     let mut single = Vec::new();
     for block in blocks {
@@ -45,7 +45,7 @@ fn expect_corrupt(read: ipfrs_core::Result<Bytes>, pack: &Path) -> Option<Bytes>
 }
 
 #[tokio::test]
-async fn reading_slices_while_their_pack_is_truncated_ends_nothing_and_is_noticed() {
+async fn truncation_while_reading_slices_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
     let blocks = vec![block(vec![7; 1 << 20]); 1].into_iter().chain((0..15).map(|_| random_block(1 << 20)));
@@ -64,7 +64,7 @@ async fn reading_slices_while_their_pack_is_truncated_ends_nothing_and_is_notice
         for reader in 0..4 {
             let (mappings, blocks, slices, is_truncated) = (&mappings, &blocks, &slices, &is_truncated);
             scope.spawn(move || {
-                // Every page of every slice, from before the truncation until after it.
+                // Reads every page of every slice, from before the truncation until after it.
                 let mut rounds_after = 0;
                 while rounds_after < 2 {
                     rounds_after += usize::from(is_truncated.load(Ordering::SeqCst));
@@ -76,7 +76,7 @@ async fn reading_slices_while_their_pack_is_truncated_ends_nothing_and_is_notice
                 }
             });
         }
-        // In many steps, each at a page's beginning: what is cut within a page raises nothing.
+        // In many steps, each at the start of a page: a truncation within a page raises no signal.
         for pages in (0..2_048_u64).rev().step_by(16) {
             truncate(&pack(dir.path(), 1), pages * 4_096);
         }
@@ -89,7 +89,7 @@ async fn reading_slices_while_their_pack_is_truncated_ends_nothing_and_is_notice
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_truncated_pack_and_all_other_packs_are_read_and_written() {
+async fn truncated_pack_keeps_remaining_blocks_and_store_usable() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let blocks = random_blocks(60, 10_000);
@@ -98,7 +98,7 @@ async fn what_is_left_of_a_truncated_pack_and_all_other_packs_are_read_and_writt
     }
     let first = pack(dir.path(), 1);
     let before = store.removals();
-    // Within a page, which no signal tells of, and within a block.
+    // Truncates within a page, which raises no signal, and within a block.
     let len = std::fs::metadata(&first).unwrap().len();
     truncate(&first, len - 1);
     let found = read(&store, &blocks, &first).await;
@@ -106,7 +106,7 @@ async fn what_is_left_of_a_truncated_pack_and_all_other_packs_are_read_and_writt
     assert_eq!(lost, 1);
     assert!(blocks.iter().zip(&found).all(|(block, data)| data.as_ref().is_none_or(|data| data == block.data())));
     assert!(store.removals() > before);
-    // What is verified is a copy: no slice of that pack is given out any more.
+    // Verified blocks are copies: the store returns no more slices of that pack.
     let mappings = store.mappings().unwrap();
     assert!(mappings.locate(found[0].as_ref().unwrap()).is_none());
     assert!(mappings.locate(found.last().unwrap().as_ref().unwrap()).is_some());
@@ -114,7 +114,7 @@ async fn what_is_left_of_a_truncated_pack_and_all_other_packs_are_read_and_writt
     let mut more = random_blocks(20, 10_000);
     put_all(&store, &more).await;
     store.check().unwrap();
-    // Another block of that pack, which is there, is written again as one that is lost would be.
+    // A readable block of that pack is written again as well, like one that is lost.
     assert_eq!(put_all(&store, &blocks[..1]).await, [Stored::New]);
     assert_eq!(put_all(&store, &blocks[59..]).await, [Stored::Present]);
     let data = store.get(blocks[0].cid()).await.unwrap().unwrap();
@@ -130,7 +130,7 @@ async fn what_is_left_of_a_truncated_pack_and_all_other_packs_are_read_and_writt
 }
 
 #[tokio::test]
-async fn nothing_is_appended_to_a_pack_that_somebody_changed() {
+async fn pack_changed_by_other_process_is_not_appended_to() {
     for change in [-3_000_i64, -1, 1] {
         let dir = tempfile::tempdir().unwrap();
         let store = open_small(dir.path());
@@ -158,7 +158,7 @@ async fn nothing_is_appended_to_a_pack_that_somebody_changed() {
 }
 
 #[tokio::test]
-async fn a_verifying_store_never_gives_changed_bytes() {
+async fn verifying_store_never_returns_changed_bytes() {
     use std::os::unix::fs::FileExt;
 
     let dir = tempfile::tempdir().unwrap();
@@ -191,14 +191,14 @@ async fn a_verifying_store_never_gives_changed_bytes() {
 }
 
 #[tokio::test]
-async fn a_pack_that_the_disk_cannot_read_is_an_error_and_stays_what_it_is() {
+async fn unreadable_pack_is_an_error_and_stays_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let (store, blocks) = (open_small(dir.path()), random_blocks(60, 10_000));
     for block in &blocks {
         put_all(&store, std::slice::from_ref(block)).await;
     }
     store.close().await.unwrap();
-    // The first, and the one that is appended to.
+    // The first pack, and the pack that is appended to.
     let newest = std::fs::read_dir(dir.path().join("packs")).unwrap().count() as u32;
     for path in [1, newest].map(|number| pack(dir.path(), number)) {
         let whole = std::fs::read(&path).unwrap();

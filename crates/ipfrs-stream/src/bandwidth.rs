@@ -1,13 +1,13 @@
-//! How many bytes the sockets have moved, and how fast.
+//! Byte counts and transfer rates of all sockets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Rates look back over about this long: what happened one `WINDOW` ago weighs 1/e of what happens now.
+/// Time constant of the rates: traffic one `WINDOW` ago has 1/e of the weight of current traffic.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Byte counters that sockets feed. Cloning shares the counters.
+/// Byte counters that sockets update. Clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct Bandwidth {
     shared: Arc<Shared>,
@@ -20,7 +20,7 @@ struct Shared {
     rates: Mutex<Rates>,
 }
 
-/// The counters at one moment.
+/// The values of the counters at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BandwidthSnapshot {
     /// Bytes received since the start.
@@ -34,17 +34,17 @@ pub struct BandwidthSnapshot {
 }
 
 impl Bandwidth {
-    /// Counts bytes that were received.
+    /// Adds received bytes.
     pub fn add_in(&self, bytes: u64) {
         self.shared.total_in.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that were sent.
+    /// Adds sent bytes.
     pub fn add_out(&self, bytes: u64) {
         self.shared.total_out.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Totals, and the rates as they follow from the totals of earlier snapshots.
+    /// Returns the totals, and the rates computed from the totals of earlier snapshots.
     #[must_use]
     pub fn snapshot(&self) -> BandwidthSnapshot {
         self.snapshot_at(Instant::now())
@@ -59,8 +59,8 @@ impl Bandwidth {
     }
 }
 
-/// Exponentially weighted rates. They are computed when somebody asks, from the totals of the last time that somebody
-/// asked, so that nothing runs while nobody looks and a socket's write costs one addition.
+/// Exponentially weighted rates. Each snapshot computes them from the totals of the previous snapshot. No timer is
+/// needed, and a socket write costs one addition.
 #[derive(Debug)]
 struct Rates {
     at: Instant,
@@ -91,7 +91,8 @@ impl Rates {
 struct Rate {
     total: u64,
     weighted: f64,
-    /// The weight of the time seen so far, below 1: dividing by it keeps the first seconds from reading too low.
+    /// The weight of the time observed so far, below 1. Dividing by it keeps the rates of the first seconds from
+    /// being too low.
     weight: f64,
 }
 
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_flow_reads_as_its_rate_however_often_it_is_asked() {
+    fn bandwidth_rate_is_independent_of_snapshot_frequency() {
         let bandwidth = Bandwidth::default();
         let mut now = Instant::now();
         for millis in [1, 10, 250, 1_000, 30_000] {
@@ -126,7 +127,7 @@ mod tests {
             bandwidth.add_in(millis * 5);
             bandwidth.clone().add_out(millis * 70);
             let seen = bandwidth.snapshot_at(now);
-            // The counters were made a moment before `now` was read, which lengthens the first interval a little.
+            // The counters were created shortly before `now` was read, which lengthens the first interval a little.
             assert!((seen.rate_in / 5_000.0 - 1.0).abs() < 0.2 || millis == 1, "{millis} ms: {seen:?}");
             assert!(near(seen.rate_out, seen.rate_in * 14.0), "{millis} ms: {seen:?}");
         }

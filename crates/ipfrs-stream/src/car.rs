@@ -1,8 +1,8 @@
-//! CAR: blocks in a row, as a stream (<https://ipld.io/specs/transport/car/carv1/>).
+//! Encoding and decoding of CAR, a sequence of blocks, as a stream (<https://ipld.io/specs/transport/car/carv1/>).
 //!
-//! [`header`] and [`frame`] write version 1; a frame's payload is the block's own memory. [`encode_batches`] sends sections as
-//! the store keeps them. [`CarReader`] reads versions 1
-//! and 2 and verifies every block.
+//! [`header`] and [`frame`] write version 1; the payload of a frame shares the memory of its block.
+//! [`encode_batches`] sends sections in the form in which the store keeps them. [`CarReader`] reads versions 1 and 2
+//! and verifies every block.
 
 mod input;
 mod reader;
@@ -17,14 +17,15 @@ use ipfrs_core::{Block, Cid, Result};
 pub use reader::{CarLimits, CarReader};
 pub use sections::encode_batches;
 
-/// The header of a CAR with these roots: the length as a varint, then `{"roots": [...], "version": 1}` in DAG-CBOR.
+/// Returns the header of a CAR with these roots: its length as a varint, then `{"roots": [...], "version": 1}` in
+/// DAG-CBOR.
 #[must_use]
 pub fn header(roots: &[Cid]) -> Bytes {
     let mut body = vec![CBOR_MAP | 2];
     put_cbor_text(&mut body, "roots");
     put_cbor_head(&mut body, CBOR_ARRAY, roots.len() as u64);
     for root in roots {
-        // A link is tag 42 on a byte string, whose zero byte stands for "binary CID" (DAG-CBOR specification, "Links").
+        // A link is tag 42 on a byte string that starts with a zero byte (DAG-CBOR specification, "Links").
         body.extend([0xd8, 42]);
         let cid = root.to_bytes();
         put_cbor_head(&mut body, CBOR_BYTES, cid.len() as u64 + 1);
@@ -38,7 +39,7 @@ pub fn header(roots: &[Cid]) -> Bytes {
     framed.into()
 }
 
-/// The section of one block: the section's length and the CID, and `data` itself, which is not copied.
+/// Returns the section of one block in two pieces: the section length with the CID, and `data`, which is not copied.
 #[must_use]
 pub fn frame(cid: &Cid, data: Bytes) -> [Bytes; 2] {
     let mut prefix = Vec::with_capacity(10 + cid.encoded_len());
@@ -46,20 +47,21 @@ pub fn frame(cid: &Cid, data: Bytes) -> [Bytes; 2] {
     [prefix.into(), data]
 }
 
-/// What stands before the data of a block's section.
+/// Appends the prefix of a section, that is, all bytes before the data of its block.
 fn put_prefix(out: &mut Vec<u8>, cid: &Cid, data_bytes: usize) {
     let mut buffer = unsigned_varint::encode::u64_buffer();
     out.extend_from_slice(unsigned_varint::encode::u64((cid.encoded_len() + data_bytes) as u64, &mut buffer));
-    // Writing to memory that grows cannot fail.
+    // Writing to a growable vector cannot fail.
     let _written = cid.write_bytes(&mut *out);
 }
 
-/// A whole CAR as a stream: the header, then a section for each of `blocks`. Ends after the first error.
+/// Encodes a whole CAR as a stream: the header, then a section for each of `blocks`. The stream ends after the first
+/// error.
 pub fn encode<S>(roots: &[Cid], mut blocks: S) -> impl Stream<Item = Result<Bytes>> + use<S>
 where
     S: Stream<Item = Result<Block>> + Unpin,
 {
-    // What is to be given before a further block is taken.
+    // The piece to yield before the next block is read.
     let mut next = Some(header(roots));
     let mut has_failed = false;
     stream::poll_fn(move |cx| {
@@ -88,7 +90,7 @@ fn put_cbor_text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// The head of a CBOR item (RFC 8949, section 3) in its shortest form, which DAG-CBOR requires.
+/// Appends the head of a CBOR item (RFC 8949, section 3) in its shortest form, as DAG-CBOR requires.
 fn put_cbor_head(out: &mut Vec<u8>, major: u8, value: u64) {
     let bytes = value.to_be_bytes();
     let (code, skipped) = match value {

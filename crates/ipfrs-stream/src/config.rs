@@ -1,4 +1,4 @@
-//! The `[streaming]` section.
+//! The `[streaming]` section of the configuration.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use ipfrs_core::limits::MAX_DAG_BLOCKS;
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Accepted values of `streaming.chunk_size`: a page, to the largest block.
+/// Accepted values of `streaming.chunk_size`: from one page to the largest block.
 const CHUNK_BYTES: std::ops::RangeInclusive<u32> = 4 * 1024..=2 * 1024 * 1024;
 
-/// Accepted values of `streaming.max_dag_depth`. No DAG that is walked has more levels than blocks.
+/// Accepted values of `streaming.max_dag_depth`. A DAG within the block limit cannot have more levels than blocks.
 const DAG_LEVELS: std::ops::RangeInclusive<u32> = 8..=MAX_DAG_BLOCKS as u32;
 
-/// Levels that are read by default: ordinary files have three, and lists of 100,000 nodes exist.
+/// Default maximum depth. Ordinary files have three levels, and lists of 100,000 nodes exist.
 const DEFAULT_DAG_LEVELS: u32 = 1024 * 1024;
 
-/// How far a reader works ahead of the connection that it feeds.
+/// The read-ahead of a reader relative to the connection that it feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowControl {
-    /// 1 MiB: many slow clients, little memory.
+    /// A window of 1 MiB, for many slow clients or little memory.
     Conservative,
-    /// 4 MiB.
+    /// A window of 4 MiB.
     #[default]
     Balanced,
-    /// 16 MiB: few fast clients, blocks on slow disks.
+    /// A window of 16 MiB, for few fast clients or blocks on slow disks.
     Aggressive,
 }
 
 impl FlowControl {
-    /// The most bytes of a file that one reader asks for, or holds, before they are taken.
+    /// Returns the most bytes of a file that one reader requests or holds before its consumer takes them.
     #[must_use]
     pub fn window_bytes(self) -> u64 {
         match self {
@@ -40,19 +40,19 @@ impl FlowControl {
     }
 }
 
-/// `[streaming]`: how files are read for connections.
+/// The `[streaming]` section: how files are read for connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamingConfig {
-    /// The largest piece of a file that is handed to a connection at once, in bytes: 4096 to 2097152. A piece never
-    /// reaches over the end of a block.
+    /// Largest piece of a file that is passed to a connection at once, in bytes: 4096 to 2097152. A piece never
+    /// extends beyond the end of a block.
     pub chunk_size: u32,
-    /// How far a reader works ahead of its connection: `"conservative"` (1 MiB), `"balanced"` (4 MiB) or
+    /// Read-ahead of a reader relative to its connection: `"conservative"` (1 MiB), `"balanced"` (4 MiB) or
     /// `"aggressive"` (16 MiB).
     pub flow_control: FlowControl,
-    /// Most levels of a DAG that are read below its root, of a file or a CAR, and most directories in each other in
-    /// a TAR archive: 8 to 16777216. A level to which the reader has to go back takes about 70 bytes of memory, at
-    /// most 200.
+    /// Maximum depth below the root of a DAG, for files and CARs, and maximum nesting of directories in a TAR
+    /// archive: 8 to 16777216. A level to which the reader has to return takes about 70 bytes of memory, and at most
+    /// 200.
     pub max_dag_depth: u32,
 }
 
@@ -63,10 +63,11 @@ impl Default for StreamingConfig {
 }
 
 impl StreamingConfig {
-    /// Checks what the types do not.
+    /// Checks the ranges that the types do not enforce.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message names the key, the value and the
+    /// accepted values.
     pub fn validate(&self) -> Result<()> {
         if !CHUNK_BYTES.contains(&self.chunk_size) {
             let (given, from, to) = (self.chunk_size, CHUNK_BYTES.start(), CHUNK_BYTES.end());
@@ -79,7 +80,8 @@ impl StreamingConfig {
         Ok(())
     }
 
-    /// The error of a DAG, called `what`, that is deeper than is read; `at` is where that shows.
+    /// Returns the error for a DAG that exceeds the depth limit. `what` names the DAG, and `at` the block at which
+    /// the limit was exceeded.
     #[must_use]
     pub fn too_deep(&self, what: &str, at: &dyn fmt::Display) -> Error {
         let limit = self.max_dag_depth;

@@ -1,4 +1,4 @@
-//! The blocks of a DAG, or of a part of one, in the order of a CAR.
+//! A stream of the blocks of a DAG, or of a part of one, in the block order of a CAR.
 
 mod frame;
 mod part;
@@ -23,31 +23,33 @@ use seen::Seen;
 
 use crate::StreamingConfig;
 
-/// Most blocks that wait to be taken: what bounds a DAG of tiny blocks.
+/// Most blocks in the queue for the consumer. This bounds the memory of a DAG of tiny blocks.
 const MAX_READY_BLOCKS: usize = 1024;
 
-/// Links that are one unit of a task's budget.
+/// Links that consume one unit of a Tokio task's cooperative budget.
 const LINKS_PER_TURN: usize = 32;
 
-/// The blocks of a DAG, depth first, each node before what it links to and links in the order of their node: the order
-/// `dfs` of CARs (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>, "CAR order").
+/// A stream of the blocks of a DAG, depth first. Each node comes before the nodes that it links to, and links are
+/// followed in the order of their node. This is the order `dfs` of CARs
+/// (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>, "CAR order").
 ///
-/// * Each block is given once, where the walk first meets it, unless [`Self::along`] asks for repetitions. One that is
-///   linked to under two codecs is two blocks: what it links to is not the same. Identity blocks are walked through and
-///   never given.
-/// * The blocks that a node links to are asked of the store together, and the walk goes on ahead of the consumer by at most
-///   a window of [`FlowControl::window_bytes`](crate::FlowControl::window_bytes). The order does not depend on when blocks
-///   arrive.
-/// * All work happens when the stream is polled. Dropping it cancels what is under way. The walk uses up the budget of a
-///   Tokio task, and large nodes are decoded on a blocking thread; it needs a Tokio runtime.
-/// * An error is the last item: a block that is missing ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)) or that cannot be
-///   read as its codec says, more than [`StreamingConfig::max_dag_depth`] nodes in a line, more than
-///   [`MAX_DAG_BLOCKS`](ipfrs_core::limits::MAX_DAG_BLOCKS) blocks ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
-/// * Memory is bounded by the window, the [set](crate::Visited) of what was visited, which there is none of where blocks
-///   are repeated, and what the walk remembers of the nodes on the way from the root: 70 bytes of most of them, and
-///   nothing of a node whose last link is followed.
+/// * The stream yields each block once, where the walk first meets it, unless [`Self::along`] is called with
+///   `repeats`. A block that is linked to under two codecs counts as two blocks, because its links differ by codec.
+///   Identity blocks are traversed but never yielded.
+/// * The walk requests the blocks that a node links to from the store together. It reads ahead of the consumer by at
+///   most a window of [`FlowControl::window_bytes`](crate::FlowControl::window_bytes). The order does not depend on
+///   when blocks arrive.
+/// * All work happens when the stream is polled. Dropping the stream cancels outstanding requests. The walk consumes
+///   the budget of a Tokio task and decodes large nodes on a blocking thread, so it needs a Tokio runtime.
+/// * An error is the last item. It reports a block that is missing ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind))
+///   or that cannot be decoded with its codec, a chain of more than [`StreamingConfig::max_dag_depth`] nodes, or more
+///   than [`MAX_DAG_BLOCKS`](ipfrs_core::limits::MAX_DAG_BLOCKS) blocks
+///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
+/// * Memory is bounded by the window, the [set](crate::Visited) of visited blocks, and the state of the nodes between
+///   the root and the current node. Without `repeats`, the walk keeps that set; with `repeats`, it keeps none. The
+///   state takes about 70 bytes for most nodes, and nothing for a node whose last link is being followed.
 pub struct DagWalk {
-    /// `None` once the walk has come to its end.
+    /// The walk, or `None` once it has ended.
     walk: Option<BoxStream<'static, Result<(Block, u32)>>>,
     window_bytes: usize,
     ready: VecDeque<(Block, u32)>,
@@ -56,15 +58,15 @@ pub struct DagWalk {
 }
 
 impl DagWalk {
-    /// A walk over what is below each of `roots`, one after the other. Blocks come from `store`.
+    /// Creates a walk over the DAGs below each of `roots`, one after the other. Blocks are read from `store`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
         Self::over(store, Links { cids: roots.into_iter().collect(), below: Below::Each(Part::All) }, false, config)
     }
 
-    /// A walk over the blocks of `path` without what is below them, then over `part` of the DAG that `target` is the root
-    /// of: all that it takes to follow a path, and what it leads to. With `repeats`, a block is given each time that the
-    /// walk meets it.
+    /// Creates a walk over the blocks of `path`, without their descendants, and then over `part` of the DAG below
+    /// `target`. The result contains every block that a client needs to follow the path and to read its target. If
+    /// `repeats` is true, the stream yields a block each time that the walk meets it.
     #[must_use]
     pub fn along(
         store: Arc<dyn BlockStore>,
@@ -87,7 +89,7 @@ impl DagWalk {
         Self { walk: Some(blocks.boxed()), window_bytes, ready: VecDeque::new(), ready_bytes: 0, failed: None }
     }
 
-    /// The same blocks, each with the number of links on the way to it that the walk came.
+    /// Converts this walk into a stream that yields each block with its depth, the number of links from the root.
     #[must_use]
     pub fn with_depths(self) -> DepthWalk {
         DepthWalk(self)
@@ -108,7 +110,7 @@ impl DagWalk {
         }
     }
 
-    /// Takes what can be had without waiting, until the window is full.
+    /// Fills the window with the blocks that are available without waiting.
     fn fill(&mut self, cx: &mut Context<'_>) {
         while let Some(walk) = &mut self.walk {
             if self.ready_bytes >= self.window_bytes || self.ready.len() >= MAX_READY_BLOCKS {
@@ -135,7 +137,7 @@ impl Stream for DagWalk {
     }
 }
 
-/// A [`DagWalk`] that tells depths; made by [`DagWalk::with_depths`].
+/// A [`DagWalk`] that also yields depths. Created by [`DagWalk::with_depths`].
 #[derive(Debug)]
 pub struct DepthWalk(DagWalk);
 
@@ -156,7 +158,7 @@ impl fmt::Debug for DagWalk {
     }
 }
 
-/// The walk itself, without anything ahead of it but the blocks of one run.
+/// The traversal itself. It reads ahead of the consumer by at most one run of blocks.
 struct Walk {
     store: Arc<dyn BlockStore>,
     config: StreamingConfig,
@@ -165,7 +167,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Returns the next block, and how many links lead to it.
+    /// Returns the next block and the number of links that lead to it.
     async fn next(&mut self) -> Result<Option<(Block, u32)>> {
         while let Some(frame) = self.path.current(&self.store).await? {
             let (cid, part) = frame.take()?;
@@ -187,7 +189,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Goes down to a block that `depth` links lead to, if it has links within `part` of it.
+    /// Descends into a block that `depth` links lead to, if it has links within `part`.
     async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
         let links = links_below(cid, data, part).await?;
         if links.cids.is_empty() {

@@ -1,12 +1,11 @@
 //! The zero-copy layer between stored blocks and connections.
 //!
 //! * [`DagReader`] turns a [`Span`] of a UnixFS file into pieces that are slices of its blocks.
-//! * [`NodeCache`] keeps nodes on the way to the leaves decoded, for the next reader.
-//! * [`Socket`] writes such slices with `sendfile` where they lie in a mapped pack, and counts what it moves in
-//!   [`Bandwidth`].
-//! * [`DagWalk`] gives the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
-//! * [`car`] frames blocks as CAR, and reads CAR with every hash verified.
-//! * [`tar`] writes what goes around files, directories and symlinks in a TAR archive.
+//! * [`NodeCache`] caches decoded inner nodes for later readers.
+//! * [`Socket`] writes slices with `sendfile` if they are in a mapped pack, and counts its bytes in [`Bandwidth`].
+//! * [`DagWalk`] yields the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
+//! * [`car`] encodes blocks as CAR, and decodes CAR with every hash verified.
+//! * [`tar`] writes the headers and padding of files, directories and symlinks in a TAR archive.
 //! * [`BlockStoreSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
 
 mod bandwidth;

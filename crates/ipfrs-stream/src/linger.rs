@@ -8,13 +8,14 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long a peer that says nothing is waited for.
+/// Time to wait for a silent peer to close.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long one that goes on and on is.
+/// Time to wait for a peer that keeps sending.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Takes what a peer sends after our last byte, and drops it, until the peer has closed as well. Closing before would answer
-/// what comes in with a reset, which throws away what the kernel has not sent yet (RFC 9112, 9.6).
+/// Reads and discards the bytes that a peer sends after our last byte, until the peer has closed as well. If we
+/// closed earlier, the kernel would respond to incoming bytes with a reset, which discards the data that it has not
+/// sent yet (RFC 9112, 9.6).
 #[derive(Debug)]
 pub(crate) struct Linger {
     timer: Pin<Box<Sleep>>,
@@ -22,20 +23,21 @@ pub(crate) struct Linger {
 }
 
 impl Linger {
-    /// Begins now, with the sending side shut.
+    /// Starts the wait. The sending side must already be shut down.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self { timer: Box::pin(sleep_until(now + QUIET)), end: now + LONGEST }
     }
 
-    /// Ready when the connection may be closed.
+    /// Returns `Ready` when the connection may be closed.
     pub(crate) fn poll(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
         let mut dropped = [0; 1024];
         loop {
             let mut buf = ReadBuf::new(&mut dropped);
             match Pin::new(&mut *stream).poll_read(cx, &mut buf) {
                 Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
-                    // Here and not by the timer alone, which nobody asks while more comes in than is read in a turn.
+                    // The timer is not polled while the peer sends faster than this loop reads, so the loop checks
+                    // the end itself.
                     let now = Instant::now();
                     if now >= self.end {
                         return Poll::Ready(());
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_peer_that_sends_without_end_is_not_waited_for_longer_than_that() {
+    async fn linger_ends_for_peer_that_keeps_sending() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();

@@ -1,4 +1,4 @@
-//! Decoded nodes that are kept between readers.
+//! A cache of decoded nodes that readers share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,18 @@ use ipfrs_store::{BlockStore, EpochCache, Mappings};
 use ipfrs_unixfs::{Child, FileNode};
 use quick_cache::Weighter;
 
-/// What an entry takes besides its links: its key, and what the cache keeps around it.
+/// Size of an entry besides its links, in bytes: its key and the overhead of the cache.
 const ENTRY_BYTES: usize = 512;
 
-/// What a node of ordinary files takes: 174 links, about. A part of the cache, of which it has several, has room for dozens.
+/// Typical size of a node of an ordinary file, in bytes: about 174 links. Each shard of the cache has space for
+/// dozens of such nodes.
 const ORDINARY_BYTES: u64 = 32 * 1024;
 
-/// The nodes between the roots and the leaves of files: decoding one of hundreds of links costs more than sending a small
-/// part of what is below it. Only the links are kept, nothing of any block.
+/// A cache of the nodes between the roots and the leaves of files. Decoding a node of hundreds of links costs more
+/// than sending a small part of the data below it. The cache keeps only links, and no slice of any block.
 ///
-/// What is kept is what the store would give: once a block has gone away, nothing counts that was read before
-/// ([`BlockStore::removals`]).
+/// The cache returns only nodes that the store would also return. The removal of a block invalidates all entries that
+/// were read before ([`BlockStore::removals`]).
 pub struct NodeCache {
     nodes: Arc<EpochCache<Cid, Arc<FileNode>, ByLinks>>,
     mappings: Option<Mappings>,
@@ -27,7 +28,7 @@ pub struct NodeCache {
     misses: AtomicU64,
 }
 
-/// The state of a store before something was read of it.
+/// The store epoch before a block was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     removals: u64,
@@ -44,7 +45,8 @@ impl Weighter<Cid, Arc<FileNode>> for ByLinks {
 }
 
 impl NodeCache {
-    /// Room for nodes of `store` which take `bytes` together at most. A node that would take a large share of them is not kept.
+    /// Creates a cache of nodes of `store` that takes at most `bytes`. A node that would take a large share of them
+    /// is not kept.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, bytes: u64) -> Self {
         let mappings = store.mappings();
@@ -52,18 +54,19 @@ impl NodeCache {
         Self { nodes, mappings, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// How often a node was known, how often one had to be decoded, and the bytes that are taken, about.
+    /// Returns the number of hits, the number of nodes that had to be decoded, and the approximate size in bytes.
     #[must_use]
     pub fn counts(&self) -> (u64, u64, u64) {
         (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed), self.nodes.weight())
     }
 
-    /// The present, to be asked for before a block is.
+    /// Returns the current epoch. The caller must read it before it requests a block.
     pub(crate) fn now(&self) -> Moment {
         Moment { removals: self.nodes.removals(), faults: self.mappings.as_ref().map_or(0, Mappings::faults) }
     }
 
-    /// The node with this content ID, where it is known. (That it is not says nothing yet: most blocks are leaves.)
+    /// Returns the cached node with this content ID. A lookup without a result does not count as a miss, because most
+    /// blocks are leaves.
     pub(crate) fn get(&self, cid: &Cid) -> Option<Arc<FileNode>> {
         if cid.codec() != codec::DAG_PB {
             return None;
@@ -73,11 +76,11 @@ impl NodeCache {
         Some(known)
     }
 
-    /// Remembers a node with links whose block was asked for at `asked` or later. One that holds content itself is left out: it
-    /// would keep a slice of a pack, and bytes that may have gone away.
+    /// Adds a node with links whose block was requested at `asked` or later. A node that holds content is not kept,
+    /// because it would keep a slice of a pack alive, with bytes that may have been removed.
     pub(crate) fn keep(&self, cid: Cid, node: FileNode, asked: Moment) {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // What was decoded may have been zeros.
+        // If a mapping faulted in the meantime, the decoded bytes may have been zeros.
         let is_sound = asked.faults == self.now().faults;
         if is_sound && node.inline.is_empty() {
             self.nodes.insert(cid, Arc::new(node), asked.removals);

@@ -18,30 +18,32 @@ use crate::node_cache::Moment;
 use crate::walk::{Accepted, Walk};
 use crate::{NodeCache, Span, StreamingConfig};
 
-/// Most pieces that wait to be taken when further blocks are asked for; what bounds a file of tiny blocks.
+/// Number of queued pieces from which no further blocks are requested. This bounds the memory of a file of tiny
+/// blocks.
 const MAX_READY_PIECES: usize = 256;
 
-/// Reads a span of a UnixFS file: a stream of pieces that are slices of the file's blocks, nothing copied.
+/// A reader of a span of a UnixFS file. It is a stream of pieces that are slices of the file's blocks, without
+/// copying.
 ///
-/// * Only blocks that have bytes in the span are fetched, and of those on the way there none that
-///   [is known](Self::with_nodes).
-/// * Blocks are asked of the store in batches ahead of the consumer, at most a window of
-///   [`FlowControl::window_bytes`](crate::FlowControl::window_bytes) (and one block more, where blocks are larger than
-///   half a window). The next batch is started while half a window is still to be taken, so that the store can wait for
-///   a disk while the connection sends.
-/// * All work happens when the stream is polled. A consumer that stops polling stops the reader; dropping it cancels what
-///   is under way. Taking blocks that are in memory uses up the budget of a Tokio task, so that others run in between
-///   however many nodes lie above the next byte.
-/// * The stream yields exactly the span's bytes, or else an error as its last item: a block that is missing
-///   ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)), that holds more or fewer bytes than its parent says
-///   ([`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind)), or a DAG over the limits
-///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)). No byte beyond what was promised is ever yielded.
+/// * The reader fetches only blocks that have bytes in the span, and skips inner nodes that are in its [node
+///   cache](Self::with_nodes).
+/// * It requests blocks from the store in batches ahead of the consumer. The read-ahead is at most a window of
+///   [`FlowControl::window_bytes`](crate::FlowControl::window_bytes), plus one block if blocks are larger than half a
+///   window. The next batch starts while half a window is still queued, so the store can wait for a disk while the
+///   connection sends.
+/// * All work happens when the stream is polled. A consumer that stops polling stops the reader, and dropping the
+///   reader cancels outstanding requests. Taking blocks that are in memory consumes the budget of a Tokio task, so
+///   other tasks run in between even if many nodes precede the next byte.
+/// * The stream yields exactly the bytes of the span, or an error as its last item. The error reports a block that is
+///   missing ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)), a block whose size differs from the size that its
+///   parent declares ([`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind)), or a DAG that exceeds the limits
+///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)). The stream never yields a byte beyond the declared size.
 pub struct DagReader {
     store: Arc<dyn BlockStore>,
     nodes: Option<Arc<NodeCache>>,
     chunk_bytes: usize,
     window_bytes: u64,
-    /// `None` once all blocks have been asked for and accepted, or reading has failed.
+    /// The walk, or `None` once all blocks have been requested and accepted or reading has failed.
     walk: Option<Walk>,
     batch: Option<Batch>,
     ready: VecDeque<Bytes>,
@@ -50,23 +52,23 @@ pub struct DagReader {
     failed: Option<Error>,
 }
 
-/// Blocks that the store was asked for.
+/// Blocks that were requested from the store.
 struct Batch {
     nodes: Nodes,
-    /// How many have not arrived.
+    /// Number of blocks that have not arrived.
     left: usize,
-    /// When they were asked for, where one of them may be worth keeping.
+    /// Store epoch at the time of the request, if a node of the batch may be worth caching.
     asked: Option<Moment>,
 }
 
-/// What blocks that the store was asked for are; `None` for those that it does not have.
+/// The decoded nodes of the requested blocks; `None` for each block that the store does not have.
 enum Nodes {
     One(BoxFuture<'static, Result<Option<Node>>>),
     Many(BoxStream<'static, Result<Option<Node>>>),
 }
 
 impl Nodes {
-    /// The next one. Not to be asked for more than there are.
+    /// Polls for the next node. The caller must not poll for more nodes than were requested.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Node>>> {
         match self {
             Self::One(node) => node.as_mut().poll(cx),
@@ -78,7 +80,7 @@ impl Nodes {
 }
 
 impl DagReader {
-    /// A reader of `span` of `file`, a root that was decoded before. The blocks below it come from `store`.
+    /// Creates a reader of `span` of `file`, a decoded root. The blocks below it are read from `store`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, file: &FileNode, span: Span, config: &StreamingConfig) -> Self {
         let mut reader = Self {
@@ -103,14 +105,14 @@ impl DagReader {
         reader
     }
 
-    /// The same reader, which looks for nodes among those that are kept, and keeps those that it has to decode.
+    /// Makes the reader look up inner nodes in `nodes`, and add the nodes that it has to decode.
     #[must_use]
     pub fn with_nodes(mut self, nodes: Option<Arc<NodeCache>>) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// Bytes of the span that have not been taken yet.
+    /// Returns the number of bytes of the span that have not been taken yet.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.remaining
@@ -123,7 +125,8 @@ impl DagReader {
         }
     }
 
-    /// Takes what has arrived and asks for what is next, until the window is full or the store has to wait.
+    /// Takes the blocks that have arrived and requests the next ones, until the window is full or the store has to
+    /// wait.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.walk.is_some() {
             if let Some(batch) = &mut self.batch {
@@ -142,7 +145,7 @@ impl DagReader {
                 Some(node) => {
                     let opened = self.open(&node);
                     self.note(opened);
-                    // However many nodes are known on the way, others run in between.
+                    // Even if many nodes are cached, other tasks run in between.
                     ready!(poll_proceed(cx)).made_progress();
                 }
                 None => self.ask(run),
@@ -151,7 +154,7 @@ impl DagReader {
         Poll::Ready(())
     }
 
-    /// Ends the reading where it has failed.
+    /// Stops reading if `outcome` is an error.
     fn note(&mut self, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.failed = Some(error);
@@ -160,7 +163,7 @@ impl DagReader {
         }
     }
 
-    /// The next blocks; `None` where there is no room, or nothing left to ask for.
+    /// Returns the next blocks to request, or `None` if the window is full or no blocks are left.
     fn plan(&mut self) -> Option<Vec<Cid>> {
         if self.ready_bytes > self.window_bytes / 2 || self.ready.len() >= MAX_READY_PIECES {
             return None;
@@ -176,7 +179,8 @@ impl DagReader {
         run
     }
 
-    /// The node that a run consists of, where it is kept. What has, or may have, children is a run of its own.
+    /// Returns the cached node of a run that consists of one node. A node that has, or may have, children forms a run
+    /// of its own.
     fn known(&self, run: &[Cid]) -> Option<Arc<FileNode>> {
         match run {
             [one] => self.nodes.as_ref()?.get(one),
@@ -184,7 +188,7 @@ impl DagReader {
         }
     }
 
-    /// Asks the store for a run of blocks.
+    /// Requests a run of blocks from the store.
     fn ask(&mut self, run: Vec<Cid>) {
         let left = run.len();
         let asked = self.nodes.as_ref().map(|nodes| nodes.now());
@@ -201,7 +205,7 @@ impl DagReader {
         self.batch = Some(Batch { nodes, left, asked });
     }
 
-    /// Takes a block that was asked for.
+    /// Accepts the next requested block.
     fn accept(&mut self, node: Option<Node>, asked: Option<Moment>) -> Result<()> {
         let Some(walk) = &self.walk else { return Ok(()) };
         let Some(Node::File(node)) = node else { return Err(walk.refusal(node.is_some())) };
@@ -213,7 +217,7 @@ impl DagReader {
         Ok(())
     }
 
-    /// Goes on with a node.
+    /// Continues the walk with a decoded node.
     fn open(&mut self, node: &FileNode) -> Result<()> {
         let Some(walk) = &mut self.walk else { return Ok(()) };
         let Accepted { data, interrupts } = walk.accept(node)?;
@@ -234,7 +238,7 @@ impl DagReader {
     }
 }
 
-/// What a block is, where it is there.
+/// Decodes a block, if the store has it.
 async fn decoded(cid: Cid, block: Option<Bytes>) -> Result<Option<Node>> {
     match block {
         Some(block) => decode_async(cid, block).await.map(Some).map_err(|error| match error.kind() {
@@ -250,7 +254,7 @@ impl Stream for DagReader {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let reader = self.get_mut();
-        // What waits is asked for again when its bytes are wanted.
+        // If the store is not ready, the reader polls it again when the queue needs more bytes.
         let _waits = reader.fill(cx).is_pending();
         if let Some(piece) = reader.next_piece() {
             return Poll::Ready(Some(Ok(piece)));

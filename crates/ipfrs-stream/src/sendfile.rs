@@ -1,4 +1,4 @@
-//! Writing slices to a socket: what lies in a mapped file leaves from the page cache, the rest is copied.
+//! Writes slices to a socket. Slices of mapped files are sent from the page cache; all others are copied.
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -7,19 +7,20 @@ use ipfrs_store::MappedSlice;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-/// Shortest slice that is worth a `sendfile` of its own. Below it, copying is cheaper than one more system call; and it
-/// must be above the 16,384 bytes of an HTTP/2 frame (RFC 9113, section 4.2), whose frames would otherwise leave one
-/// by one instead of many in a `sendmsg`.
+/// Shortest slice that is sent with a `sendfile` of its own. Below this size, copying is cheaper than another system
+/// call. It must exceed the 16,384 bytes of an HTTP/2 frame (RFC 9113, section 4.2). Otherwise frames would be sent
+/// one by one instead of many in a single `sendmsg`.
 pub(crate) const SENDFILE_MIN_BYTES: usize = 32 * 1024;
 
-/// Most slices that one `sendmsg` takes (`UIO_MAXIOV`).
+/// Most slices that one `sendmsg` accepts (`UIO_MAXIOV`).
 const MAX_SLICES: usize = 1024;
 
-/// Writes as much of `slices`, in order, as the non-blocking `socket` takes, and counts it in `sent`. `locate` knows
-/// which slices are views of files.
+/// Writes as much of `slices`, in order, as the non-blocking `socket` accepts, and adds the number of bytes to
+/// `sent`. `locate` finds the file range of a slice that is a view of a mapped file.
 ///
 /// # Errors
-/// `WouldBlock` when the socket is full. Whatever the outcome, `sent` bytes are on their way.
+/// Returns `WouldBlock` if the socket buffer is full. Whatever the result, `sent` bytes have been passed to the
+/// kernel.
 pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     slices: &'a [IoSlice<'a>],
@@ -32,7 +33,7 @@ pub(crate) fn send<'a>(
             continue;
         }
         let Some(mapped) = locate(slice) else { continue };
-        // MSG_MORE: a response's head shares its packet with the beginning of the file.
+        // With `MSG_MORE`, the head of a response shares its packet with the beginning of the file.
         if !send_copied(socket, &slices[copied_up_to..i], SendFlags::MORE, sent)? {
             return Ok(());
         }
@@ -45,7 +46,7 @@ pub(crate) fn send<'a>(
     Ok(())
 }
 
-/// `sendmsg` of ordinary memory. `Ok(false)`: the socket took only a part.
+/// Sends ordinary memory with `sendmsg`. Returns `Ok(false)` if the socket accepted only a part.
 fn send_copied(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags, sent: &mut usize) -> io::Result<bool> {
     let mut runs = slices.chunks(MAX_SLICES).peekable();
     while let Some(run) = runs.next() {
@@ -60,14 +61,14 @@ fn send_copied(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags,
     Ok(true)
 }
 
-/// `sendfile` of a slice of a mapped file, up to its end or until the socket is full. `Ok(false)`: the slice had to be
-/// copied, and the socket took only a part.
+/// Sends a slice of a mapped file with `sendfile`, up to its end or until the socket is full. Returns `Ok(false)` if
+/// the slice had to be copied and the socket accepted only a part.
 fn send_mapped(socket: BorrowedFd<'_>, mapped: &MappedSlice<'_>, slice: &[u8], sent: &mut usize) -> io::Result<bool> {
     let mut offset = mapped.offset;
     let mut left = slice.len();
     while left > 0 {
         match retry_on_intr(|| rustix::fs::sendfile(socket, mapped.file, Some(&mut offset), left)) {
-            // Somebody else truncated the file: there is nothing that could be sent, now or later.
+            // Another process truncated the file, so these bytes can never be sent.
             Ok(0) => {
                 let why = format!("a mapped file ends {left} bytes before the slice that is being sent");
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
@@ -76,7 +77,7 @@ fn send_mapped(socket: BorrowedFd<'_>, mapped: &MappedSlice<'_>, slice: &[u8], s
                 *sent += taken;
                 left -= taken;
             }
-            // A file system that can map but not splice.
+            // The file system supports mapping but not splicing.
             Err(Errno::INVAL) => {
                 let rest = [IoSlice::new(&slice[slice.len() - left..])];
                 return send_copied(socket, &rest, SendFlags::empty(), sent);
@@ -96,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    /// What arrives of `slices`, of which those that are large enough are said to lie in `file` from offset 3 on; and
-    /// how sending them went.
+    /// Sends `slices` and returns the bytes that arrive, with the result. `locate` claims that slices that are large
+    /// enough start at offset 3 of `file`.
     fn sent(slices: &[&[u8]], file: &File) -> (Vec<u8>, io::Result<()>) {
         let (out, mut back) = UnixStream::pair().unwrap();
         out.set_nonblocking(true).unwrap();
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_too_early_is_an_error_after_what_it_has() {
+    fn sendfile_of_truncated_file_fails_after_its_bytes() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[b'f'; 1003]).unwrap();
         let (received, outcome) = sent(&[b"head", &[b'm'; SENDFILE_MIN_BYTES], b"tail"], &file);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_sent_from_is_copied() {
+    fn sendfile_falls_back_to_copy_on_einval() {
         let directory = File::open("/").unwrap();
         let memory = [b'm'; SENDFILE_MIN_BYTES];
         let (received, outcome) = sent(&[&memory, b"tail"], &directory);

@@ -1,4 +1,4 @@
-//! A TCP connection that sends slices of mapped files with `sendfile`, and counts its bytes.
+//! A TCP connection that sends slices of mapped files with `sendfile` and counts its bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,73 +13,74 @@ use tokio::net::TcpStream;
 use crate::linger::Linger;
 use crate::{Bandwidth, Traffic};
 
-/// What a client of HTTP/2 begins with, as far as it tells (RFC 9113, 3.4).
+/// Prefix of the HTTP/2 client preface that identifies the protocol (RFC 9113, 3.4).
 const HTTP_2: &[u8] = b"PRI ";
 
-/// Longest write of HTTP/2 that is held: a frame's head and some kilobytes.
+/// Longest HTTP/2 write that is held, in bytes: a frame header and a few kilobytes.
 const HELD_PIECE_BYTES: usize = 4 * 1024;
 /// Most bytes that are held.
 const HELD_BYTES: usize = 64 * 1024;
 
 /// A TCP connection for servers that write blocks.
 ///
-/// To its user it is a [`TcpStream`] with vectored writes. A slice that lies in one of the mapped files is not read by
-/// this process: the kernel sends it from the page cache with `sendfile`. Everything else, and everything on systems
-/// other than Linux, is written in the ordinary way.
+/// The socket behaves like a [`TcpStream`] with vectored writes. This process does not read a slice of a mapped file:
+/// the kernel sends it from the page cache with `sendfile`. All other slices, and all slices on systems other than
+/// Linux, are written in the ordinary way.
 ///
-/// The kernel refers to the file's pages until the peer has acknowledged them, so a mapped file must never change where
-/// it was written once. Packs are append-only and are never truncated while they are mapped.
+/// The kernel refers to the pages of the file until the peer has acknowledged them, so bytes of a mapped file must
+/// never change once written. Packs are append-only and are never truncated while they are mapped.
 ///
-/// Where somebody else truncates a file all the same, slices that were taken of it before may show zeros
-/// ([`Mappings::faults`]). Which of the bytes that are on their way are zeros nobody can tell, so every connection that was
-/// there breaks off instead of writing any more.
+/// If another process truncates a file nevertheless, existing slices of it may read as zeros ([`Mappings::faults`]).
+/// The process cannot tell which of the bytes in flight are zeros. Every connection that existed at that time
+/// therefore fails instead of writing more.
 ///
-/// Each push of a part of an answer wakes the peer up, so while more of a large answer follows at once the socket is corked (`TCP_CORK`, tcp(7)):
-/// the kernel sends full segments only. [`Traffic`] says whether more follows; where it does not, the next flush takes the cork
-/// out, and what is left goes out at once. HTTP/2 is never corked: its frames are small, and many answers share the socket.
+/// Each push of a part of a response wakes the peer. While more of a large response follows without waiting, the
+/// socket is therefore corked (`TCP_CORK`, tcp(7)), and the kernel sends only full segments. [`Traffic`] says whether
+/// more follows. If it does not, the next flush removes the cork, and the kernel sends the rest at once. HTTP/2
+/// connections are never corked, because their frames are small and many responses share the socket.
 ///
-/// What is written to a client of HTTP/2 in short pieces leaves together: the task of the connection writes whenever one of its
-/// streams has a frame, and would cost a system call for each answer. Short pieces are kept until the task is polled again,
-/// which it is after all streams that are ready, and then sent.
+/// Short writes to an HTTP/2 client are combined. The connection task writes whenever one of its streams has a frame,
+/// which would cost a system call for each response. The socket holds short writes until the task is polled again,
+/// which happens after all ready streams have been polled, and then sends them together.
 ///
-/// A client of HTTP/2 sends while it is answered, if only to say how much it has taken, and so does one of HTTP/1.1 that asks for
-/// more than it is answered. So after the last byte of such a connection, shutting it down waits for the client to close, for some
-/// seconds at most: what it had not taken yet would be lost otherwise.
+/// An HTTP/2 client sends during a response, for example window updates, and so does an HTTP/1.1 client that
+/// pipelines requests. After the last byte of such a connection, shutdown therefore waits a few seconds at most for
+/// the client to close. Otherwise the bytes that the client had not received yet would be lost.
 ///
-/// `sendfile` to a connection that the peer has closed raises `SIGPIPE`. Rust programs and Python ignore it from the
-/// start; a host written in C must do so itself.
+/// `sendfile` to a connection that the peer has closed raises `SIGPIPE`. Rust programs and Python ignore this signal
+/// by default; a host program written in C must ignore it explicitly.
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
     #[cfg(target_os = "linux")]
     mappings: Option<Mappings>,
-    /// [`Mappings::faults`] when the connection began.
+    /// The value of [`Mappings::faults`] when the connection began.
     #[cfg(target_os = "linux")]
     faults: u64,
     bandwidth: Bandwidth,
     traffic: Traffic,
-    /// Whether the kernel keeps back what fills no segment.
+    /// Whether the socket is corked, so that the kernel holds back partial segments.
     #[cfg(target_os = "linux")]
     is_corked: bool,
-    /// What was read of the connection before, and not used.
+    /// Bytes that were read from the connection but not used.
     unread: Bytes,
-    /// Whether short pieces of HTTP/2 are held.
+    /// Whether short HTTP/2 writes are held.
     holds: bool,
-    /// Those that are sent when the connection is read from the next time, for which its task is woken.
+    /// Held bytes. They are sent at the next read from the connection; the task has been woken for it.
     held: Vec<u8>,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
-    /// Whether the peer speaks HTTP/2; `None` before it has said anything.
+    /// Whether the peer speaks HTTP/2; `None` until its first bytes have been read.
     is_http2: Option<bool>,
-    /// Once the sending side is shut.
+    /// The wait for the peer to close. Set once the sending side is shut down.
     linger: Option<Linger>,
     /// Whether the peer may still be sending a request that is not read any further.
     expects_more: bool,
 }
 
 impl Socket {
-    /// Wraps a connection. `mappings` are those of the store whose blocks are sent; without them every slice is copied.
-    /// The caller sets socket options such as `TCP_NODELAY`.
+    /// Wraps a connection. `mappings` are those of the store whose blocks are sent; without them, every slice is
+    /// copied. The caller sets socket options such as `TCP_NODELAY`.
     #[must_use]
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux sends from mapped files"))]
     pub fn new(stream: TcpStream, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
@@ -103,20 +104,22 @@ impl Socket {
         }
     }
 
-    /// The same, but short pieces of HTTP/2 are sent at once: for clients whose own work goes on while other answers are made.
+    /// Disables holding of short HTTP/2 writes. This suits clients that work on each response while the next ones are
+    /// produced.
     #[must_use]
     pub fn sending_at_once(mut self) -> Self {
         self.holds = false;
         self
     }
 
-    /// What this socket and whoever makes the answers tell each other.
+    /// Returns the flag that this socket shares with the producer of its responses.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.traffic.clone()
     }
 
-    /// Whether there is something to read, the end of the connection included. Asks the kernel, and does not wait.
+    /// Returns whether the socket has data to read or has reached the end of the connection. Queries the kernel
+    /// without waiting.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         use rustix::net::RecvFlags;
@@ -125,13 +128,13 @@ impl Socket {
         seen != Err(rustix::io::Errno::WOULDBLOCK)
     }
 
-    /// Gives the peer up when it has taken nothing of what was sent to it for `longest`: reads and writes then fail with
-    /// [`io::ErrorKind::TimedOut`]. The kernel keeps the time (`TCP_USER_TIMEOUT`, tcp(7)), since it alone sees whether the
-    /// peer takes what is in the socket's buffer. Systems other than Linux do not have it; of Linux before 5.11, a peer that
-    /// answers and takes nothing is not given up.
+    /// Sets how long the peer may accept none of the bytes sent to it. After `longest`, reads and writes fail with
+    /// [`io::ErrorKind::TimedOut`]. The kernel measures the time (`TCP_USER_TIMEOUT`, tcp(7)), because only the
+    /// kernel sees whether the peer accepts the bytes in the socket buffer. The option exists only on Linux. Before
+    /// Linux 5.11, it does not apply to a peer that acknowledges packets but accepts no data.
     ///
     /// # Errors
-    /// What the kernel says, where it has no such option.
+    /// Returns the error of the kernel if it does not support the option.
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux has it"))]
     pub fn set_write_timeout(&self, longest: Duration) -> io::Result<()> {
         #[cfg(target_os = "linux")]
@@ -142,7 +145,8 @@ impl Socket {
         Ok(())
     }
 
-    /// The same, but `bytes` are read first: what a protocol that ended on this connection has read beyond its end.
+    /// Makes the socket return `bytes` before any other data. The caller passes bytes that another protocol on this
+    /// connection read beyond its end.
     #[must_use]
     pub fn with_unread(mut self, bytes: Bytes) -> Self {
         self.unread(bytes);
@@ -150,29 +154,30 @@ impl Socket {
         self
     }
 
-    /// Takes back `bytes`, which were the last that were read, and are read again.
+    /// Returns `bytes`, the last bytes that were read, to the socket, which reads them again.
     pub fn unread(&mut self, bytes: Bytes) {
-        // What is left of a buffer that was read to its end would keep the whole of it.
+        // An empty slice would keep the whole buffer alive.
         if bytes.is_empty() {
             return;
         }
-        // Whoever had them may itself have begun with bytes like these, and not have taken all of them.
+        // A protocol that started with unread bytes may not have consumed all of them. The returned bytes precede the
+        // rest.
         self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
         self.is_http2 = None;
     }
 
-    /// Notes that the peer may be in the middle of a request that is not read any further. The shutdown then waits for
-    /// the peer to close, within bounds: what comes in behind a close makes the kernel send a reset, which destroys the
-    /// response.
+    /// Records that the peer may be in the middle of a request that is not read any further. The shutdown then waits,
+    /// within bounds, for the peer to close. Data that arrives after a close makes the kernel send a reset, which
+    /// destroys the response.
     pub fn expect_more(&mut self) {
         self.expects_more = true;
     }
 
-    /// Reads as [`AsyncRead::poll_read`] does. Of bytes that were [taken back](Self::unread), at most `most` are read;
-    /// of those that arrive, the caller takes back what it has no use for.
+    /// Reads like [`AsyncRead::poll_read`]. At most `most` of the bytes that were [returned](Self::unread) are read.
+    /// The limit does not apply to newly arriving bytes: the caller returns those that it cannot use.
     ///
     /// # Errors
-    /// The errors of the connection.
+    /// Returns the errors of the connection.
     pub fn poll_read_at_most(
         &mut self,
         cx: &mut Context<'_>,
@@ -197,18 +202,18 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Corks the socket when among `slices` is one that is long enough to be sent from its file, and more follows.
+    /// Corks the socket if more data follows and one of `slices` is long enough to be sent from its file.
     #[cfg(target_os = "linux")]
     fn cork(&mut self, slices: &[IoSlice<'_>]) {
         if self.is_corked || self.is_http2 == Some(true) || !self.traffic.more_follows() {
             return;
         }
         let is_large = slices.iter().any(|slice| slice.len() >= crate::sendfile::SENDFILE_MIN_BYTES);
-        // Without it the answer costs more, and is the same.
+        // If corking fails, the response is the same but costs more.
         self.is_corked = is_large && rustix::net::sockopt::set_tcp_cork(&self.stream, true).is_ok();
     }
 
-    /// Lets everything go that the kernel has.
+    /// Makes the kernel send all buffered data.
     fn uncork(&mut self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if std::mem::take(&mut self.is_corked) {
@@ -217,8 +222,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Keeps `slices` for the next [`Self::poll_held`], where they are short, the peer speaks HTTP/2, and there is room; gives how
-    /// many bytes they are.
+    /// Holds `slices` until the next [`Self::poll_held`] if they are short, the peer speaks HTTP/2 and the buffer has
+    /// enough space. Returns their size in bytes if they are held.
     fn hold(&mut self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Option<usize> {
         let bytes = slices.iter().map(|slice| slice.len()).sum();
         let is_held = self.holds && self.is_http2 == Some(true) && bytes <= HELD_PIECE_BYTES;
@@ -226,7 +231,7 @@ impl Socket {
             return None;
         }
         if self.held.is_empty() {
-            // The task goes behind all that are ready now.
+            // The task is scheduled after all tasks that are ready now.
             cx.waker().wake_by_ref();
             self.held.reserve_exact(HELD_BYTES);
         }
@@ -234,7 +239,7 @@ impl Socket {
         Some(bytes)
     }
 
-    /// Sends what is held.
+    /// Sends the held bytes.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.held.is_empty() {
             let mut held = std::mem::take(&mut self.held);
@@ -248,12 +253,12 @@ impl Socket {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
         }
-        // A connection that is idle keeps no room for it.
+        // An idle connection keeps no buffer.
         self.held = Vec::new();
         Poll::Ready(Ok(()))
     }
 
-    /// Looks at what the peer says first.
+    /// Determines the protocol from the first bytes of the peer.
     fn note_protocol(&mut self, read: &[u8]) {
         if self.is_http2.is_none() && !read.is_empty() {
             self.is_http2 = Some(read.starts_with(HTTP_2));
@@ -269,7 +274,7 @@ impl Socket {
             ready!(self.stream.poll_write_ready(cx))?;
             let mut sent = 0;
             let outcome = self.stream.try_io(tokio::io::Interest::WRITABLE, || {
-                // Until the kernel has taken what it takes, nothing that the slices show turns to zeros.
+                // The guard keeps the bytes of the slices from becoming zeros until the kernel has taken them.
                 let _sending = match mappings {
                     Some(mappings) => Some(mappings.sending(self.faults).ok_or_else(lost_bytes)?),
                     None => None,
@@ -278,8 +283,8 @@ impl Socket {
                 crate::sendfile::send(self.stream.as_fd(), slices, locate, &mut sent)
             });
             match outcome {
-                // An error after progress is met again by the next call. `WouldBlock` after progress has told the
-                // runtime to wait for room, which saves that call.
+                // After partial progress, the next call meets the error again. A `WouldBlock` after progress has
+                // already registered interest with the runtime, which saves that call.
                 _ if sent > 0 => return Poll::Ready(Ok(sent)),
                 Ok(()) => return Poll::Ready(Ok(0)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -331,7 +336,7 @@ impl AsyncWrite for Socket {
         true
     }
 
-    /// Done also while short pieces are held, which the task has been woken to send.
+    /// Completes even while short writes are held: the task has been woken to send them.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.traffic.more_follows() {
             self.uncork()?;
@@ -346,8 +351,8 @@ impl AsyncWrite for Socket {
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
-        // Where nothing was sent, nothing can be lost. But a protocol that ended on this connection has shut it down before, and has
-        // left what it read of another request: then something was sent.
+        // If nothing was sent, nothing can be lost. However, if an earlier protocol shut this connection down and
+        // left bytes of another request unread, then something was sent.
         let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.expects_more || this.has_arrived());
         if is_answered_amid || !this.unread.is_empty() || this.linger.is_some() {
             ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
@@ -357,11 +362,12 @@ impl AsyncWrite for Socket {
 }
 
 impl Drop for Socket {
-    /// A connection that is dropped without a shutdown broke off in an answer: closing it with a reset tells so, where the
-    /// ordinary end could be taken for the end of the content (HTTP/1.0, and everything that is read until it closes).
+    /// Resets a connection that is dropped without a shutdown, because a response was interrupted. An ordinary close
+    /// could be taken for the end of the content (HTTP/1.0 and all responses delimited by the close of the
+    /// connection).
     fn drop(&mut self) {
         if self.is_sending {
-            // A socket that is gone already needs no reset.
+            // A socket that is already closed needs no reset.
             let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
         }
     }

@@ -1,4 +1,4 @@
-//! A block store as the UnixFS code sees it.
+//! Adapters between a block store and the UnixFS code.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{BlockStore, BlockStoreExt, PutMode};
 use ipfrs_unixfs::{BlockSink, BlockSource};
 
-/// Reads the blocks of a UnixFS DAG from a store.
+/// A block source that reads the blocks of a UnixFS DAG from a store.
 #[derive(Debug, Clone)]
 pub struct BlockStoreSource(pub Arc<dyn BlockStore>);
 
@@ -19,7 +19,7 @@ impl BlockSource for BlockStoreSource {
     }
 }
 
-/// Writes the blocks of an import to a store: each call stores all of its blocks or none.
+/// A block sink that writes the blocks of an import to a store. Each call stores all of its blocks or none.
 #[derive(Debug, Clone)]
 pub struct StoreSink(pub Arc<dyn BlockStore>);
 

@@ -1,23 +1,23 @@
 //! Byte ranges of files.
 
-/// A byte range of a file that lies within the file: `len` bytes from `start` on.
+/// A byte range within a file: `len` bytes from `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// Offset of the first byte.
     pub start: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u64,
 }
 
 impl Span {
-    /// A file of `size` bytes from its first byte to its last.
+    /// Returns the range of a whole file of `size` bytes.
     #[must_use]
     pub fn whole(size: u64) -> Self {
         Self { start: 0, len: size }
     }
 
-    /// What a file of `size` bytes has from `offset` on, at most `limit` bytes of it; empty when `offset` is at or
-    /// beyond the end.
+    /// Returns the range of a file of `size` bytes that starts at `offset` and has at most `limit` bytes. The range
+    /// is empty if `offset` is at or beyond the end.
     #[must_use]
     pub fn within(size: u64, offset: u64, limit: Option<u64>) -> Self {
         let start = offset.min(size);
@@ -25,13 +25,13 @@ impl Span {
         Self { start, len }
     }
 
-    /// Offset of the first byte after the range.
+    /// Returns the offset of the first byte after the range.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
 
-    /// The part of `start..end` that lies in this range; `None` when they share no byte.
+    /// Returns the part of `start..end` that is in this range, or `None` if they share no byte.
     pub(crate) fn overlap(&self, start: u64, end: u64) -> Option<(u64, u64)> {
         let (from, to) = (start.max(self.start), end.min(self.end()));
         (from < to).then_some((from, to))

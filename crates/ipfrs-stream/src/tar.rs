@@ -1,65 +1,67 @@
-//! TAR: files, directories and symlinks in a row, as a stream (POSIX.1-2017, "pax Interchange Format").
+//! TAR archives of files, directories and symlinks as a stream (POSIX.1-2017, "pax Interchange Format").
 //!
-//! [`header`] writes what comes before an entry's content: a `ustar` header, and in front of it a `pax` extended header
-//! where something does not fit. [`padding`] comes after the content, [`end`] after the last entry. Content itself is
-//! never touched. The same entries always give the same bytes: owners are zero, and what has no time gets 1970.
+//! [`header`] writes the bytes before an entry's content: a `ustar` header, preceded by a `pax` extended header if a
+//! value does not fit. [`padding`] follows the content, and [`end`] follows the last entry. The content itself is not
+//! processed here. The same entries always produce the same bytes: owner and group are zero, and an entry without a
+//! time gets 1970.
 
 use bytes::Bytes;
 use ipfrs_core::{Error, Result};
 use ipfrs_unixfs::{Attributes, LinkName, Mtime};
 
-/// Everything is a multiple of this.
+/// Size of a TAR record: headers and content are padded to a multiple of this.
 const BLOCK_BYTES: usize = 512;
 
-/// Longest path of an entry: the most that any of the usual file systems takes.
+/// Longest path of an entry, in bytes: the longest that any common file system accepts.
 const MAX_PATH_BYTES: usize = 32 * 1024;
 
-/// The largest number of an octal field of 12 bytes.
+/// Largest number in an octal field of 12 bytes.
 const MAX_OCTAL: u64 = 0o777_7777_7777;
 
-/// Room for a name, and for a link's target.
+/// Size of the header fields for a name and for a link target.
 const NAME_BYTES: usize = 100;
 
-/// Permissions of what came without.
+/// Permissions of entries that have none of their own.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 const SYMLINK_MODE: u32 = 0o777;
 
 static ZEROS: [u8; 2 * BLOCK_BYTES] = [0; 2 * BLOCK_BYTES];
 
-/// What is archived under one path.
+/// The metadata of one archive entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TarEntry<'a> {
-    /// The names on the way from the root of the archive, separated by slashes.
+    /// Names on the path from the root of the archive, separated by slashes.
     pub path: &'a [u8],
-    /// What it is.
+    /// Kind of the entry.
     pub kind: TarKind<'a>,
-    /// Permissions and time, where they were kept.
+    /// Permissions and modification time, if they are known.
     pub attributes: Attributes,
 }
 
-/// Kinds of [`TarEntry`].
+/// The kind of a [`TarEntry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TarKind<'a> {
-    /// A file, whose content follows.
+    /// A file. Its content follows the header.
     File {
-        /// Bytes of the content.
+        /// Size of the content, in bytes.
         size: u64,
     },
     /// A directory.
     Directory,
     /// A symbolic link.
     Symlink {
-        /// Where it points to.
+        /// Target of the link.
         target: &'a [u8],
     },
 }
 
-/// Whether `name` may be a name in an archive: an archive is unpacked by others, who may trust it more than they should.
+/// Checks that `name` is safe in an archive. Other programs unpack the archive, and may trust its names more than
+/// they should.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that lead elsewhere: empty ones, `.`, `..`, and such with
-/// a slash or a NUL byte.
+/// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that could lead outside of their directory:
+/// empty names, `.`, `..`, and names with a slash or a NUL byte.
 pub fn check_name(name: &[u8]) -> Result<()> {
     let why = match name {
         b"" => "it is empty",
@@ -71,11 +73,12 @@ pub fn check_name(name: &[u8]) -> Result<()> {
     Err(Error::invalid(format!("the entry {} cannot be archived: {why}", shorten(name))))
 }
 
-/// Where the entry `name` of `directory` goes in an archive. Nothing keeps a directory from holding a name that is a
-/// relative path (`../b`, `a/b`): it is followed, as far as it stays below the first name of `directory`.
+/// Returns the path in the archive of the entry `name` of `directory`. A directory may hold a name that is a relative
+/// path (`../b`, `a/b`). Such a path is followed as long as it stays below the first name of `directory`.
 ///
 /// # Errors
-/// As [`check_name`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a path that leads out of the archive.
+/// Returns the errors of [`check_name`], and [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a path that leads
+/// out of the archive.
 pub fn place(directory: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     let is_slash = |byte: &u8| *byte == b'/';
     let Some(slash) = name.iter().rposition(is_slash) else {
@@ -103,11 +106,12 @@ pub fn place(directory: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     Ok(path.join(&b'/'))
 }
 
-/// What comes before the content of `entry`.
+/// Returns the bytes that precede the content of `entry`.
 ///
 /// # Errors
-/// As [`check_name`] for each name of the path; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a path or a target of
-/// more than 32 KiB; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a target of a link with a NUL byte.
+/// Returns the errors of [`check_name`] for each name of the path, [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for
+/// a path or a target of more than 32 KiB, and [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a link target
+/// with a NUL byte.
 pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     entry.path.split(|byte| *byte == b'/').try_for_each(check_name)?;
     let (kind, size, target, default_mode) = match entry.kind {
@@ -124,7 +128,7 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     if target.contains(&0) {
         return Err(Error::invalid(format!("the symlink {} has a target with a NUL byte", shorten(entry.path))));
     }
-    // Directories without a slash at their end: clients of Kubo take one for a second part of the root's name.
+    // Directory paths have no trailing slash: clients of Kubo take it for another component of the root's name.
     let path = entry.path;
     let mode = entry.attributes.mode.unwrap_or(default_mode);
     let mtime = entry.attributes.mtime.unwrap_or(Mtime { seconds: 0, nanos: 0 });
@@ -142,25 +146,25 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     Ok(out.into())
 }
 
-/// The zeros after a content of `size` bytes.
+/// Returns the zeros that follow content of `size` bytes.
 #[must_use]
 pub fn padding(size: u64) -> Bytes {
     let rest = (size % BLOCK_BYTES as u64) as usize;
     Bytes::from_static(&ZEROS[..(BLOCK_BYTES - rest) % BLOCK_BYTES])
 }
 
-/// The end of an archive.
+/// Returns the end of an archive.
 #[must_use]
 pub fn end() -> Bytes {
     Bytes::from_static(&ZEROS)
 }
 
-/// The extended header for what a `ustar` header cannot say; empty where it can say all.
+/// Returns the extended header for the values that do not fit a `ustar` header; empty if all fit.
 fn pax_records(path: &[u8], target: &[u8], size: u64, mtime: &Mtime, has_plain_time: bool) -> Vec<u8> {
     let mut records = Vec::new();
     let values = [("path", path), ("linkpath", target)];
     let values = values.into_iter().filter(|(_, value)| !fits_field(value));
-    // Records are UTF-8 unless they are announced as something else.
+    // Records are UTF-8 unless `hdrcharset` declares another encoding.
     if values.clone().any(|(_, value)| std::str::from_utf8(value).is_err()) {
         put_record(&mut records, "hdrcharset", b"BINARY");
     }
@@ -174,16 +178,16 @@ fn pax_records(path: &[u8], target: &[u8], size: u64, mtime: &Mtime, has_plain_t
     records
 }
 
-/// Whether a header's field holds a path: ASCII, or bytes that are no text, which are taken as they are. Nothing says
-/// that other text is UTF-8.
+/// Returns whether a header field can hold a path. It can hold ASCII, and bytes that are not UTF-8, which readers
+/// take unchanged. The field cannot declare that non-ASCII text is UTF-8.
 fn fits_field(path: &[u8]) -> bool {
     path.len() <= NAME_BYTES && (path.is_ascii() || std::str::from_utf8(path).is_err())
 }
 
-/// A record: its own length in decimal, a space, `key=value`, a newline.
+/// Appends a record: its own length in decimal, a space, `key=value`, a newline.
 fn put_record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     let rest = key.len() + value.len() + " =\n".len();
-    // The length's digits count too.
+    // The length includes its own digits.
     let mut len = rest + 1;
     while rest + len.to_string().len() != len {
         len += 1;
@@ -193,7 +197,7 @@ fn put_record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b'\n');
 }
 
-/// Seconds as a decimal fraction. Nanoseconds count forwards even before 1970.
+/// Formats a time as a decimal fraction of seconds. Nanoseconds count forwards even before 1970.
 fn decimal(time: &Mtime) -> String {
     match (time.seconds, time.nanos) {
         (seconds, 0) => seconds.to_string(),
@@ -202,7 +206,7 @@ fn decimal(time: &Mtime) -> String {
     }
 }
 
-/// A header of 512 bytes.
+/// The values of a `ustar` header of 512 bytes.
 #[derive(Default)]
 struct Ustar<'a> {
     name: &'a [u8],
@@ -227,7 +231,7 @@ impl Ustar<'_> {
         block[156] = self.kind;
         put_text(&mut block[157..157 + NAME_BYTES], self.target);
         block[257..265].copy_from_slice(b"ustar\x0000");
-        // The checksum is taken with spaces in its own place.
+        // The checksum is computed with spaces in its own field.
         let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
         put_octal(&mut block[148..155], sum);
         block[154] = 0;
@@ -235,19 +239,19 @@ impl Ustar<'_> {
     }
 }
 
-/// As much as fits; what does not is in the extended header as well.
+/// Writes as much of `text` as fits. The extended header contains a text that does not fit.
 fn put_text(field: &mut [u8], text: &[u8]) {
     let len = text.len().min(field.len());
     field[..len].copy_from_slice(&text[..len]);
 }
 
-/// Digits to the field's end, where a NUL byte stays.
+/// Writes octal digits up to the last byte of the field, which remains NUL.
 fn put_octal(field: &mut [u8], number: u64) {
     let width = field.len() - 1;
     put_text(field, format!("{number:0width$o}").as_bytes());
 }
 
-/// Returns as much of a name as a message shows, quoted.
+/// Returns a prefix of a name, quoted, for a message.
 fn shorten(name: &[u8]) -> String {
     const MAX_SHOWN_BYTES: usize = 80;
     match name.get(..MAX_SHOWN_BYTES) {
@@ -261,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_paths_are_followed_within_the_archive() {
+    fn tar_relative_names_resolve_within_archive() {
         for (directory, name, expected) in [
             ("r", "a", Some("r/a")),
             ("r", "a/b", Some("r/a/b")),
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_of_a_plain_file_is_byte_for_byte_what_the_standard_says() {
+    fn tar_header_of_plain_file_matches_standard() {
         let attributes = Attributes { mode: Some(0o640), mtime: Some(Mtime { seconds: 0o1234, nanos: 0 }) };
         let entry = TarEntry { path: b"d/a", kind: TarKind::File { size: 10 }, attributes };
         let header = header(&entry).unwrap();
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_in_an_extended_header() {
+    fn tar_long_values_use_extended_header() {
         let records = |path: &[u8], kind| {
             let header = header(&TarEntry { path, kind, attributes: Attributes::default() }).unwrap();
             if header.len() == 512 {
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_and_paths_without_end_are_refused() {
+    fn tar_unsafe_names_and_long_paths_are_rejected() {
         for path in ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "a\0b", "a/."] {
             let entry = TarEntry { path: path.as_bytes(), kind: TarKind::Directory, attributes: Attributes::default() };
             assert!(header(&entry).is_err(), "{path:?}");

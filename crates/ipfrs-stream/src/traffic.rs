@@ -1,9 +1,10 @@
-//! What a connection's socket and whoever makes its answers tell each other.
+//! A flag that the producer of a connection's responses shares with its socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Said by the one and asked by the other, within one connection's task: nothing is ordered by it. Cloning shares it.
+/// State shared between the socket of a connection and the producer of its responses. Both run in the same task, so
+/// the flag needs no memory ordering. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic(Arc<State>);
 
@@ -13,13 +14,14 @@ struct State {
 }
 
 impl Traffic {
-    /// Says whether more of the answer that is being sent is there at once. Whoever has said so must say when it is not any more:
-    /// at the end of the answer, however it ends, and when the rest has to be waited for.
+    /// Sets whether more of the current response is available without waiting. A caller that sets the flag must clear
+    /// it at the end of the response, including on failure, and whenever the rest of the response is not yet
+    /// available.
     pub fn set_more_follows(&self, more_follows: bool) {
         self.0.more_follows.store(more_follows, Ordering::Relaxed);
     }
 
-    /// What was said last.
+    /// Returns the value that was set last.
     #[must_use]
     pub fn more_follows(&self) -> bool {
         self.0.more_follows.load(Ordering::Relaxed)

@@ -1,31 +1,31 @@
-//! Sets of blocks.
+//! Sets of visited blocks.
 
 use std::collections::HashSet;
 
 use ipfrs_core::limits::MAX_DAG_BLOCKS;
 use ipfrs_core::{Cid, Error, Result};
 
-/// Bytes of a digest that stand for all of it: as hard to find two blocks with the same ones as to do 2^64 hashes.
+/// Bytes of a digest that identify the block. Finding two blocks with the same fingerprint takes about 2^64 hashes.
 const FINGERPRINT_BYTES: usize = 16;
 
-/// The blocks that a walk has met, some 20 bytes each. CIDs that differ in their version are the same block; those that
-/// differ in their codec are not, because they do not link to the same blocks.
+/// A set of the blocks that a walk has met, at about 20 bytes per block. CIDs that differ only in version denote the
+/// same block. CIDs that differ in codec denote different blocks, because their links differ.
 #[derive(Debug, Default)]
 pub struct Visited {
     fingerprints: HashSet<u128>,
 }
 
 impl Visited {
-    /// Whether the block is in the set.
+    /// Returns whether the set contains the block.
     #[must_use]
     pub fn contains(&self, cid: &Cid) -> bool {
         self.fingerprints.contains(&fingerprint(cid))
     }
 
-    /// Adds a block; `false` where it was there already.
+    /// Adds a block. Returns `false` if the set already contained it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_DAG_BLOCKS`] blocks.
+    /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_DAG_BLOCKS`] blocks.
     pub fn insert(&mut self, cid: &Cid) -> Result<bool> {
         if !self.fingerprints.insert(fingerprint(cid)) {
             return Ok(false);
@@ -39,8 +39,8 @@ impl Visited {
     }
 }
 
-/// The beginning of the digest, mixed with the codec. The hash functions of stored blocks are cryptographic: any bytes of
-/// their digests are as good as any other.
+/// Returns the start of the digest, mixed with the codec. The hash functions of stored blocks are cryptographic, so
+/// any bytes of the digest serve equally well.
 pub(crate) fn fingerprint(cid: &Cid) -> u128 {
     let digest = cid.hash().digest();
     let mut bytes = [0; FINGERPRINT_BYTES];

@@ -1,4 +1,4 @@
-//! The order in which the blocks of a file are read, and the checks that each must pass.
+//! The order in which the blocks of a file are read, and the checks that each block must pass.
 
 use std::fmt;
 
@@ -8,29 +8,29 @@ use ipfrs_unixfs::{Child, FileNode};
 
 use crate::{Span, StreamingConfig};
 
-/// Most links of half-read nodes that one walk remembers: about 22 MB where a hostile file makes it use them all. Three
-/// nodes of the largest block size with ordinary links fit.
+/// Most links of unfinished nodes that one walk keeps in memory: about 22 MB, if a hostile file uses them all. The
+/// limit allows for three nodes of the largest block size with ordinary links.
 const MAX_OPEN_LINKS: usize = 128 * 1024;
 
-/// Most blocks that are asked of the store at once.
+/// Most blocks that are requested from the store at once.
 const MAX_RUN_BLOCKS: usize = 256;
 
-/// A depth-first walk over the nodes of a file that have bytes in a span, without any I/O: [`plan`](Self::plan) says
-/// which blocks come next, and [`accept`](Self::accept) takes them one by one, in order.
+/// A depth-first walk over the nodes of a file that have bytes in a span. The walk performs no I/O:
+/// [`plan`](Self::plan) returns the next blocks, and [`accept`](Self::accept) takes them one by one, in order.
 ///
-/// Nodes without bytes in the span, and so all nodes without bytes at all, are never visited: each visited node leads to
-/// at least one byte within [`StreamingConfig::max_dag_depth`] steps, and a walk ends.
+/// The walk never visits nodes without bytes in the span, and therefore no empty nodes. Each visited node leads to at
+/// least one byte within [`StreamingConfig::max_dag_depth`] steps, so a walk always ends.
 #[derive(Debug)]
 pub(crate) struct Walk {
     span: Span,
     config: StreamingConfig,
     frames: Vec<Frame>,
-    /// Links in all frames.
+    /// Number of links in all frames.
     open_links: usize,
-    /// Size of the largest leaf seen: what is not larger is expected to be a leaf too.
+    /// Size of the largest leaf so far. A child of at most this size is expected to be a leaf too.
     leaf_bytes: u64,
-    /// Most blocks of the next run: few after a run that was cut short, so that a file which looks as if it had leaves
-    /// where it has nodes does not make the store look up hundreds of blocks for each that is read.
+    /// Most blocks of the next run. After an interrupted run, only few blocks are requested. A file with inner nodes
+    /// that look like leaves therefore does not make the store look up hundreds of blocks for each one that is read.
     run_blocks: usize,
 }
 
@@ -39,26 +39,26 @@ pub(crate) struct Walk {
 struct Frame {
     /// The children that have bytes in the span.
     children: Vec<Child>,
-    /// The first child that has not been asked for.
+    /// Index of the first child that has not been requested.
     next: usize,
-    /// The first child that has not been accepted.
+    /// Index of the first child that has not been accepted.
     pending: usize,
-    /// Offset in the file of the first byte of `pending`.
+    /// Offset in the file of the first byte of the child at `pending`.
     offset: u64,
     depth: usize,
 }
 
-/// What a block turned out to be.
+/// The result of accepting a block.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// The bytes of the file, within the span, that it holds itself.
+    /// Bytes of the file, within the span, that the block itself holds.
     pub(crate) data: Bytes,
-    /// It has children that come before the rest of the run, which has to be asked for again later.
+    /// Whether the node has children, which precede the rest of the run. The rest must be requested again later.
     pub(crate) interrupts: bool,
 }
 
 impl Walk {
-    /// Starts at a file's root; the second value is what the root itself holds of the span.
+    /// Starts a walk at the root of a file. The second value is the part of the span that the root itself holds.
     pub(crate) fn new(root: &FileNode, span: Span, config: &StreamingConfig) -> Result<(Self, Bytes)> {
         if span.end() > root.size {
             let (start, end, size) = (span.start, span.end(), root.size);
@@ -71,11 +71,11 @@ impl Walk {
         Ok((walk, data))
     }
 
-    /// The next blocks to ask for, in the order in which they are to be accepted: one, and as many more as hold `budget`
-    /// file bytes together. `None` when all have been accepted.
+    /// Returns the next blocks to request, in the order in which the caller must accept them: one block, and as many
+    /// more as hold `budget` file bytes together. Returns `None` when all blocks have been accepted.
     ///
-    /// Leaves are asked for together. A node that has, or may have, children of its own is asked for alone, because they
-    /// come before its siblings.
+    /// Leaves are requested together. A node that has, or may have, children is requested alone, because its children
+    /// precede its siblings.
     pub(crate) fn plan(&mut self, budget: u64) -> Option<Vec<Cid>> {
         while let Some(done) = self.frames.pop_if(|frame| frame.pending == frame.children.len()) {
             self.open_links -= done.children.len();
@@ -100,13 +100,14 @@ impl Walk {
         Some(run)
     }
 
-    /// The block that is to be accepted next.
+    /// Returns the block that must be accepted next.
     pub(crate) fn expected(&self) -> Option<&Cid> {
         let frame = self.frames.last()?;
         frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).map(|child| &child.cid)
     }
 
-    /// Why the next block that was asked for cannot be accepted: the store does not have it, or it is part of no file.
+    /// Returns the error for a requested block that cannot be accepted, either because the store does not have it or
+    /// because it is not part of a file.
     pub(crate) fn refusal(&self, is_there: bool) -> Error {
         let (Some(cid), Some(frame)) = (self.expected(), self.frames.last()) else { return not_asked_for() };
         if is_there {
@@ -115,7 +116,7 @@ impl Walk {
         Error::no_block(cid, format!("block {cid} is not in this store (byte {} of the file)", frame.offset))
     }
 
-    /// Takes what the next block that was asked for is.
+    /// Accepts the next requested block, decoded as `node`.
     pub(crate) fn accept(&mut self, node: &FileNode) -> Result<Accepted> {
         let frame = self.frames.last_mut().ok_or_else(not_asked_for)?;
         let child =
@@ -142,7 +143,8 @@ impl Walk {
         Ok(Accepted { data, interrupts })
     }
 
-    /// Checks a node that begins at `offset` of the file, remembers its children and gives what it holds itself.
+    /// Checks a node that begins at `offset` of the file, pushes a frame for its children and returns the content of
+    /// the node itself.
     fn open(&mut self, node: &FileNode, name: &dyn fmt::Display, offset: u64, depth: usize) -> Result<Bytes> {
         let inline = node.inline.len() as u64;
         let found = node.children.last().map_or(inline, |last| last.end);
@@ -162,7 +164,8 @@ impl Walk {
         let wanted = self.span.start.saturating_sub(offset);
         let first = node.children.partition_point(|child| child.end <= wanted);
         for child in &node.children[first..] {
-            // What a decoded node says of its parts adds up; of any other, a part that does not is none.
+            // The decoder checks that the sizes of the children add up. In a node from any other source, an
+            // inconsistent child has no bytes.
             let start = offset + child.end.saturating_sub(child.size);
             if start >= self.span.end() {
                 break;
@@ -180,8 +183,8 @@ impl Walk {
         Ok(data)
     }
 
-    /// Lets go of what was accepted of the innermost node before the walk goes further down: a chain of nodes, each of
-    /// which ends in the next one, takes no memory.
+    /// Drops the accepted children of the innermost node before the walk descends. A chain of nodes in which each
+    /// node ends in the next one therefore takes no memory.
     fn forget_accepted(&mut self) {
         let Some(frame) = self.frames.last_mut() else { return };
         let accepted = frame.pending;

@@ -1,5 +1,5 @@
-//! A tensor as an Arrow IPC stream: one record batch with one column, whose values are the tensor's bytes as they are
-//! (<https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format>).
+//! Encoding of a tensor as an Arrow IPC stream: one record batch with one column, whose values are the unchanged
+//! bytes of the tensor (<https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format>).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use crate::{Dtype, Framing};
 /// Name of the column.
 const COLUMN: &str = "tensor";
 
-/// The body of a message ends at a multiple of this.
+/// Alignment of message bodies, in bytes.
 const ALIGNMENT: u64 = 8;
 
-/// Frames a tensor of `dtype` and `shape`; see [`TensorFormat::Arrow`](crate::TensorFormat::Arrow).
+/// Returns the framing of a tensor of `dtype` and `shape`; see [`TensorFormat::Arrow`](crate::TensorFormat::Arrow).
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for elements of less than a byte;
-/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) where a row would have over 2^31 elements, or the tensor over 2^63 bytes.
+/// Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for elements of less than a byte, and
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a row of more than 2^31 elements or a tensor of more than 2^63
+/// bytes.
 pub(crate) fn frame(dtype: Dtype, shape: &[u64]) -> Result<Framing> {
     let (value, parts) = value_type(dtype)?;
     let bytes = bytes_of(dtype, shape)?;
@@ -60,7 +61,7 @@ pub(crate) fn frame(dtype: Dtype, shape: &[u64]) -> Result<Framing> {
     encode(&schema, batch, padding).map_err(|e| Error::internal("the Arrow head could not be written").with_source(e))
 }
 
-/// The Arrow type of the elements, and how many of it make one element.
+/// Returns the Arrow type of the elements, and the number of its values that form one element.
 fn value_type(dtype: Dtype) -> Result<(DataType, u64)> {
     Ok(match dtype {
         Dtype::F4 | Dtype::F6E2M3 | Dtype::F6E3M2 => {
@@ -89,7 +90,7 @@ fn value_type(dtype: Dtype) -> Result<(DataType, u64)> {
     })
 }
 
-/// The message of a record batch, without its body.
+/// Returns the message of a record batch, without its body.
 fn batch_message(rows: i64, nodes: &[FieldNode], buffers: &[Buffer], body: u64) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let nodes = builder.create_vector(nodes);
@@ -118,7 +119,7 @@ fn encode(schema: &Schema, batch: Vec<u8>, padding: u64) -> Result<Framing, Arro
     write_message(&mut head, schema, &options)?;
     write_message(&mut head, EncodedData { ipc_message: batch, arrow_data: Vec::new() }, &options)?;
     let mut tail = vec![0; usize::try_from(padding).unwrap_or(0)];
-    // End of stream: a continuation mark, and a length of 0.
+    // End of stream: a continuation marker and a length of 0.
     tail.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     Ok(Framing { head, tail })
 }

@@ -1,4 +1,4 @@
-//! What tensors a file holds, found out from its first bytes.
+//! The catalogue of the tensors in a file, parsed from the header of the file.
 
 use std::collections::BTreeMap;
 
@@ -7,73 +7,74 @@ use ipfrs_core::{Error, Result};
 use crate::Dtype;
 use crate::{npy, safetensors};
 
-/// Bytes from the start of a file that [`Header::of`] needs to see, where the file has as many.
+/// Number of bytes from the start of a file that [`Header::of`] requires, unless the file is shorter.
 pub const PREFIX_BYTES: usize = 12;
 
-/// Most dimensions of a tensor. NumPy has as many at most (64 since version 2).
+/// Most dimensions of a tensor, as in NumPy (64 since version 2).
 pub const MAX_RANK: usize = 64;
 
 /// The format of a file with tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// <https://github.com/huggingface/safetensors#format>
+    /// The safetensors format (<https://github.com/huggingface/safetensors#format>).
     Safetensors,
-    /// <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
+    /// The `.npy` format (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
     Npy,
 }
 
-/// In which order the elements of a tensor lie.
+/// Order of the elements of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The last index runs first: C order.
+    /// C order: the last index varies fastest.
     RowMajor,
-    /// The first index runs first: Fortran order, in which NumPy saves arrays that are the transpose of another.
+    /// Fortran order: the first index varies fastest. NumPy saves the transpose of an array in this order.
     ColumnMajor,
 }
 
-/// One tensor of a file. Its elements lie in one piece.
+/// A tensor in a file. Its elements are contiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Its name; empty for the one of an `.npy` file.
+    /// Name of the tensor; empty for the tensor of an `.npy` file.
     pub name: String,
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: Dtype,
-    /// Elements of each dimension, outermost first; none for a scalar.
+    /// Size of each dimension, outermost first; empty for a scalar.
     pub shape: Vec<u64>,
-    /// Where its bytes begin, from the start of the file.
+    /// Offset of the first byte from the start of the file.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
-    /// In which order its elements lie. Row-major but in `.npy` files that say otherwise, and wherever both are alike.
+    /// Order of the elements. Column-major only for `.npy` files that declare it, and only if the two orders differ.
     pub order: Order,
-    /// Whether its numbers are big-endian, as they may be in `.npy` files.
+    /// Whether the numbers are big-endian, which `.npy` files allow.
     pub is_big_endian: bool,
 }
 
 impl TensorInfo {
-    /// Whether its bytes in the file are as they are sent: little-endian, in row-major order.
+    /// Returns whether the bytes in the file have the form in which tensors are sent: little-endian, in row-major
+    /// order.
     #[must_use]
     pub fn is_as_sent(&self) -> bool {
         self.order == Order::RowMajor && !self.is_big_endian
     }
 }
 
-/// Where the header of a file ends.
+/// Format and size of the header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the file is.
+    /// Format of the file.
     pub format: FileFormat,
-    /// Bytes from the start of the file to the first byte of data: what [`Catalogue::parse`] reads.
+    /// Number of bytes before the first byte of data. [`Catalogue::parse`] reads exactly these bytes.
     pub bytes: usize,
 }
 
 impl Header {
-    /// Reads the first [`PREFIX_BYTES`] of a file of `file_bytes`, or all of a shorter one.
+    /// Reads the first [`PREFIX_BYTES`] of a file of `file_bytes`, or all of a shorter file.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is neither of the formats, and for a header that is longer
-    /// than the file; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for one over the limit of its format;
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an unknown version.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a file of neither format and for a header that
+    /// is longer than the file. Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header that exceeds the
+    /// limit of its format, and [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an unknown version.
     pub fn of(prefix: &[u8], file_bytes: u64) -> Result<Self> {
         let header = if prefix.starts_with(npy::MAGIC) { npy::header(prefix)? } else { safetensors::header(prefix)? };
         if header.bytes as u64 > file_bytes {
@@ -87,7 +88,7 @@ impl Header {
 }
 
 impl FileFormat {
-    /// The name: `safetensors` or `npy`.
+    /// Returns the name: `safetensors` or `npy`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,24 +98,24 @@ impl FileFormat {
     }
 }
 
-/// All tensors of a file. Every offset and size was checked against the file's: a tensor's bytes are in the file.
+/// All tensors of a file. Every offset and size has been checked, so the bytes of each tensor are within the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Catalogue {
     format: FileFormat,
     tensors: Vec<TensorInfo>,
-    /// Places in `tensors`, in the order of names.
+    /// Indices into `tensors`, sorted by name.
     by_name: Vec<u32>,
     metadata: BTreeMap<String, String>,
 }
 
 impl Catalogue {
-    /// Reads a header of exactly [`Header::bytes`] bytes, of a file of `file_bytes`.
+    /// Parses a header of exactly [`Header::bytes`] bytes, from a file of `file_bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the tensor and what is wrong with it: unknown types, shapes
-    /// that overflow or do not fit their bytes, offsets that overlap, leave holes or lie outside of the file, names that
-    /// occur twice; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for what NumPy writes and is not offered: Python
-    /// objects, texts, dates and structured types.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for unknown types, shapes that overflow or do not
+    /// match their bytes, offsets that overlap, leave holes or are outside of the file, and repeated names. The
+    /// message names the tensor and the fault. Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for NumPy
+    /// types without support: Python objects, strings, dates and structured types.
     pub fn parse(header: &[u8], file_bytes: u64) -> Result<Self> {
         let found = Header::of(&header[..header.len().min(PREFIX_BYTES)], file_bytes)?;
         if header.len() != found.bytes {
@@ -140,36 +141,36 @@ impl Catalogue {
         Ok(Self { format, tensors, by_name, metadata })
     }
 
-    /// What the file is.
+    /// Returns the format of the file.
     #[must_use]
     pub fn format(&self) -> FileFormat {
         self.format
     }
 
-    /// All tensors, in the order of their bytes in the file.
+    /// Returns all tensors, in the order of their bytes in the file.
     #[must_use]
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
-    /// What safetensors has under `__metadata__`.
+    /// Returns the `__metadata__` of a safetensors file.
     #[must_use]
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 
-    /// A tensor by its name.
+    /// Returns the tensor with this name.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names it.
+    /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) for an unknown name. The message contains the name.
     pub fn get(&self, name: &str) -> Result<&TensorInfo> {
         self.place(name).map(|place| &self.tensors[place])
     }
 
-    /// Which of [`Self::tensors`] has this name.
+    /// Returns the index in [`Self::tensors`] of the tensor with this name.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names it.
+    /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) for an unknown name. The message contains the name.
     pub fn place(&self, name: &str) -> Result<usize> {
         let place = self.by_name.binary_search_by(|place| self.tensors[*place as usize].name.as_str().cmp(name));
         place.map(|place| self.by_name[place] as usize).map_err(|_| {
@@ -180,17 +181,17 @@ impl Catalogue {
     }
 }
 
-/// A name for a message: quoted, and not longer than a line.
+/// Formats a name for a message: quoted, and truncated to at most 80 characters.
 pub(crate) fn shown(name: &str) -> String {
     let short: String = name.chars().take(80).collect();
     if short.len() < name.len() { format!("{short:?}…") } else { format!("{short:?}") }
 }
 
-/// Bytes of a tensor of `shape`.
+/// Returns the size in bytes of a tensor of `shape`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when they are over 2^64 or no whole number, and for more than [`MAX_RANK`]
-/// dimensions.
+/// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the size exceeds 2^64 or is not a whole number of
+/// bytes, or if the shape has more than [`MAX_RANK`] dimensions.
 pub fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
     let invalid = |why: String| Error::invalid(format!("shape {shape:?} of {dtype}: {why}"));
     if shape.len() > MAX_RANK {
@@ -199,8 +200,8 @@ pub fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
             shape.len()
         )));
     }
-    // From the outermost dimension on, as the reference of safetensors counts: what overflows before a dimension of 0 comes is
-    // no shape there.
+    // Multiplies from the outermost dimension, like the safetensors reference implementation. A product that
+    // overflows before a dimension of 0 makes the shape invalid there too.
     let elements = shape.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
     let elements = elements.ok_or_else(|| invalid(String::from("it has more elements than 64 bits count")))?;
     dtype.bytes_of(elements).ok_or_else(|| {

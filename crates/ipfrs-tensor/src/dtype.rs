@@ -1,4 +1,4 @@
-//! Types of elements.
+//! Element types.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,60 +7,61 @@ use ipfrs_core::Error;
 
 use crate::catalogue::shown;
 
-/// The type of a tensor's elements: all that safetensors has
-/// (<https://github.com/huggingface/safetensors#format>), and [`Dtype::C128`] of NumPy. Little-endian.
+/// The type of a tensor's elements: all types of safetensors (<https://github.com/huggingface/safetensors#format>),
+/// and [`Dtype::C128`] of NumPy. All types are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dtype {
-    /// A byte, 0 or 1.
+    /// Boolean in one byte: 0 or 1.
     Bool,
-    /// 4 bits: E2M1 of the OCP Microscaling formats. Two to a byte.
+    /// 4-bit floating point: E2M1 of the OCP Microscaling formats. Two elements per byte.
     F4,
-    /// 6 bits: E2M3 of the OCP Microscaling formats. Four to three bytes.
+    /// 6-bit floating point: E2M3 of the OCP Microscaling formats. Four elements per three bytes.
     F6E2M3,
-    /// 6 bits: E3M2 of the OCP Microscaling formats. Four to three bytes.
+    /// 6-bit floating point: E3M2 of the OCP Microscaling formats. Four elements per three bytes.
     F6E3M2,
-    /// Unsigned, 8 bits.
+    /// Unsigned 8-bit integer.
     U8,
-    /// Signed, 8 bits.
+    /// Signed 8-bit integer.
     I8,
-    /// 8 bits: E5M2 of the OCP 8-bit floating point specification.
+    /// 8-bit floating point: E5M2 of the OCP 8-bit floating point specification.
     F8E5M2,
-    /// 8 bits: E4M3 of the OCP 8-bit floating point specification (no infinities).
+    /// 8-bit floating point: E4M3 of the OCP 8-bit floating point specification (no infinities).
     F8E4M3,
-    /// 8 bits: a power of two, E8M0 of the OCP Microscaling formats.
+    /// 8-bit power of two: E8M0 of the OCP Microscaling formats.
     F8E8M0,
-    /// 8 bits: E4M3 with one NaN, without infinities and negative zero.
+    /// 8-bit floating point: E4M3 with one NaN, without infinities and negative zero.
     F8E4M3Fnuz,
-    /// 8 bits: E5M2 with one NaN, without infinities and negative zero.
+    /// 8-bit floating point: E5M2 with one NaN, without infinities and negative zero.
     F8E5M2Fnuz,
-    /// Signed, 16 bits.
+    /// Signed 16-bit integer.
     I16,
-    /// Unsigned, 16 bits.
+    /// Unsigned 16-bit integer.
     U16,
     /// IEEE 754 binary16.
     F16,
     /// The upper half of an IEEE 754 binary32.
     Bf16,
-    /// Signed, 32 bits.
+    /// Signed 32-bit integer.
     I32,
-    /// Unsigned, 32 bits.
+    /// Unsigned 32-bit integer.
     U32,
     /// IEEE 754 binary32.
     F32,
-    /// Two binary32: real and imaginary part.
+    /// Two binary32 numbers: real and imaginary part.
     C64,
     /// IEEE 754 binary64.
     F64,
-    /// Signed, 64 bits.
+    /// Signed 64-bit integer.
     I64,
-    /// Unsigned, 64 bits.
+    /// Unsigned 64-bit integer.
     U64,
-    /// Two binary64: real and imaginary part. NumPy only.
+    /// Two binary64 numbers: real and imaginary part. NumPy only.
     C128,
 }
 
-/// The type, its name, its bits, and its name in `.npy` files. NumPy has no type for those of kind `V`, and reads them as
-/// bytes, which `ndarray.view` of the package `ml_dtypes` gives their meaning; less than a byte it cannot hold at all.
+/// Table of types: the type, its name, its size in bits, and its name in `.npy` files. NumPy has no type for names of
+/// kind `V` and reads such elements as bytes, which `ndarray.view` with the package `ml_dtypes` can interpret. NumPy
+/// cannot hold elements of less than a byte.
 const TABLE: [(Dtype, &str, u64, Option<&str>); 23] = [
     (Dtype::Bool, "BOOL", 8, Some("|b1")),
     (Dtype::F4, "F4", 4, None),
@@ -88,30 +89,31 @@ const TABLE: [(Dtype, &str, u64, Option<&str>); 23] = [
 ];
 
 impl Dtype {
-    /// Every type, in the order of the format's own list.
+    /// Returns every type, in the order of the list in the format specification.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|(dtype, ..)| *dtype)
     }
 
-    /// Bits of an element.
+    /// Returns the size of an element in bits.
     #[must_use]
     pub fn bits(self) -> u64 {
         self.row().2
     }
 
-    /// The name as safetensors spells it: `BF16`.
+    /// Returns the name in the spelling of safetensors: `BF16`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// The name in `.npy` files (`<f4`), where NumPy can hold it.
+    /// Returns the name in `.npy` files (`<f4`), if NumPy can hold the type.
     #[must_use]
     pub fn npy(self) -> Option<&'static str> {
         self.row().3
     }
 
-    /// The type with this name in `.npy` files, and whether its numbers are big-endian. Bytes without a type (`|V2`) have none.
+    /// Returns the type with this name in `.npy` files, and whether its numbers are big-endian. Untyped bytes (`|V2`)
+    /// are not a type.
     #[must_use]
     pub fn from_npy(descr: &str) -> Option<(Self, bool)> {
         let (order, kind) = descr.split_at_checked(1)?;
@@ -120,7 +122,7 @@ impl Dtype {
             TABLE.iter().find(|(.., npy)| npy.is_some_and(named)).map(|(dtype, ..)| *dtype)
         };
         match order {
-            // NumPy writes "not applicable" for the byte order of single bytes, and reads any.
+            // For single bytes, NumPy writes the byte order "not applicable" and reads any byte order.
             "<" => of("<").or_else(|| of("|")).map(|dtype| (dtype, false)),
             ">" => of("<").map(|dtype| (dtype, true)).or_else(|| of("|").map(|dtype| (dtype, false))),
             "|" => of("|").map(|dtype| (dtype, false)),
@@ -128,7 +130,7 @@ impl Dtype {
         }
     }
 
-    /// Bytes of one number, which is what byte orders are of: half of a complex one.
+    /// Returns the size in bytes of one number, the unit of the byte order: half of a complex element.
     #[must_use]
     pub fn number_bytes(self) -> usize {
         match self {
@@ -138,13 +140,14 @@ impl Dtype {
         }
     }
 
-    /// Whether safetensors has this type.
+    /// Returns whether safetensors has this type.
     #[must_use]
     pub fn is_in_safetensors(self) -> bool {
         self != Self::C128
     }
 
-    /// Bytes of `elements` elements; `None` where that is no whole number of bytes, or over 2^64.
+    /// Returns the size in bytes of `elements` elements, or `None` if it is not a whole number of bytes or exceeds
+    /// 2^64.
     #[must_use]
     pub fn bytes_of(self, elements: u64) -> Option<u64> {
         let bits = u128::from(elements) * u128::from(self.bits());
@@ -152,7 +155,7 @@ impl Dtype {
     }
 
     fn row(self) -> &'static (Self, &'static str, u64, Option<&'static str>) {
-        // The table is in the order of the type.
+        // The table has the order of the enum's variants.
         &TABLE[self as usize]
     }
 }

@@ -1,4 +1,4 @@
-//! The formats that tensors are sent in, and what stands before and behind their bytes.
+//! The formats in which tensors are sent, and the bytes before and after their elements.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,31 +8,32 @@ use ipfrs_core::{Error, Result};
 
 use crate::{Dtype, Order, arrow, npy, safetensors};
 
-/// How the bytes of a tensor are framed.
+/// The format in which a tensor is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TensorFormat {
-    /// The elements alone.
+    /// The elements without any framing.
     #[default]
     Raw,
     /// An `.npy` file, version 1.0 of the format.
     Npy,
     /// A `.safetensors` file.
     Safetensors,
-    /// An Arrow IPC stream with one record batch of one column, whose values are the tensor's bytes as they are.
+    /// An Arrow IPC stream with one record batch of one column, whose values are the unchanged bytes of the tensor.
     ///
-    /// A tensor of two and more dimensions is a column of the canonical extension type
-    /// [`arrow.fixed_shape_tensor`](https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor): its
-    /// outermost dimension becomes rows. One of one dimension is a column of numbers, a scalar a column of one row. Types
-    /// that Arrow does not have are unsigned integers of the same size (`BOOL`, `BF16`, the types of 8 bits); complex
-    /// numbers have a last dimension of 2. The field's metadata say `dtype` and `shape`.
+    /// A tensor of two or more dimensions is a column of the canonical extension type
+    /// [`arrow.fixed_shape_tensor`](https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor):
+    /// its outermost dimension becomes rows. A tensor of one dimension is a column of numbers, and a scalar is a
+    /// column with one row. Types that Arrow lacks become unsigned integers of the same size (`BOOL`, `BF16`, the
+    /// 8-bit types), and complex numbers have a last dimension of 2. The metadata of the field contain `dtype` and
+    /// `shape`.
     Arrow,
 }
 
 impl TensorFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 4] = [Self::Raw, Self::Npy, Self::Safetensors, Self::Arrow];
 
-    /// The name, as users write it.
+    /// Returns the name in user input and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,13 +44,13 @@ impl TensorFormat {
         }
     }
 
-    /// What stands around the bytes of a tensor that lie in `order`. Its `name` and `metadata` are of safetensors only.
+    /// Returns the framing of a tensor whose elements are in `order`. Only safetensors uses `name` and `metadata`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types and orders that the format does not have;
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for what is more than it holds;
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a shape without a size in bytes, and for a name that is the
-    /// format's own.
+    /// Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types and orders that the format lacks,
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a tensor that exceeds a limit of the format, and
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a shape without a size in bytes and for a name that the
+    /// format reserves.
     pub fn frame(
         self,
         name: &str,
@@ -69,7 +70,7 @@ impl TensorFormat {
     }
 }
 
-/// Refuses elements that lie in Fortran order where nothing would say that they do.
+/// Returns the error for elements in Fortran order in a format that cannot declare this order.
 #[must_use]
 pub fn column_major() -> Error {
     Error::unsupported(
@@ -95,11 +96,11 @@ impl FromStr for TensorFormat {
     }
 }
 
-/// What stands before and behind the bytes of a tensor.
+/// The bytes before and after the elements of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Framing {
-    /// Before the first byte.
+    /// Bytes before the first element.
     pub head: Vec<u8>,
-    /// Behind the last.
+    /// Bytes after the last element.
     pub tail: Vec<u8>,
 }

@@ -1,6 +1,6 @@
-//! Tensors within files: what a file of safetensors or NumPy's `.npy` holds, where the bytes of a slice lie, and the headers of the
-//! formats that they are sent in. Values only: headers come in as bytes that nobody trusts, bytes of tensors are never
-//! touched but by [`Stats`].
+//! Tensors in files of safetensors or NumPy's `.npy`: their headers, the byte ranges of slices, and the headers of
+//! the formats in which tensors are sent. The crate performs no I/O. Header bytes are untrusted input. Only [`Stats`]
+//! reads the elements of tensors.
 
 mod arrow;
 mod catalogue;

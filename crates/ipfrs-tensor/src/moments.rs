@@ -1,29 +1,30 @@
-//! Extremes, mean and deviation of numbers of any size, in one pass.
+//! Extremes, mean and standard deviation of numbers of any magnitude, in one pass.
 
-/// Numbers that were seen: their extremes, their mean, and the sum of the squares of their distances from it (Welford 1962).
+/// Running statistics of numbers: their extremes, their mean, and the sum of squared differences from the mean
+/// (Welford 1962).
 ///
-/// Squares have twice the exponents of their numbers. So that they neither overflow nor vanish, all of a tensor with
-/// numbers beyond 2^400 are divided by 2^700, and all of one that has none above 2^-400 are multiplied by it. Both are
-/// exact, and a mean and a deviation that a binary64 can hold are found whatever the numbers are.
+/// Squares have twice the exponent of their numbers. To prevent overflow and underflow, all numbers are divided by
+/// 2^700 once one of them exceeds 2^400, and multiplied by 2^700 while none exceeds 2^-400. Both operations are
+/// exact. The mean and the deviation are therefore correct for any numbers, if a binary64 can hold them.
 #[derive(Debug, Clone)]
 pub(crate) struct Moments {
     count: u64,
     min: f64,
     max: f64,
     scale: Scale,
-    /// Of the numbers as they are scaled.
+    /// Mean of the scaled numbers.
     mean: f64,
-    /// Of the numbers as they are scaled.
+    /// Sum of squared differences of the scaled numbers.
     squares: f64,
 }
 
-/// What numbers are multiplied by before they are squared.
+/// The factor by which numbers are multiplied before they are squared.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     up: f64,
-    /// The inverse of it.
+    /// Inverse of `up`.
     down: f64,
-    /// Numbers of this size need the next scale.
+    /// Magnitude from which numbers need the next scale.
     limit: f64,
 }
 
@@ -35,12 +36,12 @@ const USUAL: Scale = Scale { up: 1.0, down: 1.0, limit: TWO_TO_400 };
 const LARGE: Scale = Scale { up: 1.0 / TWO_TO_700, down: TWO_TO_700, limit: f64::INFINITY };
 
 impl Moments {
-    /// Of no numbers.
+    /// Creates the statistics of an empty set of numbers.
     pub(crate) fn new() -> Self {
         Self { count: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, scale: SMALL, mean: 0.0, squares: 0.0 }
     }
 
-    /// The next number, which is finite.
+    /// Adds a number, which must be finite.
     #[expect(clippy::cast_precision_loss, reason = "a mean has 53 bits at best")]
     pub(crate) fn add(&mut self, value: f64) {
         while value.abs() >= self.scale.limit {
@@ -57,23 +58,24 @@ impl Moments {
         self.squares += distance * (scaled - self.mean);
     }
 
-    /// The least and the greatest number; `None` without any.
+    /// Returns the least and the greatest number, or `None` if no number was added.
     pub(crate) fn extremes(&self) -> Option<(f64, f64)> {
         (self.count > 0).then_some((self.min, self.max))
     }
 
-    /// Mean and standard deviation, of all numbers and not of a sample; `None` without any.
+    /// Returns the mean and the standard deviation of the population, or `None` if no number was added.
     #[expect(clippy::cast_precision_loss, reason = "a mean has 53 bits at best")]
     pub(crate) fn mean_and_deviation(&self) -> Option<(f64, f64)> {
         let (min, max) = self.extremes()?;
-        // Rounding would lead out of what is possible, and so to infinity: a deviation is at most half of the range.
+        // Rounding could produce impossible values, even infinity. The mean is within the range, and a deviation is
+        // at most half of the range.
         let mean = (self.mean * self.scale.down).clamp(min, max);
         let deviation = (self.squares / self.count as f64).sqrt() * self.scale.down;
         Some((mean, deviation.min(max / 2.0 - min / 2.0)))
     }
 }
 
-/// 2 to a power far within the exponents of a binary64, without the loop of `powi`.
+/// Returns 2 to a power well within the exponents of a binary64, without the loop of `powi`.
 pub(crate) const fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent).cast_unsigned() as u64) << 52)
 }
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_number_can_hold_does_not_overflow_on_the_way() {
+    fn moments_do_not_overflow_for_extreme_numbers() {
         let most = f64::MAX;
         let least = f64::from_bits(1);
         for (values, mean, deviation) in [
@@ -108,7 +110,7 @@ mod tests {
         ] {
             let (found, spread) = of(values);
             let is_near = |found: f64, expected: f64| (found - expected).abs() <= expected.abs() * 1e-14 + 4.0 * least;
-            // About 0, an error is as large as what was added up.
+            // Near 0, the error can be as large as the terms of the sum.
             assert!(is_near(found, mean) || (mean == 0.0 && found.abs() < most * 1e-14), "mean {found} of {values:?}");
             assert!(is_near(spread, deviation), "deviation {spread} of {values:?}");
         }

@@ -1,4 +1,4 @@
-//! The header of NumPy's `.npy`: a magic, a version, a length, and a dictionary as Python writes it
+//! The header of NumPy's `.npy`: magic, version, length, and a Python dictionary literal
 //! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
 
 use ipfrs_core::{Error, Result};
@@ -8,20 +8,20 @@ use crate::{Dtype, FileFormat, Header, Order, TensorInfo};
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest header. NumPy itself reads 10,000 bytes unless it is told to trust the file.
+/// Longest header, in bytes. NumPy itself reads at most 10,000 bytes unless its caller trusts the file.
 pub(crate) const MAX_HEADER_BYTES: usize = 65_536;
 
-/// The header ends at a multiple of this.
+/// Alignment of the end of the header, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Bytes before the dictionary, in version 1.0 of the format.
+/// Number of bytes before the dictionary in version 1.0 of the format.
 const V1_BYTES: usize = 10;
 
 fn cut_off() -> Error {
     Error::invalid("the .npy header is cut off")
 }
 
-/// Where the dictionary begins, and where it ends.
+/// Returns the start and the end offset of the dictionary.
 fn dictionary(prefix: &[u8]) -> Result<(usize, usize)> {
     let (start, length) = match prefix.get(MAGIC.len()..).ok_or_else(cut_off)? {
         [1, 0, a, b, ..] => (V1_BYTES, usize::from(u16::from_le_bytes([*a, *b]))),
@@ -47,7 +47,7 @@ pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
     Ok(Header { format: FileFormat::Npy, bytes: dictionary(prefix)?.1 })
 }
 
-/// The one tensor of a file.
+/// Returns the tensor of a file.
 pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
     let (start, end) = dictionary(header)?;
     let text = header.get(start..end).ok_or_else(cut_off)?;
@@ -79,7 +79,7 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
     let descr = descr.ok_or_else(|| missing("descr"))?;
     let (dtype, is_big_endian) = Dtype::from_npy(descr).ok_or_else(|| not_offered(descr))?;
     let shape = shape.ok_or_else(|| missing("shape"))?;
-    // What has one long dimension, or no elements, lies alike in both orders.
+    // With one long dimension or no elements, both orders are the same.
     let is_ambiguous = !shape.contains(&0) && shape.iter().filter(|dim| **dim > 1).count() > 1;
     let order = match fortran_order.ok_or_else(|| missing("fortran_order"))? {
         true if is_ambiguous => Order::ColumnMajor,
@@ -94,7 +94,7 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
     Ok(TensorInfo { name: String::new(), dtype, shape, offset: end as u64, bytes, order, is_big_endian })
 }
 
-/// A type of NumPy that is no [`Dtype`].
+/// Returns the error for a NumPy type that is not a [`Dtype`].
 fn not_offered(descr: &str) -> Error {
     let why = match descr.trim_start_matches(['<', '>', '|', '=']).chars().next() {
         Some('O') => "the array holds Python objects, as a pickle, which is never read: save numbers",
@@ -105,11 +105,11 @@ fn not_offered(descr: &str) -> Error {
     Error::unsupported(format!("NumPy type {}: {why}", shown(descr)))
 }
 
-/// The header of an `.npy` file, version 1.0.
+/// Returns the header of an `.npy` file, version 1.0.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types that NumPy cannot hold; as [`TensorInfo`]s are checked for shapes
-/// without a size in bytes.
+/// Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types that NumPy cannot hold, and the errors of
+/// [`bytes_of`] for shapes without a size in bytes.
 pub(crate) fn head(dtype: Dtype, shape: &[u64], order: Order) -> Result<Vec<u8>> {
     let descr = dtype.npy().ok_or_else(|| {
         Error::unsupported(format!("NumPy cannot hold {dtype}, which is less than a byte: ask for raw or safetensors"))
@@ -124,7 +124,7 @@ pub(crate) fn head(dtype: Dtype, shape: &[u64], order: Order) -> Result<Vec<u8>>
         text.push(' ');
     }
     text.push('\n');
-    // 64 dimensions of 20 digits are far from 65,535 bytes.
+    // 64 dimensions of 20 digits take far fewer than 65,535 bytes.
     let length = u16::try_from(text.len()).map_err(|e| Error::internal("an .npy header is too long").with_source(e))?;
     let mut head = MAGIC.to_vec();
     head.extend_from_slice(&[1, 0]);
@@ -133,7 +133,7 @@ pub(crate) fn head(dtype: Dtype, shape: &[u64], order: Order) -> Result<Vec<u8>>
     Ok(head)
 }
 
-/// What is left of a Python literal.
+/// The unread rest of a Python literal.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -158,7 +158,7 @@ impl<'a> Literal<'a> {
         Error::invalid(format!("the .npy header has {} where {wanted} should be", shown(self.rest)))
     }
 
-    /// A string without escapes: types and the three keys have none.
+    /// Reads a string without escapes. Types and the three keys have none.
     fn string(&mut self) -> Result<&'a str> {
         let quote = if self.takes('\'') { '\'' } else { self.expect('"').map(|()| '"')? };
         let end = self.rest.find(quote).ok_or_else(cut_off)?;
@@ -167,7 +167,7 @@ impl<'a> Literal<'a> {
         Ok(text)
     }
 
-    /// A type: a string, or the list of a structured type, which is not offered.
+    /// Reads a type: a string. A structured type, which is a list, is not supported.
     fn descr(&mut self) -> Result<&'a str> {
         if self.rest.trim_start().starts_with('[') {
             return Err(Error::unsupported(
@@ -188,7 +188,7 @@ impl<'a> Literal<'a> {
         Err(self.unexpected("True or False"))
     }
 
-    /// A tuple of numbers, which Python 2 wrote with an `L` behind each. One of one number has a comma.
+    /// Reads a tuple of numbers. Python 2 wrote an `L` after each number. A tuple of one number has a trailing comma.
     fn tuple(&mut self) -> Result<Vec<u64>> {
         self.expect('(')?;
         let (mut numbers, mut has_comma) = (Vec::new(), false);

@@ -1,63 +1,65 @@
-//! Where the bytes of a selection lie.
+//! The byte ranges of a selection.
 
 use ipfrs_core::{Error, Result};
 
 use crate::{Dtype, Order, Selection};
 
-/// A piece of a tensor that lies in one run: `bytes` from `start` on, from the tensor's first byte.
+/// A contiguous byte range of a tensor: `bytes` bytes from `start`, relative to the tensor's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Offset of the first byte.
     pub start: u64,
-    /// How many bytes; never 0.
+    /// Number of bytes; never 0.
     pub bytes: u64,
 }
 
 impl Run {
-    /// Offset of the first byte behind it.
+    /// Returns the offset of the first byte after the run.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.start + self.bytes
     }
 }
 
-/// The bytes of a selection as runs, in the order in which the tensor lies, and so the result: each begins behind the end of
-/// the one before. An iterator of constant size, however many runs there are; a clone goes on from the same place.
+/// The bytes of a selection as runs, in the order of the tensor and thus of the result. Each run begins after the end
+/// of the one before. The iterator has constant size for any number of runs, and a clone continues from the same
+/// position.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Bytes of each run.
+    /// Size of each run, in bytes.
     run: u64,
-    /// Where the first run begins.
+    /// Offset of the first run.
     first: u64,
-    /// Where the next run begins; `None` behind the last.
+    /// Offset of the next run; `None` after the last.
     next: Option<u64>,
     /// The dimensions outside of a run, innermost first.
     outer: Vec<Outer>,
     runs: u64,
 }
 
-/// A dimension that is walked from run to run.
+/// A dimension that the iterator advances from run to run.
 #[derive(Debug, Clone)]
 struct Outer {
-    /// How many of it are taken.
+    /// Number of selected indices.
     count: u64,
-    /// How many of those lie before the next run.
+    /// Number of selected indices before the next run.
     done: u64,
-    /// Bytes from each to the next.
+    /// Distance between selected indices, in bytes.
     stride: u64,
 }
 
 impl Plan {
-    /// The runs of `selection` of a tensor of `dtype` that lies in `order`, whose bytes were checked to be countable.
+    /// Returns the runs of `selection` of a tensor of `dtype` in `order`. The caller must have checked that the
+    /// tensor's size in bytes does not overflow.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when a run of elements of less than a byte does not begin and end at
-    /// whole bytes.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the elements take less than a byte and a run
+    /// does not begin and end at a byte boundary.
     pub fn new(dtype: Dtype, selection: &Selection, order: Order) -> Result<Self> {
         if selection.dims.iter().any(|dim| dim.count == 0) {
             return Ok(Self { run: 0, first: 0, next: None, outer: Vec::new(), runs: 0 });
         }
-        // Innermost first. In elements: no product is over that of the shape, which was checked.
+        // Innermost first, counted in elements. No product exceeds that of the shape, which was checked.
         let (mut run, mut start, mut stride, mut is_one_run) = (1_u64, 0_u64, 1_u64, true);
         let mut outer = Vec::new();
         let rank = selection.dims.len();
@@ -66,7 +68,7 @@ impl Plan {
             start += dim.start * stride;
             if is_one_run && (dim.step == 1 || dim.count == 1) {
                 run *= dim.count;
-                // Of a dimension that is not whole, the next piece lies behind a gap.
+                // In a dimension that is not taken whole, the next piece follows after a gap.
                 is_one_run = dim.count == dim.of;
             } else if dim.count > 1 {
                 is_one_run = false;
@@ -91,25 +93,25 @@ impl Plan {
         Ok(Self { run, first, next: Some(first), outer, runs })
     }
 
-    /// Bytes of all runs, whatever of them was taken already.
+    /// Returns the total size of all runs, including those already taken.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.run * self.runs
     }
 
-    /// Bytes of each run; 0 where there is none.
+    /// Returns the size of each run in bytes, or 0 if the plan has no runs.
     #[must_use]
     pub fn run_bytes(&self) -> u64 {
         self.run
     }
 
-    /// All of it as one run, if it is one.
+    /// Returns the whole plan as one run, if it consists of one.
     #[must_use]
     pub fn as_one(&self) -> Option<Run> {
         (self.runs == 1).then_some(Run { start: self.first, bytes: self.run })
     }
 
-    /// Makes the run with this number the next one, whatever was taken already; the first is 0.
+    /// Makes the run at index `number` the next one, regardless of the current position. The first index is 0.
     pub fn skip_to(&mut self, number: u64) {
         let (mut rest, mut start) = (number, self.first);
         for dim in &mut self.outer {
@@ -120,8 +122,8 @@ impl Plan {
         self.next = (number < self.runs).then_some(start);
     }
 
-    /// The same from its beginning, with those runs as one that lie in groups with at most `gap` bytes from each to the next;
-    /// and how many runs make one.
+    /// Returns this plan from its beginning, with groups of runs joined into one if at most `gap` bytes separate
+    /// them. Also returns the number of runs in each group.
     #[must_use]
     pub fn joined(&self, gap: u64) -> (Self, u64) {
         let (mut run, mut together) = (self.run, 1);

@@ -1,4 +1,4 @@
-//! The header of safetensors: eight bytes of length, then that much JSON
+//! The header of safetensors: a length of eight bytes, followed by JSON of that length
 //! (<https://github.com/huggingface/safetensors#format>).
 
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use crate::catalogue::{MAX_RANK, bytes_of, shown};
 use crate::{Dtype, FileFormat, Header, Order, TensorInfo};
 
-/// Longest JSON. The largest files of models have some megabytes of it; the format's own reader takes 100 MB.
+/// Longest JSON, in bytes. The largest model files have a few megabytes; the reference reader accepts 100 MB.
 pub const MAX_HEADER_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Bytes of the length before the JSON.
+/// Number of length bytes before the JSON.
 const LENGTH_BYTES: usize = 8;
 
-/// Most characters of what a reader of JSON says of a header.
+/// Longest excerpt of a JSON parser's message, in characters.
 const MAX_REASON_CHARS: usize = 200;
 
-/// The name that is no tensor.
+/// The reserved name, which does not denote a tensor.
 const METADATA: &str = "__metadata__";
 
-/// The header writes end at a multiple of this, so that elements lie as the machine likes them.
+/// Alignment of the end of written headers, in bytes, so that elements are aligned in memory.
 const ALIGNMENT: usize = 8;
 
 pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
@@ -41,7 +41,7 @@ pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
     Ok(Header { format: FileFormat::Safetensors, bytes })
 }
 
-/// The tensors of a header that [`header`] has accepted, and the metadata.
+/// Returns the tensors and the metadata of a header that [`header`] has accepted.
 pub(crate) fn tensors(header: &[u8], file_bytes: u64) -> Result<(Vec<TensorInfo>, BTreeMap<String, String>)> {
     let json = header.get(LENGTH_BYTES..).unwrap_or_default();
     let json = std::str::from_utf8(json).map_err(|_| Error::invalid("the safetensors header is not UTF-8"))?;
@@ -69,7 +69,7 @@ pub(crate) fn tensors(header: &[u8], file_bytes: u64) -> Result<(Vec<TensorInfo>
     Ok((tensors, parsed.metadata))
 }
 
-/// What the reader of JSON says, which may repeat all of a header, in the length of a message.
+/// Converts a message of the JSON parser, which may repeat the whole header, into an error of bounded length.
 fn unreadable(e: &serde_json::Error) -> Error {
     let mut why = e.to_string();
     if let Some((end, _)) = why.char_indices().nth(MAX_REASON_CHARS) {
@@ -79,7 +79,7 @@ fn unreadable(e: &serde_json::Error) -> Error {
     Error::invalid(format!("the safetensors header cannot be read: {why}"))
 }
 
-/// "The byte buffer needs to be entirely indexed, and cannot contain holes."
+/// Checks the rule "The byte buffer needs to be entirely indexed, and cannot contain holes."
 fn check_layout(tensors: &mut [TensorInfo], data: u64, file_bytes: u64) -> Result<()> {
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.bytes));
     let mut end = data;
@@ -102,12 +102,13 @@ fn check_layout(tensors: &mut [TensorInfo], data: u64, file_bytes: u64) -> Resul
     Ok(())
 }
 
-/// The header of a file with these tensors, one after the other: their names, types and shapes.
+/// Returns the header of a file with these tensors, given by name, type and shape, one after the other.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for shapes without a size in bytes, a name that is taken by the format or
-/// occurs twice; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that the format does not have;
-/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over [`MAX_HEADER_BYTES`], which would not be read again.
+/// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for shapes without a size in bytes and for a name that
+/// is reserved or repeated. Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that the format
+/// lacks, and [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over [`MAX_HEADER_BYTES`], which could not
+/// be read again.
 pub fn head<'a>(
     tensors: impl IntoIterator<Item = (&'a str, Dtype, &'a [u64])>,
     metadata: &BTreeMap<String, String>,
@@ -144,7 +145,7 @@ pub fn head<'a>(
     Ok(head)
 }
 
-/// A member of the JSON, to be written.
+/// A member of the JSON to write.
 #[derive(serde::Serialize)]
 #[serde(untagged)]
 enum Member<'a> {
@@ -152,7 +153,7 @@ enum Member<'a> {
     Tensor { data_offsets: [u64; 2], dtype: &'static str, shape: &'a [u64] },
 }
 
-/// The JSON, as it is written.
+/// The parsed JSON.
 struct Parsed {
     tensors: Vec<(String, Described)>,
     metadata: BTreeMap<String, String>,
@@ -194,7 +195,7 @@ impl<'de> Visitor<'de> for Entries {
     }
 }
 
-/// As many dimensions as a tensor may have, and not one more in memory.
+/// Parses a shape. It never holds more dimensions in memory than a tensor may have.
 fn shape<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
     struct Dimensions;
 

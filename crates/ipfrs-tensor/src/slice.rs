@@ -1,4 +1,4 @@
-//! Which part of a tensor is wanted: `start:stop:step` for each dimension, as in NumPy.
+//! Selection of a part of a tensor: `start:stop:step` for each dimension, as in NumPy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use ipfrs_core::{Error, Result};
 
 use crate::catalogue::{MAX_RANK, shown};
 
-/// A slice as it is asked for, before it meets a shape. The default is everything.
+/// A slice that is not yet applied to a shape. The default selects everything.
 ///
-/// Parts are separated by commas, outermost dimension first: `start:stop:step`, each of which may be left out, or one
-/// index, which takes its dimension away. Negative numbers count from the end of the dimension, ranges are cut to it, and
-/// dimensions that are not mentioned are whole; `...` stands for as many whole ones as there are. Steps are positive. API.md
-/// has the grammar.
+/// Parts are separated by commas, outermost dimension first. A part is either `start:stop:step`, in which each number
+/// may be omitted, or a single index, which removes its dimension from the result. Negative numbers count from the
+/// end of the dimension. Ranges are clamped to the dimension, and unmentioned dimensions are taken whole. `...`
+/// stands for any number of whole dimensions. Steps are positive. API.md contains the grammar.
 ///
 /// ```
 /// let slice: ipfrs_tensor::Slice = "0:10, ::2, -1".parse()?;
@@ -29,32 +29,33 @@ enum Part {
     Rest,
 }
 
-/// What a slice takes of a certain shape.
+/// A slice applied to a shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     pub(crate) dims: Vec<Taken>,
 }
 
-/// What is taken of one dimension.
+/// The selected indices of one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Elements of the dimension.
+    /// Size of the dimension.
     pub(crate) of: u64,
-    /// The first one that is taken.
+    /// First selected index.
     pub(crate) start: u64,
-    /// How many are taken.
+    /// Number of selected indices.
     pub(crate) count: u64,
-    /// From each to the next.
+    /// Distance between selected indices.
     pub(crate) step: u64,
-    /// Whether the dimension is one of the result.
+    /// Whether the result keeps the dimension.
     stays: bool,
 }
 
 impl Slice {
-    /// A slice of half-open ranges `start..stop` with a step, one for each dimension from the outermost on.
+    /// Creates a slice of half-open ranges `start..stop` with a step, one for each dimension, outermost first.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a step of 0 and for more parts than a tensor has dimensions.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a step of 0 and for more parts than a tensor
+    /// may have dimensions.
     pub fn of_ranges(ranges: impl IntoIterator<Item = (Option<i64>, Option<i64>, u64)>) -> Result<Self> {
         let parts = ranges.into_iter().map(|(start, stop, step)| match step {
             0 => Err(Error::invalid("a slice has a step of 0: steps are 1 or more")),
@@ -76,18 +77,18 @@ impl Slice {
         Ok(Self(parts))
     }
 
-    /// Whether it is everything, of whatever shape.
+    /// Returns whether the slice selects everything, for any shape.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let whole = Part::Range { start: None, stop: None, step: 1 };
         self.0.iter().all(|part| *part == Part::Rest || *part == whole)
     }
 
-    /// What the slice takes of `shape`.
+    /// Applies the slice to `shape`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for more parts than dimensions, and for an index that is not in its
-    /// dimension.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for more parts than dimensions, and for an index
+    /// that is outside of its dimension.
     pub fn select(&self, shape: &[u64]) -> Result<Selection> {
         let named = self.0.iter().filter(|part| **part != Part::Rest).count();
         let rest = shape.len().checked_sub(named).ok_or_else(|| {
@@ -105,7 +106,7 @@ impl Slice {
                     Error::invalid(format!("index {index} of the slice {self} is not in a dimension of {of}"))
                 })?),
                 (Part::Range { start, stop, step }, Some(of)) => dims.push(within(start, stop, step, *of)),
-                // There are not more parts than dimensions.
+                // The number of parts never exceeds the number of dimensions.
                 (_, None) => {}
             }
         }
@@ -114,13 +115,13 @@ impl Slice {
     }
 }
 
-/// One element of a dimension of `of`.
+/// Selects one index of a dimension of size `of`.
 fn at(index: i64, of: u64) -> Option<Taken> {
     let start = if index < 0 { of.checked_sub(index.unsigned_abs())? } else { index.unsigned_abs() };
     (start < of).then_some(Taken { of, start, count: 1, step: 1, stays: false })
 }
 
-/// A range of a dimension of `of`, cut to it.
+/// Selects a range of a dimension of size `of`, clamped to it.
 fn within(start: Option<i64>, stop: Option<i64>, step: u64, of: u64) -> Taken {
     let place = |bound: i64| match bound {
         ..0 => of.saturating_sub(bound.unsigned_abs()),
@@ -131,13 +132,13 @@ fn within(start: Option<i64>, stop: Option<i64>, step: u64, of: u64) -> Taken {
 }
 
 impl Selection {
-    /// Elements of each dimension of the result, outermost first.
+    /// Returns the shape of the result, outermost dimension first.
     #[must_use]
     pub fn shape(&self) -> Vec<u64> {
         self.dims.iter().filter(|dim| dim.stays).map(|dim| dim.count).collect()
     }
 
-    /// Whether its elements come one after the other alike in row-major and in column-major order.
+    /// Returns whether the selected elements have the same sequence in row-major and in column-major order.
     #[must_use]
     pub fn is_one_line(&self) -> bool {
         self.dims.iter().any(|dim| dim.count == 0) || self.dims.iter().filter(|dim| dim.count > 1).count() < 2
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_slice_is_named() {
+    fn invalid_slices_are_rejected_with_reason() {
         for text in ["a", "1:2:3:4", "::0", "::-1", "1,,2", "..", "...,...", "99999999999999999999", "1:x", ","] {
             assert!(text.parse::<Slice>().is_err(), "{text}");
         }

@@ -3,51 +3,51 @@
 use crate::Dtype;
 use crate::moments::{Moments, power_of_two};
 
-/// What is known of the elements that were seen. Complex numbers count as two elements each, booleans as 0 and 1.
+/// Statistics of the elements. A complex number counts as two elements, and booleans count as 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
-    /// Elements that are not a number.
+    /// Number of elements that are NaN.
     pub nan: u64,
-    /// Elements that are infinite.
+    /// Number of infinite elements.
     pub infinite: u64,
-    /// Elements that are zero.
+    /// Number of elements that are zero.
     pub zero: u64,
-    /// The least finite element; `None` without any.
+    /// Least finite element; `None` if no element is finite.
     pub min: Option<f64>,
-    /// The greatest finite element; `None` without any.
+    /// Greatest finite element; `None` if no element is finite.
     pub max: Option<f64>,
-    /// Mean of the finite elements; `None` without any.
+    /// Mean of the finite elements; `None` if no element is finite.
     pub mean: Option<f64>,
-    /// Standard deviation of the finite elements, of all and not of a sample; `None` without any.
+    /// Population standard deviation of the finite elements; `None` if no element is finite.
     pub std: Option<f64>,
 }
 
-/// Takes in the bytes of a tensor, in pieces of any size, and sums them up. Integers of 64 bits beyond 2^53 are rounded. Mean
-/// and deviation do not overflow on the way: they are there whatever the finite elements are.
+/// Accumulates statistics from the bytes of a tensor, in pieces of any size. 64-bit integers beyond 2^53 are rounded.
+/// The mean and the deviation exist for any finite elements, because intermediate values do not overflow.
 #[derive(Debug, Clone)]
 pub struct Stats {
     dtype: Dtype,
-    /// The beginning of a group of elements whose end has not come yet.
+    /// The start of an incomplete group of elements.
     partial: Vec<u8>,
     count: u64,
     nan: u64,
     infinite: u64,
     zero: u64,
-    /// Of the finite elements.
+    /// Moments of the finite elements.
     moments: Moments,
 }
 
 impl Stats {
-    /// Nothing seen yet.
+    /// Creates statistics without elements.
     #[must_use]
     pub fn new(dtype: Dtype) -> Self {
         let moments = Moments::new();
         Self { dtype, partial: Vec::with_capacity(16), count: 0, nan: 0, infinite: 0, zero: 0, moments }
     }
 
-    /// The next bytes of the tensor.
+    /// Adds the next bytes of the tensor.
     pub fn add(&mut self, mut bytes: &[u8]) {
         let group = group_bytes(self.dtype);
         if !self.partial.is_empty() {
@@ -65,7 +65,7 @@ impl Stats {
         self.partial.extend_from_slice(&bytes[whole..]);
     }
 
-    /// What was seen.
+    /// Returns the statistics of all elements so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let (extremes, moments) = (self.moments.extremes(), self.moments.mean_and_deviation());
@@ -81,7 +81,7 @@ impl Stats {
         }
     }
 
-    /// Whole groups only.
+    /// Adds bytes that consist of whole groups.
     fn add_groups(&mut self, bytes: &[u8]) {
         macro_rules! numbers {
             ($type:ty) => {
@@ -122,7 +122,7 @@ impl Stats {
         }
     }
 
-    /// Elements of less than a byte, the lowest bits first.
+    /// Adds elements of less than a byte, lowest bits first.
     fn see_packed(&mut self, bytes: &[u8], format: &Small) {
         let bits = format.bits();
         for group in bytes.chunks_exact(group_bytes(self.dtype)) {
@@ -146,7 +146,7 @@ impl Stats {
     }
 }
 
-/// Bytes that hold a whole number of elements.
+/// Returns the smallest number of bytes that hold a whole number of elements.
 fn group_bytes(dtype: Dtype) -> usize {
     match dtype.bits() {
         4 => 1,
@@ -155,7 +155,7 @@ fn group_bytes(dtype: Dtype) -> usize {
     }
 }
 
-/// A floating-point format of at most 16 bits: a sign, an exponent, and the rest.
+/// A floating-point format of at most 16 bits: sign, exponent and mantissa.
 struct Small {
     exponent_bits: u32,
     mantissa_bits: u32,
@@ -163,13 +163,13 @@ struct Small {
     special: Special,
 }
 
-/// What the codes at the end of a format's range mean.
+/// The meaning of the codes at the end of a format's range.
 enum Special {
-    /// As in IEEE 754: all ones in the exponent are infinities and NaNs.
+    /// As in IEEE 754, codes whose exponent is all ones are infinities and NaNs.
     Ieee,
-    /// NaN where everything but the sign is ones, and no infinity.
+    /// The code in which all bits except the sign are ones is NaN. There is no infinity.
     OneNan,
-    /// NaN in the place of negative zero, and no infinity.
+    /// The code of negative zero is NaN. There is no infinity.
     NegativeZero,
     /// Every code is a number.
     None,
@@ -203,7 +203,7 @@ impl Small {
             Special::NegativeZero if is_negative && exponent == 0 && mantissa == 0 => return f64::NAN,
             _ => {}
         }
-        // Below the least exponent there is no hidden one.
+        // Subnormal numbers have no hidden bit.
         let (whole, exponent) = match exponent {
             0 => (mantissa, 1),
             _ => (mantissa | 1 << self.mantissa_bits, exponent),
@@ -213,7 +213,7 @@ impl Small {
     }
 }
 
-/// E8M0: an exponent alone, with a bias of 127; the last code is NaN.
+/// Decodes E8M0, which is only an exponent, with a bias of 127. The last code is NaN.
 fn e8m0(code: u8) -> f64 {
     if code == u8::MAX { f64::NAN } else { power_of_two(i32::from(code) - 127) }
 }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(summary(Dtype::Bf16, &every_16).max, Some(f64::from(f32::from_bits(0x7f7f_0000))));
         let ends = |dtype, bytes| (summary(dtype, bytes).min, summary(dtype, bytes).max, summary(dtype, bytes).count);
         assert_eq!(ends(Dtype::F4, &all), (Some(-6.0), Some(6.0), 512));
-        // 0x1f is the greatest code, 0x3f its negative.
+        // 0x1f is the greatest code, and 0x3f is its negative.
         assert_eq!(ends(Dtype::F6E2M3, &[0xdf, 0x0f, 0x00]), (Some(-7.5), Some(7.5), 4));
         assert_eq!(ends(Dtype::F6E3M2, &[0xdf, 0x0f, 0x00]), (Some(-28.0), Some(28.0), 4));
     }
@@ -268,7 +268,7 @@ mod tests {
         assert!((summary.std.unwrap() - 3.5_f64.sqrt()).abs() < 1e-12);
         assert_eq!(self::summary(Dtype::F32, &[]).mean, None);
         assert_eq!(self::summary(Dtype::C64, &bytes).count, 6);
-        // As large as they come, with what has no place among them.
+        // The largest finite numbers, together with values that are not finite.
         let bytes: Vec<u8> =
             [f64::MAX, f64::NEG_INFINITY, -f64::MAX, f64::NAN].into_iter().flat_map(f64::to_le_bytes).collect();
         for dtype in [Dtype::F64, Dtype::C128] {

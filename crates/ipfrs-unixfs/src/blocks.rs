@@ -1,30 +1,30 @@
-//! Where blocks come from and where they go.
+//! Sources and sinks of blocks.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Result, identity_payload};
 
-/// Something that blocks can be read from.
+/// A source that blocks can be read from.
 #[async_trait]
 pub trait BlockSource: Send + Sync {
-    /// The bytes of a block. They are trusted to be what `cid` names.
+    /// Returns the bytes of a block. The caller trusts that they match `cid`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the CID when the block is absent.
+    /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is absent. The message names the CID.
     async fn block(&self, cid: &Cid) -> Result<Bytes>;
 }
 
-/// Something that takes the blocks of an import.
+/// A sink that stores the blocks of an import.
 #[async_trait]
 pub trait BlockSink: Send + Sync {
-    /// Takes a batch, and returns once all of its blocks are durable.
+    /// Stores a batch, and returns once all of its blocks are durable.
     ///
     /// # Errors
-    /// When any of them could not be kept; the import then ends with this error.
+    /// Returns an error if any of the blocks could not be stored. The import then ends with this error.
     async fn put(&self, blocks: Vec<Block>) -> Result<()>;
 }
 
-/// The bytes of a block, without asking `source` for what an identity CID carries in itself.
+/// Returns the bytes of a block. For an identity CID, they are in the CID itself and `source` is not queried.
 pub(crate) async fn load(source: &dyn BlockSource, cid: &Cid) -> Result<Bytes> {
     match identity_payload(cid) {
         Some(payload) => Ok(Bytes::copy_from_slice(payload)),

@@ -5,9 +5,9 @@
 //! message PBNode { repeated PBLink Links = 2; bytes Data = 1; }
 //! ```
 //!
-//! The canonical form has the links before the data, which no protobuf generator writes, and the strict form has no
-//! unknown or repeated fields, which every generator accepts: so nodes are written and read field by field here.
-//! Blocks that come from elsewhere are never encoded again, their bytes are kept.
+//! Nodes are encoded and decoded field by field here. The canonical form has the links before the data, which no
+//! protobuf generator produces. The strict form has no unknown or repeated fields, which every generated decoder
+//! accepts. Blocks from other sources are never encoded again; their bytes are kept.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ipfrs_core::limits::MAX_BLOCK_LINKS;
@@ -22,40 +22,41 @@ const LINK_HASH: u32 = 1;
 const LINK_NAME: u32 = 2;
 const LINK_TSIZE: u32 = 3;
 
-/// Every key here (field number and wire type) is one byte.
+/// Length of every key here (field number and wire type), in bytes.
 const KEY_LEN: usize = 1;
 
 /// A named link to another block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PbLink {
-    /// The block that is linked to.
+    /// Content ID of the target block.
     pub cid: Cid,
-    /// Empty in files; the entry's name in directories.
+    /// Name of the entry in a directory; empty in files.
     pub name: LinkName,
-    /// Bytes of all blocks below this link, itself included, as its writer claims.
+    /// Total size of all blocks below this link including the target itself, as declared by the writer of the block.
     pub tsize: u64,
 }
 
 /// A node: links, and the data of the layer above.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PbNode {
-    /// The links in the order of the block.
+    /// Links, in the order of the block.
     pub links: Vec<PbLink>,
-    /// The data; a slice of the block when the node was decoded.
+    /// Data. In a decoded node, this is a slice of the block.
     pub data: Option<Bytes>,
 }
 
-/// Reads a node. The data is a slice of `block`, nothing of it is copied.
+/// Decodes a node. The data is a slice of `block`; nothing is copied.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is malformed;
+/// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a malformed block, and
 /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_BLOCK_LINKS`] links.
 pub fn decode(block: &Bytes) -> Result<PbNode> {
     let parts = RawNode::read(block)?;
     Ok(PbNode { links: parts.links()?, data: parts.data.map(|data| block.slice_ref(data)) })
 }
 
-/// Returns what a node of any number of links links to, in the order of the block. Errors are those of [`decode`].
+/// Returns the link targets of a node with any number of links, in the order of the block. The errors are those of
+/// [`decode`].
 pub(crate) fn decode_cids(block: &[u8]) -> Result<CidList> {
     let mut cids = CidList::default();
     read_node(block, |link| {
@@ -65,15 +66,15 @@ pub(crate) fn decode_cids(block: &[u8]) -> Result<CidList> {
     Ok(cids)
 }
 
-/// A node whose links have been found, and not looked at: what is in its data says what is wanted of them.
+/// A node whose links have been located but not decoded. The type in its data decides how they are used.
 pub(crate) struct RawNode<'a> {
     links: Vec<&'a [u8]>,
-    /// The data, where there is any.
+    /// Data of the node, if it has any.
     pub(crate) data: Option<&'a [u8]>,
 }
 
 impl<'a> RawNode<'a> {
-    /// Finds data and links. Errors are those of [`decode`], but for those about what is in a link.
+    /// Locates the data and the links. The errors are those of [`decode`], except those about the content of a link.
     pub(crate) fn read(block: &'a [u8]) -> Result<Self> {
         let mut links = Vec::new();
         let data = read_node(block, |link| {
@@ -86,12 +87,12 @@ impl<'a> RawNode<'a> {
         Ok(Self { links, data })
     }
 
-    /// How many links there are.
+    /// Returns the number of links.
     pub(crate) fn link_count(&self) -> usize {
         self.links.len()
     }
 
-    /// The links, in the order of the block.
+    /// Returns the links, in the order of the block.
     pub(crate) fn links(&self) -> Result<Vec<PbLink>> {
         let read = |link: &&'a [u8]| {
             let LinkFields { cid, name, tsize } = read_link(link)?;
@@ -100,20 +101,20 @@ impl<'a> RawNode<'a> {
         self.links.iter().map(read).collect()
     }
 
-    /// What the links lead to, in the order of the block.
+    /// Returns the link targets, in the order of the block.
     pub(crate) fn cids(&self) -> impl Iterator<Item = Result<Cid>> {
         self.links.iter().map(|link| cid_from_bytes(read_link(link)?.cid))
     }
 }
 
-/// A [`PbLink`] as it lies in its block.
+/// The fields of a [`PbLink`] as slices of its block.
 struct LinkFields<'a> {
     cid: &'a [u8],
     name: &'a [u8],
     tsize: u64,
 }
 
-/// Reads a node; gives what is in its links to `on_link` and returns its data.
+/// Reads a node. Passes the body of each link to `on_link` and returns the data.
 fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(&'a [u8]) -> Result<()>) -> Result<Option<&'a [u8]>> {
     let mut rest = block;
     let mut data = None;
@@ -154,7 +155,8 @@ fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
         last_field = field;
         match (field, wire_type) {
             (LINK_HASH, WireType::LengthDelimited) => cid = Some(read_bytes(&mut rest)?),
-            // The field is declared a string, but go-codec-dagpb takes any bytes: blocks with other names are stored.
+            // The field is declared as a string, but go-codec-dagpb accepts any bytes, so blocks with such names
+            // exist.
             (LINK_NAME, WireType::LengthDelimited) => name = Some(read_bytes(&mut rest)?),
             (LINK_TSIZE, WireType::Varint) => tsize = Some(read_varint(&mut rest)?),
             _ => return Err(Error::invalid(format!("dag-pb link has an unknown field {field} ({wire_type:?})"))),
@@ -195,8 +197,8 @@ fn malformed(cause: prost::DecodeError) -> Error {
     Error::invalid(format!("malformed protobuf: {cause}"))
 }
 
-/// Writes a node in the canonical form, with the links in the order given: name and Tsize are always present, as
-/// go-merkledag writes them.
+/// Encodes a node in the canonical form, with the links in the given order. Name and Tsize are always present, as in
+/// go-merkledag.
 #[must_use]
 pub fn encode(links: &[PbLink], data: &[u8]) -> Bytes {
     let size = links.iter().map(encoded_link_len).sum::<usize>() + encoded_data_len(data.len());
@@ -214,7 +216,7 @@ fn encode_link(link: &PbLink, out: &mut BytesMut) {
     encode_varint(link_body_len(link) as u64, out);
     encode_key(LINK_HASH, WireType::LengthDelimited, out);
     encode_varint(link.cid.encoded_len() as u64, out);
-    // Writing to memory that grows cannot fail.
+    // Writing to a growable buffer cannot fail.
     let _written = link.cid.write_bytes(out.writer());
     encode_key(LINK_NAME, WireType::LengthDelimited, out);
     encode_varint(link.name.len() as u64, out);
@@ -232,17 +234,17 @@ fn link_body_len(link: &PbLink) -> usize {
         + encoded_len_varint(link.tsize)
 }
 
-/// Bytes that `link` takes in an encoded node.
+/// Returns the number of bytes that `link` takes in an encoded node.
 pub(crate) fn encoded_link_len(link: &PbLink) -> usize {
     KEY_LEN + len_delimited(link_body_len(link))
 }
 
-/// Bytes that data of `len` bytes takes in an encoded node.
+/// Returns the number of bytes that data of `len` bytes takes in an encoded node.
 pub(crate) fn encoded_data_len(len: usize) -> usize {
     KEY_LEN + len_delimited(len)
 }
 
-/// Writes what comes before data of `len` bytes.
+/// Writes the header that precedes data of `len` bytes.
 pub(crate) fn put_data_header(len: usize, out: &mut BytesMut) {
     encode_key(NODE_DATA, WireType::LengthDelimited, out);
     encode_varint(len as u64, out);
@@ -252,7 +254,7 @@ fn len_delimited(len: usize) -> usize {
     encoded_len_varint(len as u64) + len
 }
 
-/// The error of a block with too many links.
+/// Returns the error for a block with too many links.
 fn too_many_links() -> Error {
     Error::too_large(format!(
         "it has more than {MAX_BLOCK_LINKS} links, the most that a block may have: make several that are linked"

@@ -5,13 +5,13 @@ use ipfrs_core::{Error, Result};
 use prost::Message;
 use prost::encoding::decode_varint;
 
-/// `Data.hashType` of HAMT shards: murmur3 x64, its first 64 bits.
+/// Value of `Data.hashType` for HAMT shards: the first 64 bits of murmur3 x64.
 pub(crate) const MURMUR3_X64_64: u64 = 0x22;
 
-/// The bits of `Data.mode` that are permissions.
+/// The permission bits of `Data.mode`.
 const MODE_BITS: u32 = 0o7777;
 
-/// What a node is: `Data.Type`.
+/// The type of a node: `Data.Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataType {
     Raw,
@@ -47,8 +47,8 @@ impl DataType {
     }
 }
 
-/// `Data` as it is on the wire: fields in the order of their numbers, and those that are `None` left out, which are the
-/// bytes that Kubo writes too.
+/// The `Data` message on the wire. Fields are encoded in the order of their numbers and omitted if they are `None`,
+/// so the encoded bytes equal those of Kubo.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Data {
     #[prost(int32, optional, tag = "1")]
@@ -69,7 +69,7 @@ pub(crate) struct Data {
     pub mtime: Option<WireMtime>,
 }
 
-/// `IPFSTimestamp` on the wire.
+/// The `IPFSTimestamp` message on the wire.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WireMtime {
     #[prost(int64, optional, tag = "1")]
@@ -78,40 +78,40 @@ pub(crate) struct WireMtime {
     pub nanos: Option<u32>,
 }
 
-/// When a file was last changed.
+/// Time of the last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mtime {
-    /// Seconds since 1970-01-01T00:00:00Z, negative before.
+    /// Seconds since 1970-01-01T00:00:00Z; negative before that.
     pub seconds: i64,
-    /// Nanoseconds that have passed since that second, below 1,000,000,000.
+    /// Nanoseconds since the start of that second, below 1,000,000,000.
     pub nanos: u32,
 }
 
-/// What UnixFS keeps of a file system beside content (UnixFS 1.5): on the root of a file, on directories and on symbolic
-/// links. Most content has none.
+/// File metadata besides the content (UnixFS 1.5). The root of a file, a directory and a symbolic link can have
+/// attributes. Most content has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attributes {
-    /// Unix permissions with the set-user-ID, set-group-ID and sticky bits: the lowest 12 bits of `st_mode`.
+    /// Unix permissions, with the set-user-ID, set-group-ID and sticky bits: the lowest 12 bits of `st_mode`.
     pub mode: Option<u32>,
-    /// Last change.
+    /// Time of the last change.
     pub mtime: Option<Mtime>,
 }
 
 impl Attributes {
-    /// There is something to keep.
+    /// Returns whether any attribute is set.
     #[must_use]
     pub fn is_some(&self) -> bool {
         self.mode.is_some() || self.mtime.is_some()
     }
 }
 
-/// Number and wire type of fields of [`Data`].
+/// Keys (number and wire type) of fields of [`Data`].
 const TYPE_KEY: u8 = 0x08;
 const DATA_KEY: u8 = 0x12;
 const FILESIZE_KEY: u8 = 0x18;
 const BLOCKSIZES_KEY: u8 = 0x20;
 
-/// The number behind `key`, if that comes next: a value, or the length of one.
+/// Reads the number after `key`, which is a value or the length of one, if `key` comes next.
 fn read_field(key: u8, rest: &mut &[u8]) -> Option<u64> {
     let mut after = rest.strip_prefix(&[key])?;
     let value = match after {
@@ -126,7 +126,7 @@ fn read_field(key: u8, rest: &mut &[u8]) -> Option<u64> {
 }
 
 impl Data {
-    /// The message with these attributes, written as Kubo writes them: no nanoseconds where they are none.
+    /// Returns the message with these attributes, encoded like Kubo: zero nanoseconds are omitted.
     pub(crate) fn with_attributes(self, attributes: &Attributes) -> Self {
         let mtime = attributes.mtime.map(|mtime| WireMtime {
             seconds: Some(mtime.seconds),
@@ -135,7 +135,7 @@ impl Data {
         Self { mode: attributes.mode, mtime, ..self }
     }
 
-    /// Reads the message; byte fields are slices of `bytes`.
+    /// Reads the message. Byte fields are slices of `bytes`.
     pub(crate) fn read(bytes: Bytes) -> Result<Self> {
         if let Some(data) = Self::read_ordinary(&bytes) {
             return Ok(data);
@@ -143,11 +143,11 @@ impl Data {
         Self::decode(bytes).map_err(|e| Error::invalid(format!("malformed UnixFS data: {e}")))
     }
 
-    /// Reads what nearly all files have: type, content, size, and the sizes of parts, of which there are hundreds, each field in
-    /// its place. `None` for anything else.
+    /// Reads a message with the layout of nearly all files: type, content, size, and the sizes of the parts (often
+    /// hundreds), in this order. Returns `None` for any other message.
     fn read_ordinary(bytes: &Bytes) -> Option<Self> {
         let mut rest = &bytes[..];
-        // As protobuf has it: the lowest 32 bits.
+        // Like protobuf, take the lowest 32 bits.
         let type_code = read_field(TYPE_KEY, &mut rest)? as i32;
         let data = match read_field(DATA_KEY, &mut rest) {
             Some(len) => {
@@ -167,22 +167,23 @@ impl Data {
         DataType::from_code(code).ok_or_else(|| Error::invalid(format!("UnixFS type {code} is not known")))
     }
 
-    /// The attributes. Upper bits of the mode, which the specification leaves to others, are left out.
+    /// Returns the attributes. The upper bits of the mode, which the specification reserves, are masked out.
     pub(crate) fn attributes(&self) -> Attributes {
         Attributes { mode: self.mode.map(|mode| mode & MODE_BITS).filter(|mode| *mode != 0), mtime: self.mtime() }
     }
 
-    /// The time of the last change; one that the specification does not allow counts as absent, as in Kubo.
+    /// Returns the time of the last change. As in Kubo, an invalid time counts as absent.
     fn mtime(&self) -> Option<Mtime> {
         let wire = self.mtime.as_ref()?;
         let nanos = wire.nanos.unwrap_or_default();
         (nanos < 1_000_000_000).then_some(Mtime { seconds: wire.seconds?, nanos })
     }
 
-    /// Bytes of the file below this node: what it holds itself and what its children hold.
+    /// Returns the number of file bytes below this node: its own content and that of its children.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the sizes overflow or `filesize` is not their sum.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the sizes overflow or if `filesize` is not their
+    /// sum.
     pub(crate) fn file_size(&self) -> Result<u64> {
         let inline = self.data.as_ref().map_or(0, Bytes::len) as u64;
         let sum = self
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_data_is_read_as_all_data_is() {
+    fn data_fast_path_equals_full_decoder() {
         let plain = Data { type_code: Some(2), ..Data::default() };
         let sizes = vec![0, 127, 128, 262_144, u64::MAX];
         let ordinary = [
@@ -234,7 +235,7 @@ mod tests {
             assert_eq!(Data::read_ordinary(&bytes), None);
             assert_eq!(Data::read(bytes).unwrap(), data);
         }
-        // A field twice, and fields in another order: the last one counts, and all of them are looked at.
+        // A repeated field, and fields in another order: the last value counts, and all fields are read.
         for bytes in [&b"\x08\x02\x18\x01\x18\x02"[..], b"\x18\x01\x08\x02", b"\x08\x02\x20\x01\x18\x01"] {
             let bytes = Bytes::from_static(bytes);
             assert_eq!(Data::read_ordinary(&bytes), None);

@@ -8,7 +8,7 @@ use crate::data::{Attributes, Data, MURMUR3_X64_64};
 use crate::murmur3;
 use crate::node::DirEntry;
 
-/// Smallest fan-out: the bit field of a shard is whole bytes.
+/// Smallest fan-out. The bit field of a shard consists of whole bytes.
 const MIN_FANOUT: u64 = 8;
 /// Largest fan-out, as in boxo.
 pub(crate) const MAX_FANOUT: u64 = 1024;
@@ -22,17 +22,17 @@ pub struct HamtShard {
     attributes: Attributes,
 }
 
-/// What one of a shard's used positions holds.
+/// The content of one used position of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slot {
-    /// An entry of the directory, its name without the shard's prefix.
+    /// A directory entry. Its name excludes the shard's prefix.
     Entry(DirEntry),
-    /// The shard with all of the entries whose hash leads here.
+    /// A child shard with all of the entries whose hash leads to this position.
     Shard(Cid),
 }
 
 impl HamtShard {
-    /// Checks that links and bit field agree, which lookups rely on.
+    /// Checks that the links match the bit field, on which lookups rely.
     pub(crate) fn new(links: Vec<PbLink>, data: &Data) -> Result<Self> {
         let fanout = check_fanout(data.fanout.unwrap_or_default())?;
         match data.hash_type {
@@ -55,25 +55,25 @@ impl HamtShard {
         Ok(Self { fanout, slots: slots.collect::<Result<_>>()?, bitfield, attributes: data.attributes() })
     }
 
-    /// Positions of the shard: a power of two from 8 to 1,024.
+    /// Returns the number of positions of the shard: a power of two from 8 to 1,024.
     #[must_use]
     pub fn fanout(&self) -> u32 {
         self.fanout
     }
 
-    /// Permissions and time of the directory; only its root shard has any.
+    /// Returns the permissions and the modification time of the directory. Only its root shard has any.
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         self.attributes
     }
 
-    /// The used positions in ascending order.
+    /// Returns the used positions, in ascending order.
     #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// What the name that `bits` is the hash of leads to. An entry found so need not have that name.
+    /// Looks up the position for a name with the hash `bits`. The entry at that position may have another name.
     pub(crate) fn find(&self, bits: &mut HashBits) -> Result<Option<&Slot>> {
         let position = bits.next(self.fanout.trailing_zeros())?;
         if !bit(&self.bitfield, position) {
@@ -96,7 +96,7 @@ fn slot(link: PbLink, fanout: u32, position: u32) -> Result<Slot> {
     })
 }
 
-/// The fan-out, if shards may have it.
+/// Returns the fan-out if it is valid for a shard.
 pub(crate) fn check_fanout(fanout: u64) -> Result<u32> {
     if !fanout.is_power_of_two() || !(MIN_FANOUT..=MAX_FANOUT).contains(&fanout) {
         return Err(Error::invalid(format!(
@@ -106,19 +106,19 @@ pub(crate) fn check_fanout(fanout: u64) -> Result<u32> {
     Ok(fanout as u32)
 }
 
-/// What names of links at `position` begin with: upper-case hexadecimal, as wide as the last position needs.
+/// Returns the prefix of link names at `position`: upper-case hexadecimal, as wide as the last position requires.
 pub(crate) fn prefix(fanout: u32, position: u32) -> String {
     let width = fanout.trailing_zeros().div_ceil(4) as usize;
     format!("{position:0width$X}")
 }
 
-/// Bit 0 is the lowest of the last byte; leading zero bytes may be missing.
+/// Returns a bit of the bit field. Bit 0 is the lowest bit of the last byte, and leading zero bytes may be missing.
 fn bit(bitfield: &[u8], position: u32) -> bool {
     let from_end = (position / 8) as usize + 1;
     bitfield.len().checked_sub(from_end).is_some_and(|at| bitfield[at] & (1 << (position % 8)) != 0)
 }
 
-/// The hash of a name, taken from its highest bit on, some bits for each level of the trie.
+/// The hash of a name. Each level of the trie consumes some bits, starting with the highest.
 #[derive(Debug, Clone)]
 pub(crate) struct HashBits {
     hash: u64,
@@ -130,7 +130,7 @@ impl HashBits {
         Self { hash: murmur3::hash(name), consumed: 0 }
     }
 
-    /// The next `count` bits, 1 to 10 of them.
+    /// Returns the next `count` bits, from 1 to 10.
     pub(crate) fn next(&mut self, count: u32) -> Result<u32> {
         if self.consumed + count > u64::BITS {
             return Err(Error::invalid_content("sharded directory is deeper than the hash of a name is long"));

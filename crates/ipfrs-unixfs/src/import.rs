@@ -1,4 +1,4 @@
-//! Files and directories into blocks, with the content IDs that Kubo gives them.
+//! Import of files and directories into blocks, with the same content IDs as Kubo.
 
 mod buzhash;
 mod chunker;

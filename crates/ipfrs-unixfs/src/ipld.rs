@@ -1,4 +1,4 @@
-//! What IPLD blocks link to, and where paths lead in them.
+//! Links and paths in IPLD blocks.
 
 mod canonical;
 mod cbor;
@@ -12,32 +12,32 @@ use crate::dag_pb;
 
 pub use canonical::canonical_cbor;
 
-/// Rules for blocks that are readable but not canonical.
+/// Treatment of blocks that are readable but not canonical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strictness {
-    /// The rules of Kubo.
+    /// Accepts the blocks that Kubo accepts.
     AsKubo,
-    /// Every form with one meaning is read.
+    /// Accepts every unambiguous form.
     Lenient,
 }
 
-/// Returns what a block links to, in the order of the block, once for each time that it is linked to. Blocks of dag-pb,
-/// dag-cbor and dag-json have links; those of raw and all other codecs have none.
+/// Returns the links of a block, in the order of the block and with repetitions. Blocks of dag-pb, dag-cbor and
+/// dag-json can have links; blocks of raw and all other codecs have none.
 ///
-/// It takes milliseconds for a large block: tasks of a Tokio runtime ask for it on a thread that may be busy.
+/// This function takes milliseconds for a large block. In a Tokio runtime, call it on a blocking thread.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidContent`] names the block and says what is malformed; [`ErrorKind::TooLarge`] for dag-json with
-/// lists and maps more than [`MAX_BLOCK_NESTING`] deep.
+/// Returns [`ErrorKind::InvalidContent`] for a malformed block, with a message that names the block and the fault,
+/// and [`ErrorKind::TooLarge`] for dag-json with lists and maps more than [`MAX_BLOCK_NESTING`] deep.
 pub fn links(cid: &Cid, data: &Bytes) -> Result<CidList> {
     links_of(cid, data, Strictness::AsKubo)
 }
 
-/// As [`links`], and of dag-cbor that is not canonical as well: what keeps blocks must not lose those that were
-/// taken in by other rules.
+/// Returns the links of a block like [`links`], but also accepts dag-cbor that is not canonical. Garbage collection
+/// must keep the links of blocks that were stored under other rules.
 ///
 /// # Errors
-/// As [`links`].
+/// Returns the errors of [`links`].
 pub fn lenient_links(cid: &Cid, data: &Bytes) -> Result<CidList> {
     links_of(cid, data, Strictness::Lenient)
 }
@@ -52,7 +52,7 @@ fn links_of(cid: &Cid, data: &Bytes, strictness: Strictness) -> Result<CidList> 
     links.map_err(|error| named(cid, &error))
 }
 
-/// The error with the block that it is about.
+/// Adds the name of the block to an error.
 pub(crate) fn named(cid: &Cid, error: &Error) -> Error {
     let name = codec::name(cid.codec()).unwrap_or("IPLD");
     match error.kind() {
@@ -61,27 +61,27 @@ pub(crate) fn named(cid: &Cid, error: &Error) -> Error {
     }
 }
 
-/// Where a path leads within one block.
+/// The result of following a path within one block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The first segments lead to a link.
     Link {
-        /// What is linked to.
+        /// Target of the link.
         cid: Cid,
-        /// How many segments lead to the link, at least one.
+        /// Number of segments that lead to the link, at least one.
         used: usize,
     },
-    /// All segments lead to something in the block that is no link.
+    /// All segments lead to a value in the block that is not a link.
     Within,
-    /// There is nothing where the segment of this index should lead.
+    /// The block has no value for the segment at this index.
     Missing(usize),
 }
 
-/// Where `segments` lead in a block of dag-cbor or dag-json: the keys of maps and the indices of lists, as far as the
-/// first link. A block that is nothing but a link has no segments below it.
+/// Follows `segments` in a block of dag-cbor or dag-json up to the first link. The segments are keys of maps and
+/// indices of lists. A block that is only a link has no segments below it.
 ///
 /// # Errors
-/// As [`links`].
+/// Returns the errors of [`links`].
 pub(crate) fn follow(cid: &Cid, data: &[u8], segments: &[String]) -> Result<Step> {
     let step = match cid.codec() {
         codec::DAG_JSON => json::follow(data, segments),
@@ -90,12 +90,12 @@ pub(crate) fn follow(cid: &Cid, data: &[u8], segments: &[String]) -> Result<Step
     step.map_err(|error| named(cid, &error))
 }
 
-/// The index that a segment is: decimal digits.
+/// Parses a list index: decimal digits.
 fn list_index(segment: &str) -> Option<u64> {
     if segment.bytes().all(|byte| byte.is_ascii_digit()) { segment.parse().ok() } else { None }
 }
 
-/// Refuses lists and maps that `depth` others are around, when these are too many.
+/// Returns an error if `depth` lists and maps already enclose a value and no more nesting is allowed.
 fn check_nesting(depth: usize) -> Result<()> {
     if depth >= MAX_BLOCK_NESTING {
         return Err(too_nested());
@@ -103,7 +103,7 @@ fn check_nesting(depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// The error of a block whose lists and maps are too deep.
+/// Returns the error for a block whose lists and maps are nested too deeply.
 fn too_nested() -> Error {
     Error::too_large(format!(
         "its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have: make several that are linked"

@@ -1,8 +1,8 @@
-//! dag-pb and UnixFS: reading nodes, resolving paths, listing directories and importing files.
+//! Codecs for dag-pb and UnixFS, path resolution, directory listing and file import.
 //!
-//! Everything here is a pure function over a [`BlockSource`] or into a [`BlockSink`]; nothing knows of HTTP, stores or
-//! configuration. The formats are those of <https://specs.ipfs.tech/unixfs/> and
-//! <https://ipld.io/specs/codecs/dag-pb/spec/>; imports give the content IDs that Kubo gives.
+//! All functions read from a [`BlockSource`] or write to a [`BlockSink`], and are independent of HTTP, stores and
+//! configuration. The formats are specified in <https://specs.ipfs.tech/unixfs/> and
+//! <https://ipld.io/specs/codecs/dag-pb/spec/>. Imports produce the same content IDs as Kubo.
 
 mod blocks;
 pub mod dag_pb;

@@ -1,16 +1,16 @@
-//! Names of links: bytes, of which most are text.
+//! Names of links: byte strings, most of which are text.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt::{self, Write as _};
 
 /// Name of a link, or a path of such names joined by slashes.
 ///
-/// The specification calls it a string, but directories made from a disk have whatever names the disk has. It comes
-/// from the author of the block and may be anything, `..` or `/etc/passwd` included.
+/// The specification defines names as strings, but directories imported from a disk may have names with any bytes.
+/// The author of a block chooses the name, which may be `..` or `/etc/passwd`.
 ///
-/// [`Display`](fmt::Display) and [`Debug`](fmt::Debug) are for messages and terminals: bytes that are not UTF-8,
-/// control characters and backslashes are escaped, so that two names never look the same. They are not for storing or
-/// comparing: use [`as_bytes`](Self::as_bytes).
+/// [`Display`](fmt::Display) and [`Debug`](fmt::Debug) are meant for messages and terminals. They escape bytes that
+/// are not UTF-8, control characters and backslashes, so that two different names never look the same. To store or
+/// compare names, use [`as_bytes`](Self::as_bytes).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LinkName(Box<[u8]>);
 
@@ -27,20 +27,20 @@ impl LinkName {
         self.0.len()
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns whether the name is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the text; `None` where the name is not UTF-8.
+    /// Returns the name as text, or `None` if it is not UTF-8.
     #[must_use]
     pub fn to_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }
 
-    /// Returns the text with U+FFFD in place of each byte that is not part of a character, as Go's `encoding/json` and
-    /// its dag-json encoder write names. Different names may give the same text.
+    /// Returns the text with U+FFFD in place of each byte that is not part of a character, like Go's `encoding/json`
+    /// and its dag-json encoder. Different names may give the same text.
     #[must_use]
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         if let Some(text) = self.to_str() {
@@ -54,8 +54,8 @@ impl LinkName {
         Cow::Owned(text)
     }
 
-    /// Returns whether a path can lead to the link by this name: in a path, slashes separate names, and `.` and `..`
-    /// mean something else.
+    /// Returns whether this name can be a path segment. In a path, slashes separate names, and `.` and `..` have
+    /// special meanings.
     #[must_use]
     pub fn is_segment(&self) -> bool {
         !matches!(&*self.0, b"" | b"." | b"..") && !self.0.contains(&b'/')

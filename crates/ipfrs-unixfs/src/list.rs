@@ -1,4 +1,4 @@
-//! The entries of a directory as a stream, and in pages.
+//! Directory listings as streams and pages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,17 +14,17 @@ use crate::hamt::Slot;
 use crate::node::{DirEntry, Node};
 use crate::resolve::load_shard;
 
-/// The entries of the directory `node`, basic or sharded, in the order of its blocks; sharded ones depth first. A shared
-/// node is read where it is.
+/// Returns the entries of the directory `node`, basic or sharded, in the order of its blocks. Shards are listed depth
+/// first. A shared node is read in place.
 ///
-/// Memory is bounded by the shards from the root to the one that is being read (at most 21 of at most 1,024 links). The
-/// stream ends after its first error: [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `node` is no directory,
-/// [`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind) when a shard is not valid, and whatever `source` gives.
+/// Memory is bounded by the shards from the root to the current one (at most 21, with at most 1,024 links each). The
+/// stream ends after its first error: [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if `node` is not a
+/// directory, [`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind) if a shard is invalid, and any error of `source`.
 ///
-/// A few blocks can make a directory of more entries than anybody can count, by naming the same shard again and again.
-/// Hence the work is done as entries are taken: at most the shards of one path for an entry, because a shard without
-/// entries below it is refused. And a consumer that takes all that it can get still lets other tasks run: loading shards
-/// uses up the budget of a Tokio task.
+/// A few blocks can form a directory with an astronomical number of entries by linking to the same shard many times.
+/// The work is therefore done as the consumer takes entries. Because a shard without entries below it is an error, an
+/// entry costs at most the shards of one path. Loading shards consumes the budget of a Tokio task, so other tasks run
+/// even if the consumer takes entries without pause.
 #[must_use]
 pub fn entries(source: Arc<dyn BlockSource>, node: impl Into<Arc<Node>>) -> BoxStream<'static, Result<DirEntry>> {
     let node = node.into();
@@ -89,8 +89,8 @@ fn basic_entry(node: &Node, at: usize) -> Option<&DirEntry> {
     }
 }
 
-/// A place between two entries of a directory: how many links of each of its blocks were taken, of those from the root to
-/// where the place is. As text `3.0.17`; the default is the beginning.
+/// A position between two entries of a directory. For each block from the root to the position, it holds the number
+/// of links that were taken. The text form is, for example, `3.0.17`. The default is the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place(Vec<usize>);
 
@@ -113,12 +113,13 @@ impl FromStr for Place {
     }
 }
 
-/// The entries of the directory `node` from a place on, at most `most` (1 or more), and the place behind them unless they
-/// are the last ones. They are fewer when their names come to more than `most_bytes`. Only the blocks from the root to the
-/// place are read again.
+/// Returns the entries of the directory `node` that follow the position `from`, at most `most` of them (1 or more).
+/// Also returns the position after them, unless they are the last entries. The page ends early once its names exceed
+/// `most_bytes` in total. Only the blocks from the root to the position are read again.
 ///
 /// # Errors
-/// As [`entries`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a place that is not in this directory.
+/// Returns the errors of [`entries`], and [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a position that is
+/// not in this directory.
 pub async fn page(
     source: Arc<dyn BlockSource>,
     node: impl Into<Arc<Node>>,
@@ -137,18 +138,18 @@ pub async fn page(
     Ok((taken, walk.place()))
 }
 
-/// What is left of each shard on the way from the root to where the walk is.
+/// A walk over the entries: the unread rest of each shard from the root to the current position.
 struct Walk {
     source: Arc<dyn BlockSource>,
     path: Vec<Level>,
 }
 
 struct Level {
-    /// A [`Node::HamtShard`], or the one block of a basic directory.
+    /// A [`Node::HamtShard`], or the only block of a basic directory.
     shard: Arc<Node>,
-    /// Its first slot or entry that has not been taken.
+    /// Index of the first slot or entry that has not been taken.
     next: usize,
-    /// Bits of a name's hash that lead to one of the slots.
+    /// Number of bits of a name's hash that lead to one of the slots.
     hash_bits: u32,
     /// Memory of the links and their names, in bytes.
     memory: usize,
@@ -182,7 +183,7 @@ impl Level {
         Self { shard, next: 0, hash_bits, memory }
     }
 
-    /// Links that are there to be taken, and those that were.
+    /// Returns the number of all links, taken or not.
     fn links(&self) -> usize {
         match &*self.shard {
             Node::HamtShard(shard) => shard.slots().len(),
@@ -192,19 +193,20 @@ impl Level {
     }
 }
 
-/// Links of a shard that are one unit of a task's budget: decoding them takes some microseconds.
+/// Links of a shard that consume one unit of a task's budget. Decoding them takes a few microseconds.
 const LINKS_PER_TURN: usize = 16;
 
-/// Most blocks from the root of a directory to an entry: each takes 3 of the 64 bits of a name's hash at least.
+/// Most blocks from the root of a directory to an entry. Each level consumes at least 3 of the 64 bits of a name's
+/// hash.
 const MAX_LEVELS: usize = 22;
 
 impl Walk {
-    /// From the beginning of the directory `root`, of which `hash_bits` bits of a name's hash lead to an entry.
+    /// Starts at the beginning of the directory `root`, in which `hash_bits` bits of a name's hash lead to an entry.
     fn of(source: Arc<dyn BlockSource>, root: &Arc<Node>, hash_bits: u32) -> Self {
         Self { source, path: vec![Level::new(Arc::clone(root), hash_bits)] }
     }
 
-    /// From a place on.
+    /// Starts at a position.
     async fn to(source: Arc<dyn BlockSource>, root: Arc<Node>, place: &Place) -> Result<Self> {
         let hash_bits = hash_bits(&root)?;
         let not_here = || Error::invalid(format!("{place} is no place in this directory"));
@@ -212,7 +214,7 @@ impl Walk {
         for (depth, taken) in place.0.iter().enumerate() {
             if depth > 0 {
                 let above = walk.path.last().ok_or_else(not_here)?;
-                // The link that was taken last of the block above is this one.
+                // This block is the target of the last link taken from the block above.
                 let link = match (&*above.shard, above.next.checked_sub(1)) {
                     (Node::HamtShard(shard), Some(at)) => shard.slots().get(at),
                     _ => None,
@@ -227,7 +229,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Where the walk is; `None` at its end.
+    /// Returns the position of the walk, or `None` at its end.
     fn place(&mut self) -> Option<Place> {
         while self.path.last().is_some_and(|level| level.next >= level.links()) {
             self.path.pop();
@@ -253,7 +255,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// The shard `cid`, which `above` bits of a name's hash lead to.
+    /// Loads the shard `cid`, to which `above` bits of a name's hash lead.
     async fn descend(&self, cid: &Cid, above: u32) -> Result<Level> {
         let shard = load_shard(self.source.as_ref(), cid).await?;
         let links = shard.slots().len();

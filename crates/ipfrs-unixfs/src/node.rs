@@ -1,4 +1,4 @@
-//! What a block is in the file system.
+//! Decoded UnixFS nodes.
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
@@ -14,64 +14,64 @@ use crate::link_name::LinkName;
 /// A part of a file that is in another block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// The block with this part's root.
+    /// Content ID of the root of this part.
     pub cid: Cid,
-    /// Bytes of the file below this link.
+    /// Number of file bytes below this link.
     pub size: u64,
-    /// Where this part ends, from the first byte of its parent: so that a place is found without a look at all parts.
+    /// Offset of the end of this part from the first byte of its parent. It allows a binary search for an offset.
     pub end: u64,
 }
 
-/// A file, or a part of one: `inline`, then what `children` hold.
+/// A file, or a part of one: the content is `inline`, followed by that of `children`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileNode {
-    /// Bytes of the file: the sum of its parts.
+    /// Size of the file in bytes: the sum of its parts.
     pub size: u64,
-    /// Content in the block itself; a slice of the block.
+    /// Content in the block itself, as a slice of the block.
     pub inline: Bytes,
-    /// The parts in other blocks, in the order of the file.
+    /// Parts in other blocks, in file order.
     pub children: Vec<Child>,
-    /// Permissions and time, where they were kept.
+    /// Permissions and modification time, if the block has them.
     pub attributes: Attributes,
 }
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name, which may be anything.
+    /// Name of the entry, which may be any bytes.
     pub name: LinkName,
-    /// What the name stands for.
+    /// Content ID of the entry.
     pub cid: Cid,
-    /// Bytes of all blocks below this entry, as the writer of the directory claims.
+    /// Total size of all blocks below this entry, as declared by the writer of the directory.
     pub tsize: u64,
 }
 
-/// What a block is.
+/// A decoded block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A file or a part of one.
+    /// A file, or a part of one.
     File(FileNode),
     /// A directory in one block.
     Directory {
-        /// The entries in the order of the block.
+        /// Entries, in the order of the block.
         entries: Vec<DirEntry>,
-        /// Permissions and time, where they were kept.
+        /// Permissions and modification time, if the block has them.
         attributes: Attributes,
     },
-    /// A block of a directory that is spread over many: its root or a part.
+    /// A block of a sharded directory: its root or an inner shard.
     HamtShard(HamtShard),
-    /// A symbolic link; the target is a slice of the block.
+    /// A symbolic link. The target is a slice of the block.
     Symlink {
-        /// The path that the link points to, in bytes as they were stored.
+        /// Path that the link points to, as the stored bytes.
         target: Bytes,
-        /// Permissions and time, where they were kept.
+        /// Permissions and modification time, if the block has them.
         attributes: Attributes,
     },
 }
 
 impl Node {
-    /// Permissions and time, where they were kept; of a sharded directory those of this shard, of which only the root has
-    /// any.
+    /// Returns the permissions and the modification time, if the block has them. In a sharded directory, only the
+    /// root shard has any.
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         match self {
@@ -82,13 +82,13 @@ impl Node {
     }
 }
 
-/// Reads a block. Byte fields of the result are slices of `data`.
+/// Decodes a block. Byte fields of the result are slices of `data`.
 ///
 /// A raw block is a file. In dag-pb, the types File and Raw are files.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for codecs other than raw and dag-pb, and for the UnixFS type Metadata;
-/// [`ErrorKind::InvalidContent`] names the block and says what makes it invalid.
+/// Returns [`ErrorKind::Unsupported`] for codecs other than raw and dag-pb, and for the UnixFS type Metadata. Returns
+/// [`ErrorKind::InvalidContent`] for an invalid block; the message names the block and the fault.
 pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
     match cid.codec() {
         codec::RAW => Ok(Node::File(FileNode {
@@ -108,21 +108,22 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
     }
 }
 
-/// Bytes of a node, content aside, that are one unit of a task's budget: decoding them takes some microseconds.
+/// Bytes of a node, excluding content, that consume one unit of a task's budget. Decoding them takes a few
+/// microseconds.
 const BYTES_PER_TURN: usize = 1024;
 
-/// Bytes of a node, content aside, that a task decodes itself: about a millisecond where the links are as short as they
-/// can be, a tenth of that where they are ordinary ones.
+/// Largest node, in bytes excluding content, that a task decodes inline. This takes about a millisecond with the
+/// shortest possible links, and a tenth of that with ordinary ones.
 const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 
-/// As [`decode`], for tasks of a Tokio runtime: however large nodes are, and however many of them a task decodes one after
-/// the other, others run in between. Large nodes are decoded on a thread that may be busy.
+/// Decodes a block like [`decode`], without blocking the runtime. Other tasks run in between, whatever the size and
+/// number of the nodes that a task decodes. Large nodes are decoded on a blocking thread.
 ///
 /// # Errors
-/// As [`decode`].
+/// Returns the errors of [`decode`].
 ///
 /// # Panics
-/// Outside of a Tokio runtime, for a large node.
+/// Panics for a large node outside of a Tokio runtime.
 pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
     let structure = data.len() - content_len(&cid, &data);
     if structure > MAX_INLINE_DECODE_BYTES {
@@ -132,14 +133,14 @@ pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
     decode(&cid, &data)
 }
 
-/// Uses up the budget of a task that is about to read `structure` bytes of a block.
+/// Consumes the budget of a task that is about to read `structure` bytes of a block.
 async fn take_turns(structure: usize) {
     for _ in 0..=structure / BYTES_PER_TURN {
         consume_budget().await;
     }
 }
 
-/// Does the `work` of reading `structure` bytes of block `cid`, content aside, without keeping other tasks waiting.
+/// Runs `work`, which reads `structure` bytes of block `cid` (excluding content), without delaying other tasks.
 pub(crate) async fn in_turns<T: Send + 'static>(
     structure: usize,
     cid: Cid,
@@ -153,12 +154,13 @@ pub(crate) async fn in_turns<T: Send + 'static>(
     work()
 }
 
-/// Bytes of content at the start of a leaf, which decoding does not look at.
+/// Returns the number of content bytes at the start of a leaf, which the decoder does not examine.
 fn content_len(cid: &Cid, block: &[u8]) -> usize {
     if cid.codec() == codec::DAG_PB { dag_pb_content_len(block).unwrap_or(0) } else { block.len() }
 }
 
-/// The length of `Data.Data` where only the keys of the node's data and of `Data.Type` come before, as in every leaf.
+/// Returns the length of `Data.Data` if only the keys of the node's data and of `Data.Type` precede it, as in every
+/// leaf.
 fn dag_pb_content_len(mut rest: &[u8]) -> Option<usize> {
     let mut field = |key: u64| {
         let found = decode_varint(&mut rest).ok()?;
@@ -186,8 +188,8 @@ fn decode_dag_pb(block: &Bytes) -> Result<Node> {
     }
 }
 
-/// The links of a dag-pb block that is not UnixFS at all: without data, or with data that is something else. `None` for one
-/// that is, or claims to be.
+/// Returns the links of a dag-pb block that is not UnixFS, because it has no data or other data. Returns `None` for a
+/// block that is UnixFS or declares a UnixFS type.
 pub(crate) fn plain_links(block: &Bytes) -> Result<Option<Vec<PbLink>>> {
     let node = dag_pb::decode(block)?;
     let claimed = node.data.and_then(|data| Data::read(data).ok()?.data_type().ok());
@@ -198,7 +200,7 @@ fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
     if node.link_count() != data.blocksizes.len() {
         return Err(Error::invalid(format!("{} links with {} sizes", node.link_count(), data.blocksizes.len())));
     }
-    // The sum of all of them, so that none of those below overflows.
+    // The checked sum of all sizes, so the additions below cannot overflow.
     let size = data.file_size()?;
     let inline = data.data.clone().unwrap_or_default();
     let mut end = inline.len() as u64;

@@ -1,4 +1,4 @@
-//! From a root and a path to a block.
+//! Path resolution, from a root and a path to a block.
 
 use std::error::Error as _;
 use std::fmt;
@@ -13,26 +13,26 @@ use crate::ipld::{Step, follow};
 use crate::link_name::LinkName;
 use crate::node::{Node, decode_async, in_turns, plain_links};
 
-/// Where a path led.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The block that the path names, or that holds what it names.
+    /// Content ID of the block that the path names, or of the block that contains the named value.
     pub cid: Cid,
-    /// Its bytes.
+    /// Bytes of the block.
     pub data: Bytes,
-    /// What it is, or `None` when the block is not UnixFS: [`decode`](crate::decode) says why.
+    /// Decoded block, or `None` if the block is not UnixFS. [`decode`](crate::decode) returns the reason.
     pub node: Option<Node>,
-    /// The content ID of the root and of each block that the path leads to, in its order; the last one is `cid`. Inner
-    /// blocks of sharded directories are not in it.
+    /// Content IDs of the root and of each block that the path leads to, in path order. The last one is `cid`. Inner
+    /// blocks of sharded directories are not included.
     pub roots: Vec<Cid>,
-    /// The segments that lead from the root of the last block to something in it: only dag-cbor and dag-json have any.
+    /// Segments that lead from the root of the last block to a value in it. Only dag-cbor and dag-json have any.
     pub remainder: Vec<String>,
 }
 
-/// The cause of an error about a path that leads nowhere, although all blocks on its way are there: see [`leads_nowhere`].
+/// The error source for a path that does not exist although all blocks on it are available: see [`leads_nowhere`].
 #[derive(Debug)]
 struct NoSuchLink {
-    /// The root and each block that the path led to before.
+    /// Content IDs of the root and of each block that the path led to.
     roots: Vec<Cid>,
 }
 
@@ -44,8 +44,8 @@ impl fmt::Display for NoSuchLink {
 
 impl std::error::Error for NoSuchLink {}
 
-/// Whether a path failed to [resolve] because it does not exist. Where a block of its way is not here, nobody knows
-/// whether it does.
+/// Returns whether [resolving](resolve) a path failed because the path does not exist. If a block on the path is
+/// missing, it is unknown whether the path exists.
 #[must_use]
 pub fn leads_nowhere(error: &Error) -> bool {
     roots_before(error).is_some()
@@ -57,13 +57,14 @@ pub fn roots_before(error: &Error) -> Option<&[Cid]> {
     error.source()?.downcast_ref().map(|NoSuchLink { roots }| roots.as_slice())
 }
 
-/// Follows `segments`, names without slashes, from `root`: through the entries of directories, the named links of dag-pb
-/// blocks that are not UnixFS, and the keys, list indices and links of dag-cbor and dag-json.
+/// Resolves `segments`, which are names without slashes, from `root`. Follows the entries of directories, the named
+/// links of dag-pb blocks that are not UnixFS, and the keys, list indices and links of dag-cbor and dag-json.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] when a segment leads nowhere (the message names it and the block where it is missing) or a
-/// block is absent; [`ErrorKind::TooLarge`] for more than [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments
-/// below a block of another codec. That the last block is not UnixFS is no error.
+/// Returns [`ErrorKind::NotFound`] if a segment does not exist (the message names it and the block that lacks it) or
+/// a block is absent. Returns [`ErrorKind::TooLarge`] for more than [`MAX_PATH_SEGMENTS`], and the errors of
+/// [`decode`](crate::decode) for segments below a block of another codec. A last block that is not UnixFS is not an
+/// error.
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
@@ -97,13 +98,13 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
         roots.push(cid);
     }
     let node = decode_async(cid, data.clone()).await.ok();
-    // Only keys of maps and indices of lists are left, which are text.
+    // Only keys of maps and indices of lists are left, and both are text.
     let remainder = rest.iter().map(|segment| segment.to_string_lossy().into_owned()).collect();
     Ok(Resolved { cid, data, node, roots, remainder })
 }
 
-/// Follows segments as [`follow`] does, for tasks of a Tokio runtime, and returns the block as well. Keys are UTF-8, so
-/// a segment that is not leads nowhere.
+/// Follows segments like [`follow`], without blocking the runtime, and also returns the block. Keys are UTF-8, so a
+/// segment that is not UTF-8 does not exist.
 async fn follow_async(cid: Cid, data: Bytes, segments: &[LinkName]) -> Result<(Step, Bytes)> {
     let texts: Vec<_> = segments.iter().map_while(LinkName::to_str).map(str::to_owned).collect();
     let (text_count, is_text) = (texts.len(), texts.len() == segments.len());
@@ -114,7 +115,7 @@ async fn follow_async(cid: Cid, data: Bytes, segments: &[LinkName]) -> Result<(S
     })
 }
 
-/// What `name` leads to below a block of another codec than dag-cbor and dag-json.
+/// Looks up `name` in a block of a codec other than dag-cbor and dag-json.
 async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &LinkName) -> Result<Option<Cid>> {
     match decode_async(cid, data.clone()).await {
         Ok(node) => lookup_entry(source, &node, name).await,
@@ -135,7 +136,7 @@ async fn lookup_entry(source: &dyn BlockSource, node: &Node, name: &LinkName) ->
     }
 }
 
-/// Each level uses up bits of the name's hash, which bounds the depth.
+/// Looks up `name` in a sharded directory. Each level consumes bits of the name's hash, which bounds the depth.
 async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &LinkName) -> Result<Option<Cid>> {
     let mut bits = HashBits::of(name.as_bytes());
     let mut next = match root.find(&mut bits)? {
@@ -152,7 +153,7 @@ async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &LinkN
     }
 }
 
-/// A shard that another shard links to.
+/// Loads a shard that another shard links to.
 pub(crate) async fn load_shard(source: &dyn BlockSource, cid: &Cid) -> Result<HamtShard> {
     match decode_async(*cid, load(source, cid).await?).await {
         Ok(Node::HamtShard(shard)) => Ok(shard),

@@ -1,1 +1,1 @@
-//! Nothing but features of dependencies: see `Cargo.toml`.
+//! An empty crate that selects features of dependencies: see `Cargo.toml`.

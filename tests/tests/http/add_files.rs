@@ -1,4 +1,4 @@
-//! `add` of single files: the bytes come back, the content IDs are Kubo's.
+//! `add` of single files: reading returns the same bytes, and the content IDs are equal to Kubo's.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use crate::wire::Wire;
 const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_posted_as_curl_does_is_answered_and_comes_back() {
+async fn file_posted_by_curl_round_trips() {
     let gateway = TestGateway::start().await;
     let disposition =
         "Content-Disposition: form-data; name=\"file\"; filename=\"hello.txt\"\r\nContent-Type: text/plain";
@@ -31,7 +31,7 @@ async fn a_file_posted_as_curl_does_is_answered_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_whose_answer_nobody_reads_goes_on_for_long_and_is_given_up_in_the_end() {
+async fn import_with_unread_response_is_aborted_eventually() {
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let mut wire = Wire::connect(&gateway).await;
     let head = "POST /api/v0/add?only-hash=true HTTP/1.1\r\nHost: x\r\nX-Operation-Id: unread\r\n\
@@ -39,7 +39,7 @@ async fn an_import_whose_answer_nobody_reads_goes_on_for_long_and_is_given_up_in
     wire.send(head).await;
     let events = Events::of(&gateway, "/v1/progress/unread").await;
     let sending = tokio::spawn(async move {
-        // Each file is one byte, and a line of four kilobytes.
+        // Each file has one byte of content and a response line of four kilobytes.
         for number in 0_u64.. {
             let part = format!("--b\r\nContent-Disposition: form-data; filename=\"{number:0>4000}\"\r\n\r\nx\r\n");
             wire.send(format!("{:x}\r\n{part}\r\n", part.len())).await;
@@ -53,7 +53,7 @@ async fn an_import_whose_answer_nobody_reads_goes_on_for_long_and_is_given_up_in
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_no_form_is_one_file_named_by_its_content_id() {
+async fn add_of_plain_body_is_one_file_named_by_cid() {
     let gateway = TestGateway::start().await;
     for content_type in [Some("application/octet-stream"), Some("text/plain"), None] {
         let mut request = gateway.rpc("add").body("hello world");
@@ -65,7 +65,7 @@ async fn a_body_that_is_no_form_is_one_file_named_by_its_content_id() {
     }
 }
 
-/// The vectors of one content, of at most `most` bytes.
+/// Returns the vectors with at most `most` bytes of content, grouped by content.
 fn by_content(most: usize) -> BTreeMap<(usize, String), Vec<FileVector>> {
     let mut by_content: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for vector in vectors().files.into_iter().filter(|vector| vector.size <= most) {
@@ -89,7 +89,7 @@ async fn content_ids_are_those_of_kubo_for_every_flag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_every_boundary_size_come_back_in_both_profiles() {
+async fn files_of_boundary_sizes_round_trip_in_both_profiles() {
     let gateway = TestGateway::start().await;
     for ((size, seed), vectors) in by_content(3_000_000) {
         let content = keystream(&seed, size);
@@ -104,7 +104,7 @@ async fn files_of_every_boundary_size_come_back_in_both_profiles() {
 
 /// 174 chunks of 256 KiB and one byte: a tree of two levels in the default profile.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_several_levels_comes_back_in_both_profiles() {
+async fn multi_level_file_round_trips_in_both_profiles() {
     let gateway = TestGateway::start().await;
     let contents = by_content(usize::MAX);
     let ((size, seed), vectors) = contents.range((45_613_057, String::new())..).next().unwrap();
@@ -118,7 +118,7 @@ async fn a_file_of_several_levels_comes_back_in_both_profiles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configured_profile_is_used_where_a_request_names_none() {
+async fn add_uses_the_configured_profile_by_default() {
     let gateway = TestGateway::start_with(|config| config.import.profile = "unixfs-v1-2025".parse().unwrap()).await;
     let cid = gateway.add("", keystream("chunk-v1-seed", 1_048_577)).await;
     assert_eq!(cid, "bafybeigmix7t42i6jacydtquhet7srwvgpizfg7gjbq7627d35mjomtu64");
@@ -160,7 +160,7 @@ async fn a_trickle_file_comes_back_whole_and_in_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn small_blocks_go_into_their_content_ids_when_asked() {
+async fn add_inlines_small_blocks_when_requested() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("inline=true", "hello world").await;
     assert_eq!(cid, "bafyaaeykceeaeeqlnbswy3dpeb3w64tmmqmaw");
@@ -173,7 +173,7 @@ async fn small_blocks_go_into_their_content_ids_when_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_answers_nothing_and_stores_all_the_same() {
+async fn silent_add_stores_without_output() {
     let gateway = TestGateway::start().await;
     let lines = gateway.add_form("silent=true", Form::new().file("hello", "hello world")).await;
     assert_eq!(lines, Vec::<Value>::new());
@@ -181,14 +181,14 @@ async fn silent_answers_nothing_and_stores_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn options_that_are_not_known_or_change_nothing_are_ignored() {
+async fn add_ignores_unknown_and_no_op_options() {
     let gateway = TestGateway::start().await;
     let options = "stream-channels=true&no-such-option=7&pin=false&quieter=true&trickle=false&inline=false&timeout=30s";
     assert_eq!(gateway.add(options, "hello world").await, HELLO);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by_name() {
+async fn unsupported_add_options_are_refused_by_name() {
     let gateway = TestGateway::start().await;
     for (option, name) in [("nocopy=true", "nocopy"), ("to-files=/x", "to-files")] {
         let response = gateway.post_form(&format!("add?{option}"), Form::new().file("a", "a")).await;
@@ -201,7 +201,7 @@ async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_that_an_option_cannot_have_are_refused() {
+async fn invalid_add_option_values_are_refused() {
     let gateway = TestGateway::start().await;
     for option in [
         "raw-leaves=perhaps",
@@ -218,9 +218,9 @@ async fn values_that_an_option_cannot_have_are_refused() {
     assert_eq!(gateway.blocks().await, 0);
 }
 
-/// Sends until the first line of progress has come, so that nothing depends on how fast anything is.
+/// The client sends until it has received the first progress line, so that the test does not depend on timing.
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_is_told_while_a_file_is_still_being_sent() {
+async fn add_reports_progress_during_upload() {
     let gateway = TestGateway::start().await;
     let (sender, receiver) = mpsc::channel::<Bytes>(1);
     let (stop, mut stopped) = oneshot::channel::<()>();
@@ -250,7 +250,7 @@ async fn progress_is_told_while_a_file_is_still_being_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_of_a_small_file_is_told_once_it_is_in() {
+async fn add_reports_progress_of_a_small_file_at_its_end() {
     let gateway = TestGateway::start().await;
     let lines = gateway.add_form("progress=true", Form::new().file("a", "hello world")).await;
     assert_eq!(lines, [json!({"Name": "a", "Bytes": 11}), json!({"Name": "a", "Hash": HELLO, "Size": "19"})]);

@@ -1,4 +1,4 @@
-//! `add` of directories, and forms that are wrong.
+//! `add` of directories, and malformed forms.
 
 use std::collections::HashSet;
 
@@ -11,19 +11,19 @@ use crate::wire::Wire;
 
 const EMPTY_DIRECTORY: &str = "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn";
 
-/// The tree that the vectors call `small`, with parts for its directories or without.
+/// Returns the form of the tree `small` in the vectors, with or without parts for its directories.
 fn small(has_directories: bool, has_hidden: bool) -> Form {
     let form = if has_directories { Form::new().directory("d") } else { Form::new() };
     small_at("d/", form, has_directories, has_hidden)
 }
 
-/// The entries of `small` behind `at`.
+/// Appends the entries of `small` below the path `at`.
 fn small_at(at: &str, mut form: Form, has_directories: bool, has_hidden: bool) -> Form {
     let path = |name: &str| format!("{at}{name}");
     if has_directories {
         form = form.directory(path("a")).directory(path("a/b"));
     }
-    // Only a part of its own can make a directory that holds nothing.
+    // An empty directory needs its own part.
     form = form.file(path("a/b/hello.txt"), "hello\n").directory(path("empty")).symlink(path("link"), "a/b/hello.txt");
     form = form.file(path("z"), "z").file(path("ünï çödé"), "u");
     if has_hidden { form.file(path(".hidden"), "h") } else { form }
@@ -92,7 +92,7 @@ async fn directories_have_the_content_ids_of_kubo_for_every_flag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directory_without_a_name_is_the_root_of_what_follows() {
+async fn unnamed_directory_is_the_root_of_the_import() {
     let gateway = TestGateway::start().await;
     let vectors = vectors().trees.into_iter().filter(|vector| vector.tree == "small");
     for vector in vectors.filter(|vector| !vector.flags.iter().any(|flag| flag == "-w")) {
@@ -107,7 +107,7 @@ async fn directory_without_a_name_is_the_root_of_what_follows() {
             assert_eq!(lines[0]["Name"], "a/b/hello.txt");
         }
     }
-    // As the client in Go has it: no form-data, and names without a slash before them.
+    // The format of the Go client: `attachment` instead of `form-data`, and names without a leading slash.
     let part = |path: &str, kind: &str| {
         format!(
             "Content-Disposition: attachment; filename=\"{path}\"\r\nContent-Type: application/{kind}\r\nabspath-encoded: "
@@ -165,7 +165,7 @@ async fn a_directory_of_many_files_is_sharded_as_kubo_shards_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_file_and_then_every_directory_is_answered_with_its_path() {
+async fn add_reports_files_then_directories_with_paths() {
     let gateway = TestGateway::start().await;
     let lines = gateway.add_form("wrap-with-directory=true", small(false, false)).await;
     let names: Vec<_> = lines.iter().map(|line| line["Name"].as_str().unwrap()).collect();
@@ -185,7 +185,7 @@ async fn an_empty_directory_can_be_added() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrapped_file_is_found_by_its_name_below_the_last_content_id() {
+async fn wrapped_file_is_found_by_name_below_the_root() {
     let gateway = TestGateway::start().await;
     let lines = gateway.add_form("wrap-with-directory=true", Form::new().file("a b.txt", "x")).await;
     assert_eq!(lines.len(), 2);
@@ -194,7 +194,7 @@ async fn a_wrapped_file_is_found_by_its_name_below_the_last_content_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_taken_from_every_form_in_which_clients_write_them() {
+async fn add_reads_names_in_every_client_format() {
     let gateway = TestGateway::start().await;
     for (disposition, name) in [
         (r#"form-data; name="file"; filename="plain.txt""#, "plain.txt"),
@@ -211,7 +211,7 @@ async fn names_are_taken_from_every_form_in_which_clients_write_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_symlink_is_its_target() {
+async fn add_stores_symlink_targets() {
     let gateway = TestGateway::start().await;
     let lines = gateway.add_form("", Form::new().symlink("d/link", "../there")).await;
     let response = gateway.get(&format!("/ipfs/{}/link", hash_of(&lines[1]))).await;
@@ -220,7 +220,7 @@ async fn a_symlink_is_its_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_lead_out_or_clash_are_refused_and_leave_no_root() {
+async fn add_refuses_escaping_or_clashing_names() {
     let gateway = TestGateway::start().await;
     let deep = "d/".repeat(1_000) + "x";
     for (what, form) in [
@@ -237,11 +237,11 @@ async fn names_that_lead_out_or_clash_are_refused_and_leave_no_root() {
     ] {
         assert_no_root(what, &gateway.post_form("add", form).await.text().await.unwrap_or_default());
     }
-    // The daemon is none the worse for it.
+    // The daemon still works.
     assert_eq!(gateway.add("", "hello world").await, "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD");
 }
 
-/// The answer tells of files at most, and says what was wrong where the connection was not simply reset.
+/// Checks that the response reports no root, and that it ends with an error unless the connection was reset.
 #[track_caller]
 fn assert_no_root(what: &str, answer: &str) {
     let lines: Vec<Value> = answer.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -261,7 +261,7 @@ async fn an_absolute_path_stays_inside_the_import() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_that_ends_before_its_last_boundary_is_an_error_without_a_root() {
+async fn add_of_truncated_form_fails_without_a_root() {
     let gateway = TestGateway::start().await;
     let form = || Form::new().file("d/whole", "whole").file("d/half", content::bytes(300_000));
     for missing in [0, 1, 299_999, 300_000] {
@@ -278,7 +278,7 @@ async fn a_form_that_ends_before_its_last_boundary_is_an_error_without_a_root() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_cut_off_with_its_connection_leaves_nothing_running_and_later_adds_work() {
+async fn aborted_add_releases_its_import_permit() {
     let gateway = TestGateway::start_with(|config| config.concurrency.max_concurrent_tasks = 1).await;
     for keeps_reading in [true, false] {
         let form = Form::new().file("d/half", content::bytes(300_000));
@@ -295,7 +295,7 @@ async fn a_form_cut_off_with_its_connection_leaves_nothing_running_and_later_add
             assert_no_root("cut", &answer.text());
         }
     }
-    // With one import at a time, this would wait for ever if one of the others still ran.
+    // The limit is one import at a time, so this would wait forever if one of the others still ran.
     let lines = gateway.add_form("", Form::new().file("d/half", content::bytes(300_000))).await;
     assert_eq!(lines.len(), 2);
     let found = gateway.content(&format!("/ipfs/{}/half", hash_of(&lines[1]))).await;
@@ -314,7 +314,7 @@ async fn a_form_without_a_boundary_or_with_a_wrong_one_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_whose_parts_never_begin_is_refused_before_it_fills_the_memory() {
+async fn add_refuses_form_whose_parts_never_begin() {
     let gateway = TestGateway::start().await;
     for form in ["x".repeat(3 << 20), format!("--b\r\nContent-Disposition: {}", "x".repeat(3 << 20))] {
         let request = gateway.rpc("add").header("content-type", "multipart/form-data; boundary=b").body(form);

@@ -1,12 +1,12 @@
-//! The order of the crates: each may use those before it, and nobody else.
+//! Dependencies between the crates: each crate may depend only on crates of lower layers.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What each crate may depend on, of the workspace's own. `core <- ipns, store, tensor, unixfs <- stream <- node <- front-ends
-/// <- interface <- shells`: front-ends know the Node and no store.
+/// Allowed dependencies of each crate within the workspace. Layers: `core <- ipns, store, tensor, unixfs <- stream <-
+/// node <- front-ends <- interface <- shells`. Front-ends depend on the node and not on a store.
 const ARROWS: [(&str, &[&str]); 13] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
@@ -16,18 +16,18 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("ipfrs-stream", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs"]),
     ("ipfrs-node", &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-tensor", "ipfrs-unixfs", "ipfrs-stream"]),
     ("ipfrs-http", &["ipfrs-core", "ipfrs-ipns", "ipfrs-node"]),
-    // What clients are made of as well.
+    // Clients use this crate too.
     ("ipfrs-proto", &[]),
     ("ipfrs-grpc", &["ipfrs-core", "ipfrs-node", "ipfrs-proto"]),
-    // Its listeners use the stream's socket.
+    // Its listeners use the socket type of `ipfrs-stream`.
     ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http", "ipfrs-grpc"]),
     ("ipfrs-cli", &["ipfrs-core", "ipfrs-interface"]),
-    // Calls the Node itself, without a front-end between.
-    // Its tests build dependencies with the features of all tests.
+    // Calls the node directly, without a front-end. Its tests depend on `ipfrs-test-features` so that dependencies
+    // are built with the features of all tests.
     ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface", "ipfrs-test-features"]),
 ];
 
-/// The workspace's own crates under `crates/`, each with the crates that it depends on outside its tests.
+/// Returns the workspace crates under `crates/`, each with its dependencies except for dev-dependencies.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
@@ -49,7 +49,7 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn every_crate_depends_only_on_those_that_its_place_allows() {
+fn crates_depend_only_on_lower_layers() {
     let dependencies = dependencies();
     let arrows = BTreeMap::from(ARROWS);
     for (name, found) in &dependencies {
@@ -64,7 +64,7 @@ fn every_crate_depends_only_on_those_that_its_place_allows() {
 }
 
 #[test]
-fn values_know_no_runtime_and_only_front_ends_know_http() {
+fn value_crates_have_no_runtime_and_backends_no_http() {
     for (name, found) in dependencies() {
         let knows = |library: &str| found.iter().any(|dependency| dependency == library);
         match name.as_str() {

@@ -1,4 +1,4 @@
-//! `/v1/block/batch/get` and `/has`, and what all of `/v1` has in common.
+//! `/v1/block/batch/get` and `/has`, and behaviour that all of `/v1` has in common.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use crate::harness::{TestGateway, header};
 
 const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
 
-/// Checks that an answer is a problem document (RFC 9457) and gives it.
+/// Checks that a response is a problem document (RFC 9457) and returns it.
 pub(crate) async fn problem(response: Response, status: u16, code: &str) -> Value {
     let id = header(&response, "x-request-id").to_owned();
     assert_eq!(header(&response, "content-type"), "application/problem+json");
@@ -26,7 +26,7 @@ pub(crate) async fn problem(response: Response, status: u16, code: &str) -> Valu
     problem
 }
 
-/// Stores raw blocks of these contents and gives their content IDs.
+/// Stores raw blocks with these contents and returns their content IDs.
 async fn raw_blocks(gateway: &TestGateway, contents: &[Vec<u8>]) -> Vec<String> {
     let mut cids = Vec::new();
     for content in contents {
@@ -36,7 +36,7 @@ async fn raw_blocks(gateway: &TestGateway, contents: &[Vec<u8>]) -> Vec<String> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocks_come_in_the_order_asked_and_as_often() {
+async fn batch_get_keeps_order_and_duplicates() {
     let gateway = TestGateway::start().await;
     let contents: Vec<Vec<u8>> = [0, 1, 2, 3, 70_000].map(|size| content::bytes(size).to_vec()).into();
     let cids = raw_blocks(&gateway, &contents).await;
@@ -71,7 +71,7 @@ async fn a_batch_is_read_as_json_whatever_its_type_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_and_malformed_items_are_errors_that_spoil_no_other() {
+async fn batch_get_reports_errors_per_item() {
     let gateway = TestGateway::start().await;
     gateway.add("", "hello world").await;
     let absent = gateway.add("only-hash=true", "absent").await;
@@ -97,7 +97,7 @@ async fn missing_and_malformed_items_are_errors_that_spoil_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn items_are_answered_in_the_spelling_in_which_they_were_asked() {
+async fn batch_get_echoes_the_requested_cid_spelling() {
     let gateway = TestGateway::start().await;
     gateway.add("", "hello world").await;
     let base32 = "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa";
@@ -127,7 +127,7 @@ async fn a_large_batch_is_streamed_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_car_holds_the_blocks_that_are_here_in_the_order_asked() {
+async fn batch_get_car_has_stored_blocks_in_request_order() {
     let gateway = TestGateway::start().await;
     let contents: Vec<Vec<u8>> = [3, 0, 70_000].map(|size| content::bytes(size).to_vec()).into();
     let mut cids = raw_blocks(&gateway, &contents).await;
@@ -146,7 +146,7 @@ async fn a_car_holds_the_blocks_that_are_here_in_the_order_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_batch_is_answered_with_nothing() {
+async fn empty_batch_returns_an_empty_response() {
     let gateway = TestGateway::start().await;
     let empty = json!({"cids": []});
     assert_eq!(gateway.v1_json("block/batch/get", &empty).await, json!({"blocks": [], "errors": []}));
@@ -180,7 +180,7 @@ async fn a_batch_over_the_limit_is_refused_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_not_what_was_documented_is_a_problem_that_says_where() {
+async fn malformed_batch_body_returns_located_problem() {
     let gateway = TestGateway::start().await;
     for route in ["get", "has", "put"] {
         for body in ["", "{", "[]", "null", "{\"cids\": 1}", "{\"cids\": [1]}", "{\"blocks\": {}}", "\u{0}", "{}"] {
@@ -207,7 +207,7 @@ async fn every_failure_of_the_native_api_is_a_problem_document() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_request_id_is_the_clients_or_a_new_one() {
+async fn request_id_is_echoed_or_generated() {
     let gateway = TestGateway::start().await;
     for path in ["/v1/block/batch/get", "/v1/nothing", "/api/v0/version"] {
         let request = || gateway.request(Method::POST, path).body("{\"cids\":[]}");

@@ -1,4 +1,4 @@
-//! `/v1/block/batch/put`: all or nothing, or each by itself; as JSON and as CAR.
+//! `/v1/block/batch/put`: atomic and best-effort, as JSON and as CAR.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -10,7 +10,7 @@ use crate::car::{self, raw_cid};
 use crate::content;
 use crate::harness::TestGateway;
 
-/// The smallest that `batch.max_batch_bytes` may be.
+/// Minimum value of `batch.max_batch_bytes`.
 const SMALLEST_LIMIT: usize = 2 * 1024 * 1024;
 
 fn item(data: &[u8]) -> Value {
@@ -23,7 +23,7 @@ async fn put_car(gateway: &TestGateway, query: &str, car: Vec<u8>) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_stored_and_seen_by_every_other_door() {
+async fn batch_put_is_visible_to_every_api() {
     let gateway = TestGateway::start().await;
     let blocks = json!([
         item(b"one"),
@@ -50,7 +50,7 @@ async fn a_batch_is_stored_and_seen_by_every_other_door() {
     assert_eq!(gateway.blocks().await, 5, "what came twice is kept once");
 }
 
-/// A batch of which one item cannot be stored, and the code of its error.
+/// Returns batches in which one item cannot be stored, each with the error code of that item.
 fn spoiled() -> Vec<(&'static str, Value, &'static str)> {
     let too_big = STANDARD.encode(content::bytes(2 * 1024 * 1024 + 1));
     vec![
@@ -64,7 +64,7 @@ fn spoiled() -> Vec<(&'static str, Value, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_atomic_batch_with_one_bad_item_stores_nothing_and_removes_nothing() {
+async fn atomic_batch_with_bad_item_changes_nothing() {
     let gateway = TestGateway::start().await;
     let before = gateway.put_block("", "was here before").await;
     for (what, bad, code) in spoiled() {
@@ -89,7 +89,7 @@ async fn an_atomic_batch_with_one_bad_item_stores_nothing_and_removes_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_best_effort_batch_stores_what_can_be_stored() {
+async fn best_effort_batch_stores_all_valid_items() {
     let gateway = TestGateway::start().await;
     for (i, (what, bad, code)) in spoiled().into_iter().enumerate() {
         let (first, last) = (format!("first {i}"), format!("last {i}"));
@@ -104,7 +104,7 @@ async fn a_best_effort_batch_stores_what_can_be_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_content_id_is_told_with_the_right_one() {
+async fn wrong_content_id_error_states_the_right_one() {
     let gateway = TestGateway::start().await;
     let body = json!({"blocks": [{"data": STANDARD.encode("x"), "cid": raw_cid(b"y")}]});
     let problem = problem(gateway.v1("block/batch/put", &body).await, 400, "invalid_input").await;
@@ -172,7 +172,7 @@ async fn a_car_that_is_cut_off_or_no_car_is_refused() {
     let whole = car::write(&[(&cid, b"content")]);
     for cut in [0, 1, 10, 18, 19, 30, whole.len() - 1] {
         let response = put_car(&gateway, "", whole[..cut].to_vec()).await;
-        // A CAR of its header alone is whole and holds nothing.
+        // A CAR that consists of its header alone is complete and empty.
         if cut == 18 {
             assert_eq!(response.status(), 200);
         } else {

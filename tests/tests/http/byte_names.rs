@@ -1,4 +1,4 @@
-//! Names that are bytes: those of a disk need not be UTF-8, and those of a crafted block are anything.
+//! Names that are not UTF-8. Names on disk may be such names, and names in crafted blocks may be any bytes.
 
 use ipfrs_core::{Base, Cid, parse_cid};
 use ipfrs_proto::file::v1::ListDirectoryRequest;
@@ -11,7 +11,7 @@ use crate::multipart::Form;
 use crate::rpc_get::{paths, untar};
 use crate::wire::exchange;
 
-/// Names in the order of their bytes; each file holds its name.
+/// Names in byte order. The content of each file is its name.
 const NAMES: [&[u8]; 5] = [b"caf\xc3\xa9", b"caf\xe9", b"plain.txt", b"\xfe\xff", b"\xff.txt"];
 
 fn url(name: &[u8]) -> String {
@@ -22,7 +22,8 @@ fn base64(name: &[u8]) -> String {
     Base::Base64Pad.encode(name)
 }
 
-/// Adds `d` with [`NAMES`], a directory of a name that is not UTF-8 with one file, and a symlink; gives its content ID.
+/// Adds `d` with [`NAMES`], a directory with a non-UTF-8 name and one file, and a symlink. Returns the content ID of
+/// `d` and the response lines.
 async fn add(gateway: &TestGateway, options: &str) -> (Cid, Vec<Value>) {
     let form = NAMES.iter().fold(Form::new(), |form, name| form.file([b"d/", *name].concat(), name));
     let form = form.file(b"d/sub\xff/\xfe.bin", "nested").symlink(b"d/to", b"\xff.txt");
@@ -39,7 +40,7 @@ async fn added_names_are_bytes_and_give_the_cid_of_dag_pb_by_hand() {
     assert_eq!(line(b"d/caf\xe9")["Name"], "d/caf\u{fffd}");
     let plain = lines.iter().find(|line| line["Name"] == "d/caf\u{e9}").unwrap();
     assert!(plain.get("NameBytes").is_none(), "{plain}");
-    // A directory of one file, byte for byte as go-merkledag writes it but for Tsize, which that writes as well.
+    // A directory of one file, byte for byte as go-merkledag writes it. `node` writes no Tsize, so it is patched in.
     let nested = parse_cid(&hash_of(line(b"d/sub\xff/\xfe.bin"))).unwrap();
     let mut block = node([(b"\xfe.bin", nested)], &Data { kind: DIRECTORY, ..Data::default() }.encode());
     let tsize = block.windows(2).position(|bytes| bytes == [0x18, 0]).unwrap() + 1;
@@ -53,13 +54,13 @@ async fn the_gateway_serves_and_lists_names_that_are_bytes() {
     let gateway = TestGateway::start().await;
     for options in ["", "max-directory-links=1"] {
         let (root, _) = add(&gateway, options).await;
-        // The second time comes from what is remembered.
+        // The second request uses the path cache.
         for name in [NAMES, NAMES].concat() {
             let response = gateway.get(&format!("/ipfs/{root}/{}", url(name))).await;
             assert_eq!((response.status().as_u16(), response.bytes().await.unwrap()), (200, name.into()));
         }
         assert_eq!(gateway.content(&format!("/ipfs/{root}/sub%ff/%fE.bin")).await, "nested");
-        // Clients tidy up paths: nothing between these two does.
+        // Client libraries normalize paths, so these requests are written by hand.
         for (below, status) in
             [("%FE", 404), ("%FF.txt/x", 404), ("%EF%BF%BD.txt", 404), ("%FF/../%FF.txt", 200), ("%2E%2e/%FF", 400)]
         {
@@ -163,7 +164,7 @@ async fn pins_gc_and_cars_hold_directories_with_names_that_are_bytes() {
         assert!(verified.iter().all(|line| !line.to_string().contains("corrupt ")), "{verified:?}");
         let stat = gateway.rpc_json(&format!("dag/stat?arg={root}&progress=false")).await;
         assert!(stat["DagStats"][0]["NumBlocks"].as_u64().unwrap() > 6, "{stat}");
-        // All of it; then one file by its path, which needs the directories on the way.
+        // Export the whole DAG, and then one file by its path, which requires the directories along the path.
         let whole = gateway.rpc_bytes(&format!("dag/export?arg={root}")).await;
         let by_path = gateway.content(&format!("{path}/%FE.bin?format=car&dag-scope=all")).await;
         assert!(by_path.len() < whole.len());
@@ -188,7 +189,7 @@ async fn paths_in_the_body_of_a_command_are_bytes() {
 }
 
 #[tokio::test]
-async fn dag_json_replaces_what_is_no_text_and_stored_codecs_refuse_it() {
+async fn non_utf8_is_replaced_in_dag_json_and_refused_on_put() {
     let gateway = TestGateway::start().await;
     let (root, _) = add(&gateway, "").await;
     let node = gateway.rpc_json(&format!("dag/get?arg={root}")).await;
@@ -219,7 +220,7 @@ async fn grpc_lists_escaped_names_beside_their_bytes() {
 }
 
 #[tokio::test]
-async fn names_of_crafted_directories_lead_nowhere_else_on_any_route() {
+async fn crafted_names_cannot_escape_on_any_route() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let (file, other) = (dag.file(b"x", &[]), dag.file(b"other", &[]));
@@ -230,7 +231,7 @@ async fn names_of_crafted_directories_lead_nowhere_else_on_any_route() {
     let root = dag.directory(&entries);
     let alone = names.map(|name| dag.directory(&[(name, file)]));
     dag.import(&gateway).await;
-    // Each lists all of them, and a path finds those that are names.
+    // Each listing contains all of them, and a path finds those that are valid names.
     let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
     assert!(page.contains("11 entries") && page.contains("(no name)") && page.contains("nul⟨U+0000⟩"), "{page}");
     let links = gateway.rpc_json(&format!("ls?arg={root}")).await["Objects"][0]["Links"].clone();
@@ -240,7 +241,7 @@ async fn names_of_crafted_directories_lead_nowhere_else_on_any_route() {
     {
         assert_eq!(gateway.content(&format!("/ipfs/{root}/{below}")).await, content);
     }
-    // An archive has them, below its root, or is refused.
+    // An archive contains the name below its root, or the request is refused.
     for (name, directory) in names.into_iter().zip(alone) {
         let response = gateway.rpc(&format!("get?arg={directory}")).send().await.unwrap();
         let is_kept = matches!(name, b"a/b" | b"line\n" | b"twice") || name.len() == long.len();
@@ -253,13 +254,13 @@ async fn names_of_crafted_directories_lead_nowhere_else_on_any_route() {
 }
 
 #[tokio::test]
-async fn imports_refuse_names_that_lead_elsewhere_and_take_all_others() {
+async fn imports_refuse_only_names_that_escape() {
     let gateway = TestGateway::start().await;
     for (name, why) in [(&b"d/\xff/../\xff"[..], "leads out of the import"), (b"d/\xff\0", "a NUL byte")] {
         let response = gateway.post_form("add", Form::new().file(name, "x")).await;
         assert!(rpc_failure(response).await.contains(why), "{}", name.escape_ascii());
     }
-    // Not the same name, though text would make them so; and the same one twice.
+    // Different names that lossy decoding would make equal, and then duplicate names.
     let form = Form::new().file(b"d/\xff", "1").file(b"d/\xfe", "2").file("d/\u{fffd}", "3");
     let root = hash_of(gateway.add_form("cid-version=1", form).await.last().unwrap());
     for (name, content) in [("%FF", "1"), ("%FE", "2"), ("%EF%BF%BD", "3")] {

@@ -1,11 +1,11 @@
-//! CARv1 by hand (<https://ipld.io/specs/transport/car/carv1/>).
+//! CARv1 encoded and decoded by hand (<https://ipld.io/specs/transport/car/carv1/>).
 
 use ipfrs_core::{Block, Cid, cid_from_bytes, parse_cid};
 
-/// The header of a CAR without roots: `{"roots": [], "version": 1}` in DAG-CBOR behind its length.
+/// Header of a CAR without roots: `{"roots": [], "version": 1}` in DAG-CBOR after its length.
 const HEADER: &[u8] = b"\x11\xa2\x65roots\x80\x67version\x01";
 
-/// Writes a CAR of blocks that may be lies.
+/// Encodes a CAR of blocks, which need not match their content IDs.
 pub(crate) fn write(blocks: &[(&str, &[u8])]) -> Vec<u8> {
     let mut car = HEADER.to_vec();
     for (cid, data) in blocks {
@@ -38,7 +38,7 @@ pub(crate) fn take_varint(rest: &mut &[u8]) -> usize {
     }
 }
 
-/// The blocks of a CAR without roots, each verified against its content ID.
+/// Returns the blocks of a CAR without roots, after verifying each against its content ID.
 pub(crate) fn read(car: &[u8]) -> Vec<Block> {
     let mut rest = car.strip_prefix(HEADER).expect("the header of a CAR without roots");
     let mut blocks = Vec::new();
@@ -52,7 +52,8 @@ pub(crate) fn read(car: &[u8]) -> Vec<Block> {
     blocks
 }
 
-/// A CIDv0 is a bare sha2-256 multihash; a CIDv1 starts with version, codec, hash function and digest length.
+/// Returns the length of the content ID. A CIDv0 is a bare sha2-256 multihash; a CIDv1 starts with version, codec,
+/// hash function and digest length.
 fn cid_length(section: &[u8]) -> usize {
     if section.starts_with(&[0x12, 0x20]) {
         return 34;
@@ -62,7 +63,7 @@ fn cid_length(section: &[u8]) -> usize {
     section.len() - rest.len() + digest
 }
 
-/// The content ID of `data` as a raw block.
+/// Returns the content ID of `data` as a raw block.
 pub(crate) fn raw_cid(data: &[u8]) -> String {
     Cid::new_v1(ipfrs_core::codec::RAW, ipfrs_core::hash::sha2_256(data)).to_string()
 }

@@ -16,14 +16,14 @@ use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
-/// The CIDs that a collection removed.
+/// Runs garbage collection and returns the removed CIDs.
 async fn collect(gateway: &TestGateway) -> Vec<String> {
     let lines = ndjson(gateway.rpc("repo/gc").send().await.unwrap()).await;
     lines.iter().map(|line| line["Key"]["/"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collection_removes_what_no_pin_leads_to() {
+async fn gc_removes_unpinned_blocks() {
     let gateway = TestGateway::start().await;
     let (kept, shared) = (content::bytes(1_000_000), content::bytes(600_000));
     let file = gateway.add("", kept.clone()).await;
@@ -31,7 +31,7 @@ async fn a_collection_removes_what_no_pin_leads_to() {
     let direct = gateway.put_block("", "direct").await;
     gateway.rpc_json(&format!("pin/add?arg={direct}&recursive=false")).await;
     let needed = gateway.blocks().await;
-    // Begins with leaves of the pinned file.
+    // The garbage shares its first leaves with the pinned file.
     let garbage = gateway.add("pin=false", shared).await;
     let block = gateway.put_block("", "a block").await;
     let before = gateway.blocks().await;
@@ -56,7 +56,7 @@ async fn a_collection_removes_what_no_pin_leads_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_pins_were_lost_only_force_collects() {
+async fn gc_requires_force_after_lost_pins() {
     let gateway = TestGateway::start().await;
     let block = gateway.put_block("", "a block").await;
     let repo = gateway.stop().await;
@@ -68,7 +68,7 @@ async fn where_pins_were_lost_only_force_collects() {
     assert!(gateway.rpc_json("repo/gc?force=true").await["Key"]["/"] == block.as_str());
 }
 
-/// Changes a byte of what is stored, behind the gateway's back.
+/// Stops the gateway, changes a stored byte, and starts it again.
 async fn damage(gateway: TestGateway, stored: &[u8]) -> TestGateway {
     let repo = gateway.stop().await;
     let pack = repo.path().join("packs/00000001.car");
@@ -80,7 +80,7 @@ async fn damage(gateway: TestGateway, stored: &[u8]) -> TestGateway {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collection_that_cannot_tell_what_a_pin_needs_removes_nothing() {
+async fn gc_with_incomplete_pin_removes_nothing() {
     let gateway = TestGateway::start().await;
     let tree = gateway.add_tree("", &[("d/e/a", "a"), ("d/b", "b")]).await;
     let links = gateway.rpc_json(&format!("ls?arg={tree}")).await;
@@ -98,14 +98,14 @@ async fn a_collection_that_cannot_tell_what_a_pin_needs_removes_nothing() {
     let verified: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
     assert_eq!((&verified["Cid"], &verified["BadNodes"][0]["Cid"]), (&json!(tree), &json!(inner)), "{verified}");
     gateway.rpc_json(&format!("pin/rm?arg={tree}")).await;
-    // All of it is garbage without the pin. That the damaged pack is kept is told at the end.
+    // Without the pin, everything is garbage. The last line reports that the damaged pack is kept.
     let answer = exchange(&gateway, "POST /api/v0/repo/gc HTTP/1.1\r\nContent-Length: 0").await;
     assert_eq!(answer.text().matches("\"Key\":{").count() as u64, before, "{}", answer.text());
     assert_eq!(gateway.blocks().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collection_spares_an_upload_that_is_under_way() {
+async fn gc_keeps_blocks_of_a_running_upload() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(24 * 1024 * 1024);
     let (mut sender, pieces) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
@@ -115,7 +115,7 @@ async fn a_collection_spares_an_upload_that_is_under_way() {
     for piece in 0..first.len() / 65_536 {
         sender.send(Ok(first.slice(piece * 65_536..(piece + 1) * 65_536))).await.unwrap();
     }
-    // The import sends what it has gathered to the store in batches.
+    // The import passes its blocks to the store in batches.
     while gateway.blocks().await == 0 {
         tokio::task::yield_now().await;
     }
@@ -139,23 +139,23 @@ fn held_bytes(gateway: &TestGateway) -> u64 {
         let target = std::fs::read_link(fd).unwrap_or_default();
         target.starts_with(repo) && target.to_string_lossy().ends_with("(deleted)")
     };
-    // Another test may close its file meanwhile.
+    // Another test may close its file at the same time.
     fds.filter(is_removed).filter_map(|fd| Some(std::fs::metadata(fd).ok()?.blocks() * 512)).sum()
 }
 
-/// Returns the bytes that are allocated for packs of the repo, including those that are removed and still open.
+/// Returns the bytes that are allocated for packs of the repo, including packs that are removed and still open.
 fn allocated_bytes(gateway: &TestGateway) -> u64 {
     let packs = std::fs::read_dir(gateway.repo().path().join("packs")).unwrap();
     packs.map(|pack| pack.unwrap().metadata().unwrap().blocks() * 512).sum::<u64>() + held_bytes(gateway)
 }
 
-/// Collects garbage, and returns `FreedBytes`.
+/// Collects garbage and returns `FreedBytes`.
 async fn freed_bytes(gateway: &TestGateway) -> u64 {
     let lines = ndjson(gateway.rpc("repo/gc?progress=true").send().await.unwrap()).await;
     lines.last().unwrap()["FreedBytes"].as_u64().unwrap()
 }
 
-/// Has the gateway keep what it can of some content: paths, nodes, responses as they are and compressed, tensors.
+/// Fills the caches of the gateway: paths, nodes, responses (plain and compressed) and tensors.
 async fn fill_caches(gateway: &TestGateway, tree: &str) {
     let tensors = safetensors_head([("a", Dtype::U8, &[4][..])], &BTreeMap::new()).unwrap();
     let tensors = gateway.add("pin=false", [tensors.as_slice(), b"abcd"].concat()).await;
@@ -188,7 +188,7 @@ async fn no_cache_holds_a_pack_that_gc_removed() {
         let before = allocated_bytes(&gateway);
         let freed = freed_bytes(&gateway).await;
         assert_eq!(held_bytes(&gateway), 0);
-        // Tombstones of the deleted blocks come first.
+        // The tombstones of the deleted blocks are written first.
         assert!(freed.abs_diff(before - allocated_bytes(&gateway)) <= 16_384, "{freed} of {before}");
         assert!(freed > 13_000_000, "{freed}");
         assert_eq!(gateway.content(&format!("/ipfs/{kept}")).await, mine, "a block that was moved");
@@ -215,7 +215,7 @@ async fn gc_counts_a_pack_as_freed_when_no_client_reads_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_of_a_collection_ends_with_a_summary() {
+async fn gc_progress_ends_with_a_summary() {
     let gateway = TestGateway::start().await;
     gateway.add("", "kept").await;
     let garbage = gateway.add("pin=false", "garbage").await;
@@ -228,7 +228,7 @@ async fn progress_of_a_collection_ends_with_a_summary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_block_goes_only_when_no_pin_leads_to_it() {
+async fn block_rm_refuses_pinned_blocks() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("raw-leaves=true", content::bytes(600_000)).await;
     let links = gateway.rpc_json(&format!("ls?arg={file}")).await;
@@ -251,7 +251,7 @@ async fn a_block_goes_only_when_no_pin_leads_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verifying_the_repo_names_every_corrupt_block() {
+async fn repo_verify_names_every_corrupt_block() {
     let gateway = TestGateway::start().await;
     let marker = b"this text is in the pack as it is";
     let (bad, good) = (gateway.put_block("", &marker[..]).await, gateway.put_block("", "good").await);
@@ -267,7 +267,7 @@ async fn verifying_the_repo_names_every_corrupt_block() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_repo_tells_its_size_and_version() {
+async fn repo_stat_and_version_report_the_repo() {
     let gateway = TestGateway::start().await;
     gateway.add_form("", Form::new().file("f", content::bytes(300_000))).await;
     let (stat, size) = (gateway.rpc_json("repo/stat").await, gateway.rpc_json("repo/stat?size-only=true").await);
@@ -277,7 +277,7 @@ async fn the_repo_tells_its_size_and_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collection_whose_lines_nobody_reads_does_not_keep_others_from_collecting() {
+async fn unread_gc_response_does_not_block_other_gc() {
     const BLOCKS: u64 = 120_000;
     let gateway = TestGateway::start_with(|config| {
         config.gateway.upload_idle_seconds = 1;
@@ -289,7 +289,7 @@ async fn a_collection_whose_lines_nobody_reads_does_not_keep_others_from_collect
         let answer = gateway.request(Method::POST, "/v1/block/batch/put").json(&json!({"blocks": blocks}));
         assert_eq!(answer.send().await.unwrap().status(), 200);
     }
-    // Nine megabytes of lines: more than sockets hold.
+    // Nine megabytes of lines exceed the socket buffers.
     let mut unread = Wire::connect(&gateway).await;
     unread.send("POST /api/v0/repo/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
     assert_eq!(unread.head().await.status, 200);

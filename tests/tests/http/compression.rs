@@ -1,4 +1,4 @@
-//! Content codings of answers (RFC 9110, sections 8.4 and 12.5.3).
+//! Content codings of responses (RFC 9110, sections 8.4 and 12.5.3).
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ use crate::missing_blocks::without_some_leaves;
 use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
-/// Text that shrinks, but is not the same everywhere.
+/// Returns compressible text that does not repeat.
 pub(crate) fn text(len: usize) -> Bytes {
     let mut text = String::with_capacity(len + 64);
     for line in 0_u64.. {
@@ -28,7 +28,7 @@ pub(crate) fn text(len: usize) -> Bytes {
     text.into()
 }
 
-/// What a browser would make of a body. Fails when the body is cut.
+/// Decodes a body as a browser would. Panics if the body is truncated.
 pub(crate) fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match coding {
@@ -47,7 +47,7 @@ async fn get(gateway: &TestGateway, path: &str, accept: &str) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_coding_gives_the_bytes_of_identity() {
+async fn every_content_coding_decodes_to_identity() {
     let gateway = TestGateway::start().await;
     for (len, is_streamed) in [(1_024, false), (16_384, false), (16_385, true), (262_145, true), (3_000_000, true)] {
         let content = text(len);
@@ -66,7 +66,7 @@ async fn every_coding_gives_the_bytes_of_identity() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn levels_that_take_long_are_streamed_whatever_the_length() {
+async fn slow_compression_levels_are_streamed() {
     for level in [CompressionLevel::Best, CompressionLevel::Number(19)] {
         let gateway = TestGateway::start_with(|config| config.compression.level = level).await;
         for len in [1_024, 16_000] {
@@ -126,7 +126,7 @@ async fn listings_batches_and_lines_are_compressed_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_checked_by_hash_compressed_already_short_or_a_part_is_sent_as_it_is() {
+async fn incompressible_responses_are_sent_unchanged() {
     let gateway = TestGateway::start().await;
     let long = gateway.add("", text(50_000)).await;
     let short = gateway.add("", text(1_023)).await;
@@ -155,7 +155,7 @@ async fn what_is_checked_by_hash_compressed_already_short_or_a_part_is_sent_as_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_are_of_the_bytes_as_they_are() {
+async fn ranges_apply_to_the_identity_coding() {
     let gateway = TestGateway::start().await;
     let content = text(50_000);
     let cid = gateway.add("", content.clone()).await;
@@ -168,7 +168,7 @@ async fn ranges_are_of_the_bytes_as_they_are() {
     for (range, if_range, status, body) in [
         ("bytes=10-99", "", 206, &content[10..100]),
         ("bytes=10-99", &*format!("\"{cid}\""), 206, &content[10..100]),
-        // Offsets of the compressed bytes say nothing about these.
+        // An entity tag of the compressed representation does not match this range of the identity representation.
         ("bytes=10-99", &*format!("\"{cid}-gzip\""), 200, &content[..]),
         ("items=1-2", "", 200, &content[..]),
     ] {
@@ -185,14 +185,14 @@ async fn ranges_are_of_the_bytes_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_coding_has_its_own_entity_tag_and_whoever_has_one_of_them_need_not_fetch_another() {
+async fn each_coding_has_a_tag_that_revalidates_all_codings() {
     let gateway = TestGateway::start().await;
     let text = text(50_000);
     let cid = gateway.add("", text).await;
     let dir = gateway.add_tree("wrap-with-directory=true", &[("a.txt", "x")]).await;
     let short = gateway.add("", "short").await;
     let listing = header(&gateway.get(&format!("/ipfs/{dir}/")).await, "etag").trim_matches('"').to_owned();
-    // Path, tag without quotes, Accept-Encoding, its suffix, whether the answer varies.
+    // Path, tag without quotes, Accept-Encoding, expected tag suffix, whether the response has Vary.
     for (path, tag, accept, suffix, varies) in [
         (format!("/ipfs/{cid}"), &cid, "gzip", "-gzip", true),
         (format!("/ipfs/{cid}"), &cid, "gzip, deflate, br, zstd", "-zstd", true),
@@ -236,7 +236,7 @@ async fn head_has_the_headers_of_get() {
             let ask = async |method: &str| {
                 let request = format!("{method} {path} HTTP/1.1\r\nAccept-Encoding: {accept}");
                 let mut headers = exchange(&gateway, request).await.headers;
-                // What is found out only by making the body may be left out (RFC 9110, 9.3.2).
+                // HEAD may omit headers whose value is known only after generating the body (RFC 9110, 9.3.2).
                 headers.retain(|(name, _)| {
                     !["x-request-id", "date", "content-length", "transfer-encoding"]
                         .contains(&name.to_lowercase().as_str())
@@ -252,7 +252,7 @@ async fn head_has_the_headers_of_get() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ready_answer_is_given_to_whoever_takes_it_as_it_is() {
+async fn cached_identity_response_serves_identity_clients() {
     let gateway = TestGateway::start().await;
     let content = text(3_000);
     let path = format!("/ipfs/{}", gateway.add("", content.clone()).await);
@@ -267,7 +267,7 @@ async fn a_ready_answer_is_given_to_whoever_takes_it_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_refuses_everything_is_told_so() {
+async fn refusing_every_coding_returns_406() {
     let gateway = TestGateway::start_with(|config| config.compression.algorithms = vec![Coding::Gzip]).await;
     let path = format!("/ipfs/{}", gateway.add("", text(3_000)).await);
     for (accept, status, coding) in [
@@ -285,7 +285,7 @@ async fn a_client_that_refuses_everything_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_compressed_where_that_is_configured_or_the_client_is_too_old() {
+async fn compression_is_off_by_config_or_for_http_1_0() {
     let gateway = TestGateway::start_with(|config| config.compression.enabled = false).await;
     let path = format!("/ipfs/{}", gateway.add("", text(50_000)).await);
     let response = get(&gateway, &path, "gzip").await;
@@ -297,7 +297,7 @@ async fn nothing_is_compressed_where_that_is_configured_or_the_client_is_too_old
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_fails_breaks_the_compressed_answer_off() {
+async fn source_error_aborts_compressed_response() {
     for has in [&[0][..], &[0, 1, 2]] {
         let (gateway, cid) = without_some_leaves("", has).await;
         for coding in ["zstd", "br", "gzip", "deflate"] {
@@ -310,7 +310,7 @@ async fn a_source_that_fails_breaks_the_compressed_answer_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_there_is_goes_out_while_more_is_waited_for() {
+async fn compressed_stream_is_flushed_while_waiting() {
     let gateway = TestGateway::start().await;
     for coding in ["zstd", "br", "gzip", "deflate"] {
         let mut wire = Wire::connect(&gateway).await;
@@ -325,7 +325,7 @@ async fn what_there_is_goes_out_while_more_is_waited_for() {
         wire.send([format!("{:x}\r\n", begun.len()).as_bytes(), begun, b"\r\n"].concat()).await;
         let head = until(&mut wire, b"\r\n\r\n").await;
         assert!(head.contains(&format!("content-encoding: {coding}\r\n")), "{head}");
-        // How far the first file is comes, although nobody has sent the whole of the second.
+        // The progress of the first file arrives before the client has sent all of the second file.
         let mut compressed = Vec::new();
         let mut line = String::new();
         while !line.ends_with('\n') {
@@ -341,7 +341,7 @@ async fn what_there_is_goes_out_while_more_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_broke_a_stream_is_told_behind_its_compressed_lines() {
+async fn stream_error_follows_compressed_lines() {
     let gateway = TestGateway::start().await;
     let cut = Form::new().file("first", "1").file("second", content::bytes(100)).cut(50);
     for (te, is_told) in [("TE: trailers\r\n", true), ("", false)] {
@@ -361,7 +361,7 @@ async fn what_broke_a_stream_is_told_behind_its_compressed_lines() {
     }
 }
 
-/// Reads text up to `end`.
+/// Reads text up to and including `end`.
 async fn until(wire: &mut Wire, end: &[u8]) -> String {
     let mut seen = Vec::new();
     while !seen.ends_with(end) {
@@ -370,7 +370,7 @@ async fn until(wire: &mut Wire, end: &[u8]) -> String {
     String::from_utf8(seen).unwrap()
 }
 
-/// What can be made of the beginning of a body.
+/// Decodes as much as possible of the beginning of a body.
 fn beginning(coding: &str, body: &[u8]) -> String {
     let mut decoder: Box<dyn Read> = match coding {
         "gzip" => Box::new(GzDecoder::new(body)),

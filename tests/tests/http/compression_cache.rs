@@ -1,5 +1,5 @@
-//! Compressed bodies that are kept (`compression.cache_bytes`): made once, given to everybody, and to nobody who may not have
-//! what they were made of.
+//! Cache of compressed bodies (`compression.cache_bytes`). Each body is compressed once and served to all clients,
+//! except if its content is blocked or removed.
 
 use std::fs;
 
@@ -22,12 +22,12 @@ async fn ask(gateway: &TestGateway, method: Method, path: &str, accept: &str) ->
     gateway.request(method, path).header(ACCEPT_ENCODING, accept).send().await.unwrap()
 }
 
-/// The bytes that were compressed so far in a coding.
+/// Returns the number of bytes that were compressed so far with a coding.
 async fn compressed(gateway: &TestGateway, coding: &str) -> u64 {
     gateway.metric(&format!("ipfrs_compression_input_bytes_total{{coding=\"{coding}\"}}")).await
 }
 
-/// The headers that say what a body is.
+/// Returns the sorted headers, except for those that differ between requests or transfers.
 fn described(response: &Response) -> Vec<(String, String)> {
     let untold = ["content-length", "transfer-encoding", "date", "x-request-id"];
     let headers = response.headers().iter().filter(|(name, _)| !untold.contains(&name.as_str()));
@@ -38,7 +38,7 @@ fn described(response: &Response) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_compressed_once_is_given_again_without_compressing_it_in_each_coding_and_at_each_level() {
+async fn compressed_bodies_are_reused_per_coding_and_level() {
     for level in [CompressionLevel::Balanced, CompressionLevel::Number(5)] {
         let gateway = TestGateway::start_with(|config| config.compression.level = level).await;
         let mut hits = 0;
@@ -71,7 +71,7 @@ async fn what_was_compressed_once_is_given_again_without_compressing_it_in_each_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_ranges_and_names_are_looked_at_first() {
+async fn compression_cache_respects_conditions_and_ranges() {
     let gateway = TestGateway::start().await;
     let content = text(100_000);
     let cid = gateway.add("", content.clone()).await;
@@ -84,7 +84,7 @@ async fn conditions_ranges_and_names_are_looked_at_first() {
     assert_eq!((part.status().as_u16(), header(&part, "content-encoding")), (206, ""));
     assert_same(&part.bytes().await.unwrap(), &content[10..100], "a range");
     assert_eq!(gateway.metric(HITS).await, 0);
-    // The same content by other names: the same bytes, of another type.
+    // The same content under other names: the same bytes with another content type.
     for (name, content_type) in [
         (format!("{path}?filename=a.css"), "text/css; charset=utf-8"),
         (format!("/v1/stream/download/{cid}?filename=a.html"), "text/html"),
@@ -95,7 +95,7 @@ async fn conditions_ranges_and_names_are_looked_at_first() {
         assert_same(&named.bytes().await.unwrap(), &made, &name);
     }
     assert_eq!(gateway.metric(HITS).await, 2);
-    // A part of it under the same tag is not what was kept.
+    // A part of the content has the same entity tag, but the cached body does not match it.
     let part = format!("/v1/stream/download/{cid}?filename=a.txt&offset=5000&limit=50000");
     for _ in 0..2 {
         let body = ask(&gateway, Method::GET, &part, "gzip").await.bytes().await.unwrap();
@@ -106,12 +106,12 @@ async fn conditions_ranges_and_names_are_looked_at_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_small_file_that_is_ready_is_given_compressed_the_short_way() {
+async fn cached_small_file_is_compressed_on_the_fast_path() {
     let gateway = TestGateway::start().await;
     let content = text(3_000);
     let path = format!("/ipfs/{}", gateway.add("", content.clone()).await);
     let ready = "ipfrs_cache_hits_total{cache=\"answer\"}";
-    // Once a second one request goes the long way: one of these may.
+    // One request per second takes the slow path, which may be one of these.
     for _ in 0..100 {
         let body = ask(&gateway, Method::GET, &path, "br").await.bytes().await.unwrap();
         assert_same(&decoded("br", &body), &content, "ready");
@@ -124,7 +124,7 @@ async fn a_small_file_that_is_ready_is_given_compressed_the_short_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cache_holds_as_many_bytes_as_it_may_no_large_body_and_none_where_it_is_off() {
+async fn compression_cache_size_is_bounded() {
     let gateway = TestGateway::start_with(|config| config.compression.cache_bytes = 128 * 1024).await;
     let mut paths = Vec::new();
     for number in 0..20 {
@@ -158,7 +158,7 @@ async fn gzip(gateway: &TestGateway, path: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_broke_off_is_not_kept() {
+async fn aborted_response_is_not_cached_compressed() {
     let (gateway, cid) = without_some_leaves("", &[0, 1, 2]).await;
     let path = format!("/ipfs/{cid}?filename=a.txt");
     assert!(!gzip(&gateway, &path).await.is_complete);
@@ -172,8 +172,8 @@ async fn an_answer_that_broke_off_is_not_kept() {
     }
 }
 
-/// A gateway with a file in four blocks, and a small one, both kept compressed; gives their paths, and the content ID of the
-/// first one's third block.
+/// Returns a gateway with a file in four blocks and a small file, both with cached compressed bodies, and their paths
+/// and the content ID of the third block of the first file.
 async fn kept() -> (TestGateway, String, String, String) {
     let repo = tempfile::tempdir().unwrap();
     fs::create_dir(repo.path().join("denylists")).unwrap();
@@ -192,7 +192,7 @@ async fn kept() -> (TestGateway, String, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_made_of_content_that_is_gone_is_not_given() {
+async fn compressed_body_of_removed_content_is_not_served() {
     let (gateway, file, small, leaf) = kept().await;
     gateway.rpc_json(&format!("block/rm?arg={leaf}")).await;
     assert!(!gzip(&gateway, &file).await.is_complete, "a block is missing");
@@ -208,7 +208,7 @@ async fn what_was_made_of_content_that_is_gone_is_not_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_made_of_content_that_is_blocked_is_not_given() {
+async fn compressed_body_of_blocked_content_is_not_served() {
     let (gateway, file, small, leaf) = kept().await;
     let list = gateway.repo().path().join("denylists/a.deny");
     let rules = format!("ipfrs_denylist_rules{{list=\"{}\"}}", list.display());

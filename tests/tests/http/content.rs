@@ -1,4 +1,4 @@
-//! Content to add, and what Kubo calls it.
+//! Test content, and the content IDs that Kubo gives it.
 
 use bytes::Bytes;
 use ipfrs_core::hash;
@@ -6,14 +6,14 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::Deserialize;
 
-/// Content IDs that Kubo gave for files and trees, by flags of `ipfs add`.
+/// Content IDs from Kubo for files and trees, by flags of `ipfs add`.
 #[derive(Deserialize)]
 pub(crate) struct Vectors {
     pub(crate) files: Vec<FileVector>,
     pub(crate) trees: Vec<TreeVector>,
 }
 
-/// A file that is the keystream of `seed`.
+/// A file whose content is the keystream of `seed`.
 #[derive(Deserialize)]
 pub(crate) struct FileVector {
     pub(crate) size: usize,
@@ -23,7 +23,7 @@ pub(crate) struct FileVector {
     pub(crate) cid: String,
 }
 
-/// A directory called `d`.
+/// A directory named `d`.
 #[derive(Deserialize)]
 pub(crate) struct TreeVector {
     pub(crate) tree: String,
@@ -32,23 +32,24 @@ pub(crate) struct TreeVector {
     pub(crate) cid: String,
 }
 
-/// The vectors that the importer's own tests use.
+/// Returns the vectors, which the importer's own tests also use.
 pub(crate) fn vectors() -> Vectors {
     serde_json::from_str(include_str!("../../../crates/ipfrs-unixfs/tests/vectors/kubo-add.json")).unwrap()
 }
 
-/// The query of `add` for the flags of `ipfs add`.
+/// Returns the query of `add` that corresponds to the flags of `ipfs add`.
 pub(crate) fn options(profile: &str, flags: &[String]) -> String {
     let flags = flags.iter().filter_map(|flag| match flag.as_str() {
         "-w" => Some("wrap-with-directory=true"),
-        // These choose what a client sends.
+        // These flags only select the files that the client sends.
         "-r" | "--hidden" => None,
         flag => flag.strip_prefix("--"),
     });
     flags.fold(format!("profile={profile}"), |query, flag| format!("{query}&{flag}"))
 }
 
-/// The first `len` bytes of the keystream of ChaCha20 with the hash of `seed` as key, nonce and counter zero.
+/// Returns the first `len` bytes of the ChaCha20 keystream with the hash of `seed` as key, and nonce and counter
+/// zero.
 pub(crate) fn keystream(seed: &str, len: usize) -> Bytes {
     let key = hash::sha2_256(seed.as_bytes()).digest().try_into().unwrap();
     let mut bytes = vec![0; len];
@@ -56,12 +57,12 @@ pub(crate) fn keystream(seed: &str, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// `len` bytes that do not repeat.
+/// Returns `len` bytes that do not repeat.
 pub(crate) fn bytes(len: usize) -> Bytes {
     keystream("ipfrs-tests", len)
 }
 
-/// Compares without printing megabytes when they differ.
+/// Compares without printing megabytes if the bytes differ.
 #[track_caller]
 pub(crate) fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     if found != expected {

@@ -1,4 +1,4 @@
-//! DAGs that no importer makes: dag-pb and UnixFS by hand, with whatever sizes, links and names
+//! DAGs that no importer creates: hand-written dag-pb and UnixFS with arbitrary sizes, links and names
 //! (<https://ipld.io/specs/codecs/dag-pb/spec/>, <https://specs.ipfs.tech/unixfs/>).
 
 use ipfrs_core::hash::sha2_256;
@@ -14,7 +14,7 @@ pub(crate) const FILE: u64 = 2;
 pub(crate) const SYMLINK: u64 = 4;
 pub(crate) const SHARD: u64 = 5;
 
-/// `Data` of UnixFS, field by field; what is `None` is left out.
+/// The UnixFS `Data` message. Fields with the value `None` are omitted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data<'a> {
     pub(crate) kind: u64,
@@ -41,7 +41,7 @@ impl Data<'_> {
     }
 }
 
-/// A dag-pb block of links by name, and data.
+/// Encodes a dag-pb block with named links and data.
 pub(crate) fn node(links: impl IntoIterator<Item = (impl AsRef<[u8]>, Cid)>, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, cid) in links {
@@ -66,24 +66,24 @@ fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Blocks on their way to a gateway.
+/// Blocks to import into a gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Dag(Vec<(String, Vec<u8>)>);
 
 impl Dag {
-    /// A block of any codec.
+    /// Adds a block of any codec.
     pub(crate) fn put(&mut self, codec: u64, data: Vec<u8>) -> Cid {
         let cid = Cid::new_v1(codec, sha2_256(&data));
         self.0.push((cid.to_string(), data));
         cid
     }
 
-    /// A dag-pb block.
+    /// Adds a dag-pb block.
     pub(crate) fn node(&mut self, links: impl IntoIterator<Item = (impl AsRef<[u8]>, Cid)>, data: &Data<'_>) -> Cid {
         self.put(codec::DAG_PB, node(links, &data.encode()))
     }
 
-    /// A node of a file: its own bytes, then its children with what each holds.
+    /// Adds a node of a file with its own bytes, and its children with their sizes.
     pub(crate) fn file(&mut self, data: &[u8], children: &[(Cid, u64)]) -> Cid {
         let blocksizes: Vec<u64> = children.iter().map(|(_, size)| *size).collect();
         let size = blocksizes.iter().sum::<u64>() + data.len() as u64;
@@ -91,19 +91,20 @@ impl Dag {
         self.node(children.iter().map(|(cid, _)| ("", *cid)), &data)
     }
 
-    /// A directory in one block.
+    /// Adds a directory in one block.
     pub(crate) fn directory(&mut self, entries: &[(impl AsRef<[u8]>, Cid)]) -> Cid {
         self.node(entries.iter().map(|(name, cid)| (name.as_ref(), *cid)), &Data { kind: DIRECTORY, ..Data::default() })
     }
 
-    /// A shard of fan-out 8 that is full of links to one thing: other shards where `name` is empty, entries else.
+    /// Adds a shard with fanout 8 in which every link has the same target: another shard if `name` is empty, an entry
+    /// otherwise.
     pub(crate) fn full_shard(&mut self, name: &str, target: Cid) -> Cid {
         let names: Vec<String> = (0..8).map(|position| format!("{position}{name}")).collect();
         let data = Data { kind: SHARD, data: b"\xff", fanout: Some(8), ..Data::default() };
         self.node(names.iter().map(|name| (name.as_str(), target)), &data)
     }
 
-    /// Stores the blocks.
+    /// Imports the blocks.
     pub(crate) async fn import(&self, gateway: &TestGateway) {
         let blocks: Vec<_> = self.0.iter().map(|(cid, data)| (cid.as_str(), data.as_slice())).collect();
         let form = Form::new().file("blocks.car", car::write(&blocks));

@@ -1,4 +1,4 @@
-//! What the daemon refuses to do, and what it leaves in its repo.
+//! Startup errors and shutdown of the daemon, and the files in its repo.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn config(host: &str) -> Config {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_but_loopback_is_listened_on_unless_that_was_allowed() {
+async fn non_loopback_listener_requires_permission() {
     for host in ["0.0.0.0", "::"] {
         let repo = tempfile::tempdir().unwrap();
         let error = Gateway::bind(&config(host), repo.path()).await.unwrap_err();
@@ -31,7 +31,7 @@ async fn nothing_but_loopback_is_listened_on_unless_that_was_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_way_to_say_loopback_is_listened_on() {
+async fn every_spelling_of_loopback_is_accepted() {
     for host in ["127.0.0.1", "localhost", "127.0.0.2"] {
         let gateway = TestGateway::start_with(|config| config.server.host = host.to_owned()).await;
         assert!(gateway.address().ip().is_loopback(), "{host}");
@@ -40,7 +40,7 @@ async fn every_way_to_say_loopback_is_listened_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_repo_names_the_daemon_while_it_runs_and_no_second_one_gets_in() {
+async fn repo_records_the_daemon_and_refuses_a_second_one() {
     let gateway = TestGateway::start().await;
     let api = gateway.repo().path().join("api");
     assert_eq!(fs::read_to_string(&api).unwrap().trim(), gateway.url(""));
@@ -63,12 +63,12 @@ async fn a_port_in_use_is_named() {
     assert!(error.message().contains(&gateway.port().to_string()), "{error}");
     config.server.port = 0;
     config.grpc.port = Some(0);
-    // The failed attempt has let go of the repo.
+    // The failed attempt has released the repo.
     drop(Gateway::bind(&config, repo.path()).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutdown_is_a_command_that_is_answered_first() {
+async fn shutdown_command_responds_before_shutdown() {
     let gateway = TestGateway::start().await;
     assert_eq!(gateway.rpc("shutdown").send().await.unwrap().status(), 200);
     let repo = gateway.stop().await;

@@ -13,7 +13,7 @@ use crate::wire::{Wire, exchange};
 
 const CHUNK: usize = 262_144;
 
-/// The header of a CAR with one root, by hand: `{"roots": [root], "version": 1}` in DAG-CBOR behind its length.
+/// Encodes the header of a CAR with one root by hand: `{"roots": [root], "version": 1}` in DAG-CBOR after its length.
 fn header_of(root: &Cid) -> Vec<u8> {
     let cid = root.to_bytes();
     let len = cid.len() as u8 + 1;
@@ -23,19 +23,19 @@ fn header_of(root: &Cid) -> Vec<u8> {
     [&[body.len() as u8][..], &body].concat()
 }
 
-/// A CAR of version 1 with one root.
+/// Encodes a CARv1 with one root.
 pub(crate) fn car_of(root: &str, blocks: &[(&str, &[u8])]) -> Vec<u8> {
     let rootless = car::write(blocks);
     [&header_of(&parse_cid(root).unwrap())[..], &rootless[car::write(&[]).len()..]].concat()
 }
 
-/// The blocks of a CAR with this root.
+/// Returns the blocks of a CAR with this root.
 pub(crate) fn blocks_of(car: &[u8], root: &str) -> Vec<Block> {
     let rest = car.strip_prefix(&header_of(&parse_cid(root).unwrap())[..]).expect("the root in the header");
     car::read(&[&car::write(&[]), rest].concat())
 }
 
-/// A tree with a file of many blocks, one that is there twice, an empty one, and a sharded directory.
+/// Adds a tree with a file of many blocks, a copy of it, an empty file, and a sharded directory.
 async fn tree(gateway: &TestGateway, options: &str) -> String {
     let mut form = Form::new()
         .file("d/large", content::bytes(5 * CHUNK + 1))
@@ -57,7 +57,7 @@ async fn import(gateway: &TestGateway, options: &str, cars: &[&[u8]]) -> Vec<Val
     ndjson(gateway.post_form(&format!("dag/import?{options}"), form).await).await
 }
 
-/// Every block below `cid`, depth first, each once: by `block/get` and recursion.
+/// Returns all blocks of the DAG `root` in depth-first order without duplicates, using `block/get` and recursion.
 pub(crate) async fn plain_walk(gateway: &TestGateway, root: &str) -> Vec<Cid> {
     let (mut order, mut pending) = (Vec::new(), vec![parse_cid(root).unwrap()]);
     while let Some(cid) = pending.pop() {
@@ -73,7 +73,7 @@ pub(crate) async fn plain_walk(gateway: &TestGateway, root: &str) -> Vec<Cid> {
     order
 }
 
-/// The links of a dag-pb block: fields 2 (`12`), whose first field is the hash (`0a`).
+/// Returns the links of a dag-pb block: fields 2 (`12`), whose first field is the hash (`0a`).
 fn links(mut rest: &[u8]) -> Vec<Cid> {
     let mut links = Vec::new();
     while let Some((key, after)) = rest.split_first() {
@@ -90,7 +90,7 @@ fn links(mut rest: &[u8]) -> Vec<Cid> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_has_every_block_once_depth_first_behind_a_header_with_the_root() {
+async fn dag_export_is_depth_first_without_duplicates() {
     let gateway = TestGateway::start().await;
     for options in ["", "cid-version=1"] {
         let root = tree(&gateway, options).await;
@@ -109,7 +109,7 @@ async fn an_export_has_every_block_once_depth_first_behind_a_header_with_the_roo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_exported_can_be_imported_elsewhere() {
+async fn exported_car_can_be_imported() {
     let (here, there) = (TestGateway::start().await, TestGateway::start().await);
     let root = tree(&here, "").await;
     let car = export(&here, &root).await;
@@ -121,7 +121,7 @@ async fn what_was_exported_can_be_imported_elsewhere() {
     assert_eq!(there.blocks().await, blocks.len() as u64);
     let file = there.rpc_bytes(&format!("cat?arg={root}/large")).await;
     assert_same(&file, &content::bytes(5 * CHUNK + 1), "the file");
-    // Once more, as the body itself, and for a client that will print nothing.
+    // Import it again as a raw body, and with `silent`.
     let raw = there.rpc("dag/import?stats=1&pin-roots=false").body(car.clone()).send().await.unwrap();
     assert_eq!(ndjson(raw).await, [stats]);
     assert_eq!(import(&there, "silent=true", &[&car]).await, [pinned]);
@@ -130,7 +130,7 @@ async fn what_was_exported_can_be_imported_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_cars_of_one_import_share_their_roots_and_version_2_is_read() {
+async fn dag_import_reads_several_cars_and_version_2() {
     let gateway = TestGateway::start().await;
     let (a, b) = (raw_cid(b"a"), raw_cid(b"b"));
     let both = car_of(&a, &[(&a, b"a"), (&b, b"b"), (&a, b"a")]);
@@ -149,7 +149,7 @@ async fn several_cars_of_one_import_share_their_roots_and_version_2_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_of_a_dag_is_imported_and_its_root_is_said_to_be_incomplete() {
+async fn partial_dag_import_reports_the_incomplete_root() {
     let (here, there) = (TestGateway::start().await, TestGateway::start().await);
     let root = here.add("raw-leaves=true&cid-version=1", content::bytes(3 * CHUNK)).await;
     let blocks = blocks_of(&export(&here, &root).await, &root);
@@ -195,7 +195,7 @@ async fn many_small_blocks_arrive_in_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_without_its_root_fails_and_one_without_a_leaf_breaks_off() {
+async fn export_fails_without_root_and_aborts_without_leaf() {
     let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
     let root = whole.add("raw-leaves=true&cid-version=1", content::bytes(3 * CHUNK)).await;
     let message = rpc_failure(gateway.rpc(&format!("dag/export?arg={root}")).send().await.unwrap()).await;
@@ -217,7 +217,7 @@ async fn an_export_without_its_root_fails_and_one_without_a_leaf_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_car_is_refused_with_the_place_and_leaves_the_store_in_order() {
+async fn hostile_car_error_names_the_offset() {
     let gateway = TestGateway::start().await;
     let (good, other) = (raw_cid(b"good"), raw_cid(b"other"));
     let start = car_of(&good, &[(&good, b"good")]);
@@ -279,7 +279,7 @@ async fn stat_counts_blocks_of_each_dag_and_of_all_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resolve_gives_the_last_block_and_what_is_left_of_the_path() {
+async fn dag_resolve_returns_block_and_remaining_path() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("cid-version=1", &[("d/a/file", "hello")]).await;
     let file = raw_cid(b"hello");
@@ -303,7 +303,7 @@ async fn resolve_gives_the_last_block_and_what_is_left_of_the_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collection_beside_an_import_takes_nothing_that_is_to_be_pinned() {
+async fn gc_keeps_blocks_of_a_concurrent_import() {
     let (here, there) = (TestGateway::start().await, TestGateway::start().await);
     let content = content::bytes(40 * CHUNK);
     let root = here.add("", content.clone()).await;
@@ -312,7 +312,7 @@ async fn a_collection_beside_an_import_takes_nothing_that_is_to_be_pinned() {
     let import = tokio::spawn(there.rpc("dag/import").body(reqwest::Body::wrap_stream(receiver)).send());
     let half = car.len() / 2;
     sender.send(Ok(car.slice(..half))).await.unwrap();
-    // Until some of it is stored; the rest comes after the collection.
+    // Wait until some blocks are stored. The rest is sent after the garbage collection.
     while there.blocks().await == 0 {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! `dag/get` and `dag/put`: nodes in the codecs of IPLD.
+//! `dag/get` and `dag/put`: nodes in the IPLD codecs.
 
 use bytes::Bytes;
 use ipfrs_core::parse_cid;
@@ -27,14 +27,15 @@ async fn block(gateway: &TestGateway, cid: &str) -> Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn json_becomes_the_cbor_that_the_specification_says() {
+async fn dag_json_converts_to_canonical_dag_cbor() {
     let gateway = TestGateway::start().await;
     let leaf = raw_cid(b"leaf");
     let text = format!(
         r#"{{"bytes":{{"/":{{"bytes":"AQID"}}}},"b":[1,-1,1.5,null,true,"ü"],"link":{{"/":"{leaf}"}},"aa":18446744073709551615}}"#
     );
     let cid = put(&gateway, "", &text).await;
-    // Keys by length, then by bytes; every head as short as it can be (https://ipld.io/specs/codecs/dag-cbor/spec/).
+    // Keys sorted by length, then bytewise; every head in its shortest form
+    // (https://ipld.io/specs/codecs/dag-cbor/spec/).
     let link = [&[0xd8, 0x2a, 0x58, 37, 0][..], &parse_cid(&leaf).unwrap().to_bytes()].concat();
     let expected = [
         &b"\xa4\x61b\x86\x01\x20\xfb\x3f\xf8\0\0\0\0\0\0\xf6\xf5\x62\xc3\xbc\x62aa\x1b\xff\xff\xff\xff\xff\xff\xff\xff"
@@ -46,7 +47,7 @@ async fn json_becomes_the_cbor_that_the_specification_says() {
     .concat();
     assert_eq!(block(&gateway, &cid).await, expected);
     assert!(cid.starts_with("bafyrei"), "{cid}");
-    // And back: keys by bytes, no spaces.
+    // Converted back: keys sorted bytewise, no spaces.
     let back = format!(
         r#"{{"aa":18446744073709551615,"b":[1,-1,1.5,null,true,"ü"],"bytes":{{"/":{{"bytes":"AQID"}}}},"link":{{"/":"{leaf}"}}}}"#
     );
@@ -75,7 +76,7 @@ async fn files_and_directories_are_shown_as_their_nodes() {
     assert_eq!(put(&gateway, "store-codec=dag-pb&input-codec=dag-pb", block(&gateway, &root).await).await, root);
     assert_eq!(get(&gateway, &format!("{root}/a")).await, r#"{"/":{"bytes":"aGVsbG8"}}"#);
     assert_eq!(get(&gateway, &format!("{root}/a&output-codec=raw")).await, "hello");
-    // The empty node, links out of order, and links without names.
+    // The empty node, links in another order, and links without names.
     let empty = put(&gateway, "store-codec=dag-pb", r#"{"Links":[]}"#).await;
     assert!(block(&gateway, &empty).await.is_empty());
     assert_eq!(get(&gateway, &empty).await, r#"{"Links":[]}"#);
@@ -103,7 +104,7 @@ async fn several_nodes_are_answered_in_order_and_pinned_when_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_codec_cannot_say_is_refused() {
+async fn dag_put_refuses_unrepresentable_values() {
     let gateway = TestGateway::start().await;
     let cid = put(&gateway, "", r#"{"a":1}"#).await;
     for (options, data, named) in [
@@ -138,7 +139,7 @@ async fn what_a_codec_cannot_say_is_refused() {
         assert!(message.contains(named), "{message}");
     }
     put(&gateway, "input-codec=dag-cbor&store-codec=dag-json", [vec![0x81; 127], vec![0]].concat()).await;
-    // As in Kubo, keys out of order and short floats are read, and written as they should be.
+    // As in Kubo, unsorted keys and short floats are accepted and written in canonical form.
     let unordered = [&b"\xa2\x61b\xf9\x3c\x00"[..], b"\x61a\xf7"].concat();
     let ordered = put(&gateway, "", r#"{"a":null,"b":1.0}"#).await;
     assert_eq!(put(&gateway, "input-codec=dag-cbor", unordered.clone()).await, ordered);

@@ -1,4 +1,5 @@
-//! Packs that another program truncates or changes under a running gateway: no answer that is wrong may look right.
+//! Packs that another program truncates or changes while the gateway runs. An incorrect response must be recognizable
+//! as failed.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -24,7 +25,7 @@ fn pack(gateway: &TestGateway) -> (PathBuf, File) {
     (path, file)
 }
 
-/// What a client gets that asks for `path`, when it gets a whole answer.
+/// Returns the body of the response to a GET of `url`, if the response is successful and complete.
 async fn download(client: &Client, url: &str) -> Option<Bytes> {
     let answer = client.get(url).send().await.ok()?;
     let is_success = answer.status().is_success();
@@ -32,7 +33,7 @@ async fn download(client: &Client, url: &str) -> Option<Bytes> {
     is_success.then_some(body)
 }
 
-/// The blocks of a JSON batch, when a whole answer comes that has all of them.
+/// Returns the blocks of a JSON batch, if the response is complete and contains all of them.
 async fn batch(client: &Client, url: &str, cids: &[String]) -> Option<Vec<Vec<u8>>> {
     let answer = client.post(url).body(json!({"cids": cids}).to_string()).send().await.ok()?;
     let answer: Value = serde_json::from_slice(&answer.bytes().await.ok()?).ok()?;
@@ -40,14 +41,14 @@ async fn batch(client: &Client, url: &str, cids: &[String]) -> Option<Vec<Vec<u8
     Some(blocks.iter().map(|block| STANDARD.decode(block["data"].as_str().unwrap()).unwrap()).collect())
 }
 
-/// Waits until so much was counted.
+/// Waits until the counter has reached `count`.
 async fn until(counter: &AtomicUsize, count: usize) {
     while counter.load(Ordering::SeqCst) < count {
         tokio::task::yield_now().await;
     }
 }
 
-/// What readers of one gateway saw.
+/// Results of the readers of one gateway.
 #[derive(Default)]
 struct Tally {
     right: AtomicUsize,
@@ -66,7 +67,7 @@ impl Tally {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_is_truncated_breaks_answers_off_and_makes_none_wrong() {
+async fn truncated_pack_never_yields_wrong_responses() {
     let gateway = TestGateway::start().await;
     let (small, large, tail) = (content::bytes(5_000), content::bytes(24 << 20), content::bytes(20_000));
     let small_cid = gateway.add("", small.clone()).await;
@@ -98,7 +99,7 @@ async fn a_pack_that_is_truncated_breaks_answers_off_and_makes_none_wrong() {
         until(&tally.right, 12).await;
         let file = pack(&gateway).1;
         let pages = file.metadata().unwrap().len() / PAGE;
-        // In many steps, from the end to the middle of the large file, while everything is read.
+        // In many steps, from the end to the middle of the large file, while clients read everything.
         for left in (pages / 2..pages).rev().step_by(97) {
             file.set_len(left * PAGE).unwrap();
             tokio::task::yield_now().await;
@@ -108,7 +109,7 @@ async fn a_pack_that_is_truncated_breaks_answers_off_and_makes_none_wrong() {
     };
     tokio::join!(join_all((0..6).map(read)), truncate);
 
-    // The daemon goes on with what is left of the pack, on new connections, and does not write to it.
+    // The daemon serves the rest of the pack on new connections and does not write to it.
     let get = async |path: String| ask(&gateway, &(format!("GET {path} HTTP/1.1"), "")).await;
     assert_eq!(get("/health/live".to_owned()).await.status, 200);
     assert_same(&get(format!("/ipfs/{small_cid}")).await.body, &small, "what is left is read");
@@ -119,12 +120,12 @@ async fn a_pack_that_is_truncated_breaks_answers_off_and_makes_none_wrong() {
     let length = file.metadata().unwrap().len();
     let put = ("POST /v1/block/batch/put HTTP/1.1".to_owned(), r#"{"blocks": [{"data": "bmV3"}]}"#);
     let refused = ask(&gateway, &put).await.text();
-    // The file is named, and where it is stays in the log.
+    // The error names the file; its directory appears only in the log.
     assert!(refused.contains("00000001.car") && !refused.contains("packs/"), "{refused}");
     assert_eq!(get("/health/ready".to_owned()).await.status, 503);
     assert_eq!(file.metadata().unwrap().len(), length);
 
-    // The next start finds what is left, and takes new content.
+    // After a restart, the daemon serves the rest of the pack and accepts new content.
     let gateway = TestGateway::start_on(gateway.end().await.0, |_| {}).await;
     assert_same(&gateway.content(&format!("/ipfs/{small_cid}")).await, &small, "what was left");
     assert_eq!(gateway.get(&format!("/ipfs/{large_cid}")).await.status(), 404);
@@ -132,7 +133,7 @@ async fn a_pack_that_is_truncated_breaks_answers_off_and_makes_none_wrong() {
     assert_same(&gateway.content(&format!("/ipfs/{large_cid}")).await, &large, "what was added again");
 }
 
-/// The answer to a request line with header lines, and a body.
+/// Returns the response to a request line with header lines and a body.
 async fn ask(gateway: &TestGateway, (head, body): &(String, &str)) -> Answer {
     let mut wire = Wire::connect(gateway).await;
     let length = body.len();
@@ -142,7 +143,7 @@ async fn ask(gateway: &TestGateway, (head, body): &(String, &str)) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_verify_on_read_no_way_out_gives_changed_bytes() {
+async fn verify_on_read_never_serves_changed_bytes() {
     let gateway = TestGateway::start_with(|config| config.store.verify_on_read = true).await;
     let (small, large) = (content::bytes(9_000), content::bytes(1 << 20));
     let (small_cid, large_cid) = (gateway.add("", small.clone()).await, gateway.add("", large.clone()).await);
@@ -161,7 +162,7 @@ async fn with_verify_on_read_no_way_out_gives_changed_bytes() {
     ];
     let mut right = Vec::new();
     for request in &requests {
-        // Twice: what is kept for the second must not be.
+        // Twice, to fill the caches, which must not serve the content after the change.
         for _ in 0..2 {
             let answer = ask(&gateway, request).await;
             assert!(answer.status < 300 && answer.is_complete, "{request:?}: {}", answer.status);
@@ -186,7 +187,7 @@ async fn with_verify_on_read_no_way_out_gives_changed_bytes() {
         let says_so = answer.status >= 400 || !answer.is_complete || answer.text().contains("not what its content ID");
         assert!(says_so, "{request:?}: {} bytes look right", answer.body.len());
     }
-    // What was not changed is given as before, and so is the rest when it is right again.
+    // Unchanged blocks are served as before, and the others after the change is reverted.
     let range = (format!("GET /ipfs/{large_cid} HTTP/1.1\r\nRange: bytes=0-99999"), "");
     assert_same(&ask(&gateway, &range).await.body, &large[..100_000], "a range that avoids the change");
     flip();

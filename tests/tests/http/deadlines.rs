@@ -1,4 +1,4 @@
-//! Time of requests whose clients read little or nothing.
+//! Deadlines of requests whose clients read slowly or not at all.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::{TestGateway, client, rpc_failure};
 use crate::wire::Wire;
 use crate::withholding::Withholding;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 const STRUCK: &str = "ipfrs_refusals_total{limit=\"max_request\"}";

@@ -1,4 +1,4 @@
-//! DAGs of 100,000 levels: what visits them needs neither a stack nor much memory for each level.
+//! DAGs of 100,000 levels. Traversals use neither recursion nor much memory per level.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::dag::{blocks_of, car_of};
 use crate::harness::{TestGateway, ndjson};
 use crate::multipart::Form;
 
-/// Longer than anything here takes, by far.
+/// Watchdog timeout, much longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
 const NODES: usize = 100_000;
 
-/// Returns a list of nodes, by turns of dag-pb and dag-cbor, as a CAR, and the content IDs from the root to the
-/// end. Each node links to the next one, and then to a leaf that all of them share.
+/// Returns a linked list of nodes, alternately dag-pb and dag-cbor, as a CAR, and the content IDs from the root to
+/// the end. Each node links to the next one, and then to a leaf that all of them share.
 fn list() -> (Vec<u8>, Vec<Cid>) {
     let leaf = (Cid::new_v1(codec::RAW, sha2_256(b"leaf")), b"leaf".to_vec());
     let mut blocks = vec![leaf.clone()];
@@ -89,7 +89,7 @@ async fn list_of_100000_nodes_is_exported_pinned_and_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tar_of_many_directories_is_bounded_by_the_memory_of_their_paths() {
+async fn tar_of_many_directories_is_bounded_by_path_memory() {
     let gateway = TestGateway::start().await;
     let mut dag = crafted::Dag::default();
     let mut tree = dag.put(codec::RAW, b"leaf".to_vec());

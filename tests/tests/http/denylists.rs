@@ -1,4 +1,4 @@
-//! Denylists (`gateway.denylists`): what is blocked is given to nobody, whatever it is asked of.
+//! Denylists (`gateway.denylists`): no route and no format serves blocked content.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const BAD: &str = "what nobody is to see";
 /// "hello" in an identity hash.
 const INLINE: &str = "bafkqabtimvwgy3yk";
 
-/// A repo with what `fill` stores in it before anything is blocked.
+/// Returns a repo with the content that `fill` stores before anything is blocked.
 async fn repo(fill: impl AsyncFnOnce(&TestGateway) -> Vec<String>) -> (TempDir, Vec<String>) {
     let gateway = TestGateway::start().await;
     let cids = fill(&gateway).await;
@@ -29,7 +29,7 @@ async fn repo(fill: impl AsyncFnOnce(&TestGateway) -> Vec<String>) -> (TempDir, 
     (repo, cids)
 }
 
-/// A gateway on a repo, with `texts` as `denylists/0.deny` and so on.
+/// Starts a gateway on a repo with `texts` as `denylists/0.deny`, `denylists/1.deny` and so on.
 async fn start(repo: TempDir, texts: &[&str], change: impl FnOnce(&mut Config)) -> TestGateway {
     for (number, text) in texts.iter().enumerate() {
         fs::write(repo.path().join(format!("denylists/{number}.deny")), text).unwrap();
@@ -41,7 +41,8 @@ async fn start(repo: TempDir, texts: &[&str], change: impl FnOnce(&mut Config)) 
     .await
 }
 
-/// A directory of files, one of them bad, in a directory; gives the root, the bad file, and a large one with its last leaf.
+/// Adds a tree with a bad file in a nested directory, and a large file. Returns the content IDs of the root, the bad
+/// file, the large file and its last leaf.
 async fn tree(gateway: &TestGateway) -> Vec<String> {
     let root = gateway.add_tree("cid-version=1", &[("d/in/bad.txt", BAD), ("d/in/good.txt", "good")]).await;
     let bad = resolve(gateway, &format!("{root}/in/bad.txt")).await;
@@ -63,13 +64,13 @@ async fn assert_gone(response: Response, what: &str) {
     assert!(text.contains("is blocked and cannot be provided"), "{what}: {text}");
 }
 
-/// The same block under another codec.
+/// Returns the content ID of the same block with another codec.
 fn under(codec: u64, cid: &str) -> String {
     Cid::new_v1(codec, *parse_cid(cid).unwrap().hash()).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_block_is_given_in_no_format_and_by_no_front_end() {
+async fn blocked_block_is_refused_by_every_front_end() {
     let (repo, cids) = repo(tree).await;
     let [root, bad, ..] = cids.as_slice() else { panic!() };
     let gateway = start(repo, &[&format!("/ipfs/{bad}\n/ipfs/{INLINE}\n/ipns/bad.example.org\n")], |config| {
@@ -123,7 +124,7 @@ async fn a_blocked_block_is_given_in_no_format_and_by_no_front_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lies_around_a_blocked_block_is_given_and_what_has_it_within_breaks_off() {
+async fn content_around_a_blocked_block_is_served() {
     let (repo, cids) = repo(tree).await;
     let [root, bad, large, leaf] = cids.as_slice() else { panic!() };
     let gateway = start(repo, &[&format!("/ipfs/{bad}\n"), &format!("/ipfs/{leaf}\n")], |_| {}).await;
@@ -152,13 +153,13 @@ async fn what_lies_around_a_blocked_block_is_given_and_what_has_it_within_breaks
         let shown = answer.body.windows(BAD.len()).any(|window| window == BAD.as_bytes());
         assert!(!shown, "{request} shows it");
     }
-    // The bytes before it are there.
+    // The bytes before the blocked block are served.
     let range = gateway.request(Method::GET, &format!("/ipfs/{large}")).header("range", "bytes=0-524287");
     assert_eq!(range.send().await.unwrap().status(), 206);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_blocked_is_not_stored_and_what_is_stored_can_be_kept_and_removed() {
+async fn blocked_content_is_refused_but_can_be_pinned_or_gced() {
     let (repo, cids) = repo(tree).await;
     let [root, bad, large, _] = cids.as_slice() else { panic!() };
     let gateway = start(repo, &[&format!("/ipfs/{bad}/*\n")], |_| {}).await;
@@ -176,7 +177,7 @@ async fn what_is_blocked_is_not_stored_and_what_is_stored_can_be_kept_and_remove
     let put = json!({"blocks": [{"data": "Z29vZA=="}, {"data": base64(BAD)}], "transaction_mode": "best_effort"});
     let outcome = gateway.v1("block/batch/put", &put).await.json::<Value>().await.unwrap();
     assert!(outcome.to_string().contains("is blocked"), "{outcome}");
-    // Pins, checks and collections are of the store, and nobody is given anything by them.
+    // Pins, checks and garbage collection only affect the store and serve no content, so they succeed.
     gateway.rpc_bytes(&format!("pin/verify?arg={root}")).await;
     gateway.rpc_json(&format!("pin/add?arg={root}/in/bad.txt")).await;
     gateway.rpc_bytes("repo/verify").await;
@@ -193,14 +194,14 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// The double hash of today for a path below a root.
+/// Returns the current double-hash rule for a path below a root.
 fn modern(cid: &str, path: &str) -> String {
     let slash = if path.is_empty() { "" } else { "/" };
     let text = format!("{}{slash}{path}", Cid::new_v0(*parse_cid(cid).unwrap().hash()).unwrap());
     format!("//{}", Cid::new_v0(sha2_256(text.as_bytes())).unwrap())
 }
 
-/// The one of old, for a CIDv1.
+/// Returns the legacy double-hash rule for a CIDv1.
 fn legacy(cid: &str, path: &str) -> String {
     let hash = sha2_256(format!("{cid}/{path}").as_bytes());
     let hex: String = hash.digest().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -208,7 +209,7 @@ fn legacy(cid: &str, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_of_every_kind_hold_and_later_ones_take_them_back() {
+async fn denylist_rules_apply_and_later_rules_override() {
     let (mut repo, cids) = repo(async |gateway| {
         let mut cids = tree(gateway).await;
         for number in 0..4 {
@@ -259,7 +260,7 @@ async fn rules_of_every_kind_hold_and_later_ones_take_them_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_key_is_not_resolved_and_its_record_not_given() {
+async fn blocked_key_is_neither_resolved_nor_served() {
     let (repo, cids) = repo(async |gateway| {
         let file = gateway.add("", "published").await;
         gateway.rpc_json(&format!("name/publish?arg={file}")).await;
@@ -290,7 +291,7 @@ async fn a_blocked_key_is_not_resolved_and_its_record_not_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hints_give_the_reason_and_the_status_451() {
+async fn denylist_hints_set_the_reason_and_status_451() {
     let (repo, cids) = repo(tree).await;
     let [_, bad, large, leaf] = cids.as_slice() else { panic!() };
     let list = format!(
@@ -306,7 +307,7 @@ async fn hints_give_the_reason_and_the_status_451() {
     problem(gateway.get(&format!("/v1/stream/download/{leaf}")).await, 451, "legal_reasons").await;
 }
 
-/// Asks until the answer has this status.
+/// Repeats the request until the response has this status.
 async fn until_status(gateway: &TestGateway, path: &str, status: u16) {
     let asking = async { while gateway.get(path).await.status() != status {} };
     tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("{path} never was {status}"));
@@ -318,19 +319,19 @@ async fn until_metric(gateway: &TestGateway, name: &str, value: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_taken_over_when_they_change_and_nothing_is_served_from_before() {
+async fn changed_denylists_reload_and_invalidate_caches() {
     let (repo, cids) = repo(tree).await;
     let [root, bad, ..] = cids.as_slice() else { panic!() };
     let dir = repo.path().join("denylists");
     let gateway = start(repo, &["name: first\n---\n"], |_| {}).await;
     let (file, inside) = (format!("/ipfs/{bad}"), format!("/ipfs/{root}/in/bad.txt"));
-    // Each twice: what comes of it is kept in memory.
+    // Twice each, so that the results are cached.
     for path in [&file, &inside, &file, &inside] {
         gateway.content(path).await;
     }
     let rules =
         |number: u8| format!("ipfrs_denylist_rules{{list=\"{}\"}}", dir.join(format!("{number}.deny")).display());
-    // A line that is appended.
+    // Append a rule.
     fs::write(dir.join("0.deny"), format!("name: first\n---\n{inside}\n")).unwrap();
     until_status(&gateway, &inside, 410).await;
     assert_eq!(gateway.metric(&rules(0)).await, 1);
@@ -339,16 +340,16 @@ async fn lists_are_taken_over_when_they_change_and_nothing_is_served_from_before
     std::io::Write::write_all(&mut appended.unwrap(), format!("/ipfs/{bad}\n").as_bytes()).unwrap();
     until_status(&gateway, &file, 410).await;
     assert_eq!(gateway.metric(&rules(0)).await, 2);
-    // A list that is broken now: the one from before holds.
+    // An invalid list: the previous rules stay in effect.
     fs::write(dir.join("new"), "version: 9\n---\n").unwrap();
     fs::rename(dir.join("new"), dir.join("0.deny")).unwrap();
     until_metric(&gateway, "ipfrs_denylist_reload_failures_total", 1).await;
     assert_gone(gateway.get(&file).await, "the rules from before").await;
-    // Another list, whose rules come later and allow.
+    // A second list, whose later rules allow the content.
     fs::write(dir.join("1.deny"), format!("!/ipfs/{bad}\n")).unwrap();
     until_status(&gateway, &file, 200).await;
     assert_gone(gateway.get(&inside).await, "a rule of the first list").await;
-    // It goes away again, and then the first one does.
+    // Remove the second list, and then the first one.
     fs::remove_file(dir.join("1.deny")).unwrap();
     until_status(&gateway, &file, 410).await;
     fs::remove_file(dir.join("0.deny")).unwrap();
@@ -357,7 +358,7 @@ async fn lists_are_taken_over_when_they_change_and_nothing_is_served_from_before
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_is_missing_or_broken_keeps_a_gateway_from_starting() {
+async fn invalid_denylist_prevents_startup() {
     for (name, content, expected) in
         [("missing.deny", None, "missing.deny"), ("broken.deny", Some("version: 9\n---\n"), "version 9")]
     {

@@ -8,7 +8,7 @@ use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, header};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_or_what_offset_and_limit_leave_of_it_is_sent_with_its_length() {
+async fn download_honours_offset_and_limit() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(700_000);
     let cid = gateway.add("", body.clone()).await;
@@ -36,7 +36,7 @@ async fn a_file_or_what_offset_and_limit_leave_of_it_is_sent_with_its_length() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_has_the_name_that_was_asked_for_else_that_of_the_path_else_the_cid() {
+async fn download_name_is_from_query_path_or_cid() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a b.txt", "hello world")]).await;
     let cid = gateway.add("", "hello world").await;
@@ -60,7 +60,7 @@ async fn with(gateway: &TestGateway, path: &str, name: &str, value: &str) -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn range_and_if_none_match_are_understood_as_under_ipfs() {
+async fn download_supports_range_and_if_none_match() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "hello world").await;
     let part = with(&gateway, &cid, "range", "bytes=6-").await;
@@ -74,7 +74,7 @@ async fn range_and_if_none_match_are_understood_as_under_ipfs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_the_end_is_416_and_tells_the_size() {
+async fn download_offset_past_end_returns_416_with_size() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "hello world").await;
     for response in [
@@ -88,7 +88,7 @@ async fn beyond_the_end_is_416_and_tells_the_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_file_is_told_so() {
+async fn download_of_a_non_file_is_refused() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a", "hello world")]).await;
     let missing = "bafkreifjjcie6lypi6ny7amxnfftagclbuxndqonfipmb64f2km2devei4";

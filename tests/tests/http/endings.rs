@@ -1,4 +1,4 @@
-//! The ends of connections: who is still taking an answer, or still asking, loses nothing that was sent.
+//! Closing of connections: a client that still reads responses or still sends requests loses no data.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, client};
 use crate::wire::Wire;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// Waits until all connections but the one that asks have ended.
@@ -25,9 +25,10 @@ async fn until_alone(gateway: &TestGateway) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_is_not_lost() {
+async fn buffered_response_survives_a_head_timeout() {
     let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
-    // More than the client's kernel takes for a client that does not read, and less than the server's does.
+    // More than the kernel of the client buffers if the client does not read, and less than the kernel of the server
+    // buffers.
     let cid = gateway.put_block("", content::bytes(200_000)).await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(200_000)).await);
     let body = json!({ "cids": [cid] }).to_string();
@@ -39,7 +40,7 @@ async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_
         format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"),
     ];
     let mut wires = Vec::new();
-    // And the beginning of a request that never comes to its end.
+    // With and without the beginning of a request that never ends.
     for (request, next) in requests.iter().flat_map(|request| [(request, ""), (request, "GET / HT")]) {
         let mut wire = Wire::connect(&gateway).await;
         wire.send(format!("{request}{next}")).await;
@@ -58,8 +59,9 @@ async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_asks_without_end_is_told_which_answer_is_the_last_and_gets_all_of_them_when_the_daemon_ends() {
-    // Answers that are ready, some, and those of which none is; for a client that reads, and one that begins to.
+async fn shutdown_completes_pipelined_responses() {
+    // Only cached responses, some cached responses, and none; with a client that reads from the start, and one that
+    // starts reading later.
     for (length, taken, is_ready) in [(5, 500, true), (60_000, 0, true), (60_000, 100, false), (300_000, 0, false)] {
         let gateway = TestGateway::start_with(|config| config.server.shutdown_grace_seconds = 3_600).await;
         let content = content::bytes(length);
@@ -86,7 +88,7 @@ async fn a_client_that_asks_without_end_is_told_which_answer_is_the_last_and_get
             }
         };
         timeout(WATCHDOG, reading).await.unwrap();
-        // It goes on asking all the same, and only then goes.
+        // The client continues to send requests and closes the connection only after that.
         asking.abort();
         drop(wire);
         timeout(WATCHDOG, gateway.stop()).await.unwrap();

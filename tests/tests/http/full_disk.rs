@@ -1,4 +1,4 @@
-//! A disk that fills: what uploads reserve of it, and what health checks say.
+//! A disk that becomes full: space reservations of uploads, and health checks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ use crate::multipart::Form;
 const MIB: u64 = 1024 * 1024;
 const ROUTE: &str = "/v1/stream/upload";
 
-/// Keeps blocks in memory, and says that they are on a disk with so much room; `None` for one that fails.
+/// A store that keeps blocks in memory and reports the free space in `free`, or an error for `None`.
 #[derive(Debug, Clone)]
 struct SmallDisk {
     inside: Arc<MemoryStore>,
@@ -144,7 +144,7 @@ async fn uploads_reserve_their_length_twice_until_they_end() {
     end(&gateway, &first).await;
     refused(&gateway, 30 * MIB + 1).await;
     let third = created(&gateway, 30 * MIB).await;
-    // Bytes that have arrived are on the disk, and no more to be reserved.
+    // Bytes that have arrived are on disk and are no longer reserved.
     patch(&gateway, &third, 0, content::bytes(MIB as usize)).await;
     created(&gateway, MIB / 2).await;
     refused(&gateway, 1).await;
@@ -153,7 +153,7 @@ async fn uploads_reserve_their_length_twice_until_they_end() {
     refused(&gateway, 1).await;
     end(&gateway, &second).await;
     refused(&gateway, 20 * MIB + 1).await;
-    // One that is finished needs nothing more.
+    // A finished upload reserves nothing.
     let whole = created(&gateway, 2 * MIB).await;
     patch(&gateway, &whole, 0, content::bytes(2 * MIB as usize)).await;
     created(&gateway, 20 * MIB).await;
@@ -180,7 +180,7 @@ async fn one_stream_larger_than_the_disk_is_507_before_it_is_read() {
 }
 
 async fn readiness(gateway: &TestGateway, status: u16) -> Value {
-    // The last look at the disk holds for a moment.
+    // The result of the last disk check is cached for a short time.
     loop {
         let response = gateway.get("/health/ready").await;
         if response.status() == status {

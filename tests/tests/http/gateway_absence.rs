@@ -1,4 +1,4 @@
-//! `?format=car` of paths that lead nowhere: the blocks that prove it.
+//! `?format=car` of paths that do not exist: the response contains the blocks that prove the absence.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use crate::crafted::Dag;
 use crate::dag::blocks_of;
 use crate::harness::{TestGateway, header};
 
-/// Options of `add` for directories of many shards.
+/// Options of `add` that create directories with many shards.
 const SHARDED: &str = "cid-version=1&max-directory-links=20&max-hamt-fanout=8";
 
-/// The root of a CAR that proves an absence: the empty identity CID.
+/// Root of a CAR that proves an absence: the empty identity CID.
 const NOTHING: &str = "bafkqaaa";
 
 async fn cid_of(gateway: &TestGateway, path: &str) -> Cid {
@@ -33,7 +33,7 @@ async fn proof_of(gateway: &TestGateway, path: &str) -> Vec<Cid> {
     proof(gateway.get(&format!("/ipfs/{path}format=car")).await).await
 }
 
-/// A block of dag-json whose `in` links to `target`.
+/// Adds a dag-json block whose `in` links to `target`.
 fn dag_json(dag: &mut Dag, target: &Cid) -> Cid {
     dag.put(codec::DAG_JSON, format!(r#"{{"in":[{{"/":"{target}"}}],"text":"x"}}"#).into_bytes())
 }
@@ -47,7 +47,7 @@ async fn car_of_missing_path_proves_absence_in_each_kind_of_block() {
         [cid_of(&gateway, &top).await, cid_of(&gateway, &inner).await, cid_of(&gateway, &file).await];
     let mut dag = Dag::default();
     let json = dag_json(&mut dag, &top);
-    // The name of a link, in dag-pb that is not UnixFS.
+    // A link name in dag-pb that is not UnixFS.
     let plain = dag.put(codec::DAG_PB, crate::crafted::node([("go", top)], b""));
     dag.import(&gateway).await;
     for (path, expected) in [
@@ -61,14 +61,14 @@ async fn car_of_missing_path_proves_absence_in_each_kind_of_block() {
         (format!("{json}/in/0/in/none"), vec![json, top, inner]),
         (format!("{plain}/stop"), vec![plain]),
         (format!("{plain}/go/none"), vec![plain, top]),
-        // The empty file, in its content ID.
+        // The empty file as an identity CID.
         ("bafkqaaa/below".to_owned(), vec![]),
     ] {
         for query in ["", "dag-scope=block&", "dag-scope=entity&", "entity-bytes=5:9&", "car-dups=y&"] {
             assert_eq!(proof_of(&gateway, &format!("{path}?{query}")).await, expected, "{path} {query}");
         }
     }
-    // Within a block there is something, and the block proves it.
+    // The path resolves to a value within a block, and the block proves it.
     for (path, scope) in [(format!("{json}/text"), "block"), (format!("{json}/text"), "entity")] {
         let car = gateway.content(&format!("/ipfs/{path}?format=car&dag-scope={scope}")).await;
         let found: Vec<_> = blocks_of(&car, &json.to_string()).iter().map(|block| *block.cid()).collect();
@@ -89,7 +89,7 @@ async fn car_of_missing_name_has_the_shards_on_its_hash_path() {
     let mut lengths = Vec::new();
     for name in ["none", "index.html", "300", "x/y"] {
         let found = proof_of(&gateway, &format!("{path}/{name}?")).await;
-        // Each block links to the next one: one way from the root to where the name would be.
+        // Each block links to the next one: the path from the root to the position of the missing name.
         for pair in found.windows(2) {
             let parent = whole.iter().find(|block| *block.cid() == pair[0]).unwrap();
             let links = links_of(&gateway, parent.cid()).await;
@@ -173,13 +173,13 @@ async fn car_of_missing_path_comes_from_each_host_without_redirects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn car_of_missing_path_is_refused_where_a_block_is_absent_or_blocked() {
+async fn car_of_missing_path_fails_if_proof_block_is_absent() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("cid-version=1", &[("d/in/file", "x"), ("d/good", "y")]).await;
     let inner = cid_of(&gateway, &format!("{root}/in")).await;
     let repo = gateway.stop().await;
     fs::create_dir(repo.path().join("denylists")).unwrap();
-    // "hello" in an identity hash: it is read without the store.
+    // "hello" in an identity hash, which is read without the store.
     let inline = "bafkqabtimvwgy3yk";
     fs::write(repo.path().join("denylists/0.deny"), format!("/ipfs/{root}/secret\n/ipfs/{inner}\n/ipfs/{inline}\n"))
         .unwrap();

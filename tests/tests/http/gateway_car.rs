@@ -1,4 +1,5 @@
-//! `?format=car` (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>), against walks with `dag/get`.
+//! `?format=car` (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>), compared with traversals that use
+//! `dag/get`.
 
 use ipfrs_core::{Cid, codec, parse_cid};
 use reqwest::Method;
@@ -12,10 +13,11 @@ use crate::wire::{Wire, exchange};
 
 const CHUNK: usize = 1024;
 
-/// Options of `add` for files of many blocks and directories of many shards.
+/// Options of `add` that create files of many blocks and directories of many shards.
 const SMALL: &str = "cid-version=1&chunker=size-1024&max-file-links=4&max-directory-links=20&max-hamt-fanout=8";
 
-/// `d/large`, a file of 21 blocks in three levels; `d/copy`, the same; `d/many`, a directory of some 200 shards.
+/// Adds `d/large`, a file of 21 blocks in three levels, `d/copy`, a copy of it, and `d/many`, a directory of about
+/// 200 shards.
 async fn tree(gateway: &TestGateway) -> String {
     let large = content::bytes(21 * CHUNK);
     let mut form = Form::new().file("d/copy", &large).file("d/large", &large);
@@ -25,7 +27,7 @@ async fn tree(gateway: &TestGateway) -> String {
     hash_of(gateway.add_form(SMALL, form).await.last().unwrap())
 }
 
-/// What a dag-pb block links to, by name.
+/// Returns the links of a dag-pb block with their names.
 async fn links(gateway: &TestGateway, cid: &Cid) -> Vec<(String, Cid)> {
     let node = gateway.rpc_json(&format!("dag/get?arg={cid}")).await;
     let link = |link: &serde_json::Value| {
@@ -34,7 +36,7 @@ async fn links(gateway: &TestGateway, cid: &Cid) -> Vec<(String, Cid)> {
     node["Links"].as_array().unwrap().iter().map(link).collect()
 }
 
-/// The shards of a directory of fan-out 8 that has several, depth first: links to shards have names of one digit.
+/// Returns the shards of a directory with fanout 8 in depth-first order. Links to shards have names of one digit.
 async fn shards(gateway: &TestGateway, root: Cid) -> Vec<Cid> {
     let (mut order, mut pending) = (Vec::new(), vec![root]);
     while let Some(cid) = pending.pop() {
@@ -45,10 +47,10 @@ async fn shards(gateway: &TestGateway, root: Cid) -> Vec<Cid> {
     order
 }
 
-/// The shards on the way to an entry of a directory of fan-out 8, and the entry.
+/// Returns the shards on the path to an entry of a directory with fanout 8, and the entry.
 async fn way_to(gateway: &TestGateway, shards: &[Cid], name: &str) -> Vec<Cid> {
     let mut way = Vec::new();
-    // From the entry to the root: each is linked to by one that comes before it.
+    // From the entry to the root: an earlier shard links to each of them.
     for shard in shards.iter().rev() {
         let is_next = |(link, cid): &(String, Cid)| match way.first() {
             None => link.get(1..) == Some(name),
@@ -69,14 +71,15 @@ async fn cid_of(gateway: &TestGateway, path: &str) -> Cid {
     parse_cid(resolved["Cid"]["/"].as_str().unwrap()).unwrap()
 }
 
-/// The content IDs in the CAR of a path, in order; every block is verified. Its root is what the path leads to.
+/// Returns the content IDs in the CAR of a path, in order, after verifying every block. The root of the CAR must be
+/// the content ID of the path.
 async fn car(gateway: &TestGateway, path: &str, query: &str) -> Vec<Cid> {
     let car = gateway.content(&format!("/ipfs/{path}?format=car&{query}")).await;
     let root = cid_of(gateway, path).await;
     blocks_of(&car, &root.to_string()).iter().map(|block| *block.cid()).collect()
 }
 
-/// The leaves of a file in their order.
+/// Returns the leaves of a file in order.
 async fn leaves(gateway: &TestGateway, file: &Cid) -> Vec<Cid> {
     let walk = plain_walk(gateway, &file.to_string()).await;
     walk.into_iter().filter(|cid| cid.codec() == codec::RAW).collect()
@@ -104,7 +107,7 @@ async fn a_car_has_the_blocks_of_the_path_and_what_its_scope_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_sharded_directory_come_the_shards_that_are_needed() {
+async fn car_of_sharded_directory_has_only_needed_shards() {
     let gateway = TestGateway::start().await;
     let root = tree(&gateway).await;
     let path = format!("{root}/many");
@@ -122,7 +125,7 @@ async fn of_a_sharded_directory_come_the_shards_that_are_needed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entity_bytes_bring_the_fewest_blocks() {
+async fn entity_bytes_returns_the_fewest_blocks() {
     let gateway = TestGateway::start().await;
     let large = cid_of(&gateway, &format!("{}/large", tree(&gateway).await)).await;
     let (file, leaves) = (large.to_string(), leaves(&gateway, &large).await);
@@ -142,7 +145,7 @@ async fn entity_bytes_bring_the_fewest_blocks() {
         let found = car(&gateway, &file, &format!("entity-bytes={range}")).await;
         let found_leaves: Vec<_> = found.iter().filter(|cid| cid.codec() == codec::RAW).copied().collect();
         assert_eq!(found_leaves, leaves[wanted.clone()], "{range}");
-        // Of the nodes above, those that lead to the leaves: leaves hang four to a node, and nodes too.
+        // Only the inner nodes above the leaves in the range: each inner node has four children.
         let mut nodes = 1;
         if !wanted.is_empty() {
             let levels = [4, 16].map(|width| (wanted.end - 1) / width - wanted.start / width + 1);
@@ -169,7 +172,7 @@ async fn a_range_needs_no_other_leaf() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocks_come_again_only_with_dups_and_identity_blocks_never() {
+async fn car_repeats_blocks_only_with_dups() {
     let gateway = TestGateway::start().await;
     let zeros = gateway.add("cid-version=1&chunker=size-1024", vec![0; 5 * CHUNK]).await;
     let inline = gateway.add_tree("inline=true&cid-version=1", &[("d/small", "x"), ("d/other", "y")]).await;
@@ -184,14 +187,14 @@ async fn blocks_come_again_only_with_dups_and_identity_blocks_never() {
     ] {
         assert_eq!(car(&gateway, path, query).await.len(), count, "{path} {query}");
     }
-    // The same nodes and leaves come once more for the second file.
+    // The nodes and leaves are repeated for the second file.
     let root = tree(&gateway).await;
     let once = car(&gateway, &root, "").await;
     assert_eq!(car(&gateway, &root, "car-dups=y").await.len(), once.len() + 30);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dag_that_repeats_itself_without_end_is_sent_until_the_client_has_enough() {
+async fn car_of_exponential_dag_streams_until_disconnect() {
     let gateway = TestGateway::start().await;
     let mut below = gateway.put_block("cid-codec=raw", content::bytes(CHUNK)).await;
     for _ in 0..60 {
@@ -206,7 +209,7 @@ async fn a_dag_that_repeats_itself_without_end_is_sent_until_the_client_has_enou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_headers_say_what_the_car_is() {
+async fn car_headers_describe_its_parameters() {
     let gateway = TestGateway::start().await;
     let root = tree(&gateway).await;
     let large = cid_of(&gateway, &format!("{root}/large")).await;
@@ -269,7 +272,7 @@ async fn the_headers_say_what_the_car_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_there_is_no_car_of_is_an_error_before_the_first_byte() {
+async fn car_error_precedes_the_first_byte() {
     let gateway = TestGateway::start().await;
     let root = tree(&gateway).await;
     let absent = crate::car::raw_cid(b"nobody has this");
@@ -295,7 +298,7 @@ async fn what_there_is_no_car_of_is_an_error_before_the_first_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_empty_identity_block_tells_that_cars_are_offered() {
+async fn empty_identity_block_probe_returns_a_car() {
     let gateway = TestGateway::start().await;
     assert_eq!(car(&gateway, "bafkqaaa", "").await, []);
     let request = gateway.request(Method::HEAD, "/ipfs/bafkqaaa").header("accept", "application/vnd.ipld.car");

@@ -1,4 +1,4 @@
-//! Directories: the way to them, their index pages and their listings.
+//! Directories: redirects to them, their index pages and their listings.
 
 use ipfrs_core::Base;
 use reqwest::{Method, Url};
@@ -7,7 +7,7 @@ use crate::harness::{TestGateway, hash_of, header};
 use crate::multipart::Form;
 use crate::wire::exchange;
 
-/// Names that mean something to HTML, to URLs, to shells or to nobody.
+/// Names with special characters of HTML, URLs or shells, and other unusual names.
 const HOSTILE: [&str; 16] = [
     "<script>alert(1)<script>",
     "\"onmouseover=\"alert(1)",
@@ -39,7 +39,7 @@ async fn a_directory_without_its_slash_is_redirected_with_its_query() {
         ("/sub?filename=x", "/sub/?filename=x"),
         ("/t%C3%A9st", "/t%C3%A9st/"),
         ("/t%c3%a9st?q=%c3", "/t%C3%A9st/?q=%c3"),
-        // As curl sends a name that was typed.
+        // Raw UTF-8, as curl sends it.
         ("/tést", "/t%C3%A9st/"),
     ] {
         let answer = exchange(&gateway, format!("GET /ipfs/{root}{path} HTTP/1.1")).await;
@@ -54,7 +54,7 @@ async fn a_directory_without_its_slash_is_redirected_with_its_query() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn index_html_is_the_page_of_its_directory() {
+async fn index_html_is_served_for_its_directory() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/index.html", "<p>hello"), ("d/other", "x")]).await;
     let response = gateway.get(&format!("/ipfs/{root}/")).await;
@@ -67,7 +67,7 @@ async fn index_html_is_the_page_of_its_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_called_index_html_is_no_page() {
+async fn directory_named_index_html_is_not_served_as_page() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/index.html/x", "x")]).await;
     let page = gateway.content(&format!("/ipfs/{root}/")).await;
@@ -75,7 +75,7 @@ async fn a_directory_called_index_html_is_no_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_says_what_it_is_and_may_be_kept_for_a_while() {
+async fn listing_headers_allow_short_caching() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/sub/a.txt", "hello world"), ("d/sub/b", "")]).await;
     let response = gateway.get(&format!("/ipfs/{root}/sub/")).await;
@@ -93,7 +93,7 @@ async fn a_listing_says_what_it_is_and_may_be_kept_for_a_while() {
     assert!(page.trim_end().ends_with("</html>"), "it is whole");
 }
 
-/// The targets of all links of a page, as a browser reads them.
+/// Returns the targets of all links of a page, unescaped as in a browser.
 fn links(page: &str) -> Vec<String> {
     let unescape = |text: &str| {
         let text = text.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">");
@@ -108,7 +108,7 @@ fn links(page: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_names_are_escaped_and_every_link_leads_to_its_content() {
+async fn hostile_names_are_escaped_and_their_links_work() {
     let gateway = TestGateway::start().await;
     let form = HOSTILE.iter().fold(Form::new(), |form, name| form.file(format!("d/{name}"), format!("this is {name}")));
     let form = form.file("d/<b>sub?</b>/in#side", "inside");
@@ -141,7 +141,7 @@ async fn hostile_names_are_escaped_and_every_link_leads_to_its_content() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sharded_directory_is_listed_and_walked_like_any_other() {
+async fn sharded_directory_behaves_like_a_plain_one() {
     let gateway = TestGateway::start().await;
     let names: Vec<_> = (0..300).map(|i| format!("d/{i:03}")).collect();
     let form = names.iter().fold(Form::new(), |form, name| form.file(name, name));
@@ -168,7 +168,7 @@ async fn a_directory_takes_no_method_but_get_head_and_options() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_head_of_a_listing_does_not_claim_a_length() {
+async fn head_of_a_listing_has_no_content_length() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a.txt", "a")]).await;
     let path = format!("/ipfs/{root}/");
@@ -179,9 +179,9 @@ async fn the_head_of_a_listing_does_not_claim_a_length() {
     assert_eq!(head.headers()["etag"], gateway.get(&path).await.headers()["etag"]);
 }
 
-/// A directory and a shard with one entry, each with its fields in both orders, as they stand in IPIP-550.
+/// A directory and a shard with one entry, each with its fields in both orders. The blocks are from IPIP-550.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_read_in_either_order_of_its_fields() {
+async fn directory_fields_may_be_in_either_order() {
     let gateway = TestGateway::start().await;
     let leaf = gateway.add("raw-leaves=true", "hello\n").await;
     assert_eq!(leaf, "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am");

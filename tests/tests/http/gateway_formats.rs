@@ -1,5 +1,5 @@
-//! Content in other forms than files and pages: TAR archives, blocks of dag-json, dag-cbor, JSON and CBOR, and pages about
-//! nodes (<https://specs.ipfs.tech/http-gateways/path-gateway/>, IPIP-288, IPIP-523, IPIP-524).
+//! Content in formats other than files and pages: TAR archives, blocks of dag-json, dag-cbor, JSON and CBOR, and
+//! pages about nodes (<https://specs.ipfs.tech/http-gateways/path-gateway/>, IPIP-288, IPIP-523, IPIP-524).
 
 use ipfrs_core::{Cid, codec, hash};
 use reqwest::{Method, Response};
@@ -25,7 +25,7 @@ async fn accepting(gateway: &TestGateway, path: &str, accept: &str) -> Response 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_and_trees_are_had_as_tar_archives() {
+async fn tar_format_archives_files_and_trees() {
     let gateway = TestGateway::start().await;
     let large = content::bytes(600_000);
     let form = Form::new().file("d/ü/large", &large).file("d/a", "a").symlink("d/link", "a");
@@ -74,7 +74,7 @@ async fn files_and_trees_are_had_as_tar_archives() {
         (200, etag.as_str(), "")
     );
 
-    // The size of a file's archive is known, and it has the name of its content ID.
+    // The size of a file's archive is known in advance, and its name is the content ID.
     let file = gateway.add("", large.clone()).await;
     for method in [Method::GET, Method::HEAD] {
         let response = with(&gateway, method.clone(), &format!("/ipfs/{file}?format=tar"), &[]).await;
@@ -87,7 +87,7 @@ async fn files_and_trees_are_had_as_tar_archives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn archives_hold_nothing_outside_their_root_and_break_off_where_something_is_missing() {
+async fn tar_stays_in_root_and_aborts_on_missing_blocks() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("cid-version=1", "x").await;
     let inner = directory(&gateway, &[("../up", &file), ("down/here", &file)]).await;
@@ -114,7 +114,7 @@ async fn archives_hold_nothing_outside_their_root_and_break_off_where_something_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocks_are_had_under_the_media_type_of_their_codec() {
+async fn codec_blocks_have_their_media_type() {
     let gateway = TestGateway::start().await;
     for (stored, block, extension, shown) in [
         ("json", JSON, "json", "inline"),
@@ -127,7 +127,8 @@ async fn blocks_are_had_under_the_media_type_of_their_codec() {
             Some(_) => format!("application/vnd.ipld.{name}"),
             None => format!("application/{name}"),
         };
-        // A dag- codec is also one of the plain kind, under its type and tag.
+        // A block with a dag- codec is also served as the plain codec, with the plain codec's media type and entity
+        // tag.
         for asked in [stored, extension] {
             let mut requests = vec![(format!("format={asked}"), "application/vnd.ipld.raw".to_owned(), "")];
             requests.push((String::new(), media(asked), asked));
@@ -171,7 +172,7 @@ async fn blocks_are_had_under_the_media_type_of_their_codec() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_converted_and_what_else_a_client_takes_is_given_instead() {
+async fn codec_mismatch_falls_back_to_other_accepted_types() {
     let gateway = TestGateway::start().await;
     let put = async |codec: &str, block: &[u8]| gateway.put_block(&format!("cid-codec={codec}"), block.to_vec()).await;
     let (dag_json, dag_cbor, json) =
@@ -200,7 +201,7 @@ async fn nothing_is_converted_and_what_else_a_client_takes_is_given_instead() {
         let response = accepting(&gateway, &format!("/ipfs/{path}/"), &format!("{media}, */*;q=0.1")).await;
         assert_eq!((response.status().as_u16(), header(&response, "content-location")), (200, ""), "{path}, {media}");
     }
-    // A file is served as it is, whatever it is, where plain JSON or CBOR is asked for.
+    // If plain JSON or CBOR is requested, a file of any type is served unchanged.
     for (name, content_type) in [("data", "application/json"), ("text", "text/plain; charset=utf-8")] {
         let plain = gateway.get(&format!("/ipfs/{root}/{name}")).await;
         assert_eq!(header(&plain, "content-type"), content_type);
@@ -216,7 +217,7 @@ async fn nothing_is_converted_and_what_else_a_client_takes_is_given_instead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lies_within_a_node_is_501_in_every_form() {
+async fn path_within_a_node_returns_501_in_every_format() {
     let gateway = TestGateway::start().await;
     let leaf = gateway.put_block("cid-codec=dag-json", JSON.to_vec()).await;
     let node = format!(r#"{{"link":{{"/":"{leaf}"}},"map":{{"x":1}}}}"#);
@@ -233,7 +234,7 @@ async fn what_lies_within_a_node_is_501_in_every_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn browsers_get_a_page_about_a_node_with_links_that_can_be_followed() {
+async fn node_page_for_browsers_has_working_links() {
     let gateway = TestGateway::start().await;
     let leaf = gateway.add("cid-version=1", "leaf").await;
     let node = format!(r#"{{"<script>":"</pre><b>","link":{{"/":"{leaf}"}}}}"#);
@@ -278,6 +279,6 @@ async fn browsers_get_a_page_about_a_node_with_links_that_can_be_followed() {
     assert!(page("dag-cbor", b"\xff".to_vec()).await.contains("cannot be shown"));
     let long = [&b"\x7a\x00\x01\x00\x00"[..], &[b'a'; 0x1_0000]].concat();
     assert!(page("dag-cbor", long).await.contains("nodes of more than 64.0 KiB are not shown"));
-    // Plain JSON is what browsers show themselves.
+    // Browsers display plain JSON themselves.
     assert_eq!(page("json", JSON.to_vec()).await.as_bytes(), JSON);
 }

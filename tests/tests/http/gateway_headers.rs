@@ -1,4 +1,4 @@
-//! What the head of a gateway's answer says of content.
+//! Response headers that describe content.
 
 use reqwest::{Method, StatusCode};
 
@@ -8,7 +8,7 @@ use crate::harness::{TestGateway, header};
 const IMMUTABLE: &str = "public, max-age=29030400, immutable";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_answered_with_the_headers_that_caches_need() {
+async fn file_response_has_cache_headers() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a/b.txt", "hello world")]).await;
     let (a, file) =
@@ -153,7 +153,7 @@ async fn head_has_the_headers_of_get_and_no_body() {
         assert_eq!(head.status(), get.status(), "{path}");
         let comparable = |response: &reqwest::Response| {
             let mut headers = response.headers().clone();
-            // A length may be left out of the answer to HEAD (RFC 9110, 9.3.2); sizes of the store's page change.
+            // HEAD may omit the length (RFC 9110, 9.3.2). The size of the page about the store changes.
             for name in ["date", "x-request-id", "transfer-encoding", "content-length"] {
                 headers.remove(name);
             }
@@ -225,7 +225,7 @@ async fn a_raw_block_is_asked_for_by_format_or_accept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn formats_that_do_not_exist_or_are_of_names_only_are_refused_by_name() {
+async fn unknown_format_is_refused_by_name() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "x").await;
     for format in ["ipns-record", "exe"] {
@@ -257,7 +257,7 @@ async fn service_worker_scope_over_all_roots_is_refused() {
     let site = gateway.add_tree("", &[("d/sw.js", "x")]).await;
     for (path, status) in [
         (format!("/ipfs/{file}"), 400),
-        // The scope of these would be all roots, spelled with several slashes.
+        // The script's scope would be all roots: several slashes are equivalent to one.
         (format!("/ipfs//{file}"), 400),
         (format!("/ipfs///{file}"), 400),
         (format!("/ipfs/%2F{file}"), 400),
@@ -267,14 +267,14 @@ async fn service_worker_scope_over_all_roots_is_refused() {
         let request = gateway.request(Method::GET, &path).header("service-worker", "script");
         assert_eq!(request.send().await.unwrap().status(), status, "{path}");
     }
-    // No page gets a worker for the routes of the daemon.
+    // The daemon's own routes do not serve service workers.
     let request = gateway.request(Method::GET, &format!("/v1/stream/download/{site}/sw.js"));
     let request = request.header("service-worker", "script").header("sec-fetch-dest", "serviceworker");
     assert_eq!(request.send().await.unwrap().status(), 403);
 }
 
 #[tokio::test]
-async fn asked_again_the_answer_is_the_same_and_conditions_still_count() {
+async fn repeated_request_returns_the_same_response() {
     let gateway = TestGateway::start().await;
     let content = b"asked for more than once";
     let cid = gateway.add("", content.to_vec()).await;

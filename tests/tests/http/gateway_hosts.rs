@@ -1,4 +1,4 @@
-//! What is served under which host: configured gateways, trustless ones, websites by DNSLink, and everything else.
+//! Content by host: configured gateways, trustless gateways, DNSLink websites, and all other hosts.
 
 use ipfrs_http::{HostConfig, Namespace};
 use ipfrs_interface::Config;
@@ -20,7 +20,7 @@ fn hosts(config: &mut Config) {
     gateway.hosts.insert("closed.example".into(), HostConfig { paths: vec![], ..HostConfig::default() });
     gateway.hosts.insert("trustless.example".into(), HostConfig { deserialized: false, ..HostConfig::default() });
     gateway.hosts.insert("127.0.0.2".into(), HostConfig::default());
-    // DNS is never asked.
+    // The tests send no DNS queries.
     config.dns.enabled = false;
 }
 
@@ -33,7 +33,8 @@ async fn status(gateway: &TestGateway, host: &str, path: &str) -> u16 {
     ask(gateway, host, path, &[]).await.status().as_u16()
 }
 
-/// A gateway with a website at `site.example` and at `both.example`, where a gateway is as well.
+/// Returns a gateway with a DNSLink website at `site.example`, and at `both.example`, which is also a configured
+/// gateway.
 async fn with_websites() -> (TestGateway, String) {
     let files = [
         ("d/index.html", "<p>home"),
@@ -59,7 +60,7 @@ async fn with_websites() -> (TestGateway, String) {
 }
 
 #[tokio::test]
-async fn a_configured_host_serves_its_paths_and_health_and_nothing_else() {
+async fn configured_host_serves_only_its_paths_and_health() {
     let gateway = TestGateway::start_with(hosts).await;
     let hello = format!("/ipfs/{HELLO}");
     for (host, served, refused) in [
@@ -72,10 +73,10 @@ async fn a_configured_host_serves_its_paths_and_health_and_nothing_else() {
         ("127.0.0.2:8080", vec![&hello], vec!["/metrics"]),
         ("ipfs.example", vec![&hello], vec!["/ipns/x.example", "/metrics"]),
         ("closed.example", vec![], vec![&hello, "/", "/health"]),
-        // Nobody's name, below a gateway with subdomains.
+        // A host below a subdomain gateway that is not a valid subdomain.
         ("rpc.example.com", vec![], vec![&hello, "/", "/health", "/metrics"]),
         ("x.foo.example.com", vec![], vec![&hello, "/metrics"]),
-        // All others are the daemon.
+        // All other hosts reach the daemon.
         ("other.example", vec![&hello, "/", "/health", "/metrics"], vec!["/x"]),
         ("www.paths.example", vec![&hello, "/metrics"], vec!["/x"]),
         ("localhost", vec![&hello, "/metrics"], vec!["/x"]),
@@ -102,9 +103,9 @@ async fn a_configured_host_serves_its_paths_and_health_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn while_dns_fails_a_domain_has_what_every_host_has_and_no_rpc() {
+async fn domain_serves_no_rpc_while_dns_fails() {
     let gateway = TestGateway::start_with(|config| {
-        // Nobody answers there.
+        // No resolver listens on this address.
         config.dns.resolvers = serde_json::from_value("127.0.0.1:1".into()).unwrap();
     })
     .await;
@@ -123,8 +124,8 @@ async fn while_dns_fails_a_domain_has_what_every_host_has_and_no_rpc() {
 }
 
 #[tokio::test]
-async fn who_waits_for_dns_takes_a_place_and_the_wait_is_measured() {
-    // It takes questions and never answers.
+async fn dns_wait_holds_a_permit_and_is_measured() {
+    // A resolver that receives queries and never answers.
     let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = resolver.local_addr().unwrap();
     let gateway = TestGateway::start_with(|config| {
@@ -171,7 +172,7 @@ async fn a_website_is_served_at_its_domain_and_nothing_else_is() {
         ("site.example", "/metrics"),
         ("site.example", "/ipns/site.example"),
         ("www.example.com", "/v1/progress"),
-        // Where a gateway has a path, the website has not.
+        // Paths of the gateway take precedence over the website.
         ("both.example", &format!("/ipfs/{root}/none")),
     ] {
         assert_eq!(status(&gateway, host, path).await, 404, "{host}{path}");
@@ -218,7 +219,7 @@ async fn a_trustless_host_serves_only_what_can_be_verified() {
         (format!("/ipfs/{directory}?format=raw"), vec![], 200),
         (format!("/ipfs/{directory}/f?format=car"), vec![], 200),
         (format!("/ipfs/{directory}?format=raw"), vec![("range", "bytes=0-1")], 206),
-        // A path is not proved by the block that it leads to.
+        // A raw block does not prove that a path leads to it.
         (format!("/ipfs/{directory}/f?format=raw"), vec![], 406),
         ("/ipfs/bafkqaaa".into(), vec![], 406),
         (format!("/ipfs/{directory}/"), vec![("accept", "text/html")], 406),
@@ -235,7 +236,7 @@ async fn a_trustless_host_serves_only_what_can_be_verified() {
                 let text = response.text().await.unwrap();
                 assert!(text.contains("format=raw") && text.contains("format=car"), "{text}");
             }
-            // What another host answers, and keeps ready, is not answered here.
+            // A cached response of another host must not be served here.
             let _other = ask(&gateway, "localhost", &path, &headers).await;
         }
     }
@@ -244,7 +245,7 @@ async fn a_trustless_host_serves_only_what_can_be_verified() {
 }
 
 #[tokio::test]
-async fn answers_that_are_ready_stay_with_their_hosts() {
+async fn cached_responses_are_separate_per_host() {
     let (gateway, _) = with_websites().await;
     let path = format!("/ipfs/{HELLO}");
     for host in ["localhost", "paths.example", "other.example", "localhost", "paths.example", "both.example"] {
@@ -263,7 +264,7 @@ async fn answers_that_are_ready_stay_with_their_hosts() {
 }
 
 #[tokio::test]
-async fn only_trusted_proxies_say_by_which_host_their_clients_came() {
+async fn only_trusted_proxies_may_set_the_host() {
     let path = format!("/ipfs/{HELLO}");
     for (trusted, expected) in [
         (vec![], None),
@@ -279,7 +280,8 @@ async fn only_trusted_proxies_say_by_which_host_their_clients_came() {
         let headers = [("x-forwarded-host", "other.example, example.com"), ("x-forwarded-proto", "http, https")];
         let response = ask(&gateway, "proxy.example", &path, &headers).await;
         let location = header(&response, "location").to_owned();
-        // No proxy opens what is closed: many hand on whatever their client wrote.
+        // A forwarded host cannot make a closed route available, because many proxies pass on this header from their
+        // clients.
         for forwarded in ["localhost", "127.0.0.1", "other.example", ""] {
             let closed = ask(&gateway, "example.com", "/metrics", &[("x-forwarded-host", forwarded)]).await;
             assert_eq!(closed.status(), 404, "{trusted:?} {forwarded}");
@@ -303,7 +305,7 @@ async fn only_trusted_proxies_say_by_which_host_their_clients_came() {
 }
 
 #[tokio::test]
-async fn what_is_no_host_name_is_refused() {
+async fn invalid_host_name_is_refused() {
     let gateway = TestGateway::start_with(hosts).await;
     for (host, status) in [
         ("exa mple.com", 400),
@@ -326,7 +328,7 @@ async fn what_is_no_host_name_is_refused() {
     let mut wire = Wire::connect(&gateway).await;
     wire.send(format!("GET /ipfs/{HELLO} HTTP/1.0\r\n\r\n")).await;
     assert_eq!(wire.answer().await.text(), "hello\n");
-    // An absolute target names the same host.
+    // An absolute target with the same host.
     let mut wire = Wire::connect(&gateway).await;
     let request =
         format!("GET http://example.com/ipfs/{HELLO} HTTP/1.1\r\nHost: example.com:80\r\nConnection: close\r\n\r\n");
@@ -347,7 +349,7 @@ async fn over_http_2_the_authority_is_the_host() {
     assert_eq!(header(&moved, "location"), format!("http://{HELLO}.ipfs.example.com:{port}/"));
     assert_eq!(get("trustless.example").await.unwrap().status(), 406);
     assert_eq!(get("127.0.0.1").await.unwrap().text().await.unwrap(), "hello\n");
-    // What answers HEAD has no body, whoever made it: HTTP/2 does not leave one out by itself.
+    // No response to HEAD has a body, on any host. HTTP/2 does not drop the body automatically.
     for url in ["example.com", "trustless.example", "127.0.0.1"].map(|host| format!("http://{host}:{port}/ipfs/x")) {
         let (whole, head) = (client.get(&url).send().await.unwrap(), client.head(&url).send().await.unwrap());
         let told = |response: &Response| (response.status(), header(response, "content-length").to_owned());

@@ -1,6 +1,6 @@
-//! `Ipfs-Uri` and what it says: a content path is the same however a URL spells it (IPIP-548,
-//! <https://specs.ipfs.tech/http-gateways/path-gateway/#ipfs-uri-response-header>). Requests are written by hand: clients
-//! resolve dots before they ask.
+//! The `Ipfs-Uri` header: a content path has the same URI for every spelling of its URL (IPIP-548,
+//! <https://specs.ipfs.tech/http-gateways/path-gateway/#ipfs-uri-response-header>). Requests are written by hand
+//! because client libraries resolve dot segments.
 
 use ipfrs_core::{Base, Cid, cid_to_string, codec, parse_cid};
 use ipfrs_http::HostConfig;
@@ -10,14 +10,15 @@ use crate::harness::TestGateway;
 use crate::wire::{Answer, Wire};
 
 const HELLO: &str = "bafkqabtimvwgy3yk";
-/// Names of the same key.
+/// Two names of the same key.
 const KEY: &str = "k51qzi5uqu5dk3v4rmjber23h16xnr23bsggmqqil9z2gduiis5se8dht36dam";
 const KEY_AS_PEER: &str = "12D3KooWLQzUv2FHWGVPXTXSZpdHs7oHbXub2G5WC8Tx4NQhyd2d";
-/// A sha2-512 of something: longer than a label.
+/// CID of a sha2-512 hash, which is longer than a DNS label.
 const LONG: &str =
     "bafkrgqhhyivzstcz3hhswshfjgy6ertgmnqeleynhwt4dlfsthi4hn7zgh4uvlsb5xncykzapi3ocd4lzogukir6ksdy6wzrnz6ohnv4aglcs";
 
-/// A gateway with subdomains at `example.com`, without them at `paths.example`, for blocks at `blocks.example`.
+/// Returns a gateway with subdomains at `example.com`, without subdomains at `paths.example`, and for blocks only at
+/// `blocks.example`.
 async fn gateway() -> TestGateway {
     TestGateway::start_with(|config| {
         let subdomains = HostConfig { subdomains: true, inline_dnslink: true, ..HostConfig::default() };
@@ -33,7 +34,7 @@ async fn gateway() -> TestGateway {
     .await
 }
 
-/// A request as it is written, to a host.
+/// Sends a request to a host, with the target unchanged.
 async fn ask(gateway: &TestGateway, method: &str, host: &str, target: &str, headers: &str) -> Answer {
     let mut wire = Wire::connect(gateway).await;
     wire.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n")).await;
@@ -44,7 +45,7 @@ async fn get(gateway: &TestGateway, host: &str, target: &str) -> Answer {
     ask(gateway, "GET", host, target, "").await
 }
 
-/// A directory with files of those names, each of which says its own name.
+/// Adds a directory with files of these names, each containing its name.
 async fn directory(gateway: &TestGateway, names: &[&str]) -> Cid {
     let mut dag = Dag::default();
     let mut entries: Vec<_> = names.iter().map(|name| (*name, dag.put(codec::RAW, name.as_bytes().to_vec()))).collect();
@@ -79,7 +80,7 @@ const NAMES: [&str; 19] = [
 ];
 
 #[tokio::test]
-async fn a_content_path_has_one_uri_however_it_is_spelled() {
+async fn ipfs_uri_is_canonical_for_every_spelling() {
     let gateway = gateway().await;
     let root = directory(&gateway, &NAMES).await;
     for (asked, uri, body, legacy) in [
@@ -113,22 +114,22 @@ async fn a_content_path_has_one_uri_however_it_is_spelled() {
             "Portugal%2C+España=Peninsula Ibérica.txt",
             "",
         ),
-        // Names that look encoded are names.
+        // Names that look percent-encoded are literal names.
         ("/%252F", "/%252F", "%2F", "/%2F"),
         ("/%252E%252E", "/%252E%252E", "%2E%2E", "/%2E%2E"),
         ("/%09tab", "/%09tab", "\ttab", "/\ttab"),
         ("/line%0D%0AX-Evil:%201", "/line%0D%0AX-Evil%3A%201", "line\r\nX-Evil: 1", ""),
         ("/\"q%5C:@&;$,[]|", "/%22q%5C%3A%40%26%3B%24%2C%5B%5D%7C", "\"q\\:@&;$,[]|", "/\"q\\:@&;$,[]|"),
-        // An encoded slash parts names, and so no path leads to a name that has one in it.
+        // An encoded slash separates names, so no path leads to a name that contains a slash.
         ("/a/b.txt", "/a/b.txt", "in a", "/a/b.txt"),
         ("/a%2Fb.txt", "/a/b.txt", "in a", "/a/b.txt"),
         ("%2fa%2f%2F/b.txt", "/a/b.txt", "in a", "/a/b.txt"),
         ("/a%20b/~%20c", "/a%20b/~%20c", "~ c", "/a b/~ c"),
-        // Dots lead where they lead everywhere.
+        // Dot segments are resolved as in any URL.
         ("/a%2F..%2Fplain%2Etxt", "/plain.txt", "plain.txt", "/plain.txt"),
         ("/./a/../%2E/a%20b/%2e%2E/plain.txt", "/plain.txt", "plain.txt", "/plain.txt"),
     ] {
-        // The third time it may be ready to send.
+        // The third response may come from the response cache.
         for _ in 0..3 {
             let answer = get(&gateway, "127.0.0.1", &format!("/ipfs/{root}{asked}")).await;
             assert_eq!((answer.status, answer.text().as_str()), (200, body), "{asked}");
@@ -158,7 +159,7 @@ async fn a_content_path_has_one_uri_however_it_is_spelled() {
 }
 
 #[tokio::test]
-async fn every_kind_of_answer_has_it() {
+async fn every_kind_of_response_has_ipfs_uri() {
     let gateway = gateway().await;
     let root = directory(&gateway, &["f.txt", "_x"]).await;
     let etag = get(&gateway, "127.0.0.1", &format!("/ipfs/{root}/f.txt")).await.header("etag").to_owned();
@@ -237,7 +238,7 @@ async fn roots_have_one_form() {
         ("paths.example", format!("/ipns/{KEY}?format=ipns-record"), 404, format!("ipns://{KEY}")),
         ("example.com", format!("/ipns/{KEY_AS_PEER}"), 301, format!("ipns://{KEY}")),
         (&*format!("{KEY_AS_PEER}.ipns.example.com"), "/%2a".into(), 301, format!("ipns://{KEY}/%2A")),
-        // Domains: in ASCII and lower case, with their dots, and without the one at the end.
+        // Domains: in ASCII and lower case, with their dots, and without a trailing dot.
         ("paths.example", "/ipns/my.v-long.example.org".into(), 200, "ipns://my.v-long.example.org".into()),
         ("paths.example", "/ipns/My.V-Long.Example.ORG./".into(), 200, "ipns://my.v-long.example.org/".into()),
         ("paths.example", "/ipns/b%C3%BCcher.example/".into(), 200, "ipns://xn--bcher-kva.example/".into()),
@@ -255,7 +256,7 @@ async fn roots_have_one_form() {
 }
 
 #[tokio::test]
-async fn what_a_site_answers_in_place_of_a_path_has_the_uri_of_the_path() {
+async fn redirect_rule_response_has_uri_of_requested_path() {
     let gateway = gateway().await;
     let rules = "/old/* /new/:splat\n/lost /404.html 404\n/* /index.html 200\n";
     let files = [("d/_redirects", rules), ("d/index.html", "<p>home"), ("d/404.html", "<p>lost")];
@@ -269,7 +270,7 @@ async fn what_a_site_answers_in_place_of_a_path_has_the_uri_of_the_path() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_path_leads_out_of_its_root() {
+async fn encoded_dots_and_slashes_cannot_escape_the_root() {
     let gateway = gateway().await;
     let (root, other) = (directory(&gateway, &["f.txt", "sw.js"]).await, directory(&gateway, &["evil.html"]).await);
     let (site, own) = (format!("{root}.ipfs.example.com"), format!("http://{root}.ipfs.example.com"));
@@ -289,7 +290,7 @@ async fn no_spelling_of_a_path_leads_out_of_its_root() {
         assert_eq!((answer.status, answer.header("ipfs-uri")), (400, ""), "{host}{path}");
         assert!(answer.text().contains("out of its root"), "{host}{path}: {}", answer.text());
     }
-    // Content that has an origin of its own is given on that only.
+    // Content with its own origin is served only on that origin.
     for (path, location) in [
         (format!("/ipfs//{root}/f.txt"), format!("{own}/f.txt")),
         (format!("/ipfs/%2F{root}/f.txt"), format!("{own}/f.txt")),
@@ -303,17 +304,17 @@ async fn no_spelling_of_a_path_leads_out_of_its_root() {
     for path in [format!("/ipfs/./{root}/f.txt"), format!("/ipfs/x/../{root}/f.txt")] {
         assert_eq!(get(&gateway, "example.com", &path).await.status, 400, "{path}");
     }
-    // A block does not prove that a path leads to it.
+    // A raw block does not prove that a path leads to it.
     let raw = get(&gateway, "blocks.example", &format!("/ipfs/{root}%2Ff.txt?format=raw")).await;
     assert_eq!(raw.status, 406);
-    // The scope of a script is what stands before the last slash of its URL: here everything under /ipfs/.
+    // The scope of a script is its URL up to the last literal slash: here everything under /ipfs/.
     let script = format!("/ipfs/{root}%2Fsw.js");
     assert_eq!(ask(&gateway, "GET", "127.0.0.1", &script, "Service-Worker: script\r\n").await.status, 400);
     assert_eq!(get(&gateway, "127.0.0.1", &script).await.text(), "sw.js");
 }
 
 #[tokio::test]
-async fn a_name_may_lead_to_names_of_dots() {
+async fn dnslink_value_may_contain_literal_dot_names() {
     let first = TestGateway::start().await;
     let mut dag = Dag::default();
     let (inner, outer) = (dag.put(codec::RAW, b"inner".to_vec()), dag.put(codec::RAW, b"outer".to_vec()));
@@ -326,7 +327,7 @@ async fn a_name_may_lead_to_names_of_dots() {
     })
     .await;
     for _ in 0..2 {
-        // The same text means something else in a URL, and neither is taken for the other.
+        // The same path has different meanings on the two hosts, and the results must not be mixed up.
         assert_eq!(get(&gateway, "127.0.0.1", &format!("/ipfs/{root}/a/../f")).await.text(), "outer");
         assert_eq!(get(&gateway, "dots.example", "/f").await.text(), "inner");
         assert_eq!(get(&gateway, "dots.example", "/none").await.status, 404);
@@ -334,7 +335,7 @@ async fn a_name_may_lead_to_names_of_dots() {
 }
 
 #[tokio::test]
-async fn a_listing_leads_to_entries_that_no_path_leads_to() {
+async fn listing_links_entries_unreachable_by_path() {
     let gateway = gateway().await;
     let root = directory(&gateway, &["a/b.txt", "..", "plain"]).await;
     let page = get(&gateway, "127.0.0.1", &format!("/ipfs/{root}/")).await.text();

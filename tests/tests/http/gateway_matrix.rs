@@ -1,5 +1,5 @@
-//! Every form of content, under every condition, by both methods, and at each of the places where a gateway serves content:
-//! a path, a subdomain, a website, and a name.
+//! Every format of content, under every condition, with both methods, at each kind of address: a path, a subdomain, a
+//! website, and a name.
 
 use ipfrs_http::HostConfig;
 use reqwest::{Method, Response};
@@ -17,37 +17,37 @@ const DAG_JSON: &str = "application/vnd.ipld.dag-json";
 const DAG_CBOR: &str = "application/vnd.ipld.dag-cbor";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// A place where content is served.
+/// An address at which content is served.
 struct Place {
-    /// The `Host` of requests.
+    /// `Host` header of requests.
     host: String,
-    /// What stands before the names of the root's entries in a URL.
+    /// URL prefix of the names of the root's entries.
     url: String,
-    /// What `Ipfs-Uri` begins with.
+    /// Prefix of `Ipfs-Uri`.
     uri: String,
-    /// What `X-Ipfs-Path` begins with.
+    /// Prefix of `X-Ipfs-Path`.
     content_path: String,
-    /// What is said of content and of pages in `Cache-Control`.
+    /// `Cache-Control` of content and of pages.
     cached: [&'static str; 2],
 }
 
-/// A form in which an entry of the root is had, and what its head says.
+/// A format of an entry of the root, with the expected headers.
 struct Form {
-    /// The entry.
+    /// Name of the entry.
     name: &'static str,
-    /// What follows its name in a URL.
+    /// URL suffix after the name.
     then: &'static str,
     accept: &'static str,
     content_type: &'static str,
-    /// `{}` stands for the entry's content ID, `*` for anything.
+    /// Expected entity tag; `{}` is replaced by the content ID of the entry, `*` matches anything.
     etag: &'static str,
     is_page: bool,
-    /// `Accept-Ranges`.
+    /// Expected `Accept-Ranges`.
     ranges: &'static str,
-    /// What `Content-Disposition` begins with.
+    /// Prefix of `Content-Disposition`.
     disposition: &'static str,
     is_not_sniffed: bool,
-    /// The query of `Content-Location`.
+    /// Query of `Content-Location`.
     located: &'static str,
 }
 
@@ -96,7 +96,8 @@ const FORMS: [Form; 25] = [
     Form { name: "cbor", then: "?download=true&filename=a.b", content_type: "application/cbor", etag: "\"{}.cbor\"", disposition: "attachment; filename=\"a.b\"", ..BLOCK },
 ];
 
-/// A gateway with content that is served at four places, the content ID of its root, and those of its entries.
+/// Returns a gateway that serves the same content at four addresses, the content ID of its root, and those of its
+/// entries.
 async fn gateway() -> (TestGateway, String, Vec<(&'static str, String)>) {
     let first = TestGateway::start().await;
     let entries = vec![
@@ -142,7 +143,7 @@ async fn ask(gateway: &TestGateway, place: &Place, method: Method, path: &str, h
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
 }
 
-/// Whether `text` is `pattern`, where a `*` stands for anything.
+/// Whether `text` matches `pattern`, in which `*` matches anything.
 fn is_like(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         Some((start, end)) => text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end),
@@ -150,10 +151,10 @@ fn is_like(text: &str, pattern: &str) -> bool {
     }
 }
 
-/// The headers that an answer to HEAD has in common with one to GET.
+/// Returns the headers that the responses to HEAD and GET have in common.
 fn comparable(response: &Response) -> reqwest::header::HeaderMap {
     let mut headers = response.headers().clone();
-    // Of a time, of one request, or of a body.
+    // Headers that depend on the time, on the request, or on the body.
     for name in ["date", "x-request-id", "transfer-encoding", "content-length"] {
         headers.remove(name);
     }
@@ -161,7 +162,7 @@ fn comparable(response: &Response) -> reqwest::header::HeaderMap {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_head_of_every_form_says_the_same_at_every_place() {
+async fn every_format_has_the_same_headers_at_every_address() {
     let (gateway, root, entries) = gateway().await;
     for place in places(&root) {
         for form in &FORMS {
@@ -207,7 +208,7 @@ async fn the_head_of_every_form_says_the_same_at_every_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_and_ranges_mean_the_same_for_every_form_at_every_place() {
+async fn conditions_and_ranges_agree_at_every_address() {
     let (gateway, root, _) = gateway().await;
     for place in places(&root) {
         for form in &FORMS {
@@ -274,7 +275,7 @@ async fn conditions_and_ranges_mean_the_same_for_every_form_at_every_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_had_has_the_same_status_at_every_place() {
+async fn errors_have_the_same_status_at_every_address() {
     let (gateway, root, _) = gateway().await;
     for place in places(&root) {
         for (path, headers, status) in [
@@ -325,7 +326,7 @@ async fn what_cannot_be_had_has_the_same_status_at_every_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn methods_that_change_something_are_refused_at_every_place() {
+async fn write_methods_are_refused_at_every_address() {
     let (gateway, root, _) = gateway().await;
     for place in places(&root) {
         for path in ["/text.txt", "/list/", "/missing", "/text.txt?format=car"] {

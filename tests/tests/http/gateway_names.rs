@@ -1,4 +1,4 @@
-//! Content by its name: `/ipns/{key}` and `/ipns/{domain}`.
+//! Content by name: `/ipns/{key}` and `/ipns/{domain}`.
 
 use reqwest::{Method, Response};
 
@@ -9,8 +9,8 @@ async fn get(gateway: &TestGateway, path: &str, headers: &[(&str, &str)]) -> Res
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
 }
 
-/// A gateway whose own key leads to `d` in a tree, and `site.example` to the same by DNSLink; the name of the key, and the
-/// content ID of the root of the tree.
+/// Returns a gateway whose own key leads to `d` in a tree, as does `site.example` by DNSLink, the name of the key,
+/// and the content ID of the root of the tree.
 async fn gateway() -> (TestGateway, String, String) {
     let first = TestGateway::start().await;
     let files = [("r/d/a%20b/f.txt", "hello"), ("r/d/index.html", "<p>home"), ("r/d/list/x", "x")];
@@ -27,7 +27,7 @@ async fn gateway() -> (TestGateway, String, String) {
 }
 
 #[tokio::test]
-async fn a_name_gives_what_it_leads_to_in_every_format() {
+async fn ipns_path_serves_every_format() {
     let (gateway, name, root) = gateway().await;
     for start in [format!("/ipns/{name}"), "/ipns/site.example".into(), "/ipns/Site.Example".into()] {
         for (below, accept) in [
@@ -53,12 +53,12 @@ async fn a_name_gives_what_it_leads_to_in_every_format() {
     }
     let part = get(&gateway, "/ipns/site.example/a%2520b/f.txt", &[("range", "bytes=1-2")]).await;
     assert_eq!((part.status().as_u16(), part.text().await.unwrap().as_str()), (206, "el"));
-    // What a link says is no URL: nothing in it is percent-decoded.
+    // A DNSLink value is not a URL and is not percent-decoded.
     assert_eq!(gateway.content("/ipns/chain.example/f.txt").await, "hello");
 }
 
 #[tokio::test]
-async fn answers_by_name_hold_for_as_long_as_the_name_says() {
+async fn ipns_response_max_age_follows_the_record() {
     let (gateway, name, _) = gateway().await;
     for _ in 0..3 {
         let file = get(&gateway, &format!("/ipns/{name}/a%2520b/f.txt"), &[]).await;
@@ -74,7 +74,7 @@ async fn answers_by_name_hold_for_as_long_as_the_name_says() {
 }
 
 #[tokio::test]
-async fn what_a_name_leads_to_is_asked_for_anew_when_it_changes() {
+async fn changed_ipns_name_serves_the_new_content() {
     let (gateway, name, root) = gateway().await;
     let path = format!("/ipns/{name}/x");
     assert_eq!(get(&gateway, &path, &[]).await.status(), 404);
@@ -88,7 +88,7 @@ async fn what_a_name_leads_to_is_asked_for_anew_when_it_changes() {
 }
 
 #[tokio::test]
-async fn names_of_keys_have_one_form() {
+async fn ipns_key_names_redirect_to_canonical_form() {
     let (gateway, name, _) = gateway().await;
     let (peer, key) = (
         "12D3KooWRBy97UB99e3J6hiPesre1MZeuNQvfan4gBziswrRJsNK",
@@ -108,7 +108,7 @@ async fn names_of_keys_have_one_form() {
 }
 
 #[tokio::test]
-async fn names_that_lead_nowhere_are_errors_that_say_why() {
+async fn unresolvable_ipns_path_states_the_reason() {
     let (gateway, name, _) = gateway().await;
     let unknown = "k51qzi5uqu5dk3v4rmjber23h16xnr23bsggmqqil9z2gduiis5se8dht36dam";
     for (path, status, text) in [

@@ -1,4 +1,4 @@
-//! Content paths: which bytes of a URL name what, and what is said of those that name nothing.
+//! Content paths: parsing of URLs, and errors for paths that name no content.
 
 use crate::harness::{TestGateway, header, rpc_failure};
 use crate::wire::exchange;
@@ -6,7 +6,7 @@ use crate::wire::exchange;
 const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_probe_of_gateway_checkers_is_answered_without_any_content() {
+async fn gateway_checker_probe_works_on_an_empty_repo() {
     let gateway = TestGateway::start().await;
     let response = gateway.get("/ipfs/bafkqaaa").await;
     assert_eq!(response.status(), 200);
@@ -18,7 +18,7 @@ async fn the_probe_of_gateway_checkers_is_answered_without_any_content() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_block_is_found_under_every_way_to_write_its_content_id() {
+async fn block_is_found_under_every_cid_spelling() {
     let gateway = TestGateway::start().await;
     gateway.add("", "hello world").await;
     gateway.add("raw-leaves=true", "raw leaf").await;
@@ -36,7 +36,7 @@ async fn one_block_is_found_under_every_way_to_write_its_content_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_content_id_is_a_bad_request_that_says_so() {
+async fn invalid_content_id_returns_400_with_reason() {
     let gateway = TestGateway::start().await;
     for cid in [
         "x",
@@ -60,7 +60,7 @@ async fn what_is_no_content_id_is_a_bad_request_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_here_is_not_found_and_the_answer_names_it() {
+async fn missing_content_returns_404_with_its_cid() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/file", "x"), ("d/sub/y", "y")]).await;
     let absent = gateway.add("only-hash=true", "never stored").await;
@@ -83,7 +83,7 @@ async fn what_is_not_here_is_not_found_and_the_answer_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_that_comes_later_is_found_then() {
+async fn content_added_after_a_404_is_found() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("only-hash=true", "later").await;
     let root = gateway.add_tree("only-hash=true", &[("d/x", "later")]).await;
@@ -122,7 +122,7 @@ async fn paths_are_decoded_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_no_text_are_a_bad_request_and_break_nothing() {
+async fn invalid_utf8_path_returns_400() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/x", "x")]).await;
     for path in [&b"%ff"[..], b"%C3", b"a%00b%FF", b"\xff\xfe", b"x/%80"] {
@@ -174,7 +174,7 @@ async fn a_block_that_is_not_unixfs_is_offered_raw_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_block_that_only_claims_to_be_unixfs_is_an_error_and_no_panic() {
+async fn malformed_unixfs_block_is_an_error() {
     let gateway = TestGateway::start().await;
     for garbage in [&b"\xff\xff\xff\xff"[..], b"\x0a\xff\xff\xff\xff\x0f", b"", b"\x0a\x02\x08\x63"] {
         let cid = gateway.put_block("format=v0", garbage.to_vec()).await;
@@ -188,7 +188,7 @@ async fn a_block_that_only_claims_to_be_unixfs_is_an_error_and_no_panic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_lead_through_dag_json_to_files_and_what_lies_within_a_block_is_said_not_to_be_served() {
+async fn paths_traverse_dag_json_but_not_into_blocks() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("cid-version=1", &[("docs/a.txt", "in a file")]).await;
     let document = format!(r#"{{"list": [0, {{"/": "{root}"}}], "text": "words"}}"#);
@@ -220,7 +220,7 @@ async fn paths_lead_through_dag_json_to_files_and_what_lies_within_a_block_is_sa
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_of_too_many_links_is_refused_with_the_limit() {
     let gateway = TestGateway::start().await;
-    // As many of the shortest links (an empty identity CID) as a block may hold, and one more.
+    // The maximum number of links in a block plus one, with the shortest possible links (an empty identity CID).
     let mut block = b"\x12\x06\x0a\x04\x01\x55\x00\x00".repeat(65_537);
     block.extend(b"\x0a\x02\x08\x01");
     let cid = gateway.put_block("cid-codec=dag-pb", block).await;

@@ -1,4 +1,4 @@
-//! Ranges (RFC 9110, section 14), byte for byte over the borders of blocks.
+//! Ranges (RFC 9110, section 14), compared byte for byte across block boundaries.
 
 use bytes::Bytes;
 use reqwest::{Method, Response, StatusCode};
@@ -7,7 +7,7 @@ use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, hash_of, header};
 use crate::multipart::Form;
 
-/// Chunk size of the default profile.
+/// Chunk size of the default profile, in bytes.
 const CHUNK: usize = 262_144;
 const SIZE: usize = 3 * CHUNK + 1_000;
 
@@ -15,7 +15,7 @@ async fn ranged(gateway: &TestGateway, cid: &str, range: &str) -> Response {
     gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", range).send().await.unwrap()
 }
 
-/// The same content in leaves of dag-pb, in raw leaves, and as one raw block.
+/// Adds the same content with dag-pb leaves, with raw leaves, and as one raw block.
 async fn forms(gateway: &TestGateway, content: &Bytes) -> Vec<(String, &'static str)> {
     vec![
         (gateway.add("", content.clone()).await, "dag-pb leaves"),
@@ -62,7 +62,7 @@ async fn every_single_range_is_exact_in_every_form_of_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_outside_the_file_are_answered_with_416_and_its_size() {
+async fn range_past_end_returns_416_with_file_size() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", content::bytes(SIZE)).await;
     for range in
@@ -76,12 +76,12 @@ async fn ranges_outside_the_file_are_answered_with_416_and_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_that_make_no_sense_are_ignored() {
+async fn malformed_ranges_are_ignored() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "0123456789").await;
     for range in ["items=0-1", "bytes=5-3", "bytes=a-b", "bytes=", "bytes", "bytes=1", "bytes=--1", "bytes=0x1-2"] {
         let response = ranged(&gateway, &cid, range).await;
-        // A server may ignore an invalid header or refuse the range; it may not answer with other bytes.
+        // A server may ignore an invalid header or refuse the range; it must not send other bytes.
         match response.status().as_u16() {
             200 => assert_eq!(response.text().await.unwrap(), "0123456789", "{range}"),
             status => assert!(matches!(status, 400 | 416), "{range}: {status}"),
@@ -90,7 +90,7 @@ async fn ranges_that_make_no_sense_are_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_file_has_no_range_to_give() {
+async fn range_of_empty_file_returns_no_bytes() {
     let gateway = TestGateway::start().await;
     for options in ["", "cid-version=1"] {
         let cid = gateway.add(options, "").await;
@@ -107,10 +107,10 @@ async fn an_empty_file_has_no_range_to_give() {
     }
 }
 
-/// A part's header lines, as text, and its bytes.
+/// Header lines of a part as text, and its bytes.
 type Part<'a> = (&'a str, &'a [u8]);
 
-/// Reads a `multipart/byteranges` body (RFC 9110, section 14.6), whose parts must be as long as they say.
+/// Parses a `multipart/byteranges` body (RFC 9110, section 14.6) and checks the lengths of its parts.
 fn parts<'a>(content_type: &str, body: &'a [u8]) -> Vec<Part<'a>> {
     let boundary = content_type.strip_prefix("multipart/byteranges; boundary=").unwrap().trim_matches('"');
     let delimiter = format!("--{boundary}");
@@ -132,7 +132,7 @@ fn parts<'a>(content_type: &str, body: &'a [u8]) -> Vec<Part<'a>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_ranges_come_as_parts_in_the_order_asked() {
+async fn multiple_ranges_return_parts_in_request_order() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(SIZE);
     for (cid, form) in forms(&gateway, &content).await {
@@ -156,7 +156,7 @@ async fn several_ranges_come_as_parts_in_the_order_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_ranges_only_those_inside_the_file_count() {
+async fn ranges_outside_the_file_are_dropped_from_multipart() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "0123456789").await;
     let response = ranged(&gateway, &cid, "bytes=20-30,2-4").await;
@@ -165,7 +165,7 @@ async fn of_several_ranges_only_those_inside_the_file_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_ranges_does_not_multiply_the_answer() {
+async fn many_overlapping_ranges_do_not_amplify_the_response() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", content::bytes(100_000)).await;
     let response = ranged(&gateway, &cid, &format!("bytes={}", vec!["0-"; 1_000].join(","))).await;
@@ -174,7 +174,7 @@ async fn a_flood_of_ranges_does_not_multiply_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn if_range_lets_a_range_through_only_for_the_same_strong_tag() {
+async fn if_range_requires_the_same_strong_tag() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "0123456789").await;
     for (tag, status) in [
@@ -191,7 +191,7 @@ async fn if_range_lets_a_range_through_only_for_the_same_strong_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_match_of_if_none_match_comes_before_any_range() {
+async fn if_none_match_takes_precedence_over_range() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "0123456789").await;
     let request = gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", "bytes=2-4");
@@ -211,14 +211,14 @@ async fn raw_blocks_and_index_pages_have_ranges_too() {
     }
 }
 
-/// The head of an answer, but for what differs each time.
+/// Returns the headers of a response, except for those that differ in each response.
 fn head(response: &Response) -> Vec<(String, String)> {
     let lines = response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
     lines.filter(|(name, _)| name != "x-request-id" && name != "date").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_of_a_path_changes_nothing_about_the_next_range_of_it() {
+async fn path_cache_does_not_affect_later_ranges() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(SIZE);
     for (file, content_type) in [("page.css", "text/css; charset=utf-8"), ("data", "application/octet-stream")] {
@@ -271,7 +271,7 @@ async fn what_is_known_of_a_path_changes_nothing_about_the_next_range_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_range_is_gone_as_soon_as_a_block_on_the_way_to_it_is() {
+async fn range_fails_after_removal_of_an_inner_block() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(40_000);
     // Two levels of nodes between the root and leaves of a kilobyte.
@@ -298,7 +298,7 @@ async fn a_range_is_gone_as_soon_as_a_block_on_the_way_to_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_type_of_a_file_whose_beginning_was_missing_is_found_when_it_is_there() {
+async fn content_type_is_detected_once_first_block_arrives() {
     let whole = TestGateway::start().await;
     let gateway = TestGateway::start().await;
     let text = Bytes::from("a line of text\n".repeat(40_000));

@@ -1,5 +1,5 @@
-//! `_redirects` (<https://specs.ipfs.tech/http-gateways/web-redirects-file/>): where a site has an origin of its own, it says
-//! what is answered for paths that it does not have.
+//! `_redirects` files (<https://specs.ipfs.tech/http-gateways/web-redirects-file/>): rules of a site with its own
+//! origin for paths that it does not contain.
 
 use ipfrs_http::HostConfig;
 use reqwest::{Method, Response};
@@ -42,7 +42,7 @@ const SITE: [(&str, &str); 8] = [
     ("d/451.html", "<p>law"),
 ];
 
-/// A gateway with subdomains at `example.com` and without them at `example.net`.
+/// Returns a gateway with subdomains at `example.com` and without them at `example.net`.
 async fn gateway() -> TestGateway {
     TestGateway::start_with(|config| {
         let with = HostConfig { subdomains: true, ..HostConfig::default() };
@@ -52,7 +52,7 @@ async fn gateway() -> TestGateway {
     .await
 }
 
-/// What a host answers.
+/// Sends a request to a host and returns the response.
 async fn ask(gateway: &TestGateway, method: Method, host: &str, path: &str, headers: &[(&str, &str)]) -> Response {
     let request = gateway.request(method, path).header("host", host);
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
@@ -62,14 +62,14 @@ async fn get(gateway: &TestGateway, host: &str, path: &str) -> Response {
     ask(gateway, Method::GET, host, path, &[]).await
 }
 
-/// A site of those files on a subdomain of its own: its host, and the content ID of its root.
+/// Adds a site of these files on its own subdomain, and returns its host and the content ID of its root.
 async fn site(gateway: &TestGateway, files: &[(&str, &str)]) -> (String, String) {
     let root = gateway.add_tree("cid-version=1", files).await;
     (format!("{root}.ipfs.example.com"), root)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn visitors_of_paths_that_moved_are_sent_on() {
+async fn redirect_rules_return_their_location() {
     let gateway = gateway().await;
     let (host, _) = site(&gateway, &SITE).await;
     for (path, status, location) in [
@@ -96,7 +96,7 @@ async fn visitors_of_paths_that_moved_are_sent_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_content_of_the_site_is_served_in_place_of_what_is_not_there() {
+async fn rewrite_rules_serve_other_content_of_the_site() {
     let gateway = gateway().await;
     let (host, root) = site(&gateway, &SITE).await;
     for (path, target, content_type, body) in [
@@ -108,7 +108,7 @@ async fn other_content_of_the_site_is_served_in_place_of_what_is_not_there() {
         let response = get(&gateway, &host, path).await;
         assert_eq!(response.status(), 200, "{path}");
         let of = match target.strip_suffix("index.html") {
-            // The tag of an index page is that of its directory.
+            // The entity tag of an index page is that of its directory.
             Some(directory) if path != "/spa/a/b.js" => directory,
             _ => target,
         };
@@ -136,7 +136,7 @@ async fn other_content_of_the_site_is_served_in_place_of_what_is_not_there() {
         assert_eq!((part.status().as_u16(), part.text().await.unwrap().as_str()), (206, &body[1..3]), "{path}");
         let head = ask(&gateway, Method::HEAD, &host, path, &[]).await;
         assert_eq!(header(&head, "content-length"), body.len().to_string(), "{path}");
-        // Once more, when whatever could be kept of the first answer is.
+        // Again, with filled caches.
         assert_eq!(get(&gateway, &host, path).await.text().await.unwrap(), body, "{path}");
     }
     let text = get(&gateway, &host, "/spa/x").await.text().await.unwrap();
@@ -144,7 +144,7 @@ async fn other_content_of_the_site_is_served_in_place_of_what_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_the_site_say_what_is_lost_gone_or_forbidden() {
+async fn redirects_file_serves_custom_error_pages() {
     let gateway = gateway().await;
     let (host, root) = site(&gateway, &SITE).await;
     for (path, status, page) in
@@ -156,7 +156,7 @@ async fn pages_of_the_site_say_what_is_lost_gone_or_forbidden() {
         for (method, headers) in [
             (Method::GET, vec![]),
             (Method::HEAD, vec![]),
-            // Conditions and ranges are for answers that succeed (RFC 9110, 13.2.1 and 14.2).
+            // Conditions and ranges apply only to successful responses (RFC 9110, 13.2.1 and 14.2).
             (Method::GET, vec![("if-none-match", etag.as_str())]),
             (Method::GET, vec![("if-match", "\"x\"")]),
             (Method::GET, vec![("range", "bytes=0-1")]),
@@ -181,7 +181,7 @@ async fn pages_of_the_site_say_what_is_lost_gone_or_forbidden() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_site_has_is_served_whatever_its_rules_say() {
+async fn existing_paths_take_precedence_over_rules() {
     let gateway = gateway().await;
     let (host, root) = site(&gateway, &SITE).await;
     for (path, status, body) in [("/found.txt", 200, "found"), ("/", 200, "<p>home"), ("/sub/", 200, "<p>sub")] {
@@ -197,7 +197,7 @@ async fn what_the_site_has_is_served_whatever_its_rules_say() {
         assert_eq!((response.status().as_u16(), header(&response, "cache-control")), (404, "no-store"), "{path}");
         assert!(response.text().await.unwrap().contains("no link named"), "{path}");
     }
-    // Where the formats are those of blocks and archives, a path that is not there is not found.
+    // The rules do not apply to formats of blocks and archives, so a missing path is not found.
     for query in ["format=raw", "format=tar", "format=dag-json"] {
         assert_eq!(get(&gateway, &host, &format!("/one?{query}")).await.status(), 404, "{query}");
     }
@@ -208,7 +208,7 @@ async fn what_the_site_has_is_served_whatever_its_rules_say() {
     let absent = ask(&gateway, Method::GET, &host, "/nothing", &[("cache-control", "only-if-cached")]).await;
     assert_eq!(absent.status(), 412);
 
-    // Without an origin of its own, a site says nothing.
+    // The rules of a site without its own origin are ignored.
     for host in ["127.0.0.1", "localhost", "example.net"] {
         let response = get(&gateway, host, &format!("/ipfs/{root}/one")).await;
         assert_eq!(response.status(), 404, "{host}");
@@ -218,7 +218,7 @@ async fn what_the_site_has_is_served_whatever_its_rules_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_used_is_told_to_those_who_need_it_only() {
+async fn invalid_redirects_file_affects_only_missing_paths() {
     let gateway = gateway().await;
     let large = "#".repeat(64 * 1024 + 1);
     let full = format!("{}/y /found.txt", "\n".repeat(64 * 1024 - 13));
@@ -247,7 +247,7 @@ async fn a_file_that_cannot_be_used_is_told_to_those_who_need_it_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_block_is_missing_nobody_knows_what_the_site_has() {
+async fn redirects_are_not_applied_if_a_block_is_missing() {
     let gateway = gateway().await;
     let rules = gateway.add("cid-version=1", "/* /index.html 200").await;
     let index = gateway.add("cid-version=1", "<p>home").await;
@@ -256,7 +256,7 @@ async fn where_a_block_is_missing_nobody_knows_what_the_site_has() {
     let host = format!("{root}.ipfs.example.com");
     assert_eq!(get(&gateway, &host, "/page").await.status(), 404, "the path exists");
     assert_eq!(get(&gateway, &host, "/other").await.text().await.unwrap(), "<p>home");
-    // The rules themselves: there are some, but which?
+    // The `_redirects` entry exists, but its block is missing.
     let rules = gateway.add("cid-version=1&only-hash=true", "/* /absent 200").await;
     let root = directory(&gateway, &[("_redirects", &rules), ("index.html", &index)]).await;
     let response = get(&gateway, &format!("{root}.ipfs.example.com"), "/other").await;
@@ -265,7 +265,7 @@ async fn where_a_block_is_missing_nobody_knows_what_the_site_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_website_has_rules_below_the_place_that_its_domain_links_to() {
+async fn dnslink_site_uses_rules_of_its_linked_directory() {
     let first = TestGateway::start().await;
     let root = first.add_tree("cid-version=1", &SITE.map(|(path, content)| (path, content))).await;
     let files = SITE.map(|(path, content)| (path.replacen("d/", "d/below/", 1), content));
@@ -303,7 +303,7 @@ async fn a_website_has_rules_below_the_place_that_its_domain_links_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_lead_to_nothing_that_is_blocked() {
+async fn redirect_rules_never_serve_blocked_content() {
     let first = TestGateway::start().await;
     let rules = "/a /by-id 200\n/b /by-id 404\n/c /by-name 200\n/d /by-name 410\n/e /free 200";
     let files = [("d/_redirects", rules), ("d/by-id", "1"), ("d/by-name", "2"), ("d/free", "3")];

@@ -1,4 +1,4 @@
-//! The subdomain gateway (<https://specs.ipfs.tech/http-gateways/subdomain-gateway/>): each root on an origin of its own.
+//! The subdomain gateway (<https://specs.ipfs.tech/http-gateways/subdomain-gateway/>): each root has its own origin.
 
 use ipfrs_core::{Base, Cid, cid_to_string, codec, parse_cid};
 use ipfrs_http::HostConfig;
@@ -8,14 +8,14 @@ use crate::harness::{TestGateway, header};
 use crate::wire::Wire;
 
 const HELLO: &str = "bafkqabtimvwgy3yk";
-/// Names of the same key.
+/// Two names of the same key.
 const KEY: &str = "k51qzi5uqu5dk3v4rmjber23h16xnr23bsggmqqil9z2gduiis5se8dht36dam";
 const KEY_AS_PEER: &str = "12D3KooWLQzUv2FHWGVPXTXSZpdHs7oHbXub2G5WC8Tx4NQhyd2d";
-/// A sha2-512 of something: no base makes it short enough for a label.
+/// CID of a sha2-512 hash, which is longer than a DNS label in every base.
 const LONG: &str =
     "bafkrgqhhyivzstcz3hhswshfjgy6ertgmnqeleynhwt4dlfsthi4hn7zgh4uvlsb5xncykzapi3ocd4lzogukir6ksdy6wzrnz6ohnv4aglcs";
 
-/// A gateway with subdomains at `example.com`, and without them at `paths.example`.
+/// Returns a gateway with subdomains at `example.com`, and without them at `paths.example`.
 async fn gateway() -> TestGateway {
     TestGateway::start_with(|config| {
         let subdomains = HostConfig { subdomains: true, inline_dnslink: true, ..HostConfig::default() };
@@ -33,7 +33,7 @@ async fn ask(gateway: &TestGateway, host: &str, path: &str, headers: &[(&str, &s
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
 }
 
-/// A directory with sub-directories that are called as the namespaces.
+/// Adds a directory with subdirectories that have the names of the namespaces.
 async fn sneaky_directory(gateway: &TestGateway) -> String {
     let files =
         [("d/ipfs/file.txt", "a file"), ("d/ipfs/ipns/bar", "bar"), ("d/api/v0/version", "content"), ("d/ü/f", "x")];
@@ -41,7 +41,7 @@ async fn sneaky_directory(gateway: &TestGateway) -> String {
 }
 
 #[tokio::test]
-async fn paths_lead_to_origins_of_their_own() {
+async fn paths_redirect_to_subdomain_origins() {
     let gateway = gateway().await;
     let v0 = gateway.add("cid-version=0", "hello").await;
     let v1 = cid_to_string(&parse_cid(&v0).unwrap(), Base::Base32Lower).unwrap();
@@ -58,10 +58,10 @@ async fn paths_lead_to_origins_of_their_own() {
         ("example.com", format!("/ipfs/{HELLO}"), "https", format!("https://{HELLO}.ipfs.example.com/")),
         ("example.com", format!("/ipfs/{HELLO}"), "http", format!("http://{HELLO}.ipfs.example.com/")),
         ("one.wild.example", format!("/ipfs/{HELLO}"), "", format!("http://{HELLO}.ipfs.one.wild.example/")),
-        // A name of a key has one form, whatever it came as.
+        // Every form of a key redirects to its canonical name.
         ("example.com", format!("/ipns/{KEY}/x"), "", format!("http://{KEY}.ipns.example.com/x")),
         ("example.com", format!("/ipns/{KEY_AS_PEER}"), "", format!("http://{KEY}.ipns.example.com/")),
-        // Domains are one label, where the operator wants it so and over HTTPS.
+        // Domains become one label if the operator has enabled that, and for HTTPS.
         (
             "example.com",
             "/ipns/my.v-long.example.org/x/".into(),
@@ -86,7 +86,7 @@ async fn paths_lead_to_origins_of_their_own() {
             "https",
             "https://my-v--long-example-org.ipns.a.wild.example/".into(),
         ),
-        // One that links to nothing is left as it is.
+        // A domain without a DNSLink is not converted.
         ("example.com", "/ipns/unknown.localhost/".into(), "", "http://unknown.localhost.ipns.example.com/".into()),
     ] {
         let headers: &[_] = if proto.is_empty() { &[] } else { &[("x-forwarded-proto", proto)] };
@@ -117,7 +117,7 @@ async fn roots_in_host_names_have_one_form() {
         let asked = gateway.request(Method::OPTIONS, "/").header("host", format!("{id}.example.com"));
         assert_eq!(asked.send().await.unwrap().status(), 204, "{id}: browsers follow no redirect before they ask");
     }
-    // Browsers write hosts in lower case; what others write is the same.
+    // Browsers send hosts in lower case. Other clients may use upper case with the same meaning.
     let upper = format!("{}.ipfs.EXAMPLE.com", HELLO.to_ascii_uppercase());
     assert_eq!(ask(&gateway, &upper, "/", &[]).await.text().await.unwrap(), "hello\n");
 }
@@ -138,14 +138,14 @@ async fn an_origin_serves_its_root_and_nothing_else() {
     }
     let rpc = gateway.request(Method::POST, "/api/v0/version").header("host", &host).send().await.unwrap();
     assert_eq!((rpc.status().as_u16(), header(&rpc, "allow")), (405, "GET, HEAD, OPTIONS"));
-    // What was asked for by path is not what a host is asked for, whichever comes first.
+    // A response to a request by path is not used for the same path on a subdomain, and vice versa.
     assert_eq!(gateway.content(&format!("/ipfs/{HELLO}")).await, "hello\n");
     assert_eq!(ask(&gateway, &host, &format!("/ipfs/{HELLO}"), &[]).await.status(), 404);
     assert_eq!(ask(&gateway, "example.com", &format!("/ipfs/{HELLO}"), &[]).await.status(), 301);
 }
 
 #[tokio::test]
-async fn pages_and_redirects_lead_to_what_the_host_has() {
+async fn subdomain_pages_and_redirects_use_host_paths() {
     let gateway = gateway().await;
     let directory = sneaky_directory(&gateway).await;
     let host = format!("{directory}.ipfs.example.com:81");
@@ -175,7 +175,7 @@ async fn pages_and_redirects_lead_to_what_the_host_has() {
 }
 
 #[tokio::test]
-async fn a_directory_on_a_host_of_its_own_cannot_redirect_to_another_host() {
+async fn subdomain_directory_cannot_redirect_to_other_host() {
     let gateway = gateway().await;
     let directory = gateway.add_tree("cid-version=1", &[("d/evil.example/f", "x"), ("d/\\evil.example/f", "x")]).await;
     for (path, expected) in [("//evil.example", "/evil.example/"), ("/%5Cevil.example", "/%5Cevil.example/")] {
@@ -188,7 +188,7 @@ async fn a_directory_on_a_host_of_its_own_cannot_redirect_to_another_host() {
 }
 
 #[tokio::test]
-async fn roots_that_are_none_are_refused() {
+async fn invalid_subdomain_roots_are_refused() {
     let gateway = gateway().await;
     for (host, path, status, text) in [
         ("example.com".to_owned(), "/ipfs/QmInvalidCID".to_owned(), 400, "invalid path \"/ipfs/QmInvalidCID\""),
@@ -212,7 +212,7 @@ async fn roots_that_are_none_are_refused() {
 }
 
 #[tokio::test]
-async fn links_of_browsers_that_have_this_gateway_as_a_handler_are_followed() {
+async fn protocol_handler_uris_redirect_to_content() {
     let gateway = gateway().await;
     for host in ["example.com", "127.0.0.1", "paths.example"] {
         for (path, expected) in [
@@ -231,13 +231,13 @@ async fn links_of_browsers_that_have_this_gateway_as_a_handler_are_followed() {
 }
 
 #[tokio::test]
-async fn what_a_site_says_of_paths_that_it_does_not_have_is_not_said_elsewhere() {
+async fn redirect_rules_apply_only_on_the_site_origin() {
     let gateway = gateway().await;
     let rules = [("d/_redirects", "/* /index.html 200"), ("d/index.html", "<p>home"), ("d/f.txt", "file")];
     let directory = gateway.add_tree("cid-version=1", &rules).await;
     let host = format!("{directory}.ipfs.example.com");
     for _ in 0..3 {
-        // The same answer may be ready for both hosts, where it is the same.
+        // Both hosts may share a cached response if it is the same for both.
         for (host, path) in [(&*host, "/f.txt".to_owned()), ("127.0.0.1", format!("/ipfs/{directory}/f.txt"))] {
             let response = ask(&gateway, host, &path, &[]).await;
             assert_eq!(header(&response, "x-ipfs-path"), format!("/ipfs/{directory}/f.txt"));

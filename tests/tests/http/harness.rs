@@ -1,4 +1,4 @@
-//! A gateway that runs in this process, and what tests ask of it.
+//! A gateway in the test process, and helpers for requests to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 use crate::multipart::Form;
 
-/// A gateway on a port of its own with a repo of its own. Both are gone when it is dropped.
+/// A gateway with its own port and repo. Dropping it stops the gateway and removes the repo.
 pub(crate) struct TestGateway {
     gateway: Gateway,
     repo: TempDir,
@@ -22,22 +22,22 @@ pub(crate) struct TestGateway {
 }
 
 impl TestGateway {
-    /// One with the default configuration.
+    /// Starts a gateway with the default configuration.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
-    /// One whose configuration is the default with a change.
+    /// Starts a gateway with a changed default configuration.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         Self::start_on(tempfile::tempdir().unwrap(), change).await
     }
 
-    /// One over an engine of the test's own.
+    /// Starts a gateway on a storage engine of the test.
     pub(crate) async fn start_over(engine: impl BlockStore + 'static, change: impl FnOnce(&mut Config)) -> Self {
         Self::over(tempfile::tempdir().unwrap(), engine, change).await
     }
 
-    /// Starts one over an engine of the test's own, on a repo that is there already.
+    /// Starts a gateway on a storage engine of the test, with an existing repo.
     pub(crate) async fn over(
         repo: TempDir,
         engine: impl BlockStore + 'static,
@@ -51,7 +51,7 @@ impl TestGateway {
         Self { gateway, repo, client: client().build().unwrap() }
     }
 
-    /// One on a repo that is there already.
+    /// Starts a gateway on an existing repo.
     pub(crate) async fn start_on(repo: TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.server.port = 0;
@@ -61,14 +61,14 @@ impl TestGateway {
         Self { gateway, repo, client: client().build().unwrap() }
     }
 
-    /// Stops it and waits until it has; the repo stays.
+    /// Stops the gateway and waits for its end. Returns the repo.
     pub(crate) async fn stop(self) -> TempDir {
         let (repo, outcome) = self.end().await;
         outcome.unwrap();
         repo
     }
 
-    /// Stops it and waits until it has, with whatever outcome; the repo stays.
+    /// Stops the gateway and waits for its end. Returns the repo and the result.
     pub(crate) async fn end(mut self) -> (TempDir, ipfrs_core::Result<()>) {
         self.gateway.shutdown();
         let outcome = self.gateway.join().await;
@@ -83,7 +83,7 @@ impl TestGateway {
         self.address().port()
     }
 
-    /// A connection for gRPC, made when it is first used.
+    /// Returns a gRPC channel that connects on first use.
     pub(crate) fn channel(&self) -> Channel {
         Channel::from_shared(format!("http://{}", self.grpc_address())).unwrap().connect_lazy()
     }
@@ -92,7 +92,7 @@ impl TestGateway {
         self.gateway.grpc_addresses()[0]
     }
 
-    /// Asks it to stop, and returns at once.
+    /// Requests shutdown without waiting for it.
     pub(crate) fn shutdown(&self) {
         self.gateway.shutdown();
     }
@@ -105,7 +105,7 @@ impl TestGateway {
         format!("http://{}{path}", self.address())
     }
 
-    /// Any request; redirects are not followed.
+    /// Builds a request. The client does not follow redirects.
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, self.url(path))
     }
@@ -114,45 +114,45 @@ impl TestGateway {
         self.request(Method::GET, path).send().await.unwrap()
     }
 
-    /// The body of a GET that succeeds.
+    /// Returns the body of a successful GET.
     pub(crate) async fn content(&self, path: &str) -> Bytes {
         let response = self.get(path).await;
         assert_eq!(response.status(), 200, "GET {path}");
         response.bytes().await.unwrap()
     }
 
-    /// A command of the RPC, with its arguments: `cat?arg=...`.
+    /// Builds a request for an RPC command with its arguments: `cat?arg=...`.
     pub(crate) fn rpc(&self, command: &str) -> RequestBuilder {
         self.request(Method::POST, &format!("/api/v0/{command}"))
     }
 
-    /// The JSON answer of a command that succeeds.
+    /// Returns the JSON response of a successful command.
     pub(crate) async fn rpc_json(&self, command: &str) -> Value {
         let response = self.rpc(command).send().await.unwrap();
         assert_eq!(response.status(), 200, "{command}");
         response.json().await.unwrap()
     }
 
-    /// The bytes that a command answers with.
+    /// Returns the response body of a successful command.
     pub(crate) async fn rpc_bytes(&self, command: &str) -> Bytes {
         let response = self.rpc(command).send().await.unwrap();
         assert_eq!(response.status(), 200, "{command}");
         response.bytes().await.unwrap()
     }
 
-    /// Adds one file and gives its content ID. `options` is the query of `add`.
+    /// Adds one file and returns its content ID. `options` is the query of `add`.
     pub(crate) async fn add(&self, options: &str, content: impl Into<Bytes>) -> String {
         let request = self.rpc(&format!("add?{options}")).header("content-type", "application/octet-stream");
         let lines = ndjson(request.body(content.into()).send().await.unwrap()).await;
         hash_of(lines.last().unwrap())
     }
 
-    /// Adds what a form holds and gives the lines of the answer.
+    /// Adds the entries of a form and returns the lines of the response.
     pub(crate) async fn add_form(&self, options: &str, form: Form) -> Vec<Value> {
         ndjson(self.post_form(&format!("add?{options}"), form).await).await
     }
 
-    /// Adds files with their paths and gives the content ID of the last line, which is the root.
+    /// Adds files with their paths and returns the content ID of the root, which the last line contains.
     pub(crate) async fn add_tree(&self, options: &str, files: &[(&str, &str)]) -> String {
         let form = files.iter().fold(Form::new(), |form, (path, content)| form.file(path, content));
         hash_of(self.add_form(options, form).await.last().unwrap())
@@ -163,14 +163,14 @@ impl TestGateway {
         self.rpc(command).header("content-type", form.content_type()).body(form.end()).send().await.unwrap()
     }
 
-    /// Stores a block and gives its content ID. `options` is the query of `block/put`.
+    /// Stores a block and returns its content ID. `options` is the query of `block/put`.
     pub(crate) async fn put_block(&self, options: &str, data: impl Into<Bytes>) -> String {
         let form = Form::new().file("block", data.into());
         let answer = ndjson(self.post_form(&format!("block/put?{options}"), form).await).await;
         answer[0]["Key"].as_str().unwrap().to_owned()
     }
 
-    /// A counter or gauge, by its name and labels as `/metrics` shows them.
+    /// Returns the value of a counter or gauge. `name` includes the labels, as in `/metrics`.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         self.find_metric(name).await.unwrap_or_else(|| panic!("no metric {name}"))
     }
@@ -181,27 +181,28 @@ impl TestGateway {
         value.map(|value| value.parse().unwrap())
     }
 
-    /// Waits until a counter or gauge fits. One that is not there is 0: labels come with the first count.
+    /// Waits until the value of a counter or gauge fits. A missing metric has the value 0, because labels appear with
+    /// the first count.
     pub(crate) async fn until_metric(&self, name: &str, fits: impl Fn(u64) -> bool) {
         while !fits(self.find_metric(name).await.unwrap_or(0)) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// How many blocks the store holds.
+    /// Returns the number of blocks in the store.
     pub(crate) async fn blocks(&self) -> u64 {
         let health: Value = self.get("/health").await.json().await.unwrap();
         health["blocks"].as_u64().unwrap()
     }
 
-    /// Posts JSON to a route of the native API, as `curl -d` does: with the content type of a form.
+    /// Posts JSON to a route of the native API with the content type of a form, as `curl -d` does.
     pub(crate) async fn v1(&self, route: &str, body: &Value) -> Response {
         let request = self.request(Method::POST, &format!("/v1/{route}"));
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         request.body(body.to_string()).send().await.unwrap()
     }
 
-    /// The JSON answer of a route of the native API that succeeds.
+    /// Returns the JSON response of a successful request to a route of the native API.
     pub(crate) async fn v1_json(&self, route: &str, body: &Value) -> Value {
         let response = self.v1(route, body).await;
         assert_eq!(response.status(), 200, "{route}");
@@ -209,12 +210,12 @@ impl TestGateway {
     }
 }
 
-/// A client that shows redirects instead of following them, and asks no proxy.
+/// Returns a builder of clients that do not follow redirects and use no proxy.
 pub(crate) fn client() -> reqwest::ClientBuilder {
     Client::builder().redirect(Policy::none()).no_proxy()
 }
 
-/// The lines of an answer that succeeded.
+/// Returns the lines of a successful response.
 pub(crate) async fn ndjson(response: Response) -> Vec<Value> {
     let status = response.status();
     let text = response.text().await.unwrap();
@@ -226,12 +227,12 @@ pub(crate) fn hash_of(line: &Value) -> String {
     line["Hash"].as_str().unwrap_or_else(|| panic!("no Hash in {line}")).to_owned()
 }
 
-/// A header as text; empty when it is not there.
+/// Returns a header as text, or an empty string if it is missing.
 pub(crate) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     response.headers().get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
 }
 
-/// Checks that a command was refused before it ran, and gives the message.
+/// Checks that a command was refused before it ran, and returns the message.
 pub(crate) async fn rpc_refusal(response: Response) -> String {
     let status = response.status();
     let text = response.text().await.unwrap();
@@ -241,7 +242,7 @@ pub(crate) async fn rpc_refusal(response: Response) -> String {
     error["Message"].as_str().unwrap().to_owned()
 }
 
-/// Checks that an answer is a failed command in Kubo's form and gives its message.
+/// Checks that a response is a failed command in Kubo's format, and returns the message.
 pub(crate) async fn rpc_failure(response: Response) -> String {
     let status = response.status();
     let text = response.text().await.unwrap();

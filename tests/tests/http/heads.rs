@@ -1,4 +1,4 @@
-//! Heads of requests over a socket: how large they may be, and what is refused in them.
+//! Request heads over a socket: size limits and invalid heads.
 
 use reqwest::Method;
 
@@ -12,13 +12,13 @@ async fn start() -> TestGateway {
     TestGateway::start_with(|config| config.server.max_header_bytes = MOST).await
 }
 
-/// A head of `len` bytes.
+/// Returns a head of `len` bytes.
 fn head(len: usize) -> String {
     let around = "GET /health/live HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nX: \r\n\r\n".len();
     format!("GET /health/live HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nX: {}\r\n\r\n", "x".repeat(len - around))
 }
 
-/// Checks a refusal of `status` that names what is in `texts`, after which the connection ends.
+/// Checks that the response has `status` and contains all of `texts`, and that the connection is closed afterwards.
 async fn assert_refused(wire: &mut Wire, status: u16, texts: &[&str]) -> Answer {
     let answer = wire.answer().await;
     let text = answer.text();
@@ -163,7 +163,7 @@ async fn options_of_the_whole_server_is_204_with_its_methods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusal_reaches_a_client_that_sends_all_before_it_reads() {
+async fn refusal_reaches_client_that_sends_before_reading() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(100 << 20);
     let chunked = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n0\r\n\r\n"].concat();
@@ -192,7 +192,7 @@ async fn refusal_reaches_a_client_that_sends_all_before_it_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusal_429_reaches_a_client_that_sends_all_before_it_reads() {
+async fn status_429_reaches_client_that_sends_before_reading() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let cid = gateway.add("", content::bytes(32 << 20)).await;
     let mut holding = Wire::connect(&gateway).await;

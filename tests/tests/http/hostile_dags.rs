@@ -1,5 +1,5 @@
-//! DAGs of a few kilobytes that claim to be more than anybody could send or hold. No request may cost more than its limits,
-//! which is counted here in blocks that are read.
+//! DAGs of a few kilobytes that claim sizes which cannot be sent or stored. No request may cost more than its limits
+//! allow. The tests measure the cost as the number of blocks that are read.
 
 use std::time::Duration;
 
@@ -11,30 +11,32 @@ use crate::crafted::{self, Dag, Data, FILE, SHARD, SYMLINK};
 use crate::harness::{TestGateway, header, rpc_failure};
 use crate::wire::{Answer, Wire, exchange};
 
-/// Longer than anything here takes, by far.
+/// Watchdog timeout, much longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// Bytes of the leaf that everything ends in.
+/// Size of the only leaf, in bytes.
 const LEAF: usize = 4_096;
 
-/// Levels above it, each of which links twice to the next: a file of 2^60 bytes.
+/// Number of levels above the leaf, each of which links twice to the next: a file of 2^60 bytes.
 const LEVELS: u64 = 48;
 
-/// Blocks that may be read ahead of a client that takes a megabyte and leaves: what fits in a window, and in the socket.
+/// Maximum number of blocks that are read ahead of a client that reads a megabyte and disconnects: readahead plus the
+/// contents of the socket buffers.
 const AHEAD: u64 = (64 << 20) / LEAF as u64;
 
 async fn blocks_read(gateway: &TestGateway) -> u64 {
     gateway.metric("ipfrs_blocks_retrieved_total").await
 }
 
-/// An answer, and how many blocks were read for it.
+/// Returns the response and the number of blocks that were read for it.
 async fn cost(gateway: &TestGateway, request: &str) -> (Answer, u64) {
     let before = blocks_read(gateway).await;
     let answer = timeout(WATCHDOG, exchange(gateway, request)).await.expect(request);
     (answer, blocks_read(gateway).await - before)
 }
 
-/// How many blocks are read for a client that takes a megabyte of an answer without end, and leaves.
+/// Returns the number of blocks that are read for a client that reads a megabyte of an endless response and
+/// disconnects.
 async fn cost_of_a_megabyte(gateway: &TestGateway, request: &str) -> u64 {
     let before = blocks_read(gateway).await;
     let taken = async {
@@ -56,7 +58,7 @@ fn post(command: impl std::fmt::Display) -> String {
     format!("POST /api/v0/{command} HTTP/1.1\r\nContent-Length: 0")
 }
 
-/// A file of 2^60 bytes in 49 blocks.
+/// Adds a file of 2^60 bytes in 49 blocks.
 fn exbibyte(dag: &mut Dag) -> Cid {
     let mut node = (dag.put(codec::RAW, vec![b'x'; LEAF]), LEAF as u64);
     for _ in 0..LEVELS {
@@ -66,7 +68,7 @@ fn exbibyte(dag: &mut Dag) -> Cid {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_an_exbibyte_costs_what_is_taken_of_it() {
+async fn exbibyte_file_costs_only_the_bytes_read() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let file = exbibyte(&mut dag);
@@ -76,7 +78,7 @@ async fn a_file_of_an_exbibyte_costs_what_is_taken_of_it() {
     assert_eq!((answer.status, read), (200, 1));
     let head = gateway.request(Method::HEAD, &format!("/ipfs/{file}")).send().await.unwrap();
     assert_eq!(header(&head, "content-length"), size.to_string());
-    // Each range goes down once, and the look at the first bytes for a content type as well.
+    // Each range requires one descent, and so does reading the first bytes for the content type.
     for (range, len, ways) in [
         ("0-0".to_owned(), 1, 2),
         ("-1".to_owned(), 1, 1),
@@ -101,7 +103,7 @@ async fn a_file_of_an_exbibyte_costs_what_is_taken_of_it() {
         let read = cost_of_a_megabyte(&gateway, &request).await;
         assert!(read <= AHEAD, "{request}: {read} blocks");
     }
-    // What is to be had once is given once.
+    // Without duplicates, each block is sent once.
     for query in ["", "&dag-scope=entity", "&entity-bytes=0:*", "&entity-bytes=1:-2", "&entity-bytes=5000:-5000"] {
         let (answer, read) = cost(&gateway, &get(format!("{file}?format=car{query}"))).await;
         assert!(answer.is_complete, "{query}");
@@ -115,7 +117,7 @@ async fn a_file_of_an_exbibyte_costs_what_is_taken_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_of_more_files_than_anybody_can_count_costs_what_is_taken_of_it() {
+async fn exponential_tree_costs_only_the_bytes_read() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let mut tree = dag.put(codec::RAW, b"leaf".to_vec());
@@ -134,14 +136,14 @@ async fn a_tree_of_more_files_than_anybody_can_count_costs_what_is_taken_of_it()
     let (answer, read) = cost(&gateway, &get(format!("{tree}?format=car"))).await;
     assert!(answer.is_complete && read <= 62, "{read} blocks");
     for request in [get(format!("{tree}?format=tar")), post(format!("get?arg={tree}"))] {
-        // An entry is 512 bytes at least.
+        // An entry has at least 512 bytes.
         let read = cost_of_a_megabyte(&gateway, &request).await;
         assert!(read <= (64 << 20) / 512, "{request}: {read} blocks");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sharded_directory_of_repeated_shards_costs_what_is_taken_of_it() {
+async fn repeated_shards_cost_only_the_bytes_read() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let leaf = dag.put(codec::RAW, b"leaf".to_vec());
@@ -151,7 +153,7 @@ async fn a_sharded_directory_of_repeated_shards_costs_what_is_taken_of_it() {
         shards.push(next);
     }
     dag.import(&gateway).await;
-    // 21 levels of three bits are what the 64 bits of a name's hash lead to.
+    // The 64 bits of a name's hash allow 21 levels of three bits.
     let (deepest, too_deep) = (shards[20], shards[21]);
     let read = cost_of_a_megabyte(&gateway, &get(format!("{deepest}/"))).await;
     assert!(read <= 200_000, "{read} blocks");
@@ -165,7 +167,7 @@ async fn a_sharded_directory_of_repeated_shards_costs_what_is_taken_of_it() {
         let (answer, read) = cost(&gateway, &get(format!("{too_deep}?format=car{query}"))).await;
         assert!(answer.is_complete && read <= 24, "{query}: {read} blocks");
     }
-    // A name is looked up along one way.
+    // A name lookup follows one path.
     let (answer, read) = cost(&gateway, &get(format!("{deepest}/other"))).await;
     assert_eq!(answer.status, 404, "{}", answer.text());
     assert!(read <= 22, "{read} blocks");
@@ -176,7 +178,7 @@ async fn a_sharded_directory_of_repeated_shards_costs_what_is_taken_of_it() {
     }
 }
 
-/// Levels of a DAG that is deeper than any is read.
+/// Number of levels of a DAG that exceeds the depth limit.
 const TOO_DEEP: usize = 200;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +209,7 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
             let (answer, read) = cost(&gateway, request).await;
             let status = if request.starts_with("POST") { 500 } else { 413 };
             assert_eq!(answer.status, status, "{request}: {}", answer.text());
-            // A look at the first bytes, for a content type, may be the same way once more.
+            // Reading the first bytes for the content type may repeat the descent.
             assert!(answer.text().contains(limit) && read <= 2 * 130, "{request}: {read} blocks, {}", answer.text());
         }
         assert!(gateway.metric(struck).await >= before + requests.len() as u64);
@@ -223,7 +225,7 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
         let (answer, read) = cost(&gateway, &post(format!("dag/export?arg={root}"))).await;
         assert!(answer.status == 500 && answer.text().contains("deeper than the limit of 128"), "{}", answer.text());
         assert!(read <= 131, "{read} blocks");
-        // What visits each block once, in whatever order, has no need of a limit.
+        // Operations that visit each block once, in any order, need no limit.
         for command in ["dag/stat?progress=false&", "pin/add?"] {
             let (answer, read) = cost(&gateway, &post(format!("{command}arg={root}"))).await;
             assert!(answer.status == 200 && read <= 202, "{command}: {read} blocks, {}", answer.text());
@@ -247,7 +249,7 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_that_lie_are_no_answer_that_looks_whole() {
+async fn wrong_sizes_never_yield_a_complete_response() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let leaf = dag.put(codec::RAW, b"leaf".to_vec());
@@ -271,7 +273,7 @@ async fn sizes_that_lie_are_no_answer_that_looks_whole() {
         cases.into_iter().map(|(why, data, links)| (why, dag.node((0..links).map(|_| ("", leaf)), &data))).collect();
     dag.import(&gateway).await;
     for (why, cid) in cases {
-        // A wrong leaf shows where the leaf is read.
+        // A leaf of the wrong size is detected when the leaf is read.
         let is_in_root = !why.contains("where its parent says");
         let mut requests = vec![
             get(cid),
@@ -302,7 +304,7 @@ async fn sizes_that_lie_are_no_answer_that_looks_whole() {
             let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
             assert!(!is_in_root || head.status() == 422, "{why} HEAD {path}: {}", head.status());
         }
-        // Who verifies gets the blocks as they are.
+        // Clients that verify blocks receive them unchanged.
         for request in [get(format!("{cid}?format=raw")), get(format!("{cid}?format=car"))] {
             let (answer, _) = cost(&gateway, &request).await;
             assert!(answer.status == 200 && answer.is_complete, "{why} {request}");
@@ -311,7 +313,7 @@ async fn sizes_that_lie_are_no_answer_that_looks_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_whose_sum_is_no_number_are_refused() {
+async fn overflowing_file_sizes_are_refused() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let leaf = dag.put(codec::RAW, b"leaf".to_vec());
@@ -337,7 +339,7 @@ async fn sizes_whose_sum_is_no_number_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_them() {
+async fn oversized_or_deeply_nested_blocks_are_refused() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let empty: Cid = "bafkqaaa".parse().unwrap();
@@ -354,7 +356,7 @@ async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_t
     ]
     .map(|(codec, data, why)| (dag.put(codec, data), why));
     let deepest = dag.put(codec::DAG_CBOR, nested(127));
-    // A walk converts nothing, and reads blocks of any depth and width.
+    // A traversal converts nothing, and reads blocks of any depth and width.
     let link = [&[0xd8, 42, 0x45, 0][..], &empty.to_bytes()].concat();
     let wide = [&[0x9a, 0, 1, 0, 1][..], &link.repeat(65_537)].concat();
     let walked = [
@@ -370,7 +372,7 @@ async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_t
             assert!(answer.status == 500 && answer.text().contains(why), "{command} {cid}: {}", answer.text());
             assert!(read <= 2, "{command}: {read} blocks");
         }
-        // Followed, and shown, without a stack or a heap that grows with what is claimed.
+        // Paths and pages need neither recursion nor heap allocations that depend on the claimed sizes.
         let page = format!("GET /ipfs/{cid}/ HTTP/1.1\r\nAccept: text/html");
         for request in [get(format!("{cid}/0/0/x")), page, get(format!("{cid}?format=car"))] {
             let (answer, read) = cost(&gateway, &request).await;
@@ -399,7 +401,7 @@ async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_as_wide_as_may_be_of_one_leaf_costs_what_it_gives() {
+async fn widest_node_of_one_leaf_costs_only_its_output() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let leaf = dag.put(codec::RAW, b"leaf".to_vec());
@@ -413,7 +415,7 @@ async fn a_node_as_wide_as_may_be_of_one_leaf_costs_what_it_gives() {
     assert!(answer.is_complete && read <= 3, "{read} blocks");
     let (answer, read) = cost(&gateway, &get(format!("{file}?format=car"))).await;
     assert!(answer.is_complete && read <= 3, "{read} blocks");
-    // A symlink is never followed here.
+    // The gateway never follows symlinks.
     assert_eq!(gateway.content(&format!("/ipfs/{loops}/self")).await, "self");
     assert_eq!(gateway.get(&format!("/ipfs/{loops}/self/self")).await.status(), 404);
     let (answer, read) = cost(&gateway, &post(format!("get?arg={loops}"))).await;

@@ -1,5 +1,4 @@
-//! Records of IPNS names: stored through the RPC and through delegated routing, served where they are asked for,
-//! believed only when they are valid.
+//! IPNS records: storing them through the RPC and through delegated routing, serving them, and validating them.
 
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +33,7 @@ impl Named {
         Self { name: Name::of(key.public()), key }
     }
 
-    /// A record that is valid for an hour.
+    /// Returns a record that is valid for an hour.
     fn record(&self, value: &str, sequence: u64) -> Bytes {
         self.record_until(value, sequence, SystemTime::now() + HOUR)
     }
@@ -55,7 +54,7 @@ async fn http_put(gateway: &TestGateway, name: &Name, record: impl Into<Bytes>) 
     request.header("content-type", MEDIA_TYPE).body(record.into()).send().await.unwrap()
 }
 
-/// Stores a good record.
+/// Stores a valid record.
 async fn publish(gateway: &TestGateway, named: &Named, value: &str, sequence: u64) {
     assert_eq!(http_put(gateway, &named.name, named.record(value, sequence)).await.status(), 200);
 }
@@ -72,7 +71,7 @@ fn max_age(response: &Response) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_is_put_is_given_back_by_every_api() {
+async fn stored_ipns_record_is_returned_by_every_api() {
     let gateway = TestGateway::start().await;
     for (key_type, bits) in
         [(KeyType::Ed25519, None), (KeyType::Rsa, Some(2_048)), (KeyType::Secp256k1, None), (KeyType::Ecdsa, None)]
@@ -92,7 +91,7 @@ async fn a_record_that_is_put_is_given_back_by_every_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delegated_routing_says_how_long_a_record_holds() {
+async fn delegated_routing_sets_record_max_age() {
     let gateway = TestGateway::start().await;
     let named = Named::new();
     publish(&gateway, &named, "/ipfs/bafkqaaa", 0).await;
@@ -118,7 +117,7 @@ async fn delegated_routing_says_how_long_a_record_holds() {
         let response = gateway.request(Method::GET, &path).header("accept", accept).send().await.unwrap();
         assert_eq!(response.status(), status, "{accept}");
     }
-    // IPIP-513: nothing is wrong with asking for what is not there.
+    // IPIP-513: requesting a record that does not exist is not an error.
     let none = gateway.get(&format!("/routing/v1/ipns/{}", Named::new().name)).await;
     assert!(header(&none, "content-type").starts_with("text/plain"));
     assert_eq!(header(&none, "cache-control"), "public, max-age=15");
@@ -127,7 +126,7 @@ async fn delegated_routing_says_how_long_a_record_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delegated_routing_knows_of_no_providers_and_says_so() {
+async fn delegated_routing_returns_no_providers() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "x").await;
     let peer = Named::new().name;
@@ -151,7 +150,7 @@ async fn delegated_routing_knows_of_no_providers_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_in_browsers_and_public_names_read_records_and_store_none() {
+async fn browsers_and_public_hosts_only_read_records() {
     let gateway = TestGateway::start_with(|config| {
         config.gateway.hosts.insert("gateway.example".into(), HostConfig::default());
         config.dns.enabled = false;
@@ -204,7 +203,7 @@ async fn the_gateway_gives_a_record_as_a_file() {
     let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
     assert_eq!(header(&head, "content-length"), header(&response, "content-length"));
 
-    // An answer does not outlive its record.
+    // A response must not be cached beyond the validity of its record.
     let short = Named::new();
     let end = SystemTime::now() + Duration::from_secs(60);
     let record = short.record_until("/ipfs/bafkqaaa", 0, end);
@@ -228,7 +227,7 @@ async fn records_that_are_not_valid_are_refused_and_change_nothing() {
         bytes[at] ^= 1;
         bytes
     };
-    // The value stands first, where V1 has it, and again in the signed data.
+    // The value appears first in the V1 fields, and again in the signed data.
     let signed_value = good.windows(8).rposition(|bytes| bytes == b"bafkqaaa").unwrap();
     let end = SystemTime::now() - Duration::from_secs(1);
     for (record, why) in [
@@ -254,7 +253,7 @@ async fn records_that_are_not_valid_are_refused_and_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_record_holds_from_the_next_request_on_and_after_a_restart() {
+async fn newest_ipns_record_takes_effect_and_persists() {
     let gateway = TestGateway::start().await;
     let named = Named::new();
     let (one, two) = (gateway.add("", "one").await, gateway.add("", "two").await);
@@ -280,7 +279,7 @@ async fn the_newest_record_holds_from_the_next_request_on_and_after_a_restart() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_lead_through_names_to_content_wherever_a_path_is_an_argument() {
+async fn ipns_chains_resolve_in_every_path_argument() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a/b.txt", "hello")]).await;
     let (first, second) = (Named::new(), Named::new());
@@ -305,7 +304,7 @@ async fn names_lead_through_names_to_content_wherever_a_path_is_an_argument() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_lead_nowhere_are_a_failure_that_says_why() {
+async fn unresolvable_name_error_states_the_reason() {
     let gateway = TestGateway::start_with(|config| config.dns.enabled = false).await;
     let [unknown, circle, back, lost, odd] = std::array::from_fn(|_| Named::new());
     publish(&gateway, &circle, &format!("/ipns/{}/a", back.name), 0).await;
@@ -325,7 +324,7 @@ async fn names_that_lead_nowhere_are_a_failure_that_says_why() {
         let text = rpc_failure(gateway.rpc(&format!("cat?arg={path}")).send().await.unwrap()).await;
         assert!(text.contains(&why), "{text}");
     }
-    // A chain of 32 names is followed, and no longer one.
+    // A chain of 32 names is resolved, and a longer one is not.
     let chain: Vec<_> = (0..33).map(|_| Named::new()).collect();
     publish(&gateway, &chain[32], "/ipfs/bafkqaaa", 0).await;
     for pair in chain.windows(2) {
@@ -389,7 +388,7 @@ async fn the_daemon_keeps_its_own_names_valid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_has_expired_leads_nowhere_and_gives_way_to_every_valid_one() {
+async fn expired_ipns_record_is_replaced_by_any_valid_one() {
     let repo = TestGateway::start().await.stop().await;
     let named = Named::new();
     let record = named.record_until("/ipfs/bafkqaaa", 9, SystemTime::now() - Duration::from_secs(1));

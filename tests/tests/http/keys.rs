@@ -1,4 +1,4 @@
-//! `key/gen`, `key/import`, `key/list`, `key/rename`, `key/rm`, `key/sign`, `key/verify`, and the files that keys are in.
+//! `key/gen`, `key/import`, `key/list`, `key/rename`, `key/rm`, `key/sign`, `key/verify`, and the key files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::harness::{TestGateway, rpc_failure};
 use crate::multipart::Form;
 
-/// Keys that Kubo 0.44 exported, with the IDs that it gave them.
+/// Keys that Kubo 0.44 exported, with their IDs in Kubo.
 const ED25519: &str = include_str!("../../../crates/ipfrs-ipns/tests/keys/ed25519.pem");
 const ED25519_ID: &str = "k51qzi5uqu5dm0wsiwt328k2m7h2157b3kl5lkurq7xmg9flhqynqam2ymkxj4";
 const RSA: &[u8] = include_bytes!("../../../crates/ipfrs-ipns/tests/keys/rsa.protobuf");
 const RSA_ID: &str = "k2k4r8p4ggykdzhp5n3pq65gl6tf07kiel69y5m67yv8g99inck0natf";
 const ECDSA: &str = include_str!("../../../crates/ipfrs-ipns/tests/keys/ecdsa.pem");
 
-/// The names of all keys.
+/// Returns the names of all keys.
 async fn names(gateway: &TestGateway) -> Vec<String> {
     let keys = gateway.rpc_json("key/list").await["Keys"].take();
     keys.as_array().unwrap().iter().map(|key| key["Name"].as_str().unwrap().to_owned()).collect()
@@ -28,7 +28,7 @@ async fn import(gateway: &TestGateway, query: &str, key: impl Into<bytes::Bytes>
     if response.status() == 200 { Ok(response.json().await.unwrap()) } else { Err(rpc_failure(response).await) }
 }
 
-/// The message of a command that fails.
+/// Returns the message of a failing command.
 async fn failure(gateway: &TestGateway, command: &str) -> String {
     rpc_failure(gateway.rpc(command).send().await.unwrap()).await
 }
@@ -38,7 +38,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_made_listed_renamed_and_removed_and_survive_a_restart() {
+async fn key_commands_work_and_survive_a_restart() {
     let gateway = TestGateway::start().await;
     let own = gateway.rpc_json("id").await["ID"].take();
     assert_eq!(gateway.rpc_json("key/list?ipns-base=b58mh").await, json!({"Keys": [{"Name": "self", "Id": own}]}));
@@ -65,7 +65,7 @@ async fn keys_are_made_listed_renamed_and_removed_and_survive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_types_and_sizes_that_no_key_has_are_refused_and_change_nothing() {
+async fn invalid_key_names_types_and_sizes_are_refused() {
     let gateway = TestGateway::start().await;
     gateway.rpc_json("key/gen?arg=taken").await;
     let long = "n".repeat(129);
@@ -96,12 +96,12 @@ async fn names_types_and_sizes_that_no_key_has_are_refused_and_change_nothing() 
     for command in ["key/gen", "key/rename?arg=taken", "key/rm", "key/import?arg=x"] {
         assert_eq!(gateway.rpc(command).send().await.unwrap().status(), 400, "{command}");
     }
-    // No key leaves over HTTP.
+    // Keys cannot be exported over HTTP.
     assert_eq!(gateway.rpc("key/export?arg=taken").send().await.unwrap().status(), 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_kubo_are_imported_under_their_ids_and_exported_as_they_were() {
+async fn kubo_keys_round_trip_with_the_same_ids() {
     let gateway = TestGateway::start().await;
     let pem = import(&gateway, "arg=ed&format=pem-pkcs8-cleartext", ED25519).await.unwrap();
     assert_eq!(pem, json!({"Name": "ed", "Id": ED25519_ID}));
@@ -132,16 +132,16 @@ async fn keys_of_kubo_are_imported_under_their_ids_and_exported_as_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_owner_can_read_keys_and_keys_that_others_can_read_are_not_used() {
+async fn key_files_must_be_readable_by_the_owner_only() {
     let gateway = TestGateway::start().await;
     gateway.rpc_json("key/gen?arg=other").await;
     let repo = gateway.repo().path().to_owned();
     let directory = repo.join("keystore");
-    // What a crash left behind, with a mode of its own.
+    // A file that a crash left behind, with different permissions.
     fs::write(directory.join("key_nnsxs.new"), "half a k").unwrap();
     gateway.rpc_json("key/gen?arg=key").await;
     assert_eq!((mode(&directory), mode(&repo.join("identity.key"))), (0o700, 0o600));
-    // As Kubo names them, so that a keystore can be copied: the name in base32.
+    // Named as in Kubo, so that users can copy a keystore: the name in base32.
     let file = directory.join("key_nnsxs");
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no drafts stay behind");
     assert_eq!(mode(&file), 0o600);
@@ -151,19 +151,19 @@ async fn only_the_owner_can_read_keys_and_keys_that_others_can_read_are_not_used
     assert_eq!(names(&gateway).await, ["self", "other"]);
     fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
     assert_eq!(names(&gateway).await, ["self", "key", "other"]);
-    // A name that Kubo takes, and none gets here, is that of a key all the same.
+    // Names that Kubo accepts, but that no key can be given here, still work.
     fs::copy(&file, directory.join("key_mexwe")).unwrap();
     assert_eq!(names(&gateway).await, ["self", "a/b", "key", "other"]);
     gateway.rpc_json("key/rename?arg=a%2Fb&arg=ab").await;
     gateway.rpc_json("key/rm?arg=ab").await;
-    // One damaged file does not hide the others.
+    // A damaged file does not hide the other keys.
     fs::write(directory.join("key_mfrgg"), "no key").unwrap();
     fs::set_permissions(directory.join("key_mfrgg"), Permissions::from_mode(0o600)).unwrap();
     fs::write(directory.join("README"), "not a key's file").unwrap();
     assert_eq!(names(&gateway).await, ["self", "key", "other"]);
     let message = failure(&gateway, "key/rm?arg=abc").await;
     assert!(message.contains("key_mfrgg"), "{message}");
-    // The identity is warned about: a gateway that publishes nothing serves on.
+    // Wrong permissions of the identity only cause a warning: a gateway that publishes nothing continues to serve.
     let own = gateway.rpc_json("id").await["ID"].take();
     let kept = gateway.stop().await;
     fs::set_permissions(repo.join("identity.key"), Permissions::from_mode(0o644)).unwrap();
@@ -171,7 +171,7 @@ async fn only_the_owner_can_read_keys_and_keys_that_others_can_read_are_not_used
     assert_eq!(gateway.rpc_json("id").await["ID"], own);
 }
 
-/// The message of a command that is refused.
+/// Returns the message of a refused command.
 async fn failure_of(gateway: &TestGateway, command: &str) -> String {
     let response = gateway.rpc(command).send().await.unwrap();
     assert_eq!(response.status(), 403);
@@ -200,10 +200,10 @@ async fn messages_are_signed_and_verified_as_kubo_does() {
     let signed = gateway.post_form("key/sign?key=ed", message()).await;
     let signed: Value = signed.json().await.unwrap();
     assert_eq!(signed["Key"], json!({"Name": "ed", "Id": ED25519_ID}));
-    // Made by Kubo 0.44 with this key.
+    // Created by Kubo 0.44 with this key.
     assert_eq!(signed["Signature"], include_str!("keys/message.signature").trim());
     let signature = signed["Signature"].as_str().unwrap();
-    // By name, by ID in any form, and by somebody else who has the ID only.
+    // By name, by ID in any form, and by another node that has only the ID.
     let other = TestGateway::start().await;
     let peer_id = "12D3KooWRbP2LQv7fwR3AZ5QCSEQ8iGSiEra9TU9epkpNY7ZaCA3";
     for (gateway, key, name) in [
@@ -229,5 +229,5 @@ async fn messages_are_signed_and_verified_as_kubo_does() {
     }
 }
 
-/// Somebody else's key whose ID does not hold it.
+/// Query for a key that is not in the keystore and whose ID does not contain the public key.
 const RSA_QUERY: &str = "key=k2k4r8p4ggykdzhp5n3pq65gl6tf07kiel69y5m67yv8g99inck0natf&signature=uAA";

@@ -1,4 +1,4 @@
-//! Limits of requests, and what is answered when one strikes.
+//! Limits of requests, and the responses that they cause.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::harness::{TestGateway, client, header, rpc_failure};
 use crate::wire::{Wire, exchange};
 use crate::withholding::Withholding;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 const CHUNK: usize = 262_144;
 
-/// Chunks of a file that is larger than what a reader asks for ahead of its client.
+/// Number of chunks in a file that exceeds the readahead of a reader.
 const CHUNKS: usize = 40;
 
 async fn slow(change: impl FnOnce(&mut Config)) -> (TestGateway, Withholding) {
@@ -27,18 +27,18 @@ async fn slow(change: impl FnOnce(&mut Config)) -> (TestGateway, Withholding) {
     (gateway, store)
 }
 
-/// How often a limit has struck.
+/// Returns how many requests a limit has refused.
 async fn struck(gateway: &TestGateway, limit: &str) -> u64 {
     gateway.metric(&format!("ipfrs_refusals_total{{limit=\"{limit}\"}}")).await
 }
 
-/// The content ID of the last chunk of a file of [`CHUNKS`].
+/// Returns the content ID of the last chunk of a file with [`CHUNKS`] chunks.
 async fn last_chunk(gateway: &TestGateway, cid: &str) -> String {
     let root = gateway.rpc_json(&format!("dag/get?arg={cid}")).await;
     root["Links"][CHUNKS - 1]["Hash"]["/"].as_str().unwrap().to_owned()
 }
 
-/// The text of an answer of `status` that no cache keeps.
+/// Checks that a response has `status` and must not be cached, and returns its text.
 async fn refusal(response: Response, status: u16) -> String {
     let cache_control = header(&response, "cache-control").to_owned();
     let (found, text) = (response.status(), response.text().await.unwrap());
@@ -47,7 +47,7 @@ async fn refusal(response: Response, status: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_block_that_does_not_come_is_504_whatever_is_asked_for() {
+async fn stalled_first_block_returns_504_in_every_format() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let tree = gateway.add_tree("cid-version=1", &[("tree/sub/a.txt", "a"), ("tree/sub/b.txt", "b")]).await;
     let cbor = gateway.put_block("cid-codec=dag-cbor", &b"\xa0"[..]).await;
@@ -77,13 +77,13 @@ async fn a_first_block_that_does_not_come_is_504_whatever_is_asked_for() {
     timeout(WATCHDOG, async { tokio::join!(texts, failures) }).await.unwrap();
     let asked = (gets.len() + commands.len()) as u64;
     assert!(struck(&gateway, "retrieval_timeout").await >= asked);
-    // Nothing of it is remembered.
+    // The failure is not cached.
     store.release();
     assert_eq!(gateway.content(&gets[0]).await, "a");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_block_of_a_batch_has_an_answer_when_one_does_not_come() {
+async fn batch_reports_a_stalled_block_per_item() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let mut cids = Vec::new();
     for number in 0..40 {
@@ -101,7 +101,7 @@ async fn every_block_of_a_batch_has_an_answer_when_one_does_not_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_block_that_does_not_come_is_not_called_corrupt_and_nothing_is_collected() {
+async fn stalled_block_is_not_corrupt_and_stops_gc() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let tree = gateway.add_tree("", &[("tree/a.txt", "a"), ("tree/b.txt", "b")]).await;
     gateway.put_block("", "not pinned").await;
@@ -119,7 +119,7 @@ async fn a_block_that_does_not_come_is_not_called_corrupt_and_nothing_is_collect
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_stalls_in_the_middle_has_no_clean_end() {
+async fn stalled_response_is_aborted() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let content = content::bytes(CHUNKS * CHUNK);
     let cid = gateway.add("raw-leaves=true", content.clone()).await;
@@ -148,7 +148,7 @@ async fn an_answer_that_stalls_in_the_middle_has_no_clean_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_takes_too_long_is_504_or_breaks_off() {
+async fn request_past_deadline_returns_504_or_aborts() {
     let (gateway, store) = slow(|config| config.gateway.max_request_seconds = 1).await;
     let (whole, content) = (gateway.add("", "small").await, content::bytes(CHUNKS * CHUNK));
     let cid = gateway.add("raw-leaves=true", content).await;
@@ -167,7 +167,7 @@ async fn a_request_that_takes_too_long_is_504_or_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_beyond_those_that_are_answered_are_429_at_once() {
+async fn requests_over_the_limit_return_429() {
     let (gateway, store) = slow(|config| config.gateway.max_concurrent_requests = 2).await;
     let (first, second) = (gateway.add("", "first").await, gateway.add("", "second").await);
     store.withhold(&first);
@@ -177,7 +177,7 @@ async fn requests_beyond_those_that_are_answered_are_429_at_once() {
     let path = format!("/ipfs/{second}");
     let response = gateway.get(&path).await;
     assert_eq!(header(&response, "retry-after"), "1");
-    // A page of another origin is to see why.
+    // Pages of other origins may read the reason.
     assert_eq!(header(&response, "access-control-allow-origin"), "*");
     let text = refusal(response, 429).await;
     assert!(
@@ -191,7 +191,7 @@ async fn requests_beyond_those_that_are_answered_are_429_at_once() {
     assert_eq!(header(&response, "content-type"), "application/problem+json");
     refusal(response, 429).await;
     assert_eq!(struck(&gateway, "max_concurrent_requests").await, 3);
-    // Who looks after the daemon is answered.
+    // Routes for monitoring need no permit.
     for route in ["/health", "/health/live", "/health/ready", "/metrics"] {
         assert_eq!(gateway.get(route).await.status(), 200, "{route}");
     }
@@ -204,7 +204,7 @@ async fn requests_beyond_those_that_are_answered_are_429_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_counts_until_the_end_of_its_body() {
+async fn request_holds_its_permit_until_the_body_ends() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let cid = gateway.add("", content::bytes(32 << 20)).await;
     let mut wire = Wire::connect(&gateway).await;
@@ -218,7 +218,7 @@ async fn a_request_counts_until_the_end_of_its_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_nothing_is_given_up() {
+async fn connection_of_a_stalled_client_is_closed() {
     let gateway = TestGateway::start_with(|config| config.server.write_timeout_seconds = 1).await;
     let cid = gateway.add("", content::bytes(64 << 20)).await;
     let mut wire = Wire::connect(&gateway).await;
@@ -230,7 +230,7 @@ async fn a_client_that_takes_nothing_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_whose_client_takes_nothing_is_reset_and_its_connection_lives_on() {
+async fn stalled_http2_stream_is_reset_alone() {
     let gateway = TestGateway::start_with(|config| config.server.write_timeout_seconds = 1).await;
     let (small, large) = (gateway.add("", "small").await, gateway.add("", content::bytes(16 << 20)).await);
     let h2 = client().http2_prior_knowledge().http2_initial_stream_window_size(65_535);
@@ -244,7 +244,7 @@ async fn a_stream_whose_client_takes_nothing_is_reset_and_its_connection_lives_o
     assert_eq!(response.text().await.unwrap(), "small");
     assert_eq!(gateway.metric("ipfrs_http_connections_active").await, connections);
     assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
-    // A client that takes something now and then gets all of it.
+    // A slow client that reads occasionally receives the whole response.
     let mut slow = h2.get(gateway.url(&format!("/ipfs/{large}"))).send().await.unwrap();
     let mut taken = 0;
     while let Some(piece) = slow.chunk().await.unwrap() {
@@ -254,7 +254,7 @@ async fn a_stream_whose_client_takes_nothing_is_reset_and_its_connection_lives_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_to_be_served_as_a_file_is_410_and_names_the_way_that_is_left() {
+async fn oversized_file_returns_410_and_suggests_car() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_deserialized_bytes = 1_000).await;
     let (fits, large) = (gateway.add("", content::bytes(1_000)).await, gateway.add("", content::bytes(1_001)).await);
     assert_eq!(gateway.content(&format!("/ipfs/{fits}")).await.len(), 1_000);
@@ -274,12 +274,12 @@ async fn what_is_too_large_to_be_served_as_a_file_is_410_and_names_the_way_that_
     for query in ["?format=raw", "?format=car"] {
         assert!(gateway.content(&format!("/ipfs/{large}{query}")).await.len() > 1_000);
     }
-    // Nobody knows how large the archive of a directory is before its end.
+    // The size of a directory's archive is not known in advance.
     let file = "x".repeat(700);
     let tree = gateway.add_tree("", &[("tree/a", &file), ("tree/b", &file)]).await;
     refusal(gateway.get(&format!("/ipfs/{tree}?format=tar")).await, 410).await;
     assert_eq!(gateway.get(&format!("/ipfs/{tree}/")).await.status(), 200);
-    // However much is left of it.
+    // The same applies if many more entries follow.
     let paths: Vec<_> = (0..300).map(|i| format!("wide/{i}")).collect();
     let wide: Vec<_> = paths.iter().map(|path| (path.as_str(), "x")).collect();
     let wide = gateway.add_tree("", &wide).await;
@@ -288,7 +288,7 @@ async fn what_is_too_large_to_be_served_as_a_file_is_410_and_names_the_way_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_of_files_that_are_too_large_for_them_are_501() {
+async fn range_of_oversized_file_returns_501() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_range_request_bytes = 1_000).await;
     let (fits, large) = (gateway.add("", content::bytes(1_000)).await, gateway.add("", content::bytes(1_001)).await);
     let range = |cid: &str| gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", "bytes=0-9").send();
@@ -359,7 +359,7 @@ async fn limits_of_ranges_hold_for_downloads_tensors_and_the_rpc() {
     gateway.rpc_bytes(&format!("cat?arg={large}")).await;
 }
 
-/// Adds an `.npy` file of 1,100 bytes.
+/// Adds an `.npy` file with 1,100 bytes of data.
 async fn npy(gateway: &TestGateway) -> String {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (1100,), }");
     let head = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes()].concat();

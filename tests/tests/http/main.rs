@@ -1,7 +1,7 @@
-//! The HTTP front-end, judged from outside: a real gateway in this process, real sockets, and what the public
-//! specifications say (RFC 9110, <https://specs.ipfs.tech/http-gateways/>, the Kubo RPC reference).
+//! Black-box tests of the HTTP front-end: a real gateway in this process, real sockets, and the behaviour in the
+//! public specifications (RFC 9110, <https://specs.ipfs.tech/http-gateways/>, the Kubo RPC reference).
 
-// clippy.toml lets tests unwrap, but does not see that the functions beside them are tests too.
+// clippy.toml allows tests to unwrap, but this does not apply to helper functions.
 #![allow(clippy::unwrap_used)]
 
 mod add_files;

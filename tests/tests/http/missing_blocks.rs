@@ -1,4 +1,4 @@
-//! Files of which a block is not here: no answer may look whole that is not.
+//! Files with missing blocks: no truncated response may look complete.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -11,8 +11,8 @@ use crate::wire::{Wire, exchange};
 const CHUNK: usize = 262_144;
 const SIZE: usize = 4 * CHUNK;
 
-/// A gateway that has the root of a file of four chunks and only those of its leaves that `has` lists, and the
-/// content ID of the file.
+/// Returns a gateway that has the root of a file of four chunks and only the leaves in `has`, and the content ID of
+/// the file.
 pub(crate) async fn without_some_leaves(options: &str, has: &[usize]) -> (TestGateway, String) {
     let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
     let content = content::bytes(SIZE);
@@ -20,7 +20,7 @@ pub(crate) async fn without_some_leaves(options: &str, has: &[usize]) -> (TestGa
     let root = whole.rpc_bytes(&format!("block/get?arg={cid}")).await;
     assert_eq!(gateway.put_block("format=v0", root).await, cid);
     for leaf in has {
-        // A file of one chunk is its leaf.
+        // A file of one chunk is identical to its leaf.
         gateway.add(options, content.slice(leaf * CHUNK..(leaf + 1) * CHUNK)).await;
     }
     assert_eq!(gateway.blocks().await, 1 + has.len() as u64);
@@ -28,7 +28,7 @@ pub(crate) async fn without_some_leaves(options: &str, has: &[usize]) -> (TestGa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_that_meets_a_missing_leaf_breaks_off() {
+async fn download_with_missing_leaf_aborts() {
     for options in ["", "raw-leaves=true&cid-version=0"] {
         for has in [&[][..], &[1, 2, 3], &[0, 1, 3], &[0, 1, 2]] {
             let (gateway, cid) = without_some_leaves(options, has).await;
@@ -52,7 +52,7 @@ async fn a_download_that_meets_a_missing_leaf_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_whose_beginning_is_missing_is_404_before_its_head() {
+async fn missing_first_block_returns_404() {
     let (gateway, cid) = without_some_leaves("", &[1, 2, 3]).await;
     for range in ["", "bytes=5-10", "bytes=0-0,300000-300001"] {
         let request = gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", range);
@@ -95,7 +95,7 @@ async fn head_has_the_status_of_get_when_leaves_are_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_http_2_that_takes_no_trailers_gets_no_clean_end() {
+async fn http2_stream_error_resets_without_trailers() {
     let (gateway, cid) = without_some_leaves("", &[0, 1]).await;
     let h2 = client().http2_prior_knowledge().build().unwrap();
     for command in ["cat", "dag/export"] {
@@ -110,7 +110,7 @@ async fn a_client_of_http_2_that_takes_no_trailers_gets_no_clean_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_trailers_is_told_why_a_stream_of_the_rpc_broke() {
+async fn rpc_stream_error_is_in_the_trailer() {
     let (gateway, cid) = without_some_leaves("", &[0, 1]).await;
     let request = format!("POST /api/v0/cat?arg={cid} HTTP/1.1\r\nContent-Length: 0\r\nTE: trailers");
     let mut wire = Wire::connect(&gateway).await;
@@ -135,7 +135,7 @@ async fn a_listing_shows_entries_whose_blocks_are_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubo_clients_are_told_which_block_is_missing_in_words_that_they_know() {
+async fn missing_block_error_has_the_words_of_kubo() {
     let gateway = TestGateway::start().await;
     let absent = "bafkreigaknpexyvxt76zgkitavbwx6ejgfheup5oybpm77f3pxzrvwpfdi";
     let listing = format!("{{\"to\": {{\"/\": \"{absent}\"}}}}");
@@ -156,19 +156,19 @@ async fn kubo_clients_are_told_which_block_is_missing_in_words_that_they_know() 
         let message = failure["Message"].as_str().unwrap_or_default();
         assert!(message.ends_with(&format!(": {}", words(absent))), "{command}: {failure}");
     }
-    // Lines of streams that do not fail have them too.
+    // Lines within successful streams contain the same words.
     let removed = gateway.rpc_json(&format!("block/rm?arg={absent}")).await;
     assert!(removed["Error"].as_str().unwrap().ends_with(&words(absent)), "{removed}");
     let car = [b"\x3a\xa2eroots\x81\xd8\x2aX\x25\x00".as_slice(), &cid_bytes(absent), b"gversion\x01"].concat();
     let imported: Value = gateway.post_form("dag/import", Form::new().file("a.car", car)).await.json().await.unwrap();
     let message = imported["Root"]["PinErrorMsg"].as_str().unwrap();
     assert!(message.ends_with(&words(absent)), "{imported}");
-    // The words are those of the RPC: nobody else reads them.
+    // The words are specific to the RPC and appear in no other response.
     let page = gateway.get(&format!("/ipfs/{absent}?format=raw")).await.text().await.unwrap();
     assert!(page.contains(absent) && !page.contains("ipld:"), "{page}");
 }
 
-/// By these words Kubo's clients know that a block is missing, and which.
+/// Returns the words by which Kubo's clients recognize that a block is missing, and which one.
 fn words(cid: &str) -> String {
     format!("block was not found locally (offline): ipld: could not find {cid}")
 }

@@ -9,17 +9,17 @@ use tokio::net::UdpSocket;
 use crate::harness::{TestGateway, rpc_failure};
 use crate::multipart::Form;
 
-/// The message of a command that fails.
+/// Returns the message of a failing command.
 async fn failure(gateway: &TestGateway, command: &str) -> String {
     rpc_failure(gateway.rpc(command).send().await.unwrap()).await
 }
 
-/// A new key's ID.
+/// Generates a key and returns its ID.
 async fn new_key(gateway: &TestGateway, query: &str) -> String {
     gateway.rpc_json(&format!("key/gen?{query}")).await["Id"].as_str().unwrap().to_owned()
 }
 
-/// What `name/inspect` says of the record that is published.
+/// Returns the result of `name/inspect` for the published record.
 async fn inspected(gateway: &TestGateway, name: &str) -> Value {
     let record = gateway.rpc_bytes(&format!("name/get?arg={name}")).await;
     let form = Form::new().file("record", record);
@@ -27,7 +27,7 @@ async fn inspected(gateway: &TestGateway, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_is_served_at_once_and_after_a_restart() {
+async fn published_name_is_served_at_once_and_persists() {
     let gateway = TestGateway::start().await;
     let (one, two) = (gateway.add("", "one").await, gateway.add("", "two").await);
     for key_type in ["ed25519", "rsa", "secp256k1"] {
@@ -35,7 +35,7 @@ async fn what_is_published_is_served_at_once_and_after_a_restart() {
         let published = gateway.rpc_json(&format!("name/publish?arg={one}&key={key_type}&ttl=1h")).await;
         assert_eq!(published, json!({"Name": name, "Value": format!("/ipfs/{one}")}));
         assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "one", "{key_type}");
-        // Its own node does not wait for the TTL.
+        // The publishing node does not wait for the TTL.
         gateway.rpc_json(&format!("name/publish?arg=/ipfs/{two}&key={name}")).await;
         assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "two", "{key_type}");
     }
@@ -78,7 +78,7 @@ async fn the_sequence_rises_when_the_value_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_those_who_publish_a_name_at_the_same_time_each_is_next() {
+async fn concurrent_publishes_get_distinct_sequence_numbers() {
     let gateway = TestGateway::start().await;
     let name = new_key(&gateway, "arg=key").await;
     let mut values = Vec::new();
@@ -95,7 +95,7 @@ async fn of_those_who_publish_a_name_at_the_same_time_each_is_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_published_is_refused_and_the_name_stays_as_it_was() {
+async fn failed_publish_leaves_the_name_unchanged() {
     let gateway = TestGateway::start().await;
     let (file, missing) = (gateway.add("", "a file").await, "QmdytmR4wULMd3SLo6ePF4s3WcRHWcpnJZ7bHhoj3QB13v");
     let name = new_key(&gateway, "arg=key").await;
@@ -117,18 +117,18 @@ async fn what_cannot_be_published_is_refused_and_the_name_stays_as_it_was() {
         let message = failure(&gateway, &format!("name/publish?{query}{key}")).await;
         assert!(message.contains(says), "{query}: {message}");
     }
-    // A script whose variable is not set publishes nothing.
+    // An empty `key`, such as an unset variable of a script, publishes nothing.
     failure(&gateway, &format!("name/publish?arg={file}&key=")).await;
     failure(&gateway, "name/resolve").await;
     assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "a file");
     assert_eq!(gateway.rpc("name/publish").send().await.unwrap().status(), 400);
-    // Unless it need not be here.
+    // Content that is missing can be published with `resolve=false`.
     let published = gateway.rpc_json(&format!("name/publish?arg={missing}/x&resolve=false&key=key")).await;
     assert_eq!(published["Value"], format!("/ipfs/{missing}/x"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_followed_to_the_end_or_one_step() {
+async fn name_resolve_is_recursive_or_single_step() {
     let gateway = TestGateway::start().await;
     let tree = gateway.add_tree("wrap-with-directory=true", &[("d/f", "content")]).await;
     let first = new_key(&gateway, "arg=first").await;
@@ -154,7 +154,7 @@ async fn names_are_followed_to_the_end_or_one_step() {
         (format!("resolve?arg=/ipns/{second}"), format!("/ipfs/{}", directory.as_str().unwrap())),
         (format!("resolve?arg=/ipns/{second}&recursive=false"), format!("/ipns/{first}/d")),
         (format!("resolve?arg=ipns://{second}/f"), format!("/ipfs/{}", file.as_str().unwrap())),
-        // As the path writes its own content ID, or as it is asked for.
+        // In the base of the content ID in the path, or in the requested base.
         (
             format!("resolve?arg=/ipfs/{}/d", in_base("base36", "").await),
             format!("/ipfs/{}", in_base("base36", "/d").await),
@@ -183,7 +183,7 @@ async fn names_are_followed_to_the_end_or_one_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_are_taken_from_their_owners_and_shown() {
+async fn name_put_accepts_and_inspect_shows_records() {
     let (owner, mirror) = (TestGateway::start().await, TestGateway::start().await);
     let (one, two) = (owner.add("", "one").await, owner.add("", "two").await);
     mirror.add("", "one").await;
@@ -236,7 +236,7 @@ async fn records_are_taken_from_their_owners_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_cache_dns_is_asked_again() {
+async fn nocache_repeats_dns_queries() {
     let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = resolver.local_addr().unwrap();
     let gateway = TestGateway::start_with(|config| {
@@ -249,14 +249,14 @@ async fn without_a_cache_dns_is_asked_again() {
             let mut message = [0; 512];
             let (length, client) = resolver.recv_from(&mut message).await.unwrap();
             questions.fetch_add(1, Ordering::Relaxed);
-            // An answer (RFC 1035, 4.1.1): there is no such name.
+            // An answer (RFC 1035, 4.1.1) with the code for a name that does not exist.
             message[2] |= 0x80;
             message[3] = 0x83;
             resolver.send_to(&message[..length], client).await.unwrap();
         }
     };
     let asking = async {
-        // The domain itself, and the name that its link would be at.
+        // Each lookup queries the domain itself and the `_dnslink` name.
         for (query, count) in [("", 2), ("", 2), ("&nocache=true", 4), ("&nocache=true&recursive=false", 6), ("", 6)] {
             let message = failure(&gateway, &format!("name/resolve?arg=site.example.net{query}")).await;
             assert!(message.contains("has no DNSLink"), "{message}");

@@ -17,7 +17,7 @@ use crate::content;
 use crate::harness::{TestGateway, header};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_tells_liveness_readiness_version_and_size() {
+async fn health_reports_state_version_and_size() {
     let gateway = TestGateway::start().await;
     for path in ["/health", "/health/live", "/health/ready"] {
         let response = gateway.get(path).await;
@@ -45,7 +45,7 @@ const OPENED: [(&str, &str); 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_cannot_read_what_the_daemon_tells_of_itself() {
+async fn browser_pages_cannot_read_daemon_status() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "content").await;
     let ask = async |method: Method, path: &str, headers: &[(&'static str, &str)]| {
@@ -56,8 +56,8 @@ async fn pages_cannot_read_what_the_daemon_tells_of_itself() {
     for path in ["/health", "/health/live", "/health/ready", "/metrics", "/v1/progress", &download] {
         for method in [Method::GET, Method::HEAD] {
             for page in [
-                // A script's fetch, a frame, a window of a script, another site, a frame again, a browser without
-                // Sec-Fetch.
+                // A script's fetch, a frame, a window that a script opened, another site, a frame again, a browser
+                // without Sec-Fetch.
                 [("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors"), ("sec-fetch-dest", "empty")],
                 [("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")],
                 [("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")],
@@ -79,7 +79,7 @@ async fn pages_cannot_read_what_the_daemon_tells_of_itself() {
             }
         }
     }
-    // Pages may read content, the welcome page, and records.
+    // Pages may read content, the welcome page, and routing records.
     let page = [("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")];
     for path in [format!("/ipfs/{cid}"), "/".to_owned(), format!("/routing/v1/providers/{cid}")] {
         assert_eq!(ask(Method::GET, &path, &page).await.status(), 200, "{path}");
@@ -89,7 +89,7 @@ async fn pages_cannot_read_what_the_daemon_tells_of_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn public_host_tells_its_status_and_no_more() {
+async fn public_host_reports_only_its_status() {
     let gateway = TestGateway::start_with(|config| {
         config.gateway.hosts.insert("example.com".into(), HostConfig::default());
     })
@@ -150,7 +150,7 @@ async fn errors_of_every_form_name_no_file_system_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_is_503_until_the_daemon_welcomes_requests_and_again_while_it_drains() {
+async fn readiness_is_503_during_startup_and_draining() {
     let (repo, config, registry) = (tempfile::tempdir().unwrap(), Config::default(), Registry::new());
     let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
     let lifecycle = Lifecycle::new();
@@ -167,7 +167,7 @@ async fn readiness_is_503_until_the_daemon_welcomes_requests_and_again_while_it_
     node.close().await.unwrap();
 }
 
-/// The value of every sample by its name with labels.
+/// Returns the value of every sample by its name with labels.
 async fn samples(gateway: &TestGateway) -> BTreeMap<String, f64> {
     let text = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -177,13 +177,13 @@ async fn samples(gateway: &TestGateway) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// The sum of all samples of a family, whatever their labels.
+/// Returns the sum of all samples of a family, over all labels.
 fn sum(samples: &BTreeMap<String, f64>, family: &str) -> f64 {
     let of_family = samples.iter().filter(|(name, _)| name.split('{').next() == Some(family));
     of_family.map(|(_, value)| value).sum()
 }
 
-/// Something of everything that the families count.
+/// Uses every function that a metric family counts.
 async fn use_everything(gateway: &TestGateway) -> String {
     let cid = gateway.add("", content::bytes(600_000)).await;
     let root = gateway.add_tree("", &[("d/a/b.txt", "hello world")]).await;
@@ -197,14 +197,14 @@ async fn use_everything(gateway: &TestGateway) -> String {
     gateway.v1_json("block/batch/has", &json!({"cids": [&cid]})).await;
     let blocks = json!([{"data": STANDARD.encode("x"), "cid": raw_cid(b"x")}]);
     gateway.v1_json("block/batch/put", &json!({"blocks": blocks})).await;
-    // A codec that no store takes: an operation that fails.
+    // A codec that no store accepts, to cause a failed operation.
     let refused = gateway.rpc("block/put?cid-codec=0x300001").body("x").send().await.unwrap();
     assert_eq!(refused.status(), 500);
     cid
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_documented_family_is_there_and_moves_when_it_is_used() {
+async fn documented_metrics_exist_and_change_when_used() {
     let gateway = TestGateway::start().await;
     let before = samples(&gateway).await;
     use_everything(&gateway).await;
@@ -246,7 +246,7 @@ async fn every_documented_family_is_there_and_moves_when_it_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn block_errors_tell_whose_fault_they_are() {
+async fn block_error_metrics_distinguish_causes() {
     let gateway = TestGateway::start().await;
     let errors = async |operation: &str, reason: &str| {
         let sample = format!("ipfrs_block_errors_total{{operation=\"{operation}\",reason=\"{reason}\"}}");
@@ -308,7 +308,7 @@ async fn labels_are_bounded_whatever_clients_send() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_is_the_prometheus_text_format_with_the_documented_names() {
+async fn metrics_page_is_valid_prometheus_text() {
     let gateway = TestGateway::start().await;
     use_everything(&gateway).await;
     gateway.get("/metrics").await;
@@ -322,8 +322,8 @@ async fn the_page_is_the_prometheus_text_format_with_the_documented_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_of_metrics_is_what_the_daemon_registers() {
-    // With a denylist: what it counts by lists is not there without any.
+async fn metrics_page_matches_the_registered_families() {
+    // With a denylist, because the metrics of lists do not exist without one.
     let list = tempfile::NamedTempFile::new().unwrap();
     let gateway = TestGateway::start_with(|config| config.gateway.denylists = vec![list.path().to_owned()]).await;
     gateway.get("/health").await;

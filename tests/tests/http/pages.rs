@@ -1,4 +1,4 @@
-//! The pages that the daemon draws: for whom, and what they may do. `tests/browser` looks at them.
+//! HTML pages of the daemon: when they are served, and their permissions. `tests/browser` tests them in a browser.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -14,13 +14,13 @@ async fn browse(gateway: &TestGateway, method: Method, path: &str) -> Response {
     gateway.request(method, path).header("accept", BROWSER).send().await.unwrap()
 }
 
-/// The texts of the elements `name` of a page.
+/// Returns the texts of the elements `name` of a page.
 fn elements<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     page.split(&open).skip(1).map(|rest| rest.split(&close).next().unwrap()).collect()
 }
 
-/// Holds that a page may run and show nothing but what is its own.
+/// Checks that a page may run and display only its own content.
 fn check_policy(policy: &str, page: &str) {
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
     assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
@@ -33,7 +33,7 @@ fn check_policy(policy: &str, page: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_is_a_page_for_a_browser_and_text_for_everybody_else() {
+async fn error_is_html_for_browsers_and_text_otherwise() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/<b>/x", "x")]).await;
     for (path, status, reason, up) in [
@@ -73,7 +73,7 @@ async fn an_error_is_a_page_for_a_browser_and_text_for_everybody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_apis_answer_browsers_as_everybody() {
+async fn api_errors_are_the_same_for_browsers() {
     let gateway = TestGateway::start().await;
     for (method, path, status, content_type) in [
         (Method::POST, "/api/v0/cat?arg=nothing", 500, "application/json"),
@@ -88,7 +88,7 @@ async fn the_apis_answer_browsers_as_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_welcome_is_a_page_for_browsers_and_leads_to_what_is_typed() {
+async fn welcome_page_opens_the_typed_address() {
     let gateway = TestGateway::start().await;
     let text = gateway.get("/").await;
     assert_eq!(header(&text, "content-type"), "text/plain; charset=utf-8");
@@ -121,7 +121,7 @@ async fn a_listing_runs_nothing_but_its_own_script() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_says_what_there_is_and_how_much() {
+async fn listing_page_shows_entry_count_and_size() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a/x", "x"), ("d/b.jpg", &"y".repeat(1536)), ("d/c.txt", "z")]).await;
     let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
@@ -144,7 +144,7 @@ async fn a_listing_says_what_there_is_and_how_much() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_large_directory_holds_is_looked_at_up_to_a_bound() {
+async fn large_listing_inspects_a_bounded_number_of_entries() {
     let gateway = TestGateway::start().await;
     let form = (0..3_000).fold(Form::new(), |form, i| form.file(format!("d/{i}/x"), "x"));
     let root = hash_of(gateway.add_form("max-directory-links=100", form).await.last().unwrap());

@@ -13,22 +13,22 @@ use crate::content;
 use crate::grpc::{ABSENT, block_client};
 use crate::harness::{TestGateway, client, header};
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// A client at 127.0.0.`number`.
+/// Returns a client with the address 127.0.0.`number`.
 fn at(number: u8) -> Client {
     client().local_address(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number))).build().unwrap()
 }
 
-/// A connection of 127.0.0.`number` by HTTP/2, whose streams take heads of responses and nothing of their bodies.
+/// Returns an HTTP/2 client with the address 127.0.0.`number` whose streams receive heads of responses but no bodies.
 fn stalling(number: u8) -> Client {
     let client = client().local_address(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)));
     client.http2_prior_knowledge().http2_initial_stream_window_size(0).build().unwrap()
 }
 
-/// Sends requests for a path on a connection, with `named` as the client that a proxy names. Returns the responses of
-/// 200, and those of 429.
+/// Sends `times` requests for a path on a connection, with `named` as the client in the forwarding header of a proxy.
+/// Returns the responses with status 200, and those with 429.
 async fn ask(connection: &Client, gateway: &TestGateway, path: &str, times: usize, named: &str) -> [Vec<Response>; 2] {
     let requests = (0..times).map(|_| connection.get(gateway.url(path)).header("x-forwarded-for", named).send());
     let responses: Vec<_> = futures::stream::iter(requests).buffer_unordered(64).collect().await;
@@ -66,7 +66,7 @@ async fn client_with_many_stalled_streams_leaves_half_of_the_permits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_behind_a_trusted_proxy_are_told_apart() {
+async fn clients_behind_trusted_proxy_have_separate_shares() {
     let gateway = TestGateway::start_with(|config| {
         config.gateway.max_concurrent_requests = 16;
         config.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
@@ -76,11 +76,11 @@ async fn clients_behind_a_trusted_proxy_are_told_apart() {
     let (proxy, other) = (stalling(1), stalling(2));
     let [first, refused] = ask(&proxy, &gateway, &path, 30, "192.0.2.1").await;
     assert_eq!((first.len(), refused.len()), (8, 22));
-    // The proxy adds its entry behind those that the client wrote.
+    // The proxy appends its entry to those that the client sent.
     assert_eq!(ask(&proxy, &gateway, &path, 1, "192.0.2.7, 192.0.2.1").await[0].len(), 0);
     let second = ask(&proxy, &gateway, &path, 30, "192.0.2.2").await;
     assert_eq!(second[0].len(), 4);
-    // Others are not trusted to name clients.
+    // Other clients are not trusted to name clients.
     let spoofed =
         [ask(&other, &gateway, &path, 10, "192.0.2.3").await, ask(&other, &gateway, &path, 10, "192.0.2.4").await];
     assert_eq!(spoofed[0][0].len() + spoofed[1][0].len(), 2);
@@ -89,7 +89,7 @@ async fn clients_behind_a_trusted_proxy_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limit_of_one_client_is_named_where_it_struck() {
+async fn per_client_limit_error_names_the_limit() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_requests_per_client = 3).await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
     let connection = stalling(1);
@@ -102,7 +102,7 @@ async fn limit_of_one_client_is_named_where_it_struck() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn http_without_permits_leaves_grpc_alone() {
+async fn exhausted_http_permits_do_not_affect_grpc() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
     let connection = stalling(1);
@@ -123,11 +123,11 @@ async fn small_cached_file_is_served_without_a_permit() {
     let connection = stalling(2);
     let held = ask(&connection, &gateway, &format!("/ipfs/{large}"), 1, "").await;
     assert_eq!(held[0].len(), 1);
-    // Compressing it would take a permit.
+    // Compressing the body would require a permit.
     let coded = at(1).get(gateway.url(&small)).header("accept-encoding", "br").send().await.unwrap();
     assert_eq!((coded.status().as_u16(), header(&coded, "content-encoding")), (200, ""));
     assert_eq!(coded.text().await.unwrap(), text);
-    // A second later a cached response is made anew.
+    // A cached response expires after a second and is created anew.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(2_500) {
         assert_eq!(gateway.content(&small).await, text);

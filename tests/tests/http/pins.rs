@@ -1,4 +1,4 @@
-//! `pin/add`, `pin/ls`, `pin/rm`, `pin/update`, `pin/verify`, and what `add` pins.
+//! `pin/add`, `pin/ls`, `pin/rm`, `pin/update`, `pin/verify`, and the pins of `add`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::missing_blocks::without_some_leaves;
 use crate::multipart::Form;
 
-/// What is pinned: CID to type and name.
+/// Returns the pins: CID to type and name.
 async fn pins(gateway: &TestGateway, query: &str) -> BTreeMap<String, (String, String)> {
     let answer = gateway.rpc_json(&format!("pin/ls?{query}")).await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -21,13 +21,13 @@ async fn pinned(gateway: &TestGateway, kind: &str) -> Vec<String> {
     pins(gateway, &format!("type={kind}")).await.into_keys().collect()
 }
 
-/// The message of a command that fails.
+/// Returns the message of a failing command.
 async fn failure(gateway: &TestGateway, command: &str) -> String {
     rpc_failure(gateway.rpc(command).send().await.unwrap()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_added_is_pinned_at_its_top_unless_it_is_not_to_be() {
+async fn add_pins_the_root_unless_disabled() {
     let gateway = TestGateway::start().await;
     gateway.add("pin=false", "unpinned").await;
     gateway.add("only-hash=true", "not stored").await;
@@ -59,7 +59,7 @@ async fn what_is_added_is_pinned_at_its_top_unless_it_is_not_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pin_of_a_dag_with_a_missing_block_names_it_and_changes_nothing() {
+async fn pin_of_incomplete_dag_fails_and_names_the_block() {
     for options in ["pin=false", "pin=false&raw-leaves=true&cid-version=0"] {
         let (gateway, cid) = without_some_leaves(options, &[0, 1, 3]).await;
         let root = gateway.rpc_json(&format!("ls?arg={cid}")).await;
@@ -77,7 +77,7 @@ async fn a_pin_of_a_dag_with_a_missing_block_names_it_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listings_tell_direct_recursive_and_indirect_pins() {
+async fn pin_ls_lists_direct_recursive_and_indirect_pins() {
     let gateway = TestGateway::start().await;
     let tree = gateway.add_tree("pin-name=tree", &[("d/a", "aaa"), ("d/b", "bbb")]).await;
     let links = gateway.rpc_json(&format!("ls?arg={tree}")).await;
@@ -140,11 +140,11 @@ async fn pins_are_removed_renamed_and_replaced_as_kubo_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_block_that_is_pinned_when_it_is_put_brings_its_links_along() {
+async fn block_put_with_pin_pins_recursively() {
     let gateway = TestGateway::start().await;
     let leaf = gateway.put_block("pin=true", "leaf").await;
     assert_eq!(pinned(&gateway, "recursive").await, [leaf.as_str()]);
-    // {"l": link to a block that is not here}
+    // {"l": link to a block that does not exist}
     let mut node = vec![0xa1, 0x61, b'l', 0xd8, 0x2a, 0x58, 0x25, 0x00, 0x01, 0x55, 0x12, 0x20];
     node.extend([7; 32]);
     let refused = gateway.post_form("block/put?cid-codec=dag-cbor&pin=true", Form::new().file("b", &node)).await;
@@ -166,14 +166,14 @@ async fn progress_lines_come_before_the_pins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verifying_pins_names_what_each_is_missing() {
+async fn pin_verify_names_missing_blocks() {
     let gateway = TestGateway::start().await;
     let whole = gateway.add("", content::bytes(100)).await;
     let broken = gateway.add("raw-leaves=true", content::bytes(600_000)).await;
     assert_eq!(gateway.rpc_bytes("pin/verify").await, "", "whole pins are not told");
     let links = gateway.rpc_json(&format!("ls?arg={broken}")).await;
     let leaf = links["Objects"][0]["Links"][1]["Hash"].as_str().unwrap().to_owned();
-    // A pinned block is removed only when its pin is not known.
+    // A block of a recursively pinned DAG can be removed only after the pin is removed.
     gateway.rpc_json(&format!("pin/rm?arg={broken}")).await;
     gateway.rpc_json(&format!("block/rm?arg={leaf}")).await;
     let message = failure(&gateway, &format!("pin/add?arg={broken}")).await;

@@ -1,4 +1,4 @@
-//! `GET /v1/progress`: operations while they run, as server-sent events.
+//! `GET /v1/progress`: running operations as server-sent events.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub(crate) struct Event {
     pub(crate) data: Value,
 }
 
-/// Reads events as they come.
+/// A reader of events.
 pub(crate) struct Events {
     response: Response,
     text: String,
@@ -36,7 +36,7 @@ impl Events {
         Self { response, text: String::new() }
     }
 
-    /// The next event; `None` at the end of the stream.
+    /// Returns the next event, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-/// An upload whose body is sent piece by piece.
+/// Starts an upload whose body is sent piece by piece.
 fn piecewise(gateway: &TestGateway, query: &str) -> (UnboundedSender<io::Result<Bytes>>, JoinHandle<Value>) {
     let (pieces, receiver) = unbounded_channel();
     let body = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
@@ -69,7 +69,7 @@ fn piecewise(gateway: &TestGateway, query: &str) -> (UnboundedSender<io::Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_is_followed_from_before_its_first_byte_to_its_end() {
+async fn progress_covers_an_upload_from_start_to_end() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(3_000_000);
     let path = "/v1/progress/followed?wait=60";
@@ -84,7 +84,8 @@ async fn an_upload_is_followed_from_before_its_first_byte_to_its_end() {
     assert_eq!((&first.data["operation_id"], first.data.get("total")), (&json!("followed"), None));
     for sent in [1_000_000, 2_000_000] {
         pieces.send(Ok(body.slice(sent - 1_000_000..sent))).unwrap();
-        // The body stands still: exactly this much is seen, however it was cut on its way.
+        // The body pauses here, so that exactly this count is reported, regardless of how the body was split in
+        // transit.
         while events.next().await.unwrap().data["bytes"] != json!(sent) {}
     }
     let listed: Value = gateway.get("/v1/progress").await.json().await.unwrap();
@@ -105,7 +106,7 @@ async fn an_upload_is_followed_from_before_its_first_byte_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_add_can_be_followed_when_its_client_names_it() {
+async fn progress_covers_an_add_with_operation_id() {
     let gateway = TestGateway::start().await;
     let form = Form::new().file("d/a", "hello").file("d/b", "hello world");
     let request = gateway.rpc("add").header("content-type", form.content_type()).header("x-operation-id", "tree");
@@ -113,7 +114,7 @@ async fn an_add_can_be_followed_when_its_client_names_it() {
     let last = Events::of(&gateway, "/v1/progress/tree").await.rest().await.pop().unwrap();
     assert_eq!((&last.data["kind"], &last.data["bytes"], &last.data["blocks"]), (&json!("add"), &json!(16), &json!(3)));
     assert_eq!(last.data["cid"], lines.last().unwrap()["Hash"]);
-    // One that fails says why.
+    // The event of a failed operation contains the reason.
     let form = Form::new().file("d", "hello");
     let request = gateway.rpc("add").header("content-type", form.content_type()).header("x-operation-id", "cut");
     request.body(form.cut(2)).send().await.unwrap();
@@ -124,14 +125,14 @@ async fn an_add_can_be_followed_when_its_client_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operation_that_is_over_is_told_to_those_who_ask_late_but_once() {
+async fn progress_of_finished_operation_is_sent_once() {
     let gateway = TestGateway::start().await;
     upload(&gateway, "operation_id=over", "hello world").await;
     let events = Events::of(&gateway, "/v1/progress/over").await.rest().await;
     let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(names, ["progress", "done"]);
     assert_eq!((&events[1].data["total"], &events[1].data["size"]), (&json!(11), &json!(11)));
-    // What a browser's EventSource does when the stream ends.
+    // An EventSource in a browser sends this request when the stream ends.
     let again = gateway.request(Method::GET, "/v1/progress/over").header("last-event-id", events[1].id);
     assert_eq!(again.send().await.unwrap().status(), 204);
 }

@@ -1,4 +1,4 @@
-//! The gateway as the forward proxy of its clients: absolute targets and tunnels.
+//! The gateway as a forward proxy: absolute targets and tunnels.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::wire::{Answer, Wire};
 /// `hello\n` as an identity block.
 const HELLO: &str = "bafkqabtimvwgy3yk";
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 const CONNECT: &str = "CONNECT tunnel.example:80 HTTP/1.1\r\nHost: tunnel.example:80\r\n\r\n";
@@ -30,7 +30,7 @@ fn get(host: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
-/// A connection that is a tunnel.
+/// Opens a tunnel and returns its connection.
 async fn tunnel(gateway: &TestGateway) -> Wire {
     let mut wire = Wire::connect(gateway).await;
     wire.send(CONNECT).await;
@@ -38,7 +38,7 @@ async fn tunnel(gateway: &TestGateway) -> Wire {
     wire
 }
 
-/// The answer that opens a tunnel has no body, and no header that speaks of one.
+/// Checks the response that opens a tunnel: it has no body and no header that describes one.
 async fn opened(wire: &mut Wire) {
     let answer = wire.head().await;
     assert_eq!(answer.status, 200);
@@ -111,7 +111,7 @@ async fn without_proxy_there_are_no_tunnels_and_no_other_targets() {
         ("GET http://localhost/metrics HTTP/1.1\r\nHost: \r\n\r\n".to_owned(), 400),
     ] {
         let mut wire = Wire::connect(&gateway).await;
-        // The gateway does not read the request behind it.
+        // The gateway does not read the request after it.
         wire.send([request.as_str(), &get("localhost", "/metrics")].concat()).await;
         let refusal = wire.answer().await;
         assert_eq!(refusal.status, status, "{request}");
@@ -120,18 +120,18 @@ async fn without_proxy_there_are_no_tunnels_and_no_other_targets() {
     }
 }
 
-/// Spellings of names that are configured, or below one that is.
+/// Spellings of configured host names, and of names below one.
 const CONFIGURED: [&str; 6] =
     ["example.com", "EXAMPLE.com.", "example.com:8080", "below.example.com", "bafkqaaa.ipfs.example.com", "[0:0::1]"];
 
-/// Whether a response is one of the daemon, and not of a public host.
+/// Whether a response is from the daemon and not from a public host.
 fn is_of_daemon(answer: &Answer) -> bool {
     let text = answer.text();
     answer.header("content-type").starts_with("application/grpc")
         || ["\"Version\"", "# HELP", "\"operations\"", "\"blocks\""].iter().any(|word| text.contains(word))
 }
 
-/// Requests that the daemon serves, and no public host does.
+/// Requests that the daemon serves and that public hosts refuse.
 const OF_DAEMON: [(&str, &str, &str); 5] = [
     ("POST", "/api/v0/version", ""),
     ("GET", "/metrics", ""),
@@ -140,10 +140,10 @@ const OF_DAEMON: [(&str, &str, &str); 5] = [
     ("POST", "/ipfrs.block.v1.BlockService/HasBlock", "Content-Type: application/grpc-web+proto\r\n"),
 ];
 
-/// How a request names hosts.
+/// Host names in a request.
 #[derive(Debug, Clone, Copy)]
 struct Names<'a> {
-    /// Authority of a CONNECT before it.
+    /// Authority of a preceding CONNECT.
     tunnel: Option<&'a str>,
     target: Option<&'a str>,
     host: &'a str,
@@ -205,7 +205,7 @@ async fn configured_name_anywhere_keeps_a_request_from_the_daemon() {
                 assert!(!reaches_daemon(&gateway, names).await, "proxy = {is_proxy}: {names:?}");
             }
         }
-        // A website is as public, in a tunnel and outside of one.
+        // A website is equally public within a tunnel and outside.
         for names in [
             Names { tunnel: Some("site.example"), ..LOCAL },
             Names { target: Some("localhost"), host: "site.example", ..LOCAL },
@@ -247,12 +247,13 @@ async fn tunnels_within_each_other_name_a_bounded_number_of_hosts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tunnel_leads_to_the_gateway_again() {
+async fn tunnel_ends_at_the_gateway_itself() {
     let gateway = TestGateway::start_with(hosts).await;
     let big = content::bytes(600_000);
     let cid = gateway.add("cid-version=1", big.clone()).await;
     let mut wire = tunnel(&gateway).await;
-    // One after the other, and several at once: in the order of the requests, each for the host that it names.
+    // Sequential and pipelined requests: the responses have the order of the requests, and each is for the host in
+    // its request.
     wire.send(get(&format!("{HELLO}.ipfs.example.com"), "/")).await;
     assert_says(&wire.answer().await, "hello\n");
     let requests = [
@@ -267,7 +268,7 @@ async fn tunnel_leads_to_the_gateway_again() {
     assert!(file.status == 200 && file.body == big);
     assert_eq!(wire.answer().await.status, 301);
     assert_says(&wire.answer().await, "hello\n");
-    // A tunnel within the tunnel is one as well.
+    // A tunnel within a tunnel also works.
     wire.send(CONNECT).await;
     opened(&mut wire).await;
     wire.send(get("site.example", "/").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")).await;
@@ -279,7 +280,7 @@ async fn tunnel_leads_to_the_gateway_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tunnel_to_the_address_has_absolute_targets_within() {
-    // As the clients of the conformance suite do: they take the tunnel for the proxy.
+    // Clients of the conformance suite do this: they send proxy requests through the tunnel.
     let gateway = TestGateway::start_with(hosts).await;
     let mut wire = Wire::connect(&gateway).await;
     let address = gateway.address();
@@ -291,7 +292,7 @@ async fn tunnel_to_the_address_has_absolute_targets_within() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_sent_before_the_tunnel_is_there_is_not_lost() {
+async fn bytes_sent_before_tunnel_opens_are_kept() {
     let gateway = TestGateway::start_with(hosts).await;
     let requests = get("site.example", "/").repeat(500);
     for tunnels in [1, 3] {
@@ -309,7 +310,7 @@ async fn what_is_sent_before_the_tunnel_is_there_is_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connect_without_a_port_and_what_is_no_http_in_a_tunnel_are_refused() {
+async fn connect_without_port_or_non_http_tunnel_is_refused() {
     let gateway = TestGateway::start_with(hosts).await;
     for target in ["example.com", "/", "http://example.com:80/"] {
         let mut wire = Wire::connect(&gateway).await;
@@ -321,7 +322,7 @@ async fn connect_without_a_port_and_what_is_no_http_in_a_tunnel_are_refused() {
     let http2 = client().http2_prior_knowledge().build().unwrap();
     let refusal = http2.request(Method::CONNECT, gateway.url("/")).send().await.unwrap();
     assert_eq!((refusal.status(), refusal.version()), (StatusCode::NOT_IMPLEMENTED, Version::HTTP_2));
-    // TLS is not ended here, and not passed on to anybody.
+    // The gateway neither terminates TLS nor forwards it.
     let mut wire = tunnel(&gateway).await;
     wire.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await;
     wire.finish().await;
@@ -346,18 +347,18 @@ async fn tunnels_count_as_the_connections_that_they_are() {
     drop(first);
     opened(&mut third).await;
     assert_says(&third.answer().await, "hello\n");
-    // Nobody waits for a tunnel without requests.
+    // Shutdown does not wait for an idle tunnel.
     timeout(WATCHDOG, gateway.stop()).await.unwrap();
     assert!(second.rest().await.is_empty() && third.rest().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tunnel_may_follow_answers_that_were_ready_and_has_such_within() {
+async fn tunnel_works_after_and_with_cached_responses() {
     let gateway = TestGateway::start_with(hosts).await;
     let path = format!("/ipfs/{}", gateway.add("", "small").await);
     let request = get("localhost", &path);
     let mut wire = Wire::connect(&gateway).await;
-    // All of it at once: nothing of what follows a CONNECT is lost.
+    // All in one write: the bytes after a CONNECT must not be lost.
     wire.send([&request.repeat(4), CONNECT, &request.repeat(4)].concat()).await;
     for number in 0..8 {
         if number == 4 {
@@ -368,7 +369,7 @@ async fn tunnel_may_follow_answers_that_were_ready_and_has_such_within() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn head_within_a_tunnel_is_not_waited_for_longer_than_without() {
+async fn incomplete_head_in_a_tunnel_times_out() {
     let change = |config: &mut Config| {
         hosts(config);
         config.server.header_timeout_seconds = 1;

@@ -1,4 +1,4 @@
-//! Answers that are ready go past hyper. On the wire nobody can tell, whatever comes before, between and behind them.
+//! Cached responses bypass hyper. On the wire, they must be indistinguishable from other responses, in any sequence.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::content::{self, assert_same};
 use crate::harness::TestGateway;
 use crate::wire::{Answer, Wire};
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// `hello\n` as an identity block.
@@ -28,7 +28,8 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
-/// What is ready of `path`, which is asked for in the long way as often as it takes: once a second an answer is made anew.
+/// Returns the cached response of `path`. Requests it on the slow path until the response is cached, because a cached
+/// response expires after a second.
 async fn written(service: &Service, path: &str, headers: &HeaderMap, head: &mut Vec<u8>) -> Option<Written> {
     for _ in 0..100 {
         let mut request = Request::get(path).body(String::new()).unwrap();
@@ -48,7 +49,7 @@ fn headers(lines: &[(HeaderName, &'static str)]) -> HeaderMap {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn small_file_is_ready_for_requests_whose_headers_decide_nothing_and_for_no_others() {
+async fn small_file_is_cached_only_for_plain_requests() {
     let text = "plain text ".repeat(300);
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a.txt", text.as_str())]).await;
@@ -90,7 +91,7 @@ async fn small_file_is_ready_for_requests_whose_headers_decide_nothing_and_for_n
     node.close().await.unwrap();
 }
 
-/// The bytes of one answer, without the values that are of its request and its time.
+/// Returns the bytes of one response, with the values that depend on the request or the time replaced.
 async fn raw(wire: &mut Wire, request: &str, body_bytes: usize) -> String {
     wire.send(request).await;
     let mut head = Vec::new();
@@ -107,7 +108,7 @@ async fn raw(wire: &mut Wire, request: &str, body_bytes: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answer_has_the_same_bytes_whichever_way_it_goes() {
+async fn cached_response_equals_the_uncached_bytes() {
     let gateway = TestGateway::start().await;
     let text = "text that can be compressed ".repeat(100);
     let root = gateway.add_tree("", &[("d/a.txt", &text), ("d/b", &text[..40]), ("d/empty", "")]).await;
@@ -118,14 +119,14 @@ async fn answer_has_the_same_bytes_whichever_way_it_goes() {
         assert!(first.starts_with("HTTP/1.1 200 OK\n"), "{first}");
         for _ in 0..20 {
             assert_eq!(raw(&mut wire, &get(&path), len).await, first, "{name}");
-            // hyper answers what says something of a body.
+            // hyper serves requests with headers that describe a body.
             let by_hyper = get(&path).replacen("Host", "Content-Length: 0\r\nHost", 1);
             assert_eq!(raw(&mut wire, &by_hyper, len).await, first, "{name} by hyper");
         }
     }
 }
 
-/// Requests of all kinds, each with what its answer is checked by.
+/// Requests of all kinds, each with a check of its response.
 struct Mixture {
     gateway: TestGateway,
     requests: Vec<(String, Check)>,
@@ -162,7 +163,8 @@ impl Mixture {
         Self { gateway, requests }
     }
 
-    /// Sends the requests of these numbers in pieces that end at these places, then nothing more, and reads the answers.
+    /// Sends the requests with these numbers in pieces with these boundaries, then closes the sending side, and reads
+    /// the responses.
     async fn exchange(&self, numbers: &[usize], mut ends: Vec<usize>, is_awaited: bool) {
         let mut wire = Wire::connect(&self.gateway).await;
         let asked: Vec<_> = numbers.iter().map(|number| &self.requests[number % self.requests.len()]).collect();
@@ -176,7 +178,7 @@ impl Mixture {
         let mut from = 0;
         for end in ends {
             wire.send(&bytes[from..end]).await;
-            // The server may see the piece by itself.
+            // Give the server a chance to receive the piece separately.
             tokio::task::yield_now().await;
             from = end;
         }
@@ -205,7 +207,7 @@ impl Check {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_mixture_of_requests_in_any_pieces_is_answered_in_order_also_by_half_of_a_connection() {
+async fn mixed_requests_in_any_pieces_are_served_in_order() {
     let mixture = Mixture::start().await;
     mixture.exchange(&(0..mixture.requests.len()).cycle().take(40).collect::<Vec<_>>(), vec![], true).await;
     let numbers = || prop::collection::vec(0..100_usize, 1..25);
@@ -219,7 +221,7 @@ async fn any_mixture_of_requests_in_any_pieces_is_answered_in_order_also_by_half
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heads_may_be_torn_at_each_byte_and_come_byte_by_byte() {
+async fn heads_may_be_split_at_any_byte() {
     let mixture = Mixture::start().await;
     let len = 2 * mixture.requests[0].0.len();
     mixture.exchange(&[0, 0, 7, 0], (0..4 * len).collect(), true).await;
@@ -229,12 +231,12 @@ async fn heads_may_be_torn_at_each_byte_and_come_byte_by_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_nobody_reads_for_a_while_are_not_mixed_up() {
+async fn delayed_reads_get_pipelined_responses_in_order() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(60_000);
     let path = format!("/ipfs/{}", gateway.add("", content.clone()).await);
     let mut wire = Wire::connect(&gateway).await;
-    // More than the kernel keeps of answers, and than is read of requests at once.
+    // More response bytes than the kernel buffers, and more request bytes than the server reads at once.
     let batch = get(&path).repeat(300);
     wire.send(&batch).await;
     wire.finish().await;
@@ -245,7 +247,7 @@ async fn answers_that_nobody_reads_for_a_while_are_not_mixed_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connection_that_was_answered_is_closed_when_it_asks_nothing_more_in_time_and_when_the_daemon_ends() {
+async fn idle_connection_closes_on_timeout_and_at_shutdown() {
     let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
     let path = format!("/ipfs/{}", gateway.add("", "small").await);
     for half in ["", "G", "GET /health HTTP/1.1\r\nHost:"] {
@@ -275,10 +277,10 @@ async fn connection_that_was_answered_is_closed_when_it_asks_nothing_more_in_tim
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn http_2_may_begin_byte_by_byte_and_only_at_the_beginning() {
+async fn http2_preface_may_be_split_but_must_come_first() {
     let gateway = TestGateway::start().await;
     let path = format!("/ipfs/{}", gateway.add("", "small").await);
-    // The preface, and settings without any.
+    // The connection preface and an empty SETTINGS frame.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let mut wire = Wire::connect(&gateway).await;
     for byte in preface {
@@ -301,7 +303,7 @@ async fn http_2_may_begin_byte_by_byte_and_only_at_the_beginning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ready_answers_are_counted_as_all_are() {
+async fn cached_responses_are_counted_in_all_metrics() {
     let gateway = TestGateway::start().await;
     let path = format!("/ipfs/{}", gateway.add("", "small").await);
     let mut wire = Wire::connect(&gateway).await;

@@ -1,4 +1,4 @@
-//! Memory for bodies of requests: as much as has arrived, and a share for each client.
+//! Memory for request bodies: it is proportional to the received bytes, and each client has a share of it.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use crate::content;
 use crate::harness::{TestGateway, client};
 use crate::wire::Wire;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 const MEMORY: &str = "ipfrs_request_memory_bytes";
 
-/// A request whose body is announced and only begun.
+/// Sends a request with a declared length, but only the beginning of its body.
 async fn half_sent(gateway: &TestGateway, target: &str, kind: &str, declared: usize, body: &[u8]) -> Wire {
     let mut wire = Wire::connect(gateway).await;
     let head =
@@ -49,7 +49,7 @@ async fn half_sent_bodies_take_the_memory_that_arrived_and_no_more() {
         (format!("/api/v0/name/put?arg={name}"), octets, 10 << 10, 9_000),
         (format!("/api/v0/routing/put?arg=/ipns/{name}"), octets, 10 << 10, 9_000),
     ] {
-        // A client that has only announced a body holds next to nothing.
+        // A client that has only announced a body uses almost no memory.
         let announced = half_sent(&gateway, &target, kind, declared, b"").await;
         let car_head = [&[17][..], b"\xa2eroots\x80gversion\x01", b"\x80\x80\x40"].concat();
         let mut body = match kind {
@@ -62,7 +62,7 @@ async fn half_sent_bodies_take_the_memory_that_arrived_and_no_more() {
         let least = sent as u64 - 100;
         let arrived = gateway.until_metric(MEMORY, |bytes| bytes >= least);
         timeout(WATCHDOG, arrived).await.unwrap_or_else(|_| panic!("{target} {kind}"));
-        // Multipart bodies are in the parser's buffer as well.
+        // Multipart bodies are also in the parser's buffer.
         let most = if kind == multipart { 3 * sent } else { sent * 3 / 2 } + (64 << 10);
         let held = gateway.metric(MEMORY).await;
         assert!(held <= most as u64, "{target} {kind}: {held} bytes for {sent}");
@@ -91,7 +91,7 @@ async fn announced_bodies_of_one_client_lock_out_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_that_fills_its_share_of_memory_is_refused_and_no_other() {
+async fn full_memory_share_refuses_only_its_client() {
     let gateway = TestGateway::start().await;
     let (declared, piece) = (80 << 20, vec![b' '; 60 << 20]);
     let mut wires = Vec::new();

@@ -1,4 +1,4 @@
-//! What a request's head may ask for, and what is refused because of it.
+//! Requirements in request headers, and the refusals that they cause.
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -63,14 +63,14 @@ async fn if_match_is_a_condition() {
         (format!("/ipfs/{dir}/"), listing, 200),
         (format!("/ipfs/{dir}/"), format!("\"{dir}\""), 412),
     ] {
-        // The second time, a plain answer is ready.
+        // The second plain request uses the response cache.
         for _ in 0..2 {
             let request = gateway.request(Method::GET, &path).header("if-match", &tag);
             assert_eq!(request.send().await.unwrap().status(), status, "{path} {tag}");
             gateway.content(&path).await;
         }
     }
-    // There is no date of modification to compare with.
+    // Content has no modification date to compare with.
     let request = gateway.request(Method::GET, &format!("/ipfs/{cid}"));
     let request = request.header("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT");
     assert_eq!(request.send().await.unwrap().status(), 200);
@@ -146,7 +146,7 @@ async fn pages_of_other_origins_may_read_content_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_has_the_time_that_its_timeout_gives_it() {
+async fn rpc_timeout_option_limits_the_command() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", content::bytes(1_000)).await;
     for timeout in ["0", "0s", "1h30m", "2540400h", ""] {
@@ -156,7 +156,7 @@ async fn a_command_has_the_time_that_its_timeout_gives_it() {
         let response = gateway.rpc(&format!("cat?arg={cid}&timeout={timeout}")).send().await.unwrap();
         assert_eq!(response.status(), 400, "{timeout}");
     }
-    // An upload that never ends: the head of its answer waits for the first line.
+    // An upload that never ends: the head of its response is sent with the first line.
     let mut wire = Wire::connect(&gateway).await;
     wire.send(
         "POST /api/v0/add?timeout=20ms HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\
@@ -171,7 +171,7 @@ async fn a_command_has_the_time_that_its_timeout_gives_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_outlives_its_timeout_says_so_at_its_end() {
+async fn rpc_timeout_during_stream_is_reported_at_its_end() {
     let gateway = TestGateway::start().await;
     let form = Form::new().file("first", "1").file("second", content::bytes(100)).end();
     let begun = &form[..form.len() - 50];
@@ -201,7 +201,7 @@ async fn an_answer_that_outlives_its_timeout_says_so_at_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_json_and_nothing_else_is_promised() {
+async fn rpc_refuses_encodings_other_than_json() {
     let gateway = TestGateway::start().await;
     for (encoding, status) in [("json", 200), ("", 200), ("text", 400), ("xml", 400), ("protobuf", 400)] {
         let answer =

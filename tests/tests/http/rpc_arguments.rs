@@ -1,4 +1,4 @@
-//! Arguments in the body of a command, as Kubo's command line sends what it reads from standard input.
+//! Arguments in the body of a command, as Kubo's command line sends its standard input.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::harness::{TestGateway, ndjson, rpc_failure};
 use crate::multipart::Form;
 use crate::wire::Wire;
 
-/// A part as Kubo's command line sends it.
+/// Returns a form with the part that Kubo's command line sends.
 fn stdin(lines: impl AsRef<[u8]>) -> Form {
     Form::new().file("stdin", lines)
 }
@@ -22,7 +22,7 @@ async fn object(gateway: &TestGateway, command: &str, lines: impl AsRef<[u8]>) -
     serde_json::from_slice(&answer(gateway, command, lines).await).unwrap()
 }
 
-/// The text of a request that is refused before the command runs.
+/// Returns the text of a request that is refused before the command runs.
 async fn refusal(gateway: &TestGateway, command: &str, form: Form) -> String {
     let response = gateway.post_form(command, form).await;
     assert_eq!(response.status(), 400, "{command}");
@@ -34,7 +34,7 @@ async fn pinned(gateway: &TestGateway) -> Vec<String> {
     pins["Keys"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// Three files that are not pinned, in the order of their content IDs.
+/// Adds three files without pinning them, and returns their content IDs in sorted order.
 async fn three(gateway: &TestGateway) -> Vec<String> {
     let mut cids = Vec::new();
     for content in ["one", "two", "three"] {
@@ -94,7 +94,7 @@ async fn commands_of_one_argument_take_it_from_the_body() {
         for (query, lines) in [("", path.clone()), ("", format!("{path}\r\n")), ("", format!("{path}\n\n \n"))] {
             assert_eq!(answer(&gateway, &format!("{command}?{query}"), &lines).await, expected, "{command} {lines:?}");
         }
-        // Kubo's command line sends this when the argument was all that there was.
+        // Kubo's command line sends this if there is no standard input in addition to the argument.
         for nothing in ["", "\n"] {
             assert_eq!(answer(&gateway, &format!("{command}?arg={path}"), nothing).await, expected, "{command}");
         }
@@ -133,7 +133,7 @@ async fn arguments_that_cannot_be_read_change_nothing() {
     let text = rpc_failure(request.body(cut.cut(5)).send().await.unwrap()).await;
     assert!(text.contains("cut off"), "{text}");
     assert_eq!(pinned(&gateway).await, Vec::<String>::new());
-    // A body of another type has no arguments, and neither have commands that read none in Kubo.
+    // A body of another type has no arguments, and neither has the body of a command that reads none in Kubo.
     let plain = gateway.rpc("pin/add").body(all.clone()).send().await.unwrap();
     assert_eq!(plain.status(), 400);
     assert!(refusal(&gateway, "block/rm", stdin(&all)).await.contains("is required"));
@@ -147,7 +147,7 @@ async fn arguments_are_bounded_in_number_and_bytes() {
     assert_eq!(object(&gateway, "pin/add", format!("{}\n{}\n", cids[0], cids[1])).await["Pins"], json!(cids[..2]));
     let text = rpc_failure(gateway.post_form("pin/add", stdin(cids.join("\n"))).await).await;
     assert!(text.contains("api.max_arguments"), "{text}");
-    // The body has no end: it is given up while it comes.
+    // The body has no end: the daemon aborts it while receiving.
     let mut wire = Wire::connect(&gateway).await;
     let head = "POST /api/v0/cat HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\
                 Content-Type: multipart/form-data; boundary=b\r\n\r\n";

@@ -6,13 +6,13 @@ use crate::content;
 use crate::harness::{TestGateway, ndjson, rpc_failure};
 use crate::multipart::Form;
 
-/// The largest block: 2 MiB.
+/// Maximum block size: 2 MiB.
 const LIMIT: usize = 2 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_has_the_content_id_that_its_options_make() {
     let gateway = TestGateway::start().await;
-    // The sha2-256 digest of "hello world", or the text itself, behind the prefix of each codec.
+    // The sha2-256 digest of "hello world", or the text itself, after the prefix of each codec.
     for (options, key) in [
         ("", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
         ("cid-codec=raw&mhtype=sha2-256&mhlen=-1", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
@@ -73,7 +73,7 @@ async fn the_largest_block_is_stored_and_one_byte_more_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_made_is_refused_and_stores_nothing() {
+async fn invalid_block_put_stores_nothing() {
     let gateway = TestGateway::start().await;
     for (options, named) in [
         ("cid-codec=no-such-codec", "no-such-codec"),

@@ -19,7 +19,7 @@ async fn cat_sends_a_stream_with_its_length() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cat_gives_the_part_that_offset_and_length_name() {
+async fn cat_honours_offset_and_length() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(600_000);
     let cid = gateway.add("", content.clone()).await;
@@ -45,7 +45,7 @@ async fn cat_gives_the_part_that_offset_and_length_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cat_joins_several_files_and_counts_over_all_of_them() {
+async fn cat_concatenates_files_and_applies_offset_to_all() {
     let gateway = TestGateway::start().await;
     let (a, b, c) = (gateway.add("", "0123").await, gateway.add("", "").await, gateway.add("", "456789").await);
     for (options, expected) in
@@ -57,14 +57,14 @@ async fn cat_joins_several_files_and_counts_over_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cat_of_a_directory_says_what_to_use() {
+async fn cat_of_a_directory_suggests_alternatives() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/x", "x")]).await;
     let message = rpc_failure(gateway.rpc(&format!("cat?arg={root}")).send().await.unwrap()).await;
     assert!(message.contains("directory"), "{message}");
 }
 
-/// A directory with an entry of each kind, and the content ID of each by name.
+/// Adds a directory with an entry of each kind, and returns its content ID and the content IDs by name.
 async fn zoo(gateway: &TestGateway) -> (String, Value) {
     let big = content::bytes(300_000);
     let form = Form::new().file("d/big", &big).directory("d/dir").symlink("d/link", "big").file("d/small", "hello");
@@ -74,7 +74,7 @@ async fn zoo(gateway: &TestGateway) -> (String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ls_tells_type_size_and_target_of_every_entry() {
+async fn ls_returns_type_size_and_target_of_each_entry() {
     let gateway = TestGateway::start().await;
     let (root, ids) = zoo(&gateway).await;
     let expected = json!({"Objects": [{"Hash": root, "Links": [
@@ -87,7 +87,7 @@ async fn ls_tells_type_size_and_target_of_every_entry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ls_of_several_paths_answers_each_under_the_name_that_was_asked() {
+async fn ls_of_several_paths_keeps_the_requested_names() {
     let gateway = TestGateway::start().await;
     let (root, ids) = zoo(&gateway).await;
     let answer = gateway.rpc_json(&format!("ls?arg=/ipfs/{root}/dir&arg={root}")).await;
@@ -112,13 +112,13 @@ async fn ls_streams_one_entry_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ls_without_types_and_sizes_needs_no_block_but_the_directory() {
+async fn ls_without_types_and_sizes_reads_only_the_directory() {
     let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
     let (root, ids) = zoo(&whole).await;
     let block = whole.rpc_bytes(&format!("block/get?arg={root}")).await;
     gateway.put_block("format=v0", block).await;
     let tsize = gateway.rpc_json(&format!("dag/get?arg={root}")).await["Links"][0]["Tsize"].clone();
-    // Kubo's size where nothing is looked at, and the link's where a target is not here.
+    // Without any lookup, sizes are 0 as in Kubo. If a target is missing, the size is the Tsize of its link.
     for (options, size) in [("resolve-type=false&size=false", json!(0)), ("resolve-type=true&size=true", tsize)] {
         let answer = gateway.rpc_json(&format!("ls?arg={root}&{options}")).await;
         let links = answer["Objects"][0]["Links"].as_array().unwrap();
@@ -129,14 +129,14 @@ async fn ls_without_types_and_sizes_needs_no_block_but_the_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ls_tells_sizes_of_raw_leaves_and_of_sharded_directories() {
+async fn ls_returns_sizes_of_raw_leaves_and_shards() {
     let gateway = TestGateway::start().await;
     let names: Vec<_> = (0..300).map(|i| format!("d/{i:03}")).collect();
     let form = names.iter().fold(Form::new(), |form, name| form.file(name, name));
     let options = "cid-version=1&max-directory-links=100";
     let root = hash_of(gateway.add_form(options, form).await.last().unwrap());
     let answer = gateway.rpc_json(&format!("ls?arg={root}")).await;
-    // By name, and not by hash as the shards have them.
+    // Sorted by name, not by hash as in the shards.
     let links: Vec<Value> = answer["Objects"][0]["Links"].as_array().unwrap().clone();
     assert_eq!(links.len(), 300);
     for (i, link) in links.iter().enumerate() {
@@ -145,7 +145,7 @@ async fn ls_tells_sizes_of_raw_leaves_and_of_sharded_directories() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_added_is_there_after_a_restart() {
+async fn added_content_survives_a_restart() {
     let gateway = TestGateway::start().await;
     let content: Bytes = content::bytes(600_000);
     let cid = gateway.add("", content.clone()).await;
@@ -154,7 +154,7 @@ async fn what_was_added_is_there_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_stat_tells_what_a_path_leads_to() {
+async fn files_stat_describes_the_target_of_a_path() {
     let gateway = TestGateway::start().await;
     let (root, ids) = zoo(&gateway).await;
     let stat = async |path: &str| gateway.rpc_json(&format!("files/stat?arg=/ipfs/{root}{path}")).await;

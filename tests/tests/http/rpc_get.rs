@@ -1,4 +1,4 @@
-//! `get`: TAR archives and gzip, read by hand.
+//! `get`: TAR archives and gzip, parsed by hand.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::wire::exchange;
 
 const CHUNK: usize = 262_144;
 
-/// An entry of an archive, with what its extended header says of it. What is not UTF-8 is escaped.
+/// An entry of an archive, including the records of its extended header. Bytes that are not UTF-8 are escaped.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Entry {
     path: String,
@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) content: Bytes,
 }
 
-/// The entries of a TAR archive (POSIX.1-2017, pax); every header's checksum and the end are checked.
+/// Parses a TAR archive (POSIX.1-2017, pax), and checks every header's checksum and the end of the archive.
 pub(crate) fn untar(archive: &Bytes) -> Vec<Entry> {
     let (mut entries, mut records, mut at) = (Vec::new(), Vec::new(), 0);
     loop {
@@ -94,7 +94,7 @@ async fn archive(gateway: &TestGateway, path: &str) -> Vec<Entry> {
     untar(&get(gateway, path).await.bytes().await.unwrap())
 }
 
-/// A dag-pb directory by hand: names that no importer makes.
+/// Puts a hand-written dag-pb directory with names that no importer creates.
 pub(crate) async fn directory(gateway: &TestGateway, entries: &[(&str, &str)]) -> String {
     let mut block = Vec::new();
     for (name, cid) in entries {
@@ -128,7 +128,7 @@ async fn a_tree_is_archived_under_the_last_name_of_its_path() {
     let entries = untar(&bytes);
     let below = |names: &[&str]| names.iter().map(|name| format!("{root}/{name}")).collect::<Vec<_>>();
     let long = format!("sub/{long}");
-    // Without a slash at the end of a directory: the `ipfs` command refuses a root that has one.
+    // Directories have no trailing slash, because the `ipfs` command refuses a root with one.
     let expected = below(&["a", "block", "empty", "link", "none", "sub", &long, "sub/ü"]);
     assert_eq!(paths(&entries), [&[root.clone()][..], &expected].concat());
     assert_eq!(entries.iter().map(|entry| entry.kind).collect::<String>(), "500025500");
@@ -180,7 +180,7 @@ async fn sharded_directories_and_mode_and_time_are_archived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_lead_out_are_refused() {
+async fn get_refuses_names_that_escape_the_archive() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("cid-version=1", "x").await;
     for name in ["..", ".", "", "/etc/passwd", "a/../../x", "../x", "nul\0"] {
@@ -190,7 +190,7 @@ async fn names_that_lead_out_are_refused() {
             assert!(message.contains("cannot be archived"), "{name:?}: {message}");
         }
     }
-    // A name that is a path and stays within is followed, but never where a symlink may be on its way.
+    // A name that is a path is resolved if the result is within the root, unless a symlink may be on that path.
     let inner = directory(&gateway, &[("../b", &file), ("c/d", &file)]).await;
     let root = directory(&gateway, &[("a", &inner)]).await;
     let expected = ["", "/a", "/b", "/a/c/d"].map(|path| format!("{root}{path}"));
@@ -201,7 +201,8 @@ async fn names_that_lead_out_are_refused() {
         let message = rpc_failure(gateway.rpc(&format!("get?arg={root}")).send().await.unwrap()).await;
         assert!(message.contains("cannot be archived"), "{message}");
     }
-    // A symlink and a directory of one name: what is in the directory would be unpacked where the symlink leads.
+    // A symlink and a directory with the same name: the files in the directory would be unpacked at the target of the
+    // symlink.
     let inner = directory(&gateway, &[("passwd", &file)]).await;
     let root = directory(&gateway, &[("a", &link), ("a", &inner)]).await;
     let message = rpc_failure(gateway.rpc(&format!("get?arg={root}")).send().await.unwrap()).await;
@@ -210,7 +211,7 @@ async fn names_that_lead_out_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_archived_fails_before_the_head_or_breaks_off() {
+async fn get_fails_before_the_head_or_aborts() {
     let gateway = TestGateway::start_with(|config| config.streaming.max_dag_depth = 128).await;
     let absent = Cid::new_v1(codec::RAW, hash::sha2_256(b"absent")).to_string();
     let cbor = gateway.put_block("cid-codec=dag-cbor", b"\xa0".to_vec()).await;
@@ -228,7 +229,7 @@ async fn what_cannot_be_archived_fails_before_the_head_or_breaks_off() {
     }
     let large = gateway.add("cid-version=1", content::bytes(2 * CHUNK)).await;
     for (entry, named) in [(absent, absent_message.as_str()), (cbor, "dag-cbor")] {
-        // What is met at once fails with a status, what is met later breaks the archive off.
+        // An error at the start fails with a status; a later error aborts the archive.
         let root = directory(&gateway, &[("x", &entry)]).await;
         let message = rpc_failure(gateway.rpc(&format!("get?arg={root}")).send().await.unwrap()).await;
         assert!(message.contains(named), "{message}");
@@ -249,7 +250,7 @@ async fn what_cannot_be_archived_fails_before_the_head_or_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compress_gives_gzip_of_a_file_or_of_an_archive() {
+async fn get_with_compress_returns_gzip() {
     let gateway = TestGateway::start().await;
     let file: Vec<u8> = content::bytes(600_000).iter().map(|byte| byte & 0x0f).collect();
     let root = hash_of(gateway.add_form("", Form::new().file("d/file", &file)).await.last().unwrap());

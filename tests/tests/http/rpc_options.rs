@@ -1,4 +1,4 @@
-//! Options of the commands: long and short names, values, and those that are not offered.
+//! Options of the commands: long and short names, values, and unsupported options.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,9 @@ use crate::content::{self, bytes};
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure, rpc_refusal};
 use crate::multipart::Form;
 
-/// Every option that Kubo 0.44 defines for the commands that are served: `name/short:type`, with the type `b` for a
-/// Boolean, `i` and `I` for integers of 32 and 64 bits, `u` and `U` for those without a sign, `t` for text and `l`
-/// for several texts;
-/// `!` stands behind those that are not offered.
+/// Every option that Kubo 0.44 defines for the supported commands, as `name/short:type`. The types are `b` for a
+/// Boolean, `i` and `I` for integers of 32 and 64 bits, `u` and `U` for unsigned ones, `t` for text and `l` for
+/// several texts. A trailing `!` marks options that are not supported.
 const KUBO: &[(&str, &str)] = &[
     (
         "add",
@@ -91,7 +90,7 @@ fn options(text: &str) -> Vec<KuboOption> {
     text.split_whitespace().map(of).collect()
 }
 
-/// The text of a request that is refused before the command runs.
+/// Returns the text of a request that is refused before the command runs.
 async fn refusal(gateway: &TestGateway, command: &str) -> String {
     let response = gateway.rpc(command).send().await.unwrap();
     assert_eq!(response.status(), 400, "{command}");
@@ -124,7 +123,7 @@ async fn option_of_kubo_given_twice_is_refused_under_any_name() {
     let gateway = TestGateway::start().await;
     for (command, of_command) in KUBO {
         for KuboOption { names, kind, is_offered } in options(of_command).into_iter().chain(options(GLOBAL)) {
-            // The first argument is refused already, or the command takes several.
+            // A single text argument is already refused, and a list accepts several.
             if !is_offered && kind == 't' || kind == 'l' || names[0] == "timeout" || names[0] == "encoding" {
                 continue;
             }
@@ -161,7 +160,7 @@ async fn names_that_kubo_does_not_define_are_ignored() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("N=1&only_hash=true&x=y&x=z&Pin=false", "hello world").await;
     assert_eq!(cid, "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD");
-    // As the client in Go sends it, although there is no such option.
+    // As the Go client sends it, although the option does not exist.
     let directory = gateway.add_tree("", &[("d/x", "x")]).await;
     gateway.rpc_json(&format!("ls?arg={directory}&resolve-size=true&stream=true")).await;
     assert_eq!(gateway.rpc_bytes(&format!("cat?arg={cid}&O=5")).await, "hello world");
@@ -300,7 +299,7 @@ async fn block_put_takes_format_and_codec_as_kubo_does() {
     let gateway = TestGateway::start().await;
     let v0 = gateway.put_block("format=v0", "\n\u{2}\u{8}\u{1}").await;
     assert!(v0.starts_with("Qm"), "{v0}");
-    // Kubo's command line sends the default of cid-codec beside it.
+    // Kubo's command line also sends the default of cid-codec.
     assert_eq!(gateway.put_block("format=v0&cid-codec=raw&mhlen=-1&pin=false", "\n\u{2}\u{8}\u{1}").await, v0);
     assert_eq!(gateway.put_block("f=v0&cid-codec=&mhtype=sha2-256&mhlen=32", "\n\u{2}\u{8}\u{1}").await, v0);
     for (query, same) in [
@@ -327,7 +326,7 @@ async fn empty_directories_are_left_out_when_asked() {
         assert_eq!(lines, expected, "{query}: f is there, as something came in it");
     }
     assert_ne!(gateway.add_form("empty-dirs=true", form()).await.last(), expected.last());
-    // An empty directory at the top stays. Within a wrapping directory it is not at the top.
+    // An empty directory at the top is kept. Within a wrapping directory it is not at the top.
     let empty = gateway.add_form("E=0", Form::new().directory("top")).await;
     assert_eq!(hash_of(&empty[0]), "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
     let wrapped = gateway.add_form("E=0&w=1", Form::new().directory("top").file("x", "x")).await;

@@ -1,4 +1,4 @@
-//! How every command of the Kubo RPC is called, and how it fails.
+//! Calling conventions and errors of all commands of the Kubo RPC.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -37,7 +37,7 @@ async fn a_command_that_does_not_exist_is_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_argument_is_a_bad_request_in_text_that_names_it() {
+async fn missing_argument_returns_400_with_its_name() {
     let gateway = TestGateway::start().await;
     for command in ["cat", "ls", "block/get", "block/stat", "block/get?offline=true"] {
         let response = gateway.rpc(command).send().await.unwrap();
@@ -48,7 +48,7 @@ async fn a_missing_argument_is_a_bad_request_in_text_that_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_option_that_cannot_be_read_is_a_bad_request_that_names_it() {
+async fn invalid_option_returns_400_with_its_name() {
     let gateway = TestGateway::start().await;
     for (command, name) in [
         ("cat?arg=bafkqaaa&offset=-1", "offset"),
@@ -63,7 +63,7 @@ async fn an_option_that_cannot_be_read_is_a_bad_request_that_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_fails_answers_500_with_message_code_and_type() {
+async fn failing_command_returns_500_with_message_and_code() {
     let gateway = TestGateway::start().await;
     let absent = gateway.add("only-hash=true", "absent").await;
     for (command, named) in [
@@ -84,7 +84,7 @@ async fn a_command_that_fails_answers_500_with_message_code_and_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_have_the_words_that_clients_of_kubo_match() {
+async fn rpc_errors_contain_the_words_kubo_clients_match() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("pin=false", "content").await;
     let directory = gateway.add_tree("", &[("d/x", "x")]).await;
@@ -108,7 +108,7 @@ async fn failures_have_the_words_that_clients_of_kubo_match() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_says_of_which_kind_it_is() {
+async fn rpc_error_states_its_kind() {
     let gateway = TestGateway::start().await;
     let absent = gateway.add("only-hash=true", "absent").await;
     let directory = gateway.add_tree("", &[("d/x", "x")]).await;
@@ -128,7 +128,7 @@ async fn a_failure_says_of_which_kind_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_object_is_a_line() {
+async fn rpc_objects_are_newline_delimited() {
     let gateway = TestGateway::start().await;
     for command in ["version", "repo/stat", "block/stat?arg=bafkqac3imvwgy3zao5xxe3de", "cat?arg=nonsense", "pin/ls"] {
         let answer = gateway.rpc(command).send().await.unwrap().text().await.unwrap();
@@ -137,7 +137,7 @@ async fn every_object_is_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_others_may_not_make_a_browser_call_a_command() {
+async fn rpc_refuses_cross_origin_browser_requests() {
     let gateway = TestGateway::start().await;
     let port = gateway.port();
     let browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)";
@@ -163,7 +163,7 @@ async fn pages_of_others_may_not_make_a_browser_call_a_command() {
         (format!("Referer: http://evil.example/http://localhost:{port}/"), 403),
         (format!("Origin: https://evil.example\r\nReferer: http://localhost:{port}/"), 403),
         ("Origin: \u{fc}".to_owned(), 403),
-        // Content under /ipfs shares our origin, and may be a page.
+        // Content under /ipfs has the same origin as the daemon and may be a page.
         (format!("{}\r\nSec-Fetch-Site: same-origin\r\n{browser}", own("127.0.0.1")), 403),
         ("Sec-Fetch-Dest: empty".to_owned(), 403),
         // As the fetch of Node.js sends it.
@@ -184,7 +184,7 @@ async fn exchange_with_body(gateway: &TestGateway, head: &str, body: &str) -> u1
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_ids_are_written_in_the_base_that_is_asked_for() {
+async fn cid_base_option_selects_the_base() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "hello world").await;
     for (base, expected) in [
@@ -199,7 +199,7 @@ async fn content_ids_are_written_in_the_base_that_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_are_paths_in_every_spelling() {
+async fn rpc_path_arguments_accept_every_spelling() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/a b/ü.txt", "hello")]).await;
     for path in [
@@ -213,7 +213,7 @@ async fn arguments_are_paths_in_every_spelling() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn id_is_a_peer_id_that_outlives_a_restart() {
+async fn id_returns_a_persistent_peer_id() {
     let gateway = TestGateway::start().await;
     let id = gateway.rpc_json("id").await;
     assert!(id["ID"].as_str().unwrap().starts_with("12D3Koo"), "{id}");

@@ -26,7 +26,7 @@ async fn a_head_over_the_limit_is_answered_with_431() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_that_does_not_come_to_its_end_is_not_waited_for() {
+async fn incomplete_head_times_out() {
     let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
     for beginning in
         ["", "G", "GET /health HTTP/1.1\r\n", "GET /health HTTP/1.1\r\nX-Slow: 1\r\nX-", "PRI * HTTP/2.0\r\n"]
@@ -40,7 +40,7 @@ async fn a_head_that_does_not_come_to_its_end_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_http_is_refused() {
+async fn non_http_bytes_are_refused() {
     let gateway = TestGateway::start().await;
     for garbage in
         [&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
@@ -90,13 +90,13 @@ async fn an_error_leaves_the_connection_usable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_connections_are_served_side_by_side() {
+async fn hundreds_of_connections_are_served_concurrently() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(300_000);
     let cid = gateway.add("", content.clone()).await;
     let mut wires = join_all((0..200).map(|_| Wire::connect(&gateway))).await;
     for _ in 0..2 {
-        // All of them have asked before the first of them reads.
+        // All clients have sent their request before the first of them reads.
         for wire in &mut wires {
             wire.send(format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
         }
@@ -107,7 +107,7 @@ async fn hundreds_of_connections_are_served_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_leave_in_the_middle_of_a_download_leave_nothing_behind() {
+async fn disconnected_downloads_release_their_resources() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(20_000_000);
     let cid = gateway.add("", content.clone()).await;
@@ -117,7 +117,7 @@ async fn clients_that_leave_in_the_middle_of_a_download_leave_nothing_behind() {
         wire.take(100_000).await;
     }
     assert_same(&gateway.content(&format!("/ipfs/{cid}")).await, &content, "the next client's");
-    // The streams of the clients that left end as soon as the daemon notices.
+    // The streams of the disconnected clients end as soon as the daemon notices.
     timeout(Duration::from_secs(60), async { while active_downloads(&gateway).await != "0" {} }).await.unwrap();
 }
 
@@ -128,7 +128,7 @@ async fn active_downloads(gateway: &TestGateway) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_stops_sending_still_gets_its_answer() {
+async fn half_closed_client_receives_its_response() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(5_000_000);
     let cid = gateway.add("", content.clone()).await;
@@ -141,7 +141,7 @@ async fn a_client_that_stops_sending_still_gets_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_answers_of_all_kinds_of_leaves_are_whole_for_clients_that_pipeline_wait_and_have_stopped_sending() {
+async fn pipelined_large_responses_are_complete() {
     let gateway = TestGateway::start().await;
     // More than the buffers of a connection hold until the client begins to read.
     let content = content::bytes(10_000_000);
@@ -177,7 +177,7 @@ async fn large_answers_of_all_kinds_of_leaves_are_whole_for_clients_that_pipelin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_waits_to_be_told_to_go_on_is_told() {
+async fn expect_100_continue_is_honoured() {
     let gateway = TestGateway::start().await;
     let mut wire = Wire::connect(&gateway).await;
     let head = "POST /api/v0/add HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 11\r\n\r\n";
@@ -189,7 +189,7 @@ async fn an_upload_that_waits_to_be_told_to_go_on_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_upload_is_told_why_although_the_client_is_still_sending() {
+async fn refused_upload_receives_the_reason_while_sending() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(20_000_000);
     for path in ["/api/v0/no/such/command", "/v1/no/such/route", "/api/v0/add?raw-leaves=perhaps"] {
@@ -223,7 +223,7 @@ async fn http_2_without_tls_carries_downloads_and_uploads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_pauses_for_too_long_is_given_up_and_its_turn_is_free_again() {
+async fn paused_upload_times_out_and_releases_its_permit() {
     let gateway = TestGateway::start_with(|config| {
         config.gateway.upload_idle_seconds = 1;
         config.concurrency.max_concurrent_tasks = 1;
@@ -231,7 +231,7 @@ async fn an_upload_that_pauses_for_too_long_is_given_up_and_its_turn_is_free_aga
     .await;
     let mut silent = Wire::connect(&gateway).await;
     silent.send("POST /api/v0/add HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nonly the beginning").await;
-    // It waits for the one turn, which the silent upload has for a second.
+    // This import waits for the only import permit, which the silent upload holds for a second.
     let added = gateway.add("", "behind it").await;
     assert_eq!(gateway.content(&format!("/ipfs/{added}")).await, "behind it");
     let refused = silent.answer().await;

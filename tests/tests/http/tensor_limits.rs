@@ -1,4 +1,4 @@
-//! Tensors of what is blocked, late, or laid out as few files are.
+//! Tensors with blocked content, slow blocks, or unusual layouts.
 
 use std::fs;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::tensors::file;
 use crate::wire::exchange;
 use crate::withholding::Withholding;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 const CHUNK: usize = 262_144;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tensors_of_what_is_blocked_are_given_in_no_view_and_no_format() {
+async fn blocked_tensors_are_refused_in_every_format() {
     let gateway = TestGateway::start().await;
     let data = content::bytes(3 * CHUNK);
     let model = file(&[("a", Dtype::U8, &[3, CHUNK], &data)]);
@@ -51,7 +51,7 @@ async fn tensors_of_what_is_blocked_are_given_in_no_view_and_no_format() {
         let tagged = gateway.request(Method::GET, &format!("/v1/tensor/{path}")).header("if-none-match", "*");
         problem(tagged.send().await.unwrap(), 410, "gone").await;
     }
-    // Of a file with a blocked block within, what lies before it is there.
+    // The rows before the blocked block are served.
     let row = gateway.content(&format!("/v1/tensor/{large}?name=a&slice=0")).await;
     assert_same(&row, &data[..CHUNK], "the first row");
     problem(gateway.get(&format!("/v1/tensor/{large}?name=a&slice=2")).await, 410, "gone").await;
@@ -62,7 +62,7 @@ async fn tensors_of_what_is_blocked_are_given_in_no_view_and_no_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tensors_whose_blocks_do_not_come_are_504_or_break_off() {
+async fn tensors_with_stalled_blocks_return_504_or_abort() {
     let store = Withholding::new();
     let gateway = TestGateway::start_over(store.clone(), |config| config.gateway.retrieval_timeout_seconds = 1).await;
     let data = content::bytes(40 * CHUNK);
@@ -87,7 +87,7 @@ async fn tensors_whose_blocks_do_not_come_are_504_or_break_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_for_tensors_are_among_those_that_are_limited() {
+async fn tensor_requests_take_request_permits() {
     let store = Withholding::new();
     let gateway = TestGateway::start_over(store.clone(), |config| {
         config.gateway.max_concurrent_requests = 1;
@@ -112,7 +112,7 @@ async fn requests_for_tensors_are_among_those_that_are_limited() {
     problem(refused, 429, "rate_limited").await;
     store.release();
     assert_eq!(held.await.unwrap().unwrap().bytes().await.unwrap()[..], [1]);
-    // Over 64 parts, and over 64 dimensions.
+    // More than 64 parts, and more than 64 dimensions.
     let parts = ["0"; 65].join(",");
     problem(gateway.get(&format!("{path}&slice={parts}")).await, 400, "invalid_input").await;
     let json = format!(r#"{{"a":{{"dtype":"U8","shape":[{}],"data_offsets":[0,1]}}}}"#, ["1"; 65].join(","));
@@ -122,7 +122,7 @@ async fn requests_for_tensors_are_among_those_that_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_lie_far_apart_are_read_at_the_same_time_and_no_more_than_a_window_of_them() {
+async fn distant_rows_are_read_concurrently_within_a_bound() {
     let store = Withholding::new();
     let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
     let mut dag = Dag::default();
@@ -136,7 +136,7 @@ async fn rows_that_lie_far_apart_are_read_at_the_same_time_and_no_more_than_a_wi
     gateway.get(&format!("/v1/tensor/{cid}/info")).await.bytes().await.unwrap();
     leaves.iter().for_each(|leaf| store.withhold(&leaf.to_string()));
     let column = tokio::spawn(gateway.request(Method::GET, &format!("/v1/tensor/{cid}?name=t&slice=:,7:9")).send());
-    // A window of 4 MiB, of which each of the parts counts for 256 KiB.
+    // The readahead is 4 MiB, and each part counts as 256 KiB.
     let waiting = timeout(WATCHDOG, store.waiting(16)).await.expect("one block is read after the other");
     assert_eq!(waiting, 16);
     store.release();
@@ -144,7 +144,7 @@ async fn rows_that_lie_far_apart_are_read_at_the_same_time_and_no_more_than_a_wi
     assert_same(&column, &(0..40).flat_map(|row| [row, row]).collect::<Vec<u8>>(), "the column");
 }
 
-/// An array as NumPy saves it, of U16 [3, 4] from 0 to 11 by C order.
+/// Returns a NumPy array file of U16 [3, 4] with the values 0 to 11 in C order.
 pub(crate) fn array(is_big_endian: bool, is_fortran: bool) -> Vec<u8> {
     let (order, fortran) = (if is_big_endian { '>' } else { '<' }, if is_fortran { "True" } else { "False" });
     let dict = format!("{{'descr': '{order}u2', 'fortran_order': {fortran}, 'shape': (3, 4), }}\n");
@@ -163,14 +163,14 @@ fn little_endian(values: &[u16]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arrays_of_other_orders_are_given_little_endian_and_say_where_they_lie_by_columns() {
+async fn npy_arrays_are_little_endian_and_report_their_order() {
     let slicing = TestGateway::start().await;
     let copying = TestGateway::start_with(|config| config.tensor.zero_copy = false).await;
     for (gateway, is_big_endian, is_fortran) in
         [(&slicing, true, false), (&slicing, false, true), (&slicing, true, true), (&copying, true, true)]
     {
         let what = format!("big-endian: {is_big_endian}, Fortran order: {is_fortran}");
-        // So small that numbers begin in one block and end in the next.
+        // Chunks so small that elements cross block boundaries.
         let cid = gateway.add("chunker=size-11", array(is_big_endian, is_fortran)).await;
         let info: Value = gateway.get(&format!("/v1/tensor/{cid}/info")).await.json().await.unwrap();
         let listed = &info["tensors"][0];
@@ -181,7 +181,7 @@ async fn arrays_of_other_orders_are_given_little_endian_and_say_where_they_lie_b
         let stats: Value = gateway.get(&format!("/v1/tensor/{cid}/stats")).await.json().await.unwrap();
         let stats = &stats["tensors"][0];
         assert_eq!((&stats["count"], &stats["max"], &stats["mean"]), (&json!(12), &json!(11.0), &json!(5.5)), "{what}");
-        // One line lies alike in both orders.
+        // A single row or column has the same layout in both orders.
         for (slice, values) in [("1", &[4, 5, 6, 7][..]), (":,-1", &[3, 7, 11]), ("2,::3", &[8, 11]), ("3:", &[])] {
             let path = format!("/v1/tensor/{cid}?slice={slice}");
             let expected = little_endian(values);
@@ -215,7 +215,7 @@ async fn arrays_of_other_orders_are_given_little_endian_and_say_where_they_lie_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_takes_most_of_the_cache_is_read_once_and_told_whole() {
+async fn large_tensor_list_is_parsed_once() {
     let gateway = TestGateway::start_with(|config| config.cache.max_bytes = 1 << 20).await;
     let text = "\"é\u{1}\n".repeat(100_000);
     let json = json!({"__metadata__": {"text": text, "": "b"}}).to_string();
@@ -232,7 +232,7 @@ async fn a_list_that_takes_most_of_the_cache_is_read_once_and_told_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tensor_without_elements_is_one_that_was_asked_for() {
+async fn tensor_without_elements_is_served() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", file(&[("none", Dtype::F32, &[0, 4], &[]), ("some", Dtype::U8, &[2], &[1, 2])])).await;
     for (query, length) in [("", 0), ("&slice=0:0", 0), ("&format=npy", 128)] {

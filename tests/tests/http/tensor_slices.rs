@@ -1,4 +1,4 @@
-//! Slices of tensors: which elements they have, and what is read for them.
+//! Slices of tensors: their elements, and the blocks that are read for them.
 
 use futures::StreamExt;
 use ipfrs_core::{Cid, codec};
@@ -17,14 +17,14 @@ use crate::withholding::Withholding;
 
 const CHUNK: usize = 262_144;
 
-/// What is taken of one dimension.
+/// Slice of one dimension.
 #[derive(Debug, Clone)]
 enum Part {
     At(i64),
     Range(Option<i64>, Option<i64>, Option<usize>),
 }
 
-/// A dimension, and a part that fits it.
+/// Generates a dimension and a slice that fits it.
 fn dimension() -> impl Strategy<Value = (usize, Part)> {
     (0_usize..9).prop_flat_map(|size| {
         let (bound, end) = (prop::option::of(-10_i64..10), i64::try_from(size).unwrap());
@@ -36,7 +36,7 @@ fn dimension() -> impl Strategy<Value = (usize, Part)> {
 }
 
 impl Part {
-    /// As it is written.
+    /// Returns the slice in the syntax of the query.
     fn text(&self) -> String {
         let bound = |bound: Option<i64>| bound.map(|bound| bound.to_string()).unwrap_or_default();
         match self {
@@ -46,7 +46,8 @@ impl Part {
         }
     }
 
-    /// The places that are taken of a dimension of `size`, one by one: what Python's `range(*slice.indices(size))` gives.
+    /// Returns the indices that the slice selects in a dimension of `size`, as Python's `range(*slice.indices(size))`
+    /// does.
     fn places(&self, size: usize) -> Vec<usize> {
         let end = i64::try_from(size).unwrap();
         let from_start = |place: i64| if place < 0 { place + end } else { place };
@@ -62,16 +63,16 @@ impl Part {
     }
 }
 
-/// The elements at all combinations of places, outermost dimension first.
+/// Returns the elements at all combinations of indices, outermost dimension first.
 fn taken(data: &[u8], element: usize, dims: &[(usize, Vec<usize>)]) -> Vec<u8> {
     let Some(((_, places), inner)) = dims.split_first() else { return data[..element].to_vec() };
     let each = element * inner.iter().map(|(size, _)| size).product::<usize>();
     places.iter().flat_map(|place| taken(&data[place * each..], element, inner)).collect()
 }
 
-/// Asks `gateway` for a slice of a random tensor, whole and from `cut` on, and compares it.
+/// Requests a slice of a random tensor from `gateway`, completely and from `cut` on, and compares it.
 async fn check(gateway: &TestGateway, dims: &[(usize, Part)], dtype: Dtype, named: usize, chunk: usize, cut: usize) {
-    // Dimensions that the slice does not name are whole.
+    // Dimensions that the slice does not name are complete.
     let named = named.min(dims.len());
     let whole = |size: usize| (size, (0..size).collect::<Vec<_>>());
     let places = dims.iter().enumerate();
@@ -104,7 +105,7 @@ async fn check(gateway: &TestGateway, dims: &[(usize, Part)], dtype: Dtype, name
 }
 
 #[test]
-fn slices_have_the_elements_that_an_independent_implementation_takes() {
+fn slices_match_an_independent_implementation() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (slicing, copying) = runtime.block_on(async {
         (TestGateway::start().await, TestGateway::start_with(|config| config.tensor.zero_copy = false).await)
@@ -126,8 +127,8 @@ fn slices_have_the_elements_that_an_independent_implementation_takes() {
     });
 }
 
-/// A gateway with the root of a file of one tensor of 16 MiB, [8, 4, 512 KiB] of U8, and only those leaves that `has` lists:
-/// the content ID of the file, its bytes, and where the tensor begins.
+/// Returns a gateway with the root of a file of one 16 MiB tensor, [8, 4, 512 KiB] of U8, and only the leaves in
+/// `has`; and the content ID of the file, its bytes, and the offset of the tensor.
 async fn with_some_leaves(has: &[usize]) -> (TestGateway, String, bytes::Bytes, usize) {
     let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
     let data = content::bytes(64 * CHUNK);
@@ -144,13 +145,13 @@ async fn with_some_leaves(has: &[usize]) -> (TestGateway, String, bytes::Bytes, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_blocks_that_a_slice_touches_are_read() {
-    // Each row of 512 KiB lies in three leaves, since the header comes first; the first leaf has the header.
+async fn slice_reads_only_the_blocks_it_needs() {
+    // Each row of 512 KiB spans three leaves, because the header precedes the data in the first leaf.
     for (slice, has, bytes) in [
         // Leading dimensions: one span of the file.
         ("2,1", &[0, 18, 19, 20][..], (18 * CHUNK, 2 * CHUNK)),
         ("2,1:2,:300000", &[0, 18, 19], (18 * CHUNK, 300_000)),
-        // Two bytes of each of four rows, far apart.
+        // Two bytes of each of four distant rows.
         ("2,:,1:3", &[0, 16, 18, 20, 22], (16 * CHUNK + 1, 2)),
         ("::3,0,5:7", &[0, 24, 48], (5, 2)),
     ] {
@@ -164,13 +165,13 @@ async fn only_blocks_that_a_slice_touches_are_read() {
         assert_same(&sliced[..len], &file[start + from..start + from + len], slice);
         let read = gateway.metric("ipfrs_blocks_retrieved_total").await - before;
         let touched = u64::try_from(has.len()).unwrap();
-        // The root, and each leaf once; the leaf with the header counts where the slice lies in it.
+        // The root, and each leaf once. The leaf with the header counts if the slice includes it.
         assert!(read <= touched + 1, "{slice}: {read} blocks were read where {touched} are touched");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_gathered_goes_out_while_the_next_block_is_waited_for() {
+async fn slice_is_flushed_while_waiting_for_a_block() {
     let store = Withholding::new();
     let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
     let mut dag = Dag::default();
@@ -182,7 +183,7 @@ async fn what_was_gathered_goes_out_while_the_next_block_is_waited_for() {
     let cid = dag.file(&[], &parts).to_string();
     dag.import(&gateway).await;
     store.withhold(&late.to_string());
-    // Two bytes of each mebibyte: no piece would ever be full.
+    // Two bytes of each mebibyte, so a piece would never be full.
     let mut body = gateway.get(&format!("/v1/tensor/{cid}?name=t&slice=:,5:7")).await.bytes_stream();
     let mut all = body.next().await.unwrap().unwrap().to_vec();
     assert_same(&all, &vec![1; all.len()], "before the block that is late");
@@ -194,13 +195,13 @@ async fn what_was_gathered_goes_out_while_the_next_block_is_waited_for() {
     assert_same(&all, &expected, "all");
 }
 
-/// The header of a file of one tensor of U8.
+/// Returns the header of a file of one U8 tensor.
 fn head(shape: &str, bytes: u64) -> Vec<u8> {
     let json = format!("{{\"t\":{{\"dtype\":\"U8\",\"shape\":{shape},\"data_offsets\":[0,{bytes}]}}}}");
     [&u64::try_from(json.len()).unwrap().to_le_bytes()[..], json.as_bytes()].concat()
 }
 
-/// A tensor of a terabyte in a few blocks: the header, and the same mebibyte again and again.
+/// Adds a tensor of a terabyte in a few blocks: the header, and the same mebibyte repeatedly.
 async fn terabyte(gateway: &TestGateway) -> String {
     let mut dag = Dag::default();
     let head = head("[1048576,1048576]", 1 << 40);
@@ -216,10 +217,10 @@ async fn terabyte(gateway: &TestGateway) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slices_of_a_terabyte_are_counted_and_not_listed() {
+async fn slices_of_a_terabyte_need_no_element_list() {
     let gateway = TestGateway::start().await;
     let cid = terabyte(&gateway).await;
-    // The bytes of the result and of each of its rows, and which bytes of the mebibyte a row has.
+    // Slice, bytes of the result and of each of its rows, and first byte and step of a row within the mebibyte.
     for (slice, length, row, first, step) in [
         ("::2,::2", 1_u64 << 38, 1 << 19, 0, 2),
         (":,7:1000000:10", (1 << 20) * 100_000, 100_000, 7, 10),
@@ -228,13 +229,13 @@ async fn slices_of_a_terabyte_are_counted_and_not_listed() {
         let path = format!("/v1/tensor/{cid}?name=t&slice={slice}");
         let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
         assert_eq!(header(&head, "content-length"), length.to_string());
-        // From the middle of it, and no further than the client likes.
+        // A range from the middle.
         let middle = length / 2 / row * row;
         let request = gateway.request(Method::GET, &path).header("range", format!("bytes={middle}-{}", middle + 4_999));
         let expected: Vec<u8> =
             (0..5_000_u32).map(|index| u8::try_from((first + index * step) % 251).unwrap()).collect();
         assert_same(&request.send().await.unwrap().bytes().await.unwrap(), &expected, slice);
-        // One who takes the beginning and goes away does not wait for the rest.
+        // A client that reads the beginning and disconnects does not wait for the rest.
         let mut body = gateway.get(&path).await.bytes_stream();
         assert_same(&body.next().await.unwrap().unwrap()[..100], &expected[..100], slice);
     }

@@ -1,4 +1,5 @@
-//! `GET /v1/tensor/{cid}[/path]`: formats, headers, lists, statistics and refusals. [`crate::tensor_slices`] has the slices.
+//! `GET /v1/tensor/{cid}[/path]`: formats, headers, lists, statistics and errors. [`crate::tensor_slices`] tests
+//! slices.
 
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -16,7 +17,8 @@ use crate::harness::{TestGateway, header};
 use crate::multipart::Form;
 use crate::wire::exchange;
 
-/// Every type of safetensors, its name, and its name in NumPy where it has one; less than a byte it cannot hold.
+/// Every safetensors type with its name and its NumPy name, if it has one. NumPy does not support types smaller than
+/// a byte.
 const DTYPES: [(Dtype, &str, Option<&str>); 22] = [
     (Dtype::BOOL, "BOOL", Some("|b1")),
     (Dtype::F4, "F4", None),
@@ -42,7 +44,7 @@ const DTYPES: [(Dtype, &str, Option<&str>); 22] = [
     (Dtype::U64, "U64", Some("<u8")),
 ];
 
-/// A file of tensors, as the reference writes it.
+/// Returns a file of tensors, written by the reference implementation.
 pub(crate) fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Bytes {
     let views = tensors
         .iter()
@@ -51,7 +53,7 @@ pub(crate) fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Bytes {
     safetensors::serialize(views, Some(metadata)).unwrap().into()
 }
 
-/// One tensor of 3 × 8 × 16 elements of every type, and the data of each.
+/// Returns a file with one tensor of 3 × 8 × 16 elements of every type, and the data of each.
 fn every_type() -> (Bytes, Vec<Bytes>) {
     let bytes_of = |dtype: Dtype| 3 * 8 * 16 * dtype.bitsize() / 8;
     let data: Vec<_> = DTYPES.iter().map(|(dtype, name, _)| content::keystream(name, bytes_of(*dtype))).collect();
@@ -60,7 +62,7 @@ fn every_type() -> (Bytes, Vec<Bytes>) {
     (file(&tensors), data)
 }
 
-/// An array as NumPy saves it.
+/// Returns a NumPy array file.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let length = u8::try_from(dict.len()).unwrap();
@@ -72,7 +74,7 @@ async fn get(gateway: &TestGateway, path: &str, name: &str, value: &str) -> Resp
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_type_goes_out_in_every_format_bit_for_bit() {
+async fn every_tensor_type_is_exact_in_every_format() {
     let gateway = TestGateway::start().await;
     let (file, data) = every_type();
     let cid = gateway.add("chunker=size-1000", file).await;
@@ -83,7 +85,7 @@ async fn every_type_goes_out_in_every_format_bit_for_bit() {
         assert_eq!(header(&raw, "content-length"), data.len().to_string(), "{name}");
         assert_same(&raw.bytes().await.unwrap(), data, name);
 
-        // A slice is a tensor like any other.
+        // Slices are available in every format.
         let row = data.len() / 3;
         let safetensors = gateway.content(&format!("{path}&slice=1:&format=safetensors")).await;
         let reference = SafeTensors::deserialize(&safetensors).unwrap();
@@ -117,7 +119,7 @@ async fn every_type_goes_out_in_every_format_bit_for_bit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_tensors_or_all_of_them_are_a_file_of_their_own() {
+async fn tensor_subset_is_a_valid_safetensors_file() {
     let gateway = TestGateway::start().await;
     let (file, data) = every_type();
     let cid = gateway.add("chunker=size-1000", file).await;
@@ -131,7 +133,7 @@ async fn several_tensors_or_all_of_them_are_a_file_of_their_own() {
             let expected = &data[DTYPES.iter().position(|(_, known, _)| *known == name).unwrap()];
             assert_same(reference.tensor(name).unwrap().data(), expected, name);
         }
-        // Ranges run over head and tensors alike.
+        // Ranges cover the header and the tensors.
         let path = format!("/v1/tensor/{cid}?{query}format=safetensors");
         let end = subset.len() - 1;
         for (first, last) in [(0, 9), (5, end), (end - 1_000, end - 1), (end, end)] {
@@ -151,7 +153,7 @@ async fn several_tensors_or_all_of_them_are_a_file_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_can_be_kept_asked_for_again_and_taken_in_parts() {
+async fn tensor_responses_support_etags_and_ranges() {
     let gateway = TestGateway::start().await;
     let data = content::bytes(40_000);
     let cid = gateway.add("chunker=size-3000", file(&[("layer/0 w", Dtype::F32, &[100, 100], &data)])).await;
@@ -162,7 +164,7 @@ async fn answers_can_be_kept_asked_for_again_and_taken_in_parts() {
         (&sliced, 400, "10,10", "bin"),
         (&format!("{path}&format=npy"), 40_128, "100,100", "npy"),
     ] {
-        // Nobody compresses elements.
+        // Elements are never compressed.
         let whole = get(&gateway, path, "accept-encoding", "gzip, br, zstd").await;
         let head = gateway.request(Method::HEAD, path).send().await.unwrap();
         for name in
@@ -230,7 +232,7 @@ async fn tensors_are_listed_and_an_npy_file_needs_no_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn below_a_file_info_is_a_view_and_in_a_directory_a_name() {
+async fn info_is_a_view_of_files_and_a_name_in_directories() {
     let gateway = TestGateway::start().await;
     let files = [("d/info", b"i"), ("d/x.npy", b"x"), ("d/stats", b"s")];
     let form = files.iter().fold(Form::new(), |form, (path, value)| form.file(path, npy("|u1", "(1,)", &value[..])));
@@ -254,7 +256,7 @@ async fn below_a_file_info_is_a_view_and_in_a_directory_a_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_header_is_hostile_until_it_was_checked() {
+async fn hostile_tensor_headers_are_refused() {
     let gateway = TestGateway::start().await;
     let entry = |name: &str, shape: &str, offsets: &str| {
         format!("\"{name}\":{{\"dtype\":\"U8\",\"shape\":{shape},\"data_offsets\":{offsets}}}")
@@ -278,7 +280,7 @@ async fn a_header_is_hostile_until_it_was_checked() {
             assert!(detail.contains(reason) && detail.contains(&cid), "{detail}: {reason}");
         }
     }
-    // A length of 100 MB is refused before anything of it is read.
+    // A header length of 100 MB is refused before the header is read.
     let mut file = 100_000_000_u64.to_le_bytes().to_vec();
     file.extend_from_slice(b"{\"a\"");
     file.resize(300_000, b' ');
@@ -289,7 +291,7 @@ async fn a_header_is_hostile_until_it_was_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_asked_wrongly_is_named() {
+async fn tensor_request_errors_name_the_parameter() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", file(&[("a", Dtype::U8, &[4], &[1; 4]), ("f4", Dtype::F4, &[4], &[1; 2])])).await;
     for (query, status, code, named) in [
@@ -317,7 +319,7 @@ async fn what_is_asked_wrongly_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tensor_whose_bytes_are_not_all_here_breaks_off() {
+async fn tensor_with_missing_block_aborts() {
     let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
     let data = content::bytes(4 * 262_144);
     let bytes = file(&[("a", Dtype::U8, &[4 * 262_144], &data)]);
@@ -331,13 +333,13 @@ async fn a_tensor_whose_bytes_are_not_all_here_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_count_what_is_done_with_tensors() {
+async fn tensor_operations_are_counted() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", file(&[("a", Dtype::U8, &[4], &[1; 4]), ("b", Dtype::U8, &[2], &[1; 2])])).await;
     for path in ["?name=a", "?name=a&slice=1:", "/info", "/stats", "?name=b&format=safetensors"] {
         gateway.content(&format!("/v1/tensor/{cid}{path}")).await;
     }
-    // Who asks for heads alone makes nobody read.
+    // HEAD requests do not count as reads.
     for path in ["?name=a", "/info", "/stats"] {
         let head = gateway.request(Method::HEAD, &format!("/v1/tensor/{cid}{path}")).send().await.unwrap();
         assert_eq!(head.status(), 200, "{path}");

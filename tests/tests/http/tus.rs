@@ -26,7 +26,7 @@ fn tus(gateway: &TestGateway, method: Method, path: &str) -> RequestBuilder {
     gateway.request(method, path).header("tus-resumable", "1.0.0")
 }
 
-/// Begins an upload and gives where it is.
+/// Creates an upload and returns its location.
 async fn begin(gateway: &TestGateway, query: &str, length: usize) -> String {
     let request = tus(gateway, Method::POST, &format!("{ROUTE}?{query}")).header("upload-length", length);
     let response = request.send().await.unwrap();
@@ -45,26 +45,26 @@ async fn head(gateway: &TestGateway, upload: &str) -> Response {
     tus(gateway, Method::HEAD, upload).send().await.unwrap()
 }
 
-/// The offset of an upload; what is told of it is checked as well.
+/// Returns the offset of an upload, after checking the other headers.
 async fn offset(gateway: &TestGateway, upload: &str) -> usize {
     let response = head(gateway, upload).await;
     assert_eq!((response.status().as_u16(), header(&response, "cache-control")), (200, "no-store"));
     header(&response, "upload-offset").parse().unwrap()
 }
 
-/// The files that uploads have left.
+/// Returns the files in the upload directory.
 fn spooled(gateway: &TestGateway) -> Vec<String> {
     let entries = fs::read_dir(gateway.repo().path().join("uploads")).into_iter().flatten();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// The content ID that `add` gives.
+/// Returns the content ID that `add` gives the content.
 async fn expected(content: &Bytes) -> String {
     TestGateway::start().await.add("", content.clone()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn options_tell_the_version_the_extensions_and_the_limit() {
+async fn tus_options_return_version_extensions_and_limit() {
     let gateway = TestGateway::start_with(|config| config.upload.max_bytes = 1_000).await;
     let response = gateway.request(Method::OPTIONS, ROUTE).send().await.unwrap();
     assert_eq!(response.status(), 204);
@@ -74,7 +74,7 @@ async fn options_tell_the_version_the_extensions_and_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_become_the_file_that_add_makes_of_the_whole() {
+async fn tus_upload_in_parts_matches_add() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(3_000_000);
     let upload = begin(&gateway, "operation_id=parts", body.len()).await;
@@ -101,7 +101,7 @@ async fn parts_become_the_file_that_add_makes_of_the_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_survives_a_restart_and_so_does_the_result() {
+async fn tus_upload_and_result_survive_a_restart() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(2_000_000);
     let upload = begin(&gateway, "cid-version=1&filename=x&wrap=true", body.len()).await;
@@ -117,25 +117,25 @@ async fn what_was_sent_survives_a_restart_and_so_does_the_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_whose_bytes_are_all_there_is_imported_after_a_crash() {
+async fn complete_tus_upload_is_imported_after_a_crash() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(700_000);
     let upload = begin(&gateway, "", body.len()).await;
     assert_eq!(patch(&gateway, &upload, 0, body.slice(..1)).await.status(), 204);
     let repo = gateway.stop().await;
-    // What a crash between the last byte and the import leaves.
+    // The state after a crash between the last byte and the import.
     let part = repo.path().join("uploads").join(format!("{}.part", upload.rsplit('/').next().unwrap()));
     fs::write(part, &body).unwrap();
     let gateway = TestGateway::start_on(repo, |_| {}).await;
     let expected = expected(&body).await;
-    // It is imported once, whoever asks first.
+    // Concurrent requests import it only once.
     for told in join_all((0..4).map(|_| head(&gateway, &upload))).await {
         assert_eq!((header(&told, "upload-offset"), header(&told, "x-ipfs-cid")), ("700000", &*expected));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_that_breaks_off_is_kept_as_far_as_it_came() {
+async fn aborted_tus_patch_keeps_received_bytes() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(500_000);
     let upload = begin(&gateway, "operation_id=broken", body.len()).await;
@@ -147,7 +147,7 @@ async fn a_part_that_breaks_off_is_kept_as_far_as_it_came() {
     pieces.send(Ok(body.slice(..300_000))).unwrap();
     let mut events = Events::of(&gateway, "/v1/progress/broken").await;
     while events.next().await.unwrap().data["bytes"] != json!(300_000) {}
-    // Nobody else may send meanwhile.
+    // No other client may send data at the same time.
     problem(patch(&gateway, &upload, 0, "x").await, 409, "conflict").await;
     let delete = tus(&gateway, Method::DELETE, &upload).send().await.unwrap();
     problem(delete, 409, "conflict").await;
@@ -160,7 +160,7 @@ async fn a_part_that_breaks_off_is_kept_as_far_as_it_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_bytes_may_come_with_the_creation_and_all_of_them() {
+async fn tus_creation_may_include_data() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(1_000);
     for sent in [0, 400, 1_000] {
@@ -193,7 +193,7 @@ async fn a_creation_that_breaks_off_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_is_told_again_and_its_filename_is_the_name() {
+async fn tus_metadata_is_echoed_and_names_the_file() {
     let gateway = TestGateway::start().await;
     let metadata = format!("filename {},filetype dGV4dC9wbGFpbg==,flag", STANDARD.encode("wörld.txt"));
     let request = tus(&gateway, Method::POST, &format!("{ROUTE}?wrap=true")).header("upload-length", 5);
@@ -210,7 +210,7 @@ async fn metadata_is_told_again_and_its_filename_is_the_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_breaks_the_protocol_is_told_so_and_changes_nothing() {
+async fn invalid_tus_request_is_refused_without_change() {
     let gateway = TestGateway::start_with(|config| config.upload.max_bytes = 1_000).await;
     let upload = begin(&gateway, "", 10).await;
     assert_eq!(patch(&gateway, &upload, 0, "hello").await.status(), 204);
@@ -254,7 +254,7 @@ async fn a_request_that_breaks_the_protocol_is_told_so_and_changes_nothing() {
             assert_eq!(header(&response, "tus-version"), "1.0.0", "{what}");
         }
     }
-    // Longer than was announced, by a body of unknown length.
+    // More bytes than announced, in a body of unknown length.
     let pieces = stream::iter(["wo", "rld", "!"].map(|piece| Ok::<_, io::Error>(Bytes::from(piece))));
     problem(patch(&gateway, &upload, 5, Body::wrap_stream(pieces)).await, 413, "too_large").await;
     assert_eq!(offset(&gateway, &upload).await, 5);
@@ -264,14 +264,14 @@ async fn a_request_that_breaks_the_protocol_is_told_so_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_can_only_post_names_the_method_in_a_header() {
+async fn tus_method_override_header_works_with_post() {
     let gateway = TestGateway::start().await;
     let upload = begin(&gateway, "", 5).await;
     let post = |method: &str| tus(&gateway, Method::POST, &upload).header("x-http-method-override", method);
     let sent = post("PATCH").header("upload-offset", 0).header("content-type", OFFSET_OCTET_STREAM).body("he");
     assert_eq!(sent.send().await.unwrap().status(), 204);
     assert_eq!(offset(&gateway, &upload).await, 2);
-    // A method that looks harmless does not get a page past the guard.
+    // A method override in a GET does not bypass the check of browser requests.
     let get = tus(&gateway, Method::GET, &upload).header("x-http-method-override", "DELETE");
     problem(get.header("sec-fetch-site", "same-origin").send().await.unwrap(), 403, "forbidden").await;
     assert_eq!(post("DELETE").send().await.unwrap().status(), 204);
@@ -279,7 +279,7 @@ async fn a_client_that_can_only_post_names_the_method_in_a_header() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_was_ended_is_gone_and_makes_room() {
+async fn terminated_tus_upload_is_removed_and_frees_quota() {
     let gateway = TestGateway::start_with(|config| config.upload.max_unfinished = 1).await;
     let upload = begin(&gateway, "operation_id=ended", 5).await;
     let refused = tus(&gateway, Method::POST, ROUTE).header("upload-length", 5).send().await.unwrap();
@@ -295,7 +295,7 @@ async fn an_upload_that_was_ended_is_gone_and_makes_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_expired_is_gone_and_removed() {
+async fn expired_tus_uploads_are_removed() {
     let gateway = TestGateway::start().await;
     let (old, new) = (begin(&gateway, "operation_id=old", 5).await, begin(&gateway, "", 5).await);
     let repo = gateway.stop().await;
@@ -303,7 +303,7 @@ async fn what_has_expired_is_gone_and_removed() {
     let part = uploads.join(format!("{}.part", old.rsplit('/').next().unwrap()));
     let part = fs::File::options().write(true).open(part).unwrap();
     part.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-    // What a crash leaves of an upload that was being begun, and what is not ours.
+    // A file that a crash left during the creation of an upload, and an unrelated file.
     fs::write(uploads.join("00000000000000000000000000000000.part"), "x").unwrap();
     fs::write(uploads.join("README"), "mine").unwrap();
     let gateway = TestGateway::start_on(repo, |_| {}).await;
@@ -316,7 +316,7 @@ async fn what_has_expired_is_gone_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bounds_of_uploads_are_checked() {
+async fn tus_upload_limits_are_enforced() {
     for change in [
         |config: &mut Config| config.upload.max_bytes = 0,
         |config: &mut Config| config.upload.max_unfinished = 0,

@@ -23,9 +23,9 @@ async fn uploaded(gateway: &TestGateway, query: &str, body: impl Into<Bytes>) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_any_size_becomes_the_file_that_add_makes_of_it() {
+async fn upload_of_any_size_matches_add() {
     let (gateway, other) = (TestGateway::start().await, TestGateway::start().await);
-    // With the default chunks of 262,144 bytes.
+    // With the default chunk size of 262,144 bytes.
     for (size, blocks) in [(0, 1), (1, 1), (262_144, 1), (262_145, 3), (10_000_000, 40)] {
         let body = content::bytes(size);
         let answer = uploaded(&gateway, "", body.clone()).await;
@@ -37,7 +37,7 @@ async fn a_body_of_any_size_becomes_the_file_that_add_makes_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn options_are_named_as_those_of_add_and_do_the_same() {
+async fn upload_options_match_add_options() {
     let (gateway, other) = (TestGateway::start().await, TestGateway::start().await);
     let body = content::bytes(700_000);
     for options in [
@@ -54,7 +54,7 @@ async fn options_are_named_as_those_of_add_and_do_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_told_again_and_is_in_a_directory_only_when_that_is_asked_for() {
+async fn upload_echoes_name_and_wraps_only_when_requested() {
     let gateway = TestGateway::start().await;
     let bare = uploaded(&gateway, "", "hello world").await;
     assert_eq!(bare.get("filename"), None);
@@ -67,7 +67,7 @@ async fn a_name_is_told_again_and_is_in_a_directory_only_when_that_is_asked_for(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_is_pinned_under_its_name_unless_that_is_not_wanted() {
+async fn upload_is_pinned_under_its_name_by_default() {
     let gateway = TestGateway::start().await;
     let kept = uploaded(&gateway, "filename=a.txt", "kept").await;
     let left = uploaded(&gateway, "pin=false", "left").await;
@@ -80,7 +80,7 @@ async fn an_upload_is_pinned_under_its_name_unless_that_is_not_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operation_is_named_by_the_client_or_by_us_and_by_nobody_twice() {
+async fn operation_id_is_unique_and_may_come_from_the_client() {
     let gateway = TestGateway::start().await;
     let made = upload(&gateway, "", "x").await;
     let id = header(&made, "x-operation-id").to_owned();
@@ -97,7 +97,7 @@ async fn the_operation_is_named_by_the_client_or_by_us_and_by_nobody_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_would_not_be_the_file_is_refused_and_stores_nothing() {
+async fn upload_refuses_invalid_options_and_bodies() {
     let gateway = TestGateway::start_with(|config| config.upload.max_bytes = 1_000).await;
     for query in [
         "filename=a%2Fb",
@@ -112,7 +112,7 @@ async fn what_would_not_be_the_file_is_refused_and_stores_nothing() {
         "no-such-option=1",
     ] {
         let response = upload(&gateway, query, "x").await;
-        // 501 for what other implementations do and we do not.
+        // 501 for options of other implementations that are not supported here.
         let (status, code) = if response.status() == 501 { (501, "unsupported") } else { (400, "invalid_input") };
         problem(response, status, code).await;
     }
@@ -127,7 +127,7 @@ async fn what_would_not_be_the_file_is_refused_and_stores_nothing() {
     assert_eq!(identity.send().await.unwrap().status(), 200);
     let too_large = problem(upload(&gateway, "", content::bytes(1_001)).await, 413, "too_large").await;
     assert!(too_large["detail"].as_str().unwrap().contains("upload.max_bytes"), "{too_large}");
-    // Of unknown length.
+    // A body of unknown length.
     let pieces = (0..11).map(|_| Ok::<_, std::io::Error>(content::bytes(100)));
     let request = gateway.request(Method::POST, "/v1/stream/upload");
     let request = request.body(reqwest::Body::wrap_stream(futures::stream::iter(pieces)));
@@ -139,14 +139,14 @@ async fn what_would_not_be_the_file_is_refused_and_stores_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_breaks_off_is_no_file() {
+async fn truncated_upload_stores_no_file() {
     let gateway = TestGateway::start().await;
     let mut wire = Wire::connect(&gateway).await;
     wire.send("POST /v1/stream/upload?operation_id=broken HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhello")
         .await;
     wire.finish().await;
     drop(wire);
-    // Its progress ends when the operation does.
+    // The progress events end with the operation.
     let events = gateway.content("/v1/progress/broken?wait=60").await;
     let events = String::from_utf8_lossy(&events);
     assert!(events.contains("event: error\n"), "{events}");
@@ -154,7 +154,7 @@ async fn a_body_that_breaks_off_is_no_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_in_browsers_may_not_upload() {
+async fn upload_refuses_browser_pages() {
     let gateway = TestGateway::start().await;
     let request = gateway.request(Method::POST, "/v1/stream/upload").header("sec-fetch-site", "same-origin").body("x");
     problem(request.send().await.unwrap(), 403, "forbidden").await;

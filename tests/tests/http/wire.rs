@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, for requests that no client library sends and answers that none shows.
+//! Hand-written HTTP/1.1, for requests that client libraries do not send and responses that they do not expose.
 
 use std::io;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::harness::TestGateway;
 
-/// Far longer than anything takes: a test that would hang fails instead.
+/// Timeout far longer than any operation, so that a hanging test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An answer as it came over the wire.
+/// A response as received on the wire.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -21,17 +21,17 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// Headers after a chunked body.
     pub(crate) trailers: Vec<(String, String)>,
-    /// Whether the body was as long as its head said, or ended with its last chunk.
+    /// Whether the body had the length in its head or ended with its last chunk.
     pub(crate) is_complete: bool,
 }
 
 impl Answer {
-    /// A header; empty when it is not there.
+    /// Returns a header, or an empty string if it is missing.
     pub(crate) fn header(&self, name: &str) -> &str {
         find(&self.headers, name)
     }
 
-    /// A trailer; empty when it is not there.
+    /// Returns a trailer, or an empty string if it is missing.
     pub(crate) fn trailer(&self, name: &str) -> &str {
         find(&self.trailers, name)
     }
@@ -45,7 +45,7 @@ fn find<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
     headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
 }
 
-/// A connection.
+/// A connection to the gateway.
 pub(crate) struct Wire(BufReader<TcpStream>);
 
 impl Wire {
@@ -64,7 +64,8 @@ impl Wire {
         Self(BufReader::new(socket.connect(gateway.address()).await.unwrap()))
     }
 
-    /// A connection on which requests are sent in pieces like `request` until the server takes no more of them, whatever is read.
+    /// Opens a connection on which a task sends `request` repeatedly, independently of reading, until the server
+    /// stops receiving.
     pub(crate) async fn connect_and_ask_for_ever(gateway: &TestGateway, request: String) -> (Self, JoinHandle<()>) {
         let stream = TcpStream::connect(gateway.address()).await.unwrap().into_std().unwrap();
         let mut asking = TcpStream::from_std(stream.try_clone().unwrap()).unwrap();
@@ -72,27 +73,28 @@ impl Wire {
         (Self(BufReader::new(TcpStream::from_std(stream).unwrap())), asking)
     }
 
-    /// Sends bytes as they are. The server may have closed its side already: then its answer is what counts.
+    /// Sends bytes unchanged. If the server has already closed its side, the error is ignored and the test checks its
+    /// response.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _closed_by_server = timeout(PATIENCE, self.0.get_mut().write_all(bytes.as_ref())).await.unwrap();
     }
 
-    /// Says that nothing more will be sent; answers can still be read.
+    /// Closes the sending side. Responses can still be read.
     pub(crate) async fn finish(&mut self) {
         let _closed_by_server = self.0.get_mut().shutdown().await;
     }
 
-    /// Reads the answer to a request that was not HEAD.
+    /// Reads the response to a request other than HEAD.
     pub(crate) async fn answer(&mut self) -> Answer {
         timeout(PATIENCE, self.read(true)).await.expect("an answer within a minute")
     }
 
-    /// Reads an answer without a body.
+    /// Reads a response without a body.
     pub(crate) async fn head(&mut self) -> Answer {
         timeout(PATIENCE, self.read(false)).await.expect("an answer within a minute")
     }
 
-    /// Reads until the server closes, and gives what it sent.
+    /// Reads until the server closes the connection, and returns the bytes.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let read = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server closes within a minute");
@@ -103,13 +105,13 @@ impl Wire {
         }
     }
 
-    /// Waits for the end of what the server sends, which must be next: no answer, and no reset.
+    /// Waits for the server to close the connection, without another response and without a reset.
     pub(crate) async fn end(&mut self) {
         let read = timeout(PATIENCE, self.0.read(&mut [0])).await.expect("the server closes within a minute");
         assert_eq!(read.unwrap(), 0);
     }
 
-    /// Reads `len` bytes of whatever comes.
+    /// Reads `len` bytes.
     pub(crate) async fn take(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         timeout(PATIENCE, self.0.read_exact(&mut bytes)).await.unwrap().unwrap();
@@ -170,7 +172,7 @@ impl Wire {
         }
     }
 
-    /// Reads `len` bytes; false when they do not all come.
+    /// Reads `len` bytes. Returns `false` if fewer arrive.
     async fn piece(&mut self, len: u64, body: &mut Vec<u8>) -> bool {
         let before = body.len() as u64;
         let read = (&mut self.0).take(len).read_to_end(body).await;
@@ -178,8 +180,8 @@ impl Wire {
     }
 }
 
-/// One request on a connection of its own, and its answer. `request` is a request line with the header lines that
-/// belong to it, without their end.
+/// Sends one request on a new connection and returns the response. `request` is a request line with its header lines,
+/// without the final line break.
 pub(crate) async fn exchange(gateway: &TestGateway, request: impl AsRef<[u8]>) -> Answer {
     let mut wire = Wire::connect(gateway).await;
     wire.send([request.as_ref(), b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"].concat()).await;

@@ -1,4 +1,4 @@
-//! A store of which blocks may be long in coming, as on a disk that hangs.
+//! A store that can delay individual blocks, like a hanging disk.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -13,12 +13,12 @@ use ipfrs_node::{
 };
 use tokio::sync::watch;
 
-/// Keeps blocks in memory, and gives those that are withheld once they are withheld no more.
+/// A store that keeps blocks in memory and delays withheld blocks until they are released.
 #[derive(Debug, Clone)]
 pub(crate) struct Withholding {
     inside: Arc<MemoryStore>,
     withheld: watch::Sender<HashSet<Multihash>>,
-    /// How many wait for one that is withheld.
+    /// Number of reads that have to wait for a withheld block, including cancelled ones.
     waiting: watch::Sender<usize>,
 }
 
@@ -27,24 +27,24 @@ impl Withholding {
         Self { inside: Arc::default(), withheld: watch::Sender::default(), waiting: watch::Sender::default() }
     }
 
-    /// From now on, nobody gets the block.
+    /// Withholds a block from now on.
     pub(crate) fn withhold(&self, cid: &str) {
         self.withheld.send_modify(|withheld| {
             withheld.insert(*parse_cid(cid).unwrap().hash());
         });
     }
 
-    /// Everybody gets everything, those that are waiting included.
+    /// Releases all blocks, including those that reads are waiting for.
     pub(crate) fn release(&self) {
         self.withheld.send_modify(HashSet::clear);
     }
 
-    /// Waits until as many wait for blocks that are withheld, and gives how many do.
+    /// Waits until the count of `waiting` is at least `least`, and returns the count.
     pub(crate) async fn waiting(&self, least: usize) -> usize {
         *self.waiting.subscribe().wait_for(|waiting| *waiting >= least).await.unwrap()
     }
 
-    /// Whether somebody waits for a block now: who was cancelled does not.
+    /// Whether a read currently waits for a block. Cancelled reads do not count.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.withheld.receiver_count() > 0
     }

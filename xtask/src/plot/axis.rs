@@ -1,14 +1,14 @@
-//! Axes: what they reach over, and where their ticks are.
+//! Axes: their ranges and ticks.
 
 use crate::plot::Axis;
 
-/// A number along an axis, and what it is called.
+/// A number on an axis, with its label.
 pub(crate) struct Tick {
     pub(crate) at: f64,
     pub(crate) label: String,
 }
 
-/// An axis over the numbers of a chart.
+/// Range and ticks of an axis.
 pub(crate) struct Scale {
     first: f64,
     last: f64,
@@ -17,7 +17,8 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Over all of `numbers`. A logarithmic one leaves out what is not positive; a linear one begins at 0.
+    /// Creates a scale that covers all of `numbers`. A logarithmic scale omits numbers that are not positive; a
+    /// linear scale starts at 0.
     pub(crate) fn new(axis: &Axis, numbers: impl Iterator<Item = f64>) -> Self {
         let mut numbers: Vec<_> = numbers.filter(|number| *number > 0.0 || !axis.is_logarithmic).collect();
         numbers.sort_by(f64::total_cmp);
@@ -36,7 +37,8 @@ impl Scale {
         }
     }
 
-    /// Where a number is: 0 at the beginning, 1 at the end. What lies before the beginning is put there.
+    /// Returns the position of a number: 0 at the start of the axis, 1 at its end. Smaller numbers are moved to the
+    /// start.
     pub(crate) fn place(&self, number: f64) -> f64 {
         let place = if self.is_logarithmic {
             (number.max(self.first) / self.first).ln() / (self.last / self.first).ln()
@@ -47,7 +49,8 @@ impl Scale {
     }
 }
 
-/// Whole powers of ten around both numbers; with 2 and 5 times them where these are few.
+/// Returns a scale of whole powers of ten around both numbers, with ticks at 2 and 5 times each if there are few
+/// powers.
 fn decades(least: f64, most: f64) -> Scale {
     let first = (least.log10() + 1e-9).floor() as i32;
     let last = ((most.log10() - 1e-9).ceil() as i32).max(first + 1);
@@ -58,7 +61,7 @@ fn decades(least: f64, most: f64) -> Scale {
     Scale { first: start, last: end, is_logarithmic: true, ticks: ticks.collect() }
 }
 
-/// From 0 in about five round steps.
+/// Returns a scale from 0 in about five round steps.
 fn steps(most: f64) -> Scale {
     let rough = most.max(f64::MIN_POSITIVE) / 5.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -70,7 +73,7 @@ fn steps(most: f64) -> Scale {
     Scale { first: 0.0, last: count * step, is_logarithmic: false, ticks: ticks.collect() }
 }
 
-/// As one reads it: `0.05`, `20`, `10,000`.
+/// Formats a number: `0.05`, `20`, `10,000`.
 fn plain(number: f64) -> String {
     if number < 1.0 {
         let text = format!("{number:.6}");
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_numbers_that_reach_over_all_figures() {
+    fn axis_ticks_are_round_and_cover_all_figures() {
         let (linear, scale) = labels(false, false, &[3.0, 41.0]);
         assert_eq!(linear, ["0", "10", "20", "30", "40", "50"]);
         assert_eq!((scale.place(0.0), scale.place(25.0), scale.place(50.0)), (0.0, 0.5, 1.0));
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_of_nothing_or_of_one_number_have_an_axis() {
+    fn chart_with_at_most_one_number_has_an_axis() {
         for numbers in [&[][..], &[0.0], &[1.0], &[5.0, 5.0]] {
             for (is_logarithmic, is_bytes) in [(false, false), (true, false), (true, true)] {
                 let (_, scale) = labels(is_logarithmic, is_bytes, numbers);

@@ -1,4 +1,4 @@
-//! Charts as SVG: lines over one axis, readable on light and on dark pages, without scripts and fonts of their own.
+//! SVG charts of lines over a common axis, readable on light and dark pages, without scripts or embedded fonts.
 
 mod axis;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::plot::axis::Scale;
 
-/// What a bench target wants drawn: `Chart` of the crate `ipfrs-benches`.
+/// A chart of a bench target: `Chart` of the crate `ipfrs-benches`.
 #[derive(Deserialize)]
 pub(crate) struct Chart {
     pub(crate) name: String,
@@ -46,10 +46,10 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 716.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 352.0;
-/// Of the legend, which has two columns below the axis.
+/// Top of the legend, which has two columns below the axis.
 const LEGEND_TOP: f64 = 426.0;
 const LEGEND_ROW: f64 = 22.0;
-/// Colours that are told apart on white, and on black.
+/// Line colours on light and on dark backgrounds.
 const COLORS: [(&str, &str); 6] = [
     ("#0969da", "#58a6ff"),
     ("#bc4c00", "#f0883e"),
@@ -60,7 +60,7 @@ const COLORS: [(&str, &str); 6] = [
 ];
 
 impl Chart {
-    /// The picture. `circumstances` say where the figures are from, to those who look into it.
+    /// Returns the chart as SVG. `circumstances` describes the measurement in the metadata of the image.
     pub(crate) fn svg(&self, circumstances: &str) -> String {
         let height = LEGEND_TOP + LEGEND_ROW * self.lines.len().div_ceil(2) as f64;
         let mut out = format!(
@@ -114,7 +114,7 @@ impl Line {
     }
 }
 
-/// Where numbers are in the picture.
+/// Mapping from numbers to coordinates in the image.
 struct Canvas {
     x: Scale,
     y: Scale,
@@ -148,7 +148,7 @@ impl Canvas {
         put(out, format_args!("</g>"));
     }
 
-    /// A line through the medians, and over each the least and the largest.
+    /// Draws a line through the medians, and the range from the smallest to the largest figure at each point.
     fn line(&self, out: &mut String, line: &Line) {
         let places = line.points.iter().map(|point| format!("{:.1} {:.1}", self.left(point.x), self.top(point.y)));
         let path = places.collect::<Vec<_>>().join("L");
@@ -178,7 +178,8 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A paper of its own, as a page may be light where the reader's system is dark.
+/// Returns the style sheet. The image has its own background, because a page may be light although the system theme
+/// is dark.
 fn style() -> String {
     let colors = |pick: fn(&(&'static str, &'static str)) -> &'static str| {
         let rules = COLORS.iter().enumerate().map(|(index, pair)| {
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_in_the_picture_and_in_the_legend_and_axes_have_their_units() {
+    fn chart_svg_contains_lines_legend_and_units() {
         let chart = r#"{"name": "n", "title": "A < B", "x": {"label": "size", "is_logarithmic": true, "is_bytes": true},
             "y": {"label": "MB/s", "is_logarithmic": false, "is_bytes": false}, "lines": [
                 {"name": "nginx", "color": 0, "is_dashed": false, "points": [
@@ -220,9 +221,9 @@ mod tests {
             ">1 MiB</text>",
             ">nginx</text>",
             ">ipfrs</text>",
-            // Half way up at the left edge, and the upper right corner.
+            // From the middle of the left edge to the upper right corner.
             "d=\"M84.0 202.0L716.0 52.0\"",
-            // From the least to the largest.
+            // From the smallest to the largest figure.
             "d=\"M84.0 352.0V52.0\"",
             "class=\"line c1 dashed\"",
         ] {

@@ -1,4 +1,4 @@
-//! The large file added to Kubo and to the gateway over HTTP.
+//! Adds the large file to Kubo and to the gateway over HTTP.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::figures::{Measurement, turns};
 use crate::kubo::Daemon;
 use crate::site::Site;
 
-/// Of Kubo's MB/s.
+/// Minimum ratio to Kubo's MB/s.
 const GOAL: Bound = Bound::AtLeast(5.0);
 
-/// Who takes the file, and when it answers.
+/// Server that receives the file, and the durability of the file when the server responds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Server {
-    /// By default: files are handed to the system, and nobody waits for the disk.
+    /// Kubo with its defaults: the files are passed to the operating system, without waiting for the disk.
     Kubo,
-    /// With `"sync": true` for flatfs: on the disk.
+    /// Kubo with `"sync": true` for flatfs: the files are durable.
     KuboSynced,
-    /// On the disk.
+    /// The gateway: the file is durable.
     Ours,
 }
 
@@ -29,10 +29,10 @@ const SERVERS: [Server; 3] = [Server::Kubo, Server::KuboSynced, Server::Ours];
 
 #[derive(Default)]
 pub(crate) struct KuboAdds {
-    /// Kubo, with its version; nothing is measured where it is not installed.
+    /// Name and version of Kubo. Nothing is measured if it is not installed.
     name: Option<String>,
     file_mib: u64,
-    /// For each of [`SERVERS`].
+    /// MB/s for each of [`SERVERS`].
     mb_per_second: [Series; SERVERS.len()],
 }
 
@@ -52,7 +52,7 @@ impl KuboAdds {
     }
 }
 
-/// MB/s of the file into a new repo.
+/// Returns the MB/s of adding the file to a new repo.
 fn measure(site: &Site, server: Server, repo: &Path) -> Result<f64> {
     let mut file = site.large_file()?;
     let (_kubo, _ours, address);
@@ -83,11 +83,11 @@ impl Measurement for KuboAdds {
         if self.name.is_none() {
             return Ok(());
         }
-        // Servers have all cores here, as users give them.
+        // Servers use all cores here, as in production.
         site.cores.for_anything()?;
         for turn in turns(round, SERVERS.len()) {
             let repo = site.scratch("added");
-            // Once for the memory that the host took back, and once for the figure.
+            // The first run makes the host provide memory again, the second one is measured.
             for is_measured in [false, true] {
                 let measured = measure(site, SERVERS[turn], &repo)
                     .with_context(|| format!("to {}", self.server_name(SERVERS[turn])))?;

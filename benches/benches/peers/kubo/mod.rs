@@ -1,4 +1,4 @@
-//! Kubo, offline and on ports of its own, with its default datastore in a repo of its own.
+//! Kubo in offline mode, on its own ports, with its default datastore in its own repo.
 
 pub(crate) mod adds;
 pub(crate) mod reads;
@@ -20,18 +20,18 @@ use serde_json::{Value, json};
 use crate::nginx::signal;
 use crate::options::BECOME;
 
-/// Where Kubo's program is, when not on the `PATH`.
+/// Environment variable with the path of Kubo, if it is not on the `PATH`.
 const VARIABLE: &str = "KUBO";
 
-/// Kubo as it is installed.
+/// An installed Kubo.
 pub(crate) struct Program {
     path: String,
-    /// What `ipfs version` says: `ipfs version 0.42.0`.
+    /// Output of `ipfs version`, such as `ipfs version 0.42.0`.
     version: String,
 }
 
 impl Program {
-    /// The one that `KUBO` names, or `ipfs` on the `PATH`; `None`, with a sentence, where there is none.
+    /// Finds the program in `KUBO`, or `ipfs` on the `PATH`. Prints a message and returns `None` if there is none.
     pub(crate) fn find() -> Result<Option<Self>> {
         let named = env::var(VARIABLE).ok();
         let path = named.clone().unwrap_or_else(|| "ipfs".to_owned());
@@ -48,13 +48,13 @@ impl Program {
         Ok(Some(Self { path, version }))
     }
 
-    /// `Kubo 0.42.0`.
+    /// Returns the name and version, such as `Kubo 0.42.0`.
     pub(crate) fn name(&self) -> String {
         self.version.replace("ipfs version", "Kubo")
     }
 
-    /// Makes a repo. Kubo's profile `test` closes it off from the network and leaves everything else as it is by default;
-    /// `is_synced` has flatfs wait for the disk, which it does not by default.
+    /// Creates a repo. Kubo's profile `test` disables networking and leaves all other defaults. `is_synced` makes
+    /// flatfs wait for the disk, which it does not do by default.
     pub(crate) fn init(&self, repo: &Path, is_synced: bool) -> Result<()> {
         fs::create_dir(repo).with_context(|| format!("cannot make {}", repo.display()))?;
         let mut command = Command::new(&self.path);
@@ -71,24 +71,24 @@ impl Program {
     }
 }
 
-/// Has Kubo look at this repo alone, and tell nobody.
+/// Makes Kubo use only this repo and send no telemetry.
 fn at<'a>(repo: &Path, command: &'a mut Command) -> &'a mut Command {
     command.env("IPFS_PATH", repo).env("HOME", repo).env("IPFS_TELEMETRY", "off")
 }
 
-/// A running daemon. Dropping it stops it; it also ends when this process is gone without a word.
+/// A running Kubo daemon. Dropping it stops it. It also ends if this process is killed.
 pub(crate) struct Daemon {
     child: Child,
-    /// Where it answers `/api/v0`.
+    /// Address of `/api/v0`.
     pub(crate) rpc: SocketAddr,
-    /// Where it answers `/ipfs`.
+    /// Address of `/ipfs`.
     pub(crate) gateway: SocketAddr,
 }
 
 impl Daemon {
-    /// Starts it on a repo that [`Program::init`] made. Returns once it answers.
+    /// Starts the daemon on a repo that [`Program::init`] created. Returns when it accepts requests.
     pub(crate) fn start(program: &Program, repo: &Path) -> Result<Self> {
-        // Files that tell where it listens: those of an earlier daemon are of no use.
+        // Kubo writes its addresses to these files. Files of an earlier daemon are stale.
         let told = [repo.join("api"), repo.join("gateway")];
         told.iter().filter(|file| file.exists()).try_for_each(fs::remove_file)?;
         let log = repo.with_extension("log");
@@ -115,7 +115,7 @@ impl Daemon {
     }
 }
 
-/// Of `/ip4/127.0.0.1/tcp/42387` and of `http://127.0.0.1:42019`.
+/// Parses `/ip4/127.0.0.1/tcp/42387` or `http://127.0.0.1:42019`.
 fn address(text: &str) -> Option<SocketAddr> {
     let port = text.trim().rsplit(['/', ':']).next()?.parse().ok()?;
     Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))

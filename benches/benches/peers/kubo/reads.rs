@@ -1,4 +1,4 @@
-//! Blocks from Kubo's `block/get` beside our batches, and what its gateway serves.
+//! Blocks from Kubo's `block/get` compared with our batches, and reads from Kubo's gateway.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,38 +13,38 @@ use crate::figures::{Measurement, turns};
 use crate::kubo::{Daemon, Program};
 use crate::site::{SMALL_BYTES, Site};
 
-/// Blocks are added in requests of about this size.
+/// Approximate size of the requests that add blocks, in bytes.
 const FORM_BYTES: usize = 32 << 20;
-/// Connections that ask for the small file.
+/// Number of connections that request the small file.
 const CONNECTIONS: usize = 64;
 
 pub(crate) struct KuboReads {
-    /// Nothing is measured where Kubo is not installed.
+    /// Kubo. Nothing is measured if it is not installed.
     kubo: Option<Kubo>,
     file_mib: u64,
     sizes: Vec<Size>,
-    /// Kubo, and us.
+    /// Figures of Kubo and of our gateway.
     served: [Served; 2],
 }
 
 struct Kubo {
     name: String,
     repo: PathBuf,
-    /// Paths at its gateway.
+    /// Paths at Kubo's gateway.
     large: String,
     small: String,
 }
 
-/// So many blocks of one size.
+/// Blocks of one size.
 struct Size {
-    /// Requests of `block/get`, each for one block.
+    /// Requests to `block/get`, each for one block.
     one_by_one: Vec<Vec<u8>>,
     batch: Batch,
-    /// Milliseconds for all blocks: of `block/get` first, then of each of [`WAYS`] as it numbers them.
+    /// Milliseconds for all blocks: of `block/get` at index 0, of each other way at its index in [`WAYS`].
     milliseconds: [Series; WAYS.len()],
 }
 
-/// What a gateway served.
+/// Read figures of a gateway.
 #[derive(Default)]
 struct Served {
     gb_per_second: Series,
@@ -54,7 +54,7 @@ struct Served {
 }
 
 impl KuboReads {
-    /// Fills a repo of Kubo's, and checks what it gives.
+    /// Fills a Kubo repo and checks its responses.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let (mut kubo, mut sizes) = (None, Vec::new());
         if let Some(program) = &site.kubo {
@@ -80,7 +80,7 @@ impl KuboReads {
 }
 
 impl Kubo {
-    /// With requests for as many blocks of each of [`SIZES`] as there are at most.
+    /// Prepares Kubo, and returns it with requests for the maximum number of blocks of each of [`SIZES`].
     fn prepare(site: &Site, program: &Program) -> Result<(Self, Vec<Vec<Vec<u8>>>)> {
         let repo = site.scratch("kubo");
         site.cores.for_anything()?;
@@ -115,7 +115,8 @@ impl Kubo {
     }
 }
 
-/// Each of the files becomes a block. Kubo closes the connection after some of such requests.
+/// Adds each of the files as a block, on a new connection because Kubo closes connections after a number of such
+/// requests.
 fn add(daemon: &Daemon, files: &[Vec<u8>]) -> Result<Vec<String>> {
     let mut form = Multipart::default();
     files.iter().for_each(|file| form.file(file));
@@ -131,7 +132,7 @@ impl Size {
         self.one_by_one.iter().try_for_each(|request| client.exchange(request, 200, bytes))
     }
 
-    /// Those of [`WAYS`] that there are for so many bytes, Kubo's in the place of the first.
+    /// Returns the indices of the [`WAYS`] that can transfer this number of bytes, with Kubo at index 0.
     fn ways(&self) -> impl Iterator<Item = usize> + use<> {
         let fits_json = self.batch.fits_json();
         (0..WAYS.len()).filter(move |way| *way != 1 || fits_json)
@@ -145,11 +146,11 @@ impl Size {
 impl Measurement for KuboReads {
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         let (Some(kubo), Some(program)) = (&self.kubo, &site.kubo) else { return Ok(()) };
-        // Anew in each round, so that it does nothing beside what else is measured.
+        // Started anew in each round, so that it does no work while other parts are measured.
         site.cores.for_servers()?;
         let daemon = Daemon::start(program, &kubo.repo)?;
         site.cores.for_clients()?;
-        // It was just started, and what it does only once is not measured.
+        // Do not measure one-time work after the start.
         for size in &self.sizes {
             size.fetch(0, &mut Client::connect(daemon.rpc)?)?;
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::value;
 
-/// How a load is to be read, behind the options.
+/// Notes on how to read the results, printed after the options.
 const READING: &str = "\
 Without --rate each connection sends its next request when the last was answered: a server that stalls is asked less, \
 and what would have waited meanwhile is not in the latencies. With --rate requests are due whether the server keeps up \
@@ -74,7 +74,7 @@ pub(crate) struct BenchHttpArgs {
     pub(crate) progress: Option<bool>,
 }
 
-/// Where ranges begin.
+/// Positions of ranges in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Places {

@@ -38,7 +38,7 @@ pub(crate) struct KeyGenArgs {
     pub(crate) encoding: KeyEncoding,
 }
 
-/// How IDs are printed.
+/// Encoding of IDs in the output.
 #[derive(Debug, Args)]
 pub(crate) struct KeyEncoding {
     /// How to print IDs: b58mh for peer IDs, or the base of a content ID [default: base36]

@@ -44,7 +44,7 @@ pub(crate) struct PinRmArgs {
     pub(crate) recursive: Option<bool>,
 }
 
-/// Which pins to list.
+/// Types of pins to list.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum PinType {
     /// Single blocks
@@ -58,7 +58,7 @@ pub(crate) enum PinType {
 }
 
 impl PinType {
-    /// As the server spells it.
+    /// Returns the name of the type in the RPC API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",

@@ -1,6 +1,7 @@
-//! Values that are checked when they are typed, by what the daemon reads them with.
+//! Value parsers for arguments. They use the same parsers as the daemon, so that mistakes are reported before
+//! anything is sent.
 //!
-//! Most stay text: whoever answers is sent what was typed.
+//! Most values remain text, and the server receives them as the user typed them.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,34 +10,34 @@ use anyhow::{Context, Result, bail};
 use axum::http::{HeaderName, HeaderValue, Uri};
 use ipfrs_interface::{HashFunction, ServerConfig, codec};
 
-/// Longest time that a command may be given.
+/// Longest duration that an argument may specify.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// A value that reads as a `T`.
+/// Checks that `text` parses as a `T`, and returns it unchanged.
 pub(super) fn as_a<T: FromStr>(text: &str) -> Result<String, T::Err> {
     text.parse::<T>().map(|_| text.to_owned())
 }
 
-/// The name of a hash function.
+/// Checks the name of a hash function.
 pub(super) fn hash_function(text: &str) -> Result<String> {
     HashFunction::from_name(text)?;
     Ok(text.to_owned())
 }
 
-/// The name of a codec.
+/// Checks the name of a codec.
 pub(super) fn codec(text: &str) -> Result<String> {
     codec::parse(text)?;
     Ok(text.to_owned())
 }
 
-/// A number of threads, as the configuration takes it.
+/// Parses a number of threads, within the limits of the configuration.
 pub(super) fn workers(text: &str) -> Result<usize> {
     let workers = text.parse()?;
     ServerConfig { workers: Some(workers), ..ServerConfig::default() }.validate()?;
     Ok(workers)
 }
 
-/// A length of time: a number and `ms`, `s`, `m` or `h`; seconds where there is none.
+/// Parses a duration: a number followed by `ms`, `s`, `m` or `h`. The default unit is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration> {
     let (number, unit) = number_and_unit(text);
     let unit_seconds = match unit {
@@ -54,7 +55,7 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// A number of bytes: decimal (`kB`, `MB`, `GB`) or binary (`KiB`, `MiB`, `GiB`) multiples, in any case.
+/// Parses a number of bytes, with decimal (`kB`, `MB`, `GB`) or binary (`KiB`, `MiB`, `GiB`) units in any case.
 pub(super) fn size(text: &str) -> Result<u64> {
     let (number, unit) = number_and_unit(text);
     let unit_bytes: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -74,14 +75,14 @@ pub(super) fn size(text: &str) -> Result<u64> {
     }
 }
 
-/// What stands before the first letter, and the rest.
+/// Splits `text` before the first letter.
 fn number_and_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     (number.trim(), unit)
 }
 
-/// Requests per second.
+/// Parses a rate in requests per second.
 pub(super) fn rate(text: &str) -> Result<f64> {
     let rate: f64 = text.parse()?;
     if !(0.001..=1_000_000.0).contains(&rate) {
@@ -90,7 +91,7 @@ pub(super) fn rate(text: &str) -> Result<f64> {
     Ok(rate)
 }
 
-/// A content path below `/ipfs`.
+/// Checks a content path below `/ipfs`.
 pub(super) fn ipfs_path(text: &str) -> Result<String> {
     if text.starts_with("/ipns/") || text.starts_with("ipns://") || text.contains("://") && !text.starts_with("ipfs://")
     {
@@ -99,7 +100,7 @@ pub(super) fn ipfs_path(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// A path of a URL, escaped, perhaps with a query.
+/// Checks the path of a URL, percent-encoded and with an optional query.
 pub(super) fn url_path(text: &str) -> Result<String> {
     if !text.starts_with('/') {
         bail!("a path begins with \"/\": give content IDs with --cid");
@@ -108,7 +109,7 @@ pub(super) fn url_path(text: &str) -> Result<String> {
     Ok(uri.to_string())
 }
 
-/// A header, `NAME: VALUE`.
+/// Parses a header of the form `NAME: VALUE`.
 pub(super) fn header(text: &str) -> Result<(HeaderName, HeaderValue)> {
     let (name, value) = text.split_once(':').context("a header has the form \"NAME: VALUE\"")?;
     Ok((name.trim().parse()?, value.trim().parse()?))

@@ -10,7 +10,7 @@ use crate::multipart::{Source, Upload, measure};
 use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
 
-/// A line of the answer: what was added, or how far a file is.
+/// One line of the response: an added file or directory, or the progress of a file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Line {
@@ -23,7 +23,7 @@ struct Line {
     attributes: Attributes,
 }
 
-/// Mode in octal and time, where they are stored with what was added.
+/// Mode in octal, and modification time, if they are stored with the content.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Attributes {
@@ -35,12 +35,12 @@ struct Attributes {
     mtime_nsecs: Option<u32>,
 }
 
-/// What was added, as it is printed.
+/// An added file or directory, as printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Added {
     name: String,
-    /// The name in base64, where it is not UTF-8.
+    /// The name in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_bytes: Option<String>,
     hash: String,
@@ -118,13 +118,14 @@ fn print(added: &Added, args: &AddArgs, out: &mut Output) -> Result<()> {
     } else if args.quiet || args.quieter {
         out.line(&added.hash)
     } else {
-        // The directory that wraps everything has no name.
+        // The wrapping directory has no name.
         let name = exact(&added.name, added.name_bytes.as_deref())?;
         out.line(format!("added {} {}", added.hash, printable_name(&name)).trim_end())
     }
 }
 
-/// Progress lines give the bytes of the file that they name; the bar wants those since the line before.
+/// Converts progress lines into increments for the progress bar. A progress line gives the bytes of the named file so
+/// far.
 #[derive(Debug, Default)]
 struct Tally {
     name: String,

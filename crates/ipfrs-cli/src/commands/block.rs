@@ -8,7 +8,7 @@ use crate::args::{BlockCommand, BlockPutArgs, BlockRmArgs};
 use crate::multipart::{Source, Upload};
 use crate::output::{Output, printable};
 
-/// A block's content ID and size in bytes.
+/// Content ID and size in bytes of a block.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct BlockStat {
@@ -49,7 +49,7 @@ async fn put(api: &Api, args: &BlockPutArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// What became of a block.
+/// Outcome of removing a block.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct RemovedBlock {

@@ -23,7 +23,7 @@ pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Res
     }
 }
 
-/// A line of `dag/import`: what became of a root, or the totals.
+/// One line of `dag/import`: the outcome for a root, or the totals.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 enum Imported {
@@ -80,7 +80,7 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     if target.is_none() && io::stdout().is_terminal() {
         bail!("a CAR is not for a terminal: name a file with -o FILE, or redirect standard output");
     }
-    // Nothing is fetched for a file that could not be written.
+    // Create the stage first, so that nothing is fetched if the file cannot be written.
     let stage = target.map(|target| Stage::new(target, true)).transpose()?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
@@ -90,7 +90,7 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
             None => pass_on(&mut answer, out, &progress).await,
         }
     };
-    // An interrupt drops the stage, and with it whatever was not yet whole.
+    // An interrupt drops the stage, which removes the incomplete file.
     tokio::select! {
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
@@ -115,7 +115,7 @@ async fn pass_on(answer: &mut Answer, out: &mut Output, progress: &Progress) -> 
     Ok(())
 }
 
-/// A line of `dag/stat`; those before the last have no ratio.
+/// One line of `dag/stat`. Only the last line has a ratio.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Summary {

@@ -14,9 +14,9 @@ use crate::output::Output;
 use crate::runtime;
 use crate::session::Session;
 
-/// What a daemon needs to stop on top of its grace period.
+/// Time that a daemon may need to stop, in addition to its grace period.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
-/// How often it is looked whether a daemon has gone.
+/// Interval between checks whether a daemon has stopped.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output) -> Result<()> {
@@ -110,7 +110,8 @@ async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
     out.line(&format!("stopped {}", api.url()))
 }
 
-/// The daemon of our repo removes its URL from there when all is done; of another one only its port is seen.
+/// Whether the daemon is still running. The daemon of this session's repo removes its URL file when it has stopped. A
+/// daemon of another repo is only visible through its port.
 async fn is_there(session: &Session, api: &Api) -> Result<bool> {
     match running_url(&session.repo)? {
         Some(url) if url == api.url() => Ok(true),

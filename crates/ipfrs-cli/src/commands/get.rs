@@ -18,13 +18,13 @@ use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
 
-/// Files that are fetched at the same time.
+/// Maximum number of files that are fetched concurrently.
 const CONCURRENT_FILES: usize = 8;
-/// Directories within directories that are followed.
+/// Maximum depth of nested directories.
 const MAX_DEPTH: usize = 128;
 
 pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<()> {
-    // One name may lead elsewhere from one request to the next.
+    // An IPNS name may resolve differently from one request to the next.
     let path = api.settled(&args.path).await?;
     let kind = api.kind(&path).await?;
     let one_file = OneFile::of(args, &kind);
@@ -42,7 +42,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
             Kind::Directory => Tree { api, progress: &progress }.fetch(&path, stage.root()).await,
         }
     };
-    // An interrupt drops the stage, and with it whatever was not yet whole.
+    // An interrupt drops the stage, which removes everything incomplete.
     tokio::select! {
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
@@ -58,7 +58,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     out.line(&format!("saved {}", printable_name(target.as_os_str())))
 }
 
-/// The last part of the path, here; within the directory that -o names, if there is one.
+/// Returns the last component of the path, within the directory given by -o, or else the current directory.
 fn target(args: &GetArgs, one_file: Option<&OneFile>) -> Result<PathBuf> {
     let mut parts = args.path.as_bytes().rsplit(|byte| *byte == b'/');
     let last = OsStr::from_bytes(parts.find(|part| !part.is_empty()).unwrap_or_default());
@@ -74,7 +74,7 @@ fn target(args: &GetArgs, one_file: Option<&OneFile>) -> Result<PathBuf> {
     })
 }
 
-/// What is saved as one file whatever it is: a TAR archive, compressed or not, or a compressed file.
+/// Output that is a single file for any content: a TAR archive, compressed or not, or a compressed file.
 struct OneFile {
     is_archive: bool,
     is_compressed: bool,
@@ -91,7 +91,7 @@ impl OneFile {
         query.with("compress", self.is_compressed).with_some("compression-level", args.compression_level)
     }
 
-    /// `target` with the endings that say what it is, as far as they are missing.
+    /// Returns `target` with the extensions of its format appended, unless it already has them.
     fn named(&self, target: PathBuf) -> PathBuf {
         let mut name = target.into_os_string();
         let ends_with = |name: &OsStr, ending: &str| name.as_bytes().ends_with(ending.as_bytes());
@@ -105,7 +105,8 @@ impl OneFile {
     }
 }
 
-/// A file, into a path where nothing is yet. `is_expected`: the progress bar knows its size already.
+/// Fetches a file into a path that does not exist yet. If `is_expected` is true, the progress bar already includes
+/// its size.
 async fn fetch_file(api: &Api, path: &OsStr, target: &Path, progress: &Progress, is_expected: bool) -> Result<()> {
     let failed = |e| cannot_make(target, &e);
     let mut answer = api.call("cat", Query::new().with_args([path]), None).await?;
@@ -124,13 +125,13 @@ async fn link(link_target: &OsStr, path: &Path) -> Result<()> {
     fs::symlink(link_target, path).await.map_err(|e| cannot_make(path, &e))
 }
 
-/// A directory with everything in it.
+/// A directory with all its contents.
 struct Tree<'a> {
     api: &'a Api,
     progress: &'a Progress,
 }
 
-/// A directory that is still to be listed.
+/// A directory that has not been listed yet.
 struct Pending {
     cid: OsString,
     path: PathBuf,
@@ -175,8 +176,8 @@ impl Tree<'_> {
     }
 }
 
-/// Everything is made anew and never opened again, so a symlink is never walked through: the second entry of a name
-/// fails.
+/// Returns the error for an entry that cannot be created. `get` always creates new entries and never opens existing
+/// ones, so it never follows a symlink. The second entry of the same name therefore fails.
 fn cannot_make(path: &Path, error: &io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::AlreadyExists {
         let name = printable_name(path.file_name().unwrap_or_default());

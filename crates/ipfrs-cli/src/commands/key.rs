@@ -91,7 +91,8 @@ async fn list(api: &Api, command: &str, query: Query, with_ids: bool, out: &mut 
     Ok(())
 }
 
-/// Exports read the repo itself, whether a daemon runs or not: no private key goes over HTTP.
+/// Exports a key. The command always reads the repo itself, even if a daemon is running, so that no private key is
+/// sent over HTTP.
 pub(super) fn export(globals: &Globals, args: &KeyExportArgs, out: &mut Output) -> Result<()> {
     if globals.api.is_some() {
         bail!("private keys are not given out over the API: export on the machine that has the repo, without --api");
@@ -112,7 +113,7 @@ pub(super) fn export(globals: &Globals, args: &KeyExportArgs, out: &mut Output) 
     out.line(&format!("saved {}", printable(&path.display().to_string())))
 }
 
-/// Writes a file that was not there: with another file's permissions others could read the key.
+/// Writes a new file. An existing file could have permissions that let other users read the key.
 fn write_private(path: &Path, key: &[u8]) -> Result<()> {
     let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
@@ -123,7 +124,7 @@ fn write_private(path: &Path, key: &[u8]) -> Result<()> {
     };
     let written = file.write_all(key).and_then(|()| file.sync_all());
     if written.is_err() {
-        // Half a key is of no use to anybody.
+        // Half a key is useless.
         let _ = fs::remove_file(path);
     }
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -1,4 +1,4 @@
-//! `ls`, and the listings that `get` follows.
+//! `ls`, and the directory listings that `get` uses.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -12,7 +12,7 @@ use crate::api::{Api, Query};
 use crate::args::LsArgs;
 use crate::output::{Output, printable_name};
 
-/// A line of the answer.
+/// One line of the response.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Objects {
@@ -36,27 +36,27 @@ pub(super) struct Link {
     pub(super) data_type: u8,
     #[serde(default)]
     pub(super) target: String,
-    /// The name in base64, where it is not UTF-8.
+    /// The name in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name_bytes: Option<String>,
-    /// The target likewise.
+    /// The target in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target_bytes: Option<String>,
 }
 
 impl Link {
-    /// Returns the name as it is.
+    /// Returns the exact name.
     pub(super) fn file_name(&self) -> Result<OsString> {
         exact(&self.name, self.name_bytes.as_deref())
     }
 
-    /// Returns the target as it is.
+    /// Returns the exact target.
     pub(super) fn link_target(&self) -> Result<OsString> {
         exact(&self.target, self.target_bytes.as_deref())
     }
 }
 
-/// Returns a name of an RPC response: its text, unless its bytes are given in base64.
+/// Returns the exact name from an RPC response: the bytes in base64 if given, and the text otherwise.
 pub(super) fn exact(text: &str, bytes: Option<&str>) -> Result<OsString> {
     let decode = |bytes| {
         let decoded =
@@ -66,12 +66,12 @@ pub(super) fn exact(text: &str, bytes: Option<&str>) -> Result<OsString> {
     bytes.map_or_else(|| Ok(text.into()), decode)
 }
 
-/// UnixFS `DataType` of a directory; sharded ones are reported under it too.
+/// UnixFS `DataType` of a directory. The server also reports sharded directories with it.
 pub(super) const DIRECTORY: u8 = 1;
 /// UnixFS `DataType` of a symlink.
 pub(super) const SYMLINK: u8 = 4;
 
-/// The entries of a directory, one after the other.
+/// Iterator over the entries of a directory.
 #[derive(Debug)]
 pub(super) struct Listing {
     answer: Answer,
@@ -114,7 +114,7 @@ pub(super) async fn run(api: &Api, args: &LsArgs, out: &mut Output) -> Result<()
     Ok(())
 }
 
-/// As `ipfs ls` writes it: a directory has no size and a slash behind its name.
+/// Formats an entry as `ipfs ls` does: a directory has no size, and a slash after its name.
 fn row(link: &Link) -> Result<String> {
     let name = printable_name(&link.file_name()?);
     Ok(match link.data_type {

@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::runtime;
 use crate::session::Session;
 
-/// Runs the command that was typed.
+/// Runs the command given on the command line.
 pub(crate) fn run(cli: Cli) -> Result<()> {
     let Cli { globals, command } = cli;
     let mut out = Output::new(globals.json)?;
@@ -53,7 +53,8 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
     }
 }
 
-/// Runs a command against the daemon, or against the repo where none runs, and releases the repo whatever comes of it.
+/// Runs a command against the daemon, or against the repo itself if no daemon is running. Always releases the repo,
+/// even if the command fails.
 fn with_api(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
     let session = Session::open(globals, Vec::new())?;
     session.start_quiet_log()?;

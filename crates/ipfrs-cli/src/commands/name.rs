@@ -53,7 +53,7 @@ async fn publish(api: &Api, args: &NamePublishArgs, out: &mut Output) -> Result<
 #[serde(rename_all = "PascalCase")]
 struct ResolvedPath {
     path: String,
-    /// The path in base64, where it is not UTF-8.
+    /// The path in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
 }
@@ -63,7 +63,7 @@ async fn resolve_name(api: &Api, args: &NameResolveArgs, out: &mut Output) -> Re
     print_path(&api.call("name/resolve", query, None).await?.whole().await?, out)
 }
 
-/// `resolve`.
+/// Runs `resolve`.
 pub(super) async fn resolve(api: &Api, args: &ResolveArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with_args([&args.path]).with_some("recursive", args.recursive);
     print_path(&api.call("resolve", query, None).await?.whole().await?, out)
@@ -98,7 +98,7 @@ async fn put(api: &Api, args: &NamePutArgs, out: &mut Output) -> Result<()> {
     }
 }
 
-/// Calls a command with a file, or with standard input.
+/// Calls a command with the content of a file, or of standard input.
 async fn send(api: &Api, command: &str, query: Query, file: Option<&PathBuf>) -> Result<Answer> {
     let mut upload = Upload::start(Source::of(file.map_or(&[], std::slice::from_ref), false)?, false);
     api.call(command, query, Some(&mut upload)).await.map_err(|error| upload.explain(error))

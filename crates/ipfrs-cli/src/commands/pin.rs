@@ -8,7 +8,7 @@ use crate::args::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, P
 use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
 
-/// A line of `pin/add`: what was pinned, or how many blocks were looked at.
+/// One line of `pin/add`: the pinned content IDs, or the number of blocks visited so far.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct AddLine {
@@ -23,7 +23,7 @@ struct Pins {
     pins: Vec<String>,
 }
 
-/// What was pinned or unpinned, as JSON.
+/// A content ID that was pinned or unpinned, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Cid<'a> {

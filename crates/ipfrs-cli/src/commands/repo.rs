@@ -19,7 +19,7 @@ pub(super) async fn run(api: &Api, command: RepoCommand, out: &mut Output) -> Re
     }
 }
 
-/// A line of `repo/gc`.
+/// One line of `repo/gc`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum GcLine {
@@ -76,7 +76,7 @@ async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// One bar after the other: marked, swept, compacted.
+/// Progress bars of the gc phases (mark, sweep, compact), one after the other.
 struct GcBars {
     watched: Watched,
     phase: String,

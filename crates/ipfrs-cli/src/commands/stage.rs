@@ -1,8 +1,9 @@
-//! Where `get` builds what it saves: beside the target, moved there when it is whole.
+//! A staging directory beside the target. `get` builds its output there, and moves it to the target when it is
+//! complete.
 //!
-//! Names come from strangers. Everything is made anew inside a directory that nobody else knows, each name is one plain
-//! component, and nothing that was made is ever followed: a symlink and a directory of the same name cannot both be
-//! made, so no name can lead outside.
+//! Names in content are untrusted. Every entry is created anew inside a directory with an unpredictable name, each
+//! name is a single plain component, and no created entry is ever followed. A symlink and a directory of the same
+//! name cannot both be created, so no name can lead outside.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,10 +21,11 @@ use crate::answer::Answer;
 use crate::output::printable_name;
 use crate::progress::Progress;
 
-/// Characters of the target's name, of up to 4 bytes each, in the name of a stage.
+/// Maximum number of characters of the target's name, of up to 4 bytes each, in the name of the stage.
 const MAX_SHOWN_CHARS: usize = 50;
 
-/// A directory beside the target, removed with everything in it unless its content was moved to the target.
+/// A directory beside the target. Dropping it removes the directory and everything in it, except content that was
+/// moved to the target.
 #[derive(Debug)]
 pub(super) struct Stage {
     directory: PathBuf,
@@ -31,8 +33,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// A stage for `target`. An existing file may be replaced by a file; anything else in the way is an error now,
-    /// before anything is fetched.
+    /// Creates a stage for `target`. A file may replace an existing file. Any other existing target is an error,
+    /// reported here before anything is fetched.
     pub(super) fn new(target: &Path, is_file: bool) -> Result<Self> {
         match fs::symlink_metadata(target) {
             Ok(metadata) if is_file && metadata.is_file() => {}
@@ -47,12 +49,12 @@ impl Stage {
         Ok(Self { directory, target: target.to_owned() })
     }
 
-    /// Where the root is built.
+    /// Returns the path at which the root is built.
     pub(super) fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
 
-    /// Makes a file of an answer the root.
+    /// Saves the body of a response as the root.
     pub(super) async fn save(&self, answer: &mut Answer, progress: &Progress) -> Result<()> {
         let failed = |e| anyhow!("cannot write {}: {e}", self.target.display());
         if let Some(bytes) = answer.expected_bytes() {
@@ -74,16 +76,16 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // After a commit the directory is empty. What cannot be removed is no reason to fail what was done.
+        // After a commit, the directory is empty. Failing to remove it does not fail a completed command.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// The place where something was saved, in JSON.
+/// Path of saved content, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Saved {
     path: String,
-    /// In base64, where it is not UTF-8.
+    /// The path in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
 }
@@ -96,12 +98,13 @@ impl Saved {
     }
 }
 
-/// Returns as much of a name as is sure to leave room for what stands around it: a file system takes 255 bytes.
+/// Returns the beginning of a name, short enough that the prefix and suffix of the stage fit within the 255 bytes of
+/// a file name.
 fn shortened(name: &OsStr) -> String {
     printable_name(name).chars().take(MAX_SHOWN_CHARS).collect()
 }
 
-/// `name` in `directory`, if it is a name and not a way to somewhere else.
+/// Returns the path of `name` in `directory`, or an error if `name` is not a plain name.
 pub(super) fn inside(directory: &Path, name: &OsStr) -> Result<PathBuf> {
     let bytes = name.as_bytes();
     if matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {

@@ -19,11 +19,11 @@ use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
 use crate::uri::gateway_path;
 
-/// Most characters of a cell that others of its column are lined up with. A longer one moves what stands behind it, in its
-/// row alone.
+/// Maximum width, in characters, of a cell that counts for the width of its column. A longer cell shifts only the
+/// rest of its own row.
 const MAX_CELL_WIDTH: usize = 60;
 
-/// A tensor as it is listed.
+/// An entry of a tensor listing.
 #[derive(Debug, Serialize, Deserialize)]
 struct Listed {
     name: String,
@@ -37,7 +37,7 @@ struct Listed {
     big_endian: bool,
 }
 
-/// A tensor as it is summed up.
+/// Statistics of a tensor.
 #[derive(Debug, Serialize, Deserialize)]
 struct Summed {
     name: String,
@@ -54,7 +54,7 @@ struct Summed {
     std: Option<f64>,
 }
 
-/// An answer about tensors, as far as it is used here.
+/// The fields of a response about tensors that this program uses.
 #[derive(Debug, Deserialize)]
 struct Tensors<T> {
     tensors: Vec<T>,
@@ -127,7 +127,7 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
         stage.save(&mut Answer::new(response), &progress).await?;
         Ok::<_, anyhow::Error>((dtype, shape))
     };
-    // An interrupt drops the stage, and with it what was not yet whole.
+    // An interrupt drops the stage, which removes the incomplete file.
     let (dtype, shape) = tokio::select! {
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
@@ -141,13 +141,13 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
     if out.is_json() {
         return out.object(&json!({ "path": target.to_string_lossy(), "dtype": dtype, "shape": dims }));
     }
-    // Of bytes alone nobody could tell.
+    // The bytes alone do not reveal the type and shape.
     let what = dtype.zip(dims).map(|(dtype, dims)| format!(" ({dtype} {})", self::shape(&dims)));
     out.line(&format!("saved {}{}", printable_name(target.as_os_str()), what.unwrap_or_default()))
 }
 
-/// The name of the tensor, else the last part of the path, with the format behind it; within the directory that -o names, if
-/// there is one.
+/// Returns the name of the tensor, or else the last component of the path, with the extension of the format. The file
+/// is placed in the directory given by -o, if there is one.
 fn target(args: &TensorGetArgs) -> Result<PathBuf> {
     let directory = match &args.output {
         None => Path::new(""),
@@ -161,20 +161,20 @@ fn target(args: &TensorGetArgs) -> Result<PathBuf> {
             String::from_utf8_lossy(parts.find(|part| !part.is_empty()).unwrap_or_default())
         }
     };
-    // Strangers chose it: control characters could drive the terminals that list the file.
+    // The name is untrusted: control characters could manipulate the terminal of a user who lists the file.
     let name = name.replace(|c: char| c == '/' || c.is_control(), "_");
     let extension = match args.format.as_str() {
         "raw" => "bin",
         "arrow" => "arrows",
         format => format,
     };
-    // A file of the format has its extension already.
+    // A name of a file in this format already has the extension.
     let has_it = Path::new(&name).extension().is_some_and(|found| found == extension);
     let name = if has_it { name } else { format!("{name}.{extension}") };
     inside(directory, name.as_ref())
 }
 
-/// The one of an `.npy` file has no name.
+/// Returns the name to print. The tensor of an `.npy` file has no name.
 fn shown_name(name: &str) -> String {
     if name.is_empty() { "-".to_owned() } else { printable(name) }
 }
@@ -184,7 +184,7 @@ fn shape(shape: &[u64]) -> String {
     format!("[{}]", dims.join(","))
 }
 
-/// A number in few digits.
+/// Formats a number with few digits.
 fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
@@ -196,7 +196,7 @@ fn number(value: Option<f64>) -> String {
     }
 }
 
-/// Rows under heads; columns from `numbers` on end at one edge.
+/// Prints rows below column headings. Columns from index `numbers` on are right-aligned.
 fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>, numbers: usize, out: &mut Output) -> Result<()> {
     let mut widths = heads.map(str::len);
     for row in &rows {

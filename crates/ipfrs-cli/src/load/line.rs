@@ -1,4 +1,4 @@
-//! One request after the other on a connection that is kept alive.
+//! Sequential requests on a persistent connection.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -21,35 +21,36 @@ use tokio::sync::Mutex;
 use super::tally::Fault;
 use super::target::Get;
 
-/// Bytes of the read buffers of all connections together, as far as each of them may have the least; about three times as many
-/// are in use while all of them receive.
+/// Total size of the read buffers of all connections, unless the minimum size per connection requires more. About
+/// three times as many bytes are in use while all connections receive data.
 const ALL_READ_BUFFERS_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of one of them: the head of an answer must fit in, and more than the second saves no further calls.
+/// Minimum and maximum size of a read buffer. The head of a response must fit into it. Beyond the maximum, a larger
+/// buffer does not save system calls.
 const READ_BUFFER_BYTES: (usize, usize) = (16 * 1024, 256 * 1024);
 
-/// How connections are opened.
+/// Address and parameters of the connections.
 #[derive(Debug)]
 pub(super) struct Server {
     address: SocketAddr,
     is_http2: bool,
     read_buffer_bytes: usize,
-    /// Connections that were opened.
+    /// Number of connections opened so far.
     opened: AtomicU64,
 }
 
-/// An answer that arrived whole.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(super) status: StatusCode,
-    /// Those of its head.
+    /// Headers of the response.
     pub(super) headers: HeaderMap,
-    /// Bytes of the body.
+    /// Size of the body, in bytes.
     pub(super) bytes: u64,
-    /// Whether the head said how long the body is.
+    /// Whether the headers specify the length of the body.
     pub(super) is_sized: bool,
 }
 
-/// A place for one request at a time: a connection, or one of the streams of one.
+/// A slot for one request at a time: an HTTP/1.1 connection, or one of the streams of an HTTP/2 connection.
 #[derive(Debug)]
 pub(super) struct Line {
     server: Arc<Server>,
@@ -65,16 +66,16 @@ enum Wire {
 type Shared = http2::SendRequest<Empty<Bytes>>;
 type Connection = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 
-/// A connection of HTTP/1.1, which runs within the task that uses it.
+/// An HTTP/1.1 connection, which is driven by the task that uses it.
 #[derive(Debug)]
 struct Own {
     sender: http1::SendRequest<Empty<Bytes>>,
     connection: Option<Pin<Box<Connection>>>,
 }
 
-/// Why there is no answer.
+/// Reason that there is no response.
 enum Failure {
-    /// Nothing of the request was sent: the connection had ended before.
+    /// No part of the request was sent, because the connection was already closed.
     Unsent(Box<Get>, Fault),
     Lost(Fault),
 }
@@ -86,7 +87,7 @@ impl Server {
         Self { address, is_http2, read_buffer_bytes, opened: AtomicU64::new(0) }
     }
 
-    /// Connections that were opened until now.
+    /// Returns the number of connections opened so far.
     pub(super) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
@@ -109,14 +110,14 @@ impl Server {
     async fn open_shared(&self) -> Result<Shared, Fault> {
         let handshake = http2::handshake(TokioExecutor::new(), self.connect().await?).await;
         let (sender, connection) = handshake.map_err(|e| fault_of(&e))?;
-        // Ends when the last sender is gone; what ended it those learn who wait for answers.
+        // The task ends when the last sender is dropped. Requests that wait for a response receive the error.
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
 }
 
 impl Line {
-    /// The lines of one connection, which is not yet open.
+    /// Returns the lines of one connection, which is not open yet.
     pub(super) fn of_connection(server: &Arc<Server>, streams: usize) -> Vec<Self> {
         let line = |wire| Self { server: Arc::clone(server), wire };
         if !server.is_http2 {
@@ -126,7 +127,7 @@ impl Line {
         (0..streams).map(|_| line(Wire::Shared(Arc::clone(&shared)))).collect()
     }
 
-    /// Opens the connection, if that was not done.
+    /// Opens the connection if it is not open yet.
     pub(super) async fn open(&mut self) -> Result<(), Fault> {
         match &mut self.wire {
             Wire::Own(Some(_)) => {}
@@ -141,8 +142,8 @@ impl Line {
         Ok(())
     }
 
-    /// Sends a request and drops the body of its answer as it comes. A connection that the server had closed between
-    /// two requests, as servers may, is opened anew.
+    /// Sends a request and discards the body of its response as it arrives. If the server closed the connection
+    /// between two requests, as servers may, opens a new one.
     pub(super) async fn exchange(&mut self, request: Get) -> Result<Answer, Fault> {
         match self.attempt(request).await {
             Ok(answer) => Ok(answer),
@@ -185,7 +186,7 @@ impl Line {
                     return Err(Failure::Unsent(Box::new(request), fault_of(&e)));
                 }
                 match received(sender.try_send_request(request).await).await {
-                    // A stream that ends alone was reset, and the others go on.
+                    // The server reset this stream only. The others continue.
                     Err(Failure::Lost(Fault::Protocol)) if !sender.is_closed() => Err(Failure::Lost(Fault::Reset)),
                     outcome => outcome,
                 }
@@ -193,7 +194,7 @@ impl Line {
         }
     }
 
-    /// Gives up a request whose answer is no longer waited for: nothing else can come on a connection of HTTP/1.1.
+    /// Cancels a request after a timeout. An HTTP/1.1 connection cannot be used after that, so it is closed.
     pub(super) fn give_up(&mut self) {
         if let Wire::Own(own) = &mut self.wire {
             *own = None;
@@ -201,15 +202,15 @@ impl Line {
     }
 }
 
-/// Does `work` while `connection` runs in the same task: one waking for each time that bytes arrive, and none from one
-/// thread to another.
+/// Runs `work` while driving `connection` in the same task. Arriving bytes wake one task once, without a switch
+/// between threads.
 async fn beside<T>(connection: &mut Option<Pin<Box<Connection>>>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| {
         if let Poll::Ready(done) = work.as_mut().poll(context) {
             return Poll::Ready(done);
         }
-        // How a connection ended those learn who wait for answers.
+        // Requests that wait for a response receive the connection's error.
         if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(context).is_ready()) {
             *connection = None;
         }

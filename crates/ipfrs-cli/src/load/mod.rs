@@ -1,5 +1,5 @@
-//! Load on a gateway, as `bench http` makes it: connections that are kept alive and send one request after the other,
-//! when the last was answered or when the next is due. Answers are counted and dropped.
+//! Load generator of `bench http`. Persistent connections send one request after the other, either when the last
+//! response has arrived or when the next request is due. Responses are counted and discarded.
 
 mod line;
 mod open_files;
@@ -26,52 +26,52 @@ pub(crate) use self::tally::Tally;
 pub(crate) use self::target::{Base, Span, Targets};
 use crate::progress::Progress;
 
-/// Tallies that are counted into beside each other; a lock on one of them is hardly ever waited for.
+/// Number of separate tallies, so that tasks rarely wait for each other's lock.
 const SHARDS: usize = 8;
-/// Connections that are being opened at the same time.
+/// Maximum number of connections that are opened concurrently.
 const OPENING: usize = 256;
-/// Requests at the same time, over all connections.
+/// Maximum number of concurrent requests over all connections.
 const MAX_LINES: usize = 100_000;
-/// Pause after a connection that could not be opened.
+/// Pause after a failed attempt to open a connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// How often it is shown how far it is.
+/// Interval between updates of the progress bar.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How a gateway is put under load.
+/// Parameters of a load.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) connections: usize,
-    /// Requests at the same time on each connection; one where it is not HTTP/2.
+    /// Concurrent requests per connection. 1 unless HTTP/2 is used.
     pub(crate) streams: usize,
     pub(crate) is_http2: bool,
-    /// Requests per second over all connections, or as many as are answered.
+    /// Requests per second over all connections. `None` sends each request when the previous response has arrived.
     pub(crate) rate: Option<f64>,
-    /// After what time it is over.
+    /// Duration after which the run ends.
     pub(crate) duration: Option<Duration>,
-    /// After how many requests it is over.
+    /// Number of requests after which the run ends.
     pub(crate) requests: Option<u64>,
-    /// How long requests do not count.
+    /// Initial period during which requests do not count.
     pub(crate) warmup: Duration,
-    /// Of each request, and of opening a connection.
+    /// Timeout of each request, and of opening a connection.
     pub(crate) timeout: Duration,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
-    /// How long it was measured.
+    /// Measured duration.
     pub(crate) elapsed: Duration,
     pub(crate) is_interrupted: bool,
-    /// Requests that were under way at the end.
+    /// Requests that were in progress at the end.
     pub(crate) unfinished: u64,
-    /// Requests that were due and could not be sent before the end.
+    /// Requests that were due before the end but could not be sent.
     pub(crate) unsent: u64,
-    /// Connections that were opened in place of others.
+    /// Connections that replaced an earlier one.
     pub(crate) reopened: u64,
 }
 
-/// What all tasks share.
+/// State shared by all tasks.
 #[derive(Debug)]
 struct Run {
     targets: Targets,
@@ -81,10 +81,10 @@ struct Run {
 }
 
 impl Load {
-    /// Puts the server at `base` under load until it is over or an interrupt comes.
+    /// Loads the server at `base` until the run ends or the process receives an interrupt.
     ///
     /// # Errors
-    /// When nobody answers there at all, or a file of which ranges are wanted is not there.
+    /// Returns an error if no server is reachable, or if a file of which ranges are requested does not exist.
     pub(crate) async fn run(&self, base: &Base, mut targets: Targets, progress: &Progress) -> Result<Outcome> {
         if self.connections * self.streams > MAX_LINES {
             bail!("--connections times --streams is over the limit of {MAX_LINES} requests at the same time");
@@ -95,7 +95,7 @@ impl Load {
         self.ask_lengths(&server, &mut targets).await?;
         let shards = (0..SHARDS).map(|_| Tally::new().map(Mutex::new)).collect::<Result<_>>()?;
         let expected = server.opened() + self.connections as u64;
-        // From here on an interrupt is no longer the end of the process.
+        // From here on, SIGINT no longer terminates the process.
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
         let mut is_interrupted = false;
         let lines = tokio::select! {
@@ -129,7 +129,7 @@ impl Load {
         })
     }
 
-    /// An address at which somebody listens.
+    /// Returns an address that accepts connections.
     async fn reach(&self, base: &Base) -> Result<SocketAddr> {
         let url = base.url();
         let addresses = lookup_host(base.address()).await.with_context(|| format!("{url} cannot be found"))?;
@@ -156,8 +156,8 @@ impl Load {
         Ok(())
     }
 
-    /// All connections, before the first request: opening them is in no latency. One that cannot be opened is tried
-    /// again, and counted, with its first request.
+    /// Opens all connections before the first request, so that no latency includes the time to open one. A connection
+    /// that cannot be opened is retried, and counted, with its first request.
     async fn open(&self, server: &Arc<Server>) -> Vec<Line> {
         let connections = (0..self.connections).map(|_| async {
             let mut lines = Line::of_connection(server, self.streams);
@@ -169,7 +169,7 @@ impl Load {
         stream::iter(connections).buffer_unordered(OPENING).collect::<Vec<_>>().await.into_iter().flatten().collect()
     }
 
-    /// Until all tasks are through, or the time is over.
+    /// Waits until all tasks have finished or the time is over.
     async fn wait(&self, run: &Run, tasks: &mut JoinSet<()>, progress: &Progress) {
         let end = self.duration.map(|duration| run.schedule.measured_from() + duration);
         let over = async {
@@ -195,7 +195,7 @@ impl Load {
 }
 
 impl Run {
-    /// One task for each line, and a thread that keeps the pace.
+    /// Starts one task per line, and a thread that releases requests when they are due.
     fn start(self: &Arc<Self>, lines: Vec<Line>) -> JoinSet<()> {
         let count = lines.len();
         let mut tasks = JoinSet::new();
@@ -208,7 +208,7 @@ impl Run {
         tasks
     }
 
-    /// One request after the other.
+    /// Sends one request after the other.
     async fn drive(&self, mut line: Line, shard: usize) {
         while let Some(ticket) = self.schedule.next().await {
             let request = self.targets.request(ticket.number);
@@ -238,7 +238,7 @@ impl Run {
         }
     }
 
-    /// Requests that count and are finished.
+    /// Returns the number of finished requests that count.
     fn finished(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock()).map(|tally| tally.answers() + tally.failures()).sum()
     }

@@ -1,19 +1,19 @@
-//! How many connections this process may open.
+//! Limit of open files, and thereby of connections.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Files that are open beside the connections: standard streams, the runtime's, a log.
+/// Open files other than connections: standard streams, those of the runtime, and a log.
 const OTHERS: u64 = 64;
 
-/// Raises the limit of open files as far as `connections` need.
+/// Raises the limit of open files to what `connections` require.
 ///
 /// # Errors
-/// When more are needed than the system lets this process have.
+/// Returns an error if they require more than the hard limit of this process.
 pub(super) fn make_room(connections: u64) -> Result<()> {
     let needed = connections + OTHERS;
     let mut limit = getrlimit(Resource::Nofile);
-    // No value is no limit.
+    // `None` means unlimited.
     let Some(current) = limit.current else { return Ok(()) };
     if current >= needed {
         return Ok(());

@@ -1,55 +1,57 @@
-//! Which request is next, and when.
+//! Numbering and timing of requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-/// Shortest pause between two looks at what is due; what falls due meanwhile is sent together.
+/// Minimum pause between two checks for due requests. Requests that become due meanwhile are sent together.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
-/// Longest one: the end is seen after this time.
+/// Maximum pause. The thread notices the end of the run after at most this time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The leave to send one request.
+/// Permission to send one request.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    /// Counts all requests, from 0.
+    /// Number of the request among all requests, from 0.
     pub(super) number: u64,
-    /// When it was due; without a rate, now.
+    /// Time at which the request was due. Without a rate, the current time.
     pub(super) start: Instant,
-    /// Whether it counts: it is none of the warm-up's.
+    /// Whether the request counts, because it is not part of the warm-up.
     pub(super) counts: bool,
 }
 
-/// Hands out tickets.
+/// Source of tickets.
 #[derive(Debug)]
 pub(super) struct Schedule {
     begin: Instant,
     measured_from: Instant,
-    /// Requests that count, at most.
+    /// Maximum number of requests that count.
     most: Option<u64>,
-    /// Requests that do not count: with a rate those that are due during the warm-up, else those that were sent then.
+    /// Number of requests that do not count. With a rate, those due during the warm-up, and otherwise those sent
+    /// during it.
     warm: AtomicU64,
-    /// Requests that were taken and count; more than `most` once all were. With a rate, those of the warm-up too.
+    /// Number of tickets taken that count. It exceeds `most` after the last one. With a rate, it includes the
+    /// warm-up.
     taken: AtomicU64,
     pace: Option<Pace>,
     is_over: AtomicBool,
 }
 
-/// Requests that are due at fixed times.
+/// Requests due at fixed times.
 #[derive(Debug)]
 struct Pace {
     per_second: f64,
-    /// One permit for each that is due and not taken.
+    /// One permit for each request that is due but not taken.
     due: Semaphore,
 }
 
 impl Schedule {
-    /// Begins now.
+    /// Creates a schedule that begins now.
     pub(super) fn new(warmup: Duration, most: Option<u64>, rate: Option<f64>) -> Self {
         let begin = Instant::now();
         let pace = rate.map(|per_second| Pace { per_second, due: Semaphore::new(0) });
-        // As many as fall due before the warm-up is over; the one at its very end counts.
+        // The number of requests due before the end of the warm-up. A request due exactly at its end counts.
         let warm = pace.as_ref().map_or(0, |pace| (warmup.as_secs_f64() * pace.per_second).ceil() as u64);
         Self {
             begin,
@@ -62,12 +64,12 @@ impl Schedule {
         }
     }
 
-    /// From when on requests count.
+    /// Returns the time from which requests count.
     pub(super) fn measured_from(&self) -> Instant {
         self.measured_from
     }
 
-    /// The next request, once it is due; nothing when there are no more.
+    /// Waits until the next request is due. Returns `None` if there are no more requests.
     pub(super) async fn next(&self) -> Option<Ticket> {
         let Some(pace) = &self.pace else { return self.at_once() };
         pace.due.acquire().await.ok()?.forget();
@@ -97,13 +99,14 @@ impl Schedule {
         is_left.then_some(Ticket { number, start, counts: true })
     }
 
-    /// The number of the first request that is one too many, with a rate.
+    /// Returns the number of the first request beyond the limit, for a schedule with a rate.
     fn last(&self) -> Option<u64> {
         self.most.map(|most| most.saturating_add(self.warm.load(Ordering::Relaxed)))
     }
 
-    /// Releases requests when they are due, until all are or [`Self::end`]. Blocks: timers of the runtime are good for
-    /// milliseconds, and latencies count from the due time. `waiting` is the number of those who wait for tickets.
+    /// Releases requests when they are due, until all are released or [`Self::end`] is called. This function blocks
+    /// its thread: the runtime's timers have millisecond precision, and latencies are measured from the due time.
+    /// `waiting` is the number of tasks that wait for tickets.
     pub(super) fn keep_pace(&self, waiting: usize) {
         let Some(pace) = &self.pace else { return };
         let last = self.last();
@@ -115,7 +118,7 @@ impl Schedule {
             pace.due.add_permits(usize::try_from(due - released).unwrap_or_default());
             released = due;
             if Some(released) == last {
-                // Everybody learns that there are no more.
+                // Wake all waiting tasks, so that they see that there are no more requests.
                 pace.due.add_permits(waiting);
                 return;
             }
@@ -124,7 +127,7 @@ impl Schedule {
         }
     }
 
-    /// No more requests are handed out, and none that ends now counts.
+    /// Ends the run. No more tickets are handed out, and requests that finish later do not count.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -133,7 +136,7 @@ impl Schedule {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Requests that count: those that were taken, and those that were due at `end` and were not.
+    /// Returns the number of counting requests that were taken, and the number that were due at `end` but not taken.
     pub(super) fn taken_and_left(&self, end: Instant) -> (u64, u64) {
         let taken = self.taken.load(Ordering::Relaxed);
         let Some(pace) = &self.pace else { return (self.most.map_or(taken, |most| taken.min(most)), 0) };
@@ -146,7 +149,7 @@ impl Schedule {
 }
 
 impl Pace {
-    /// Requests that are due after this many seconds, the first at once.
+    /// Returns the number of requests due after this many seconds. The first is due immediately.
     fn due_after(&self, seconds: f64) -> u64 {
         (seconds * self.per_second).floor() as u64 + 1
     }
@@ -157,9 +160,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn with_a_rate_requests_start_when_they_were_due_however_late_they_are_taken() {
+    async fn paced_ticket_starts_at_due_time_even_if_taken_late() {
         let schedule = Schedule::new(Duration::from_millis(2), Some(3), Some(1000.0));
-        // Returns when all are released, the last after 4 ms.
+        // `keep_pace` returns when all requests are released, the last one after 4 ms.
         schedule.keep_pace(1);
         for (number, counts) in [false, false, true, true, true].into_iter().enumerate() {
             let ticket = schedule.next().await.unwrap();
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_due_and_not_taken_is_left() {
+    async fn due_requests_not_taken_are_reported_as_unsent() {
         let schedule = Schedule::new(Duration::ZERO, None, Some(100.0));
         assert_eq!(schedule.taken_and_left(schedule.begin + Duration::from_secs(1)), (0, 101));
         let most = Schedule::new(Duration::from_secs(1), Some(7), Some(100.0));

@@ -1,4 +1,4 @@
-//! What came of requests.
+//! Outcomes of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use hdrhistogram::Histogram;
 
 use super::line::Answer;
 
-/// Latencies are told apart from here on, in nanoseconds.
+/// Lowest latency that the histogram can distinguish, in nanoseconds.
 const LOWEST_NANOSECONDS: u64 = 1_000;
-/// Latencies above an hour count as one.
+/// Highest latency that the histogram records. Longer ones count as an hour.
 const HIGHEST_NANOSECONDS: u64 = 3_600 * 1_000_000_000;
-/// Decimal digits of a latency that are kept.
+/// Significant decimal digits of a recorded latency.
 const DIGITS: u8 = 3;
 
-/// Why a request was not answered whole.
+/// Reason that a request did not receive a complete response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// No connection could be opened.
+    /// The connection could not be opened.
     Connect,
-    /// It took longer than it may.
+    /// The request took longer than the timeout.
     Timeout,
-    /// The connection, or the stream of HTTP/2, was reset.
+    /// The connection, or the HTTP/2 stream, was reset.
     Reset,
-    /// The connection was closed before the head of the answer had come.
+    /// The connection was closed before the response headers arrived.
     Closed,
-    /// The body ended before its end: it broke off, or is shorter than its `Content-Length`.
+    /// The body was truncated: the connection broke, or the body is shorter than its `Content-Length`.
     CutOff,
-    /// What came is not the HTTP that was asked for.
+    /// The server violated the HTTP version that the client requested.
     Protocol,
 }
 
 impl Fault {
-    /// The name by which it is printed.
+    /// Returns the name of the fault in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -46,18 +46,18 @@ impl Fault {
     }
 }
 
-/// Counts of finished requests, in memory of a fixed size whatever their number.
+/// Counters of finished requests. Their memory does not grow with the number of requests.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Nanoseconds of each request that was answered whole.
+    /// Latency of each request with a complete response, in nanoseconds.
     pub(crate) latencies: Histogram<u64>,
-    /// Answers by status.
+    /// Number of responses by status.
     pub(crate) statuses: BTreeMap<u16, u64>,
-    /// Requests that were not answered whole, by reason.
+    /// Number of requests without a complete response, by reason.
     pub(crate) faults: BTreeMap<Fault, u64>,
-    /// Bytes of the bodies of answers.
+    /// Size of all response bodies, in bytes.
     pub(crate) body_bytes: u64,
-    /// Answers that said how long their body is, and were right.
+    /// Number of responses with a `Content-Length` that matched the body.
     pub(crate) sized: u64,
 }
 
@@ -68,7 +68,7 @@ impl Tally {
         Ok(Self { latencies, statuses: BTreeMap::new(), faults: BTreeMap::new(), body_bytes: 0, sized: 0 })
     }
 
-    /// Counts an answer that arrived whole.
+    /// Counts a complete response.
     pub(super) fn answered(&mut self, latency: Duration, answer: &Answer) {
         self.latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
         *self.statuses.entry(answer.status.as_u16()).or_default() += 1;
@@ -76,12 +76,12 @@ impl Tally {
         self.sized += u64::from(answer.is_sized);
     }
 
-    /// Counts a request that was not answered whole.
+    /// Counts a request without a complete response.
     pub(super) fn failed(&mut self, fault: Fault) {
         *self.faults.entry(fault).or_default() += 1;
     }
 
-    /// Adds what another one counted.
+    /// Adds the counters of another tally.
     pub(super) fn add(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies).context("the histograms differ")?;
         other.statuses.iter().for_each(|(status, count)| *self.statuses.entry(*status).or_default() += count);
@@ -91,17 +91,17 @@ impl Tally {
         Ok(())
     }
 
-    /// Requests that were answered whole.
+    /// Returns the number of requests with a complete response.
     pub(crate) fn answers(&self) -> u64 {
         self.statuses.values().sum()
     }
 
-    /// Requests that were not.
+    /// Returns the number of requests without a complete response.
     pub(crate) fn failures(&self) -> u64 {
         self.faults.values().sum()
     }
 
-    /// Answers that report no failure.
+    /// Returns the number of complete responses with a status below 400.
     pub(crate) fn successes(&self) -> u64 {
         self.statuses.range(..400).map(|(_, count)| count).sum()
     }

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Targets of the requests.
 
 use anyhow::{Context, Result, anyhow, bail};
 use axum::http::header::{ACCEPT, CONTENT_LENGTH, HOST, RANGE, USER_AGENT};
@@ -10,19 +10,19 @@ use serde::Serialize;
 
 use crate::args::Places;
 
-/// The one kind of request.
+/// The type of all requests.
 pub(super) type Get = Request<Empty<Bytes>>;
 
-/// Where a server is, and where in it what it serves begins.
+/// Address of a server, and the base path below which it serves content.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
     authority: Authority,
-    /// Path and query; "/" where the URL has none.
+    /// Path and query. "/" if the URL has none.
     path: PathAndQuery,
 }
 
 impl Base {
-    /// Reads `http://HOST[:PORT][/PATH]`.
+    /// Parses `http://HOST[:PORT][/PATH]`.
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let uri: Uri = url.parse().map_err(|e| anyhow!("the URL {url:?} cannot be read: {e}"))?;
         let parts = uri.into_parts();
@@ -39,35 +39,35 @@ impl Base {
         }
     }
 
-    /// The server's address as the resolver takes it: `HOST:PORT`.
+    /// Returns the server's address in the form that the resolver accepts, `HOST:PORT`.
     pub(super) fn address(&self) -> String {
         format!("{}:{}", self.authority.host(), self.authority.port_u16().unwrap_or(80))
     }
 
-    /// The URL without what is fetched.
+    /// Returns the URL without a path.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.authority)
     }
 
-    /// The URL's own path.
+    /// Returns the URL's own path.
     pub(crate) fn path(&self) -> &str {
         self.path.as_str()
     }
 
-    /// `path` below the URL's.
+    /// Returns `path` appended to the URL's path.
     pub(crate) fn below(&self, path: &str) -> String {
         format!("{}{path}", self.path.path().trim_end_matches('/'))
     }
 }
 
-/// Parts of files that are asked for in place of whole files.
+/// Byte ranges to request instead of whole files.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Span {
     pub(crate) bytes: u64,
     pub(crate) places: Places,
 }
 
-/// All that is asked for, in turns.
+/// All targets of a run, which are requested in rotation.
 #[derive(Debug)]
 pub(crate) struct Targets {
     list: Vec<Target>,
@@ -79,12 +79,12 @@ pub(crate) struct Targets {
 struct Target {
     path: String,
     uri: Uri,
-    /// Bytes of the file, where ranges lie throughout it.
+    /// Size of the file in bytes, if ranges are spread over all of it.
     file_bytes: u64,
 }
 
 impl Targets {
-    /// `paths` of the server at `base`, of which there must be one.
+    /// Creates the targets from `paths` of the server at `base`. There must be at least one.
     pub(crate) fn new(
         base: &Base,
         paths: Vec<String>,
@@ -98,10 +98,10 @@ impl Targets {
             (ACCEPT, HeaderValue::from_static("*/*")),
             (HOST, base.authority.as_str().parse()?),
         ]);
-        // What was given stands in place of ours, as often as it was given.
+        // Headers of the user replace the default ones, and may be repeated.
         headers.iter().for_each(|(name, _)| drop(all.remove(name)));
         all.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        // HTTP/2 has the host in the URI, and HTTP/1.1 in the header.
+        // HTTP/2 carries the host in the URI, and HTTP/1.1 in the header.
         let host = if is_http2 { all.remove(HOST) } else { None };
         let host = host.map(|host| Authority::try_from(host.as_bytes()).context("the header Host cannot be read"));
         let host = host.transpose()?;
@@ -116,7 +116,7 @@ impl Targets {
         Ok(Self { list: list.collect::<Result<_>>()?, headers: all, span })
     }
 
-    /// Requests for the lengths of the files, where ranges depend on them.
+    /// Returns requests for the lengths of the files, if the ranges depend on them.
     pub(super) fn lengths_to_ask(&self) -> Vec<Get> {
         if self.span.is_none_or(|span| span.places == Places::Start) {
             return Vec::new();
@@ -129,7 +129,7 @@ impl Targets {
         self.list.iter().map(ask).collect()
     }
 
-    /// Takes in the answer to one of [`Self::lengths_to_ask`].
+    /// Records the response to one of [`Self::lengths_to_ask`].
     pub(super) fn set_length(&mut self, index: usize, status: u16, headers: &HeaderMap) -> Result<()> {
         let target = &mut self.list[index];
         let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -142,7 +142,7 @@ impl Targets {
         Ok(())
     }
 
-    /// The request with this number.
+    /// Returns the request with this number.
     pub(super) fn request(&self, number: u64) -> Get {
         let count = self.list.len() as u64;
         let target = &self.list[usize::try_from(number % count).unwrap_or_default()];
@@ -165,18 +165,19 @@ impl Targets {
 }
 
 impl Span {
-    /// The first byte that is asked for in a round over all files by the request with this number.
+    /// Returns the first byte of the range that the request with this number asks for, in the given round over all
+    /// files.
     fn first(self, round: u64, number: u64, file_bytes: u64) -> u64 {
         match self.places {
             Places::Start => 0,
             Places::Sequential => round % file_bytes.div_ceil(self.bytes) * self.bytes,
-            // A file that is shorter than a range is asked for from its beginning.
+            // A file shorter than a range is requested from its beginning.
             Places::Random => scattered(number) % (file_bytes.saturating_sub(self.bytes) + 1),
         }
     }
 }
 
-/// A number without a pattern for each number, the same ones in every run: SplitMix64.
+/// Returns a pseudorandom number for each `number`, the same in every run: SplitMix64.
 fn scattered(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,11 +1,11 @@
-//! `get` into archives, unpacked with the system's own tools.
+//! `get` into archives, unpacked with the system's tools.
 
 use std::fs;
 use std::process::Command;
 
 use crate::harness::{Place, content_of, noise};
 
-/// Runs a tool in `place` and gives what it printed.
+/// Runs a tool in `place` and returns its standard output.
 fn tool(place: &Place, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new(arguments[0]).args(&arguments[1..]).current_dir(place.path("")).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -14,7 +14,7 @@ fn tool(place: &Place, arguments: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn a_tree_comes_back_the_same_out_of_an_archive() {
+fn get_archive_unpacks_to_same_tree() {
     let place = Place::new();
     place.tree("tree");
     let root = place.ok(&["add", "-rQ", "tree"]);
@@ -32,7 +32,7 @@ fn a_tree_comes_back_the_same_out_of_an_archive() {
 }
 
 #[test]
-fn a_file_is_compressed_as_it_is_or_in_an_archive() {
+fn get_compresses_file_alone_or_in_archive() {
     let place = Place::new();
     let content = noise(600_000);
     place.write("file", &content);

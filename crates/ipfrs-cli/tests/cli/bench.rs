@@ -1,4 +1,4 @@
-//! `bench http`, against a daemon and against servers that misbehave. No test looks at a time.
+//! `bench http` against a daemon and against misbehaving servers. No test depends on timing.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::harness::{Place, Ran, noise};
 
-/// A server that hands each connection to `serve`, until the test ends.
+/// Starts a server that passes each connection to `serve` until the test ends.
 fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -26,7 +26,7 @@ fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     url
 }
 
-/// Reads heads of requests and calls `answer` with each one's until it has had enough.
+/// Reads request heads and calls `answer` with each one until it returns false.
 fn requests(connection: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool) {
     let mut writer = connection.try_clone().unwrap();
     let mut reader = BufReader::new(connection);
@@ -41,7 +41,7 @@ fn requests(connection: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) 
     }
 }
 
-/// The report of a run that went well, checked for what always holds.
+/// Runs the command, which must succeed, and returns its report after checking the invariants.
 fn report(place: &Place, arguments: &[&str]) -> Value {
     let ran = place.run(&[&["--json", "bench", "http"], arguments].concat());
     assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.stderr);
@@ -64,7 +64,7 @@ fn parsed(ran: &Ran) -> Value {
 }
 
 #[test]
-fn requests_are_sent_exactly_as_often_as_asked_and_all_of_them_are_counted() {
+fn bench_sends_requested_count_and_counts_all() {
     let place = Place::new();
     place.write("small", b"0123456789");
     place.write("large", &noise(300_000));
@@ -76,7 +76,7 @@ fn requests_are_sent_exactly_as_often_as_asked_and_all_of_them_are_counted() {
     let nothing = place.fails(&["bench", "http"]);
     assert!(nothing.contains("--cid"), "{nothing}");
 
-    // The daemon of the repo, and content in turns.
+    // With the daemon of the repo, and two files in rotation.
     let both = report(&place, &["--cid", &small, "--cid", &large, "--requests", "100", "--connections", "7"]);
     assert_eq!(both["url"], daemon.url());
     assert_eq!(both["requests"]["answered"], 100);
@@ -89,7 +89,7 @@ fn requests_are_sent_exactly_as_often_as_asked_and_all_of_them_are_counted() {
     let one = report(&place, &[&url, "-n", "33", "--http2", "--streams", "5", "--connections", "2"]);
     assert_eq!((&one["requests"]["answered"], &one["body_bytes"]), (&33.into(), &330.into()));
 
-    // Due at fixed times, the first ones without being counted.
+    // With a rate and a warm-up.
     let paced = ["-n", "40", "--rate", "2000", "--warmup", "10ms", "--connections", "3"];
     let paced = report(&place, &[&[&*url][..], &paced].concat());
     assert_eq!((&paced["requests"]["answered"], &paced["requests"]["unsent"]), (&40.into(), &0.into()));
@@ -100,12 +100,12 @@ fn requests_are_sent_exactly_as_often_as_asked_and_all_of_them_are_counted() {
 }
 
 #[test]
-fn ranges_are_of_the_size_that_was_asked_for_wherever_they_are() {
+fn bench_ranges_have_requested_size_at_any_position() {
     let place = Place::new();
     place.write("file", &noise(100_000));
     let file = place.ok(&["add", "-Q", "file"]);
     let _daemon = place.start(&[]);
-    // In turns from the beginning to the end, where the last one is shorter, and then from the beginning again.
+    // Sequential ranges run from the beginning to the end, where the last one is shorter, and then start again.
     let cases: [(&[&str], u64); 4] = [
         (&["--range", "1kB"], 10 * 1000),
         (&["--range", "30000", "--ranges", "sequential"], 2 * 100_000 + 60_000),
@@ -122,7 +122,7 @@ fn ranges_are_of_the_size_that_was_asked_for_wherever_they_are() {
 }
 
 #[test]
-fn failures_are_told_apart_and_fail_the_command_when_nothing_succeeds() {
+fn bench_failures_are_classified_and_exit_with_error() {
     let place = Place::new();
     let answering = |answer: &'static str, goes_on: bool| {
         server(move |connection| {
@@ -144,12 +144,12 @@ fn failures_are_told_apart_and_fail_the_command_when_nothing_succeeds() {
         let counts = if outcome == "answered" { &report["statuses"] } else { &report["errors"] };
         assert_eq!(counts[kind], 20, "{report}");
     }
-    // What was received and not read resets a connection that is closed.
+    // A server that closes a connection with unread data resets it.
     let resetting = server(|mut connection| drop(connection.read(&mut [0])));
     let report = parsed(&place.run(&["--json", "bench", "http", &resetting, "-n", "20", "-c", "3"]));
     assert_eq!(report["requests"]["failed"], 20, "{report}");
     assert!(report["errors"]["reset"].as_u64().is_some_and(|count| count > 0), "{report}");
-    // Nobody answers, and there is an end to waiting.
+    // A server that never responds causes timeouts.
     let silent = server(|connection| requests(connection, |_, _| true));
     let report = parsed(&place.run(&["--json", "bench", "http", &silent, "-n", "2", "-c", "2", "--timeout", "10ms"]));
     assert_eq!(report["errors"]["timeout"], 2, "{report}");
@@ -158,7 +158,7 @@ fn failures_are_told_apart_and_fail_the_command_when_nothing_succeeds() {
 }
 
 #[test]
-fn a_connection_that_the_server_closes_between_requests_is_opened_again_without_an_error() {
+fn bench_reopens_connection_closed_between_requests() {
     let place = Place::new();
     let (connections, heads) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let counted = (Arc::clone(&connections), Arc::clone(&heads));
@@ -177,15 +177,15 @@ fn a_connection_that_the_server_closes_between_requests_is_opened_again_without_
     assert_eq!(report["requests"]["failed"], 0, "{report}");
     assert_eq!(report["reopened"], 10, "{report}");
     assert_eq!(heads.load(Ordering::Relaxed), 12);
-    // The first one only looked whether anybody is there.
+    // The additional connection only checked that the server is reachable.
     assert_eq!(connections.load(Ordering::Relaxed), 1 + 12);
 }
 
 #[test]
-fn an_interrupt_ends_it_early_and_what_there_is_is_printed() {
+fn bench_interrupted_prints_partial_report() {
     let place = Place::new();
     let (sign, asked) = std::sync::mpsc::channel();
-    // Answers one request of each connection, and no other.
+    // The server responds to the first request of each connection only.
     let url = server(move |connection| {
         let mut answered = false;
         requests(connection, |_, writer| {
@@ -218,9 +218,10 @@ fn an_interrupt_ends_it_early_and_what_there_is_is_printed() {
 }
 
 #[test]
-fn requests_that_a_server_keeps_waiting_are_those_that_were_due() {
+fn bench_reports_due_requests_of_stalled_server_as_unsent() {
     let place = Place::new();
-    // One connection, whose first request is never answered: of the others, due every millisecond, none can be sent.
+    // There is one connection, whose first request never gets a response. The others, due every millisecond, cannot
+    // be sent.
     let url = server(|connection| requests(connection, |_, _| true));
     let arguments = ["--json", "bench", "http", &url, "-c", "1", "--rate", "1000", "-n", "50", "-d", "100ms"];
     let ran = place.run(&arguments);
@@ -231,7 +232,7 @@ fn requests_that_a_server_keeps_waiting_are_those_that_were_due() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_sent() {
+fn bench_rejects_invalid_arguments_before_sending() {
     let place = Place::new();
     for (arguments, message) in [
         (&["https://example.com"][..], "is behind TLS"),
@@ -255,7 +256,7 @@ fn what_cannot_be_is_refused_before_anything_is_sent() {
         let ran = place.run(&[&["bench", "http", "http://127.0.0.1:1"][..], &arguments].concat());
         assert_eq!(ran.code, Some(2), "{arguments:?}: {}", ran.stderr);
     }
-    // More connections than the system lets the process have are refused with the number that it does.
+    // With too many connections for the system's limit, the error gives the limit.
     let program = env!("CARGO_BIN_EXE_ipfrs-cli");
     let limited = format!("ulimit -n 256 && exec {program} bench http http://127.0.0.1:1 --connections 500");
     let ran = std::process::Command::new("sh").args(["-c", &limited]).env("IPFRS_PATH", place.repo()).output().unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use crate::harness::{Place, Ran};
 
 #[test]
-fn init_writes_a_file_that_is_valid_and_never_overwrites_one() {
+fn config_init_writes_valid_file_and_never_overwrites() {
     let place = Place::new();
     assert!(place.ok(&["config", "check"]).contains("no configuration file"));
     let file = place.repo().join("config.toml");
@@ -19,7 +19,7 @@ fn init_writes_a_file_that_is_valid_and_never_overwrites_one() {
 }
 
 #[test]
-fn mistakes_in_the_file_are_pointed_out() {
+fn config_check_reports_errors_in_file() {
     let place = Place::new();
     let file = place.write("my.toml", b"[server]\nhost = \"127.0.0.1\"\nprot = 8081\n");
     let file = file.to_str().unwrap();
@@ -35,7 +35,7 @@ fn mistakes_in_the_file_are_pointed_out() {
 }
 
 #[test]
-fn denylists_that_a_gateway_would_not_start_with_are_named() {
+fn config_check_names_invalid_denylists() {
     let place = Place::new();
     let file = place.write("my.toml", b"[gateway]\ndenylists = [\"bad.deny\", \"lists\"]\n");
     let check = ["--config", file.to_str().unwrap(), "config", "check"];
@@ -50,7 +50,7 @@ fn denylists_that_a_gateway_would_not_start_with_are_named() {
 }
 
 #[test]
-fn values_are_checked_when_they_are_typed() {
+fn invalid_argument_values_are_usage_errors() {
     let place = Place::new();
     place.write("file", b"content");
     for (arguments, flag, accepted) in [
@@ -71,7 +71,7 @@ fn values_are_checked_when_they_are_typed() {
 }
 
 #[test]
-fn misspelt_variables_and_a_repo_that_is_a_file_are_named() {
+fn misspelt_variable_and_file_as_repo_are_named() {
     let place = Place::new();
     let mut command = place.command(&["config", "check"]);
     let ran: Ran = command.env("IPFRS_SEVER_PORT", "1").output().unwrap().into();
@@ -88,7 +88,7 @@ fn misspelt_variables_and_a_repo_that_is_a_file_are_named() {
 }
 
 #[test]
-fn mistakes_in_typing_end_with_2() {
+fn usage_errors_exit_with_2() {
     let place = Place::new();
     for arguments in [
         &["no-such-command"][..],
@@ -107,7 +107,7 @@ fn mistakes_in_typing_end_with_2() {
 }
 
 #[test]
-fn global_flags_are_taken_before_and_after_the_command() {
+fn global_flags_work_before_and_after_command() {
     let place = Place::new();
     let (first, second) = (place.path("first"), place.path("second"));
     let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());
@@ -122,7 +122,7 @@ fn global_flags_are_taken_before_and_after_the_command() {
 }
 
 #[test]
-fn completions_know_the_commands() {
+fn completions_include_commands() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(place.ok(&["completions", shell]).contains("only-hash"), "{shell}");
@@ -130,7 +130,7 @@ fn completions_know_the_commands() {
 }
 
 #[test]
-fn a_denylist_is_checked_before_a_gateway_reads_it() {
+fn denylist_check_reports_rules_and_invalid_lines() {
     let place = Place::new();
     let cid = "bafybeihvvulpp4evxj7x7armbqcyg6uezzuig6jp3lktpbovlqfkuqeuoq";
     place.write("good.deny", format!("name: Mine\n---\n/ipfs/{cid}\n!/ipns/example.org\n").as_bytes());

@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::harness::{Place, content_of, noise};
 
-/// `hello\n` as `ipfs add` names it.
+/// Content ID of `hello\n` added by `ipfs add`.
 const HELLO: &str = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN";
 
 fn round_trip(place: &Place, target: &str) -> String {
@@ -23,14 +23,14 @@ fn round_trip(place: &Place, target: &str) -> String {
 }
 
 #[test]
-fn a_tree_comes_back_the_same_with_a_daemon_and_without() {
+fn tree_round_trips_with_and_without_daemon() {
     let place = Place::new();
     place.tree("tree");
     let without = round_trip(&place, "without");
     let daemon = place.start(&[]);
     let with = round_trip(&place, "with");
     assert_eq!(with, without);
-    // A repo that nobody has opened, and a daemon that is named.
+    // With a repo that does not exist, and the URL of a daemon.
     let elsewhere = place.path("elsewhere");
     let by_url = place.ok(&["ls", &with, "--api", daemon.url(), "--repo", elsewhere.to_str().unwrap()]);
     assert_eq!(by_url, place.ok(&["ls", &with]));
@@ -38,7 +38,7 @@ fn a_tree_comes_back_the_same_with_a_daemon_and_without() {
 }
 
 #[test]
-fn what_a_name_leads_to_is_saved_under_the_name() {
+fn get_ipns_path_saves_under_name() {
     let place = Place::new();
     place.tree("tree");
     let added = place.ok(&["add", "-rQ", "tree"]);
@@ -50,7 +50,7 @@ fn what_a_name_leads_to_is_saved_under_the_name() {
 }
 
 #[test]
-fn ids_and_forms_of_output_are_those_of_kubo() {
+fn add_content_ids_and_output_match_kubo() {
     let place = Place::new();
     place.write("hello", b"hello\n");
     assert_eq!(place.ok(&["add", "hello"]), format!("added {HELLO} hello"));
@@ -61,7 +61,7 @@ fn ids_and_forms_of_output_are_those_of_kubo() {
     assert_eq!(place.ok(&["add", "-Q", "--cid-version", "1", "hello"]), v1);
     assert_eq!(place.ok(&["add", "-Q", "--profile", "unixfs-v1-2025", "hello"]), v1);
     assert_eq!(place.ok(&["add", "-Q", "--cid-version=1", "--raw-leaves=false", "hello"]).get(..7), Some("bafybei"));
-    // Measured with Kubo 0.44.
+    // Expected values from Kubo 0.44.
     place.write("fifty", "0123456789".repeat(5).as_bytes());
     for n in 1..=6 {
         place.write(&format!("dir/file-{n}"), n.to_string().as_bytes());
@@ -89,7 +89,7 @@ fn only_hash_stores_nothing() {
 }
 
 #[test]
-fn hidden_files_are_added_when_asked_for_or_named() {
+fn add_includes_hidden_files_if_requested_or_named() {
     let place = Place::new();
     place.write("tree/.hidden/file", b"1");
     place.write("tree/shown", b"2");
@@ -99,7 +99,7 @@ fn hidden_files_are_added_when_asked_for_or_named() {
 }
 
 #[test]
-fn what_cannot_be_added_is_named_and_nothing_is_printed_for_it() {
+fn add_names_unreadable_input_and_prints_no_id() {
     let place = Place::new();
     place.write("tree/a", b"1");
     let socket = UnixListener::bind(place.path("tree/socket")).unwrap();
@@ -114,7 +114,7 @@ fn what_cannot_be_added_is_named_and_nothing_is_printed_for_it() {
 }
 
 #[test]
-fn the_servers_messages_are_passed_on() {
+fn server_error_messages_are_printed() {
     let place = Place::new();
     place.write("hello", b"hello\n");
     let complain = || {
@@ -132,7 +132,7 @@ fn the_servers_messages_are_passed_on() {
 }
 
 #[test]
-fn cat_joins_files_and_cuts_ranges_over_all_of_them() {
+fn cat_concatenates_files_and_applies_range_to_all() {
     let place = Place::new();
     let content = noise(600_000);
     place.write("first", &content);
@@ -152,7 +152,7 @@ fn cat_joins_files_and_cuts_ranges_over_all_of_them() {
 }
 
 #[test]
-fn get_replaces_a_file_and_refuses_to_touch_anything_else() {
+fn get_replaces_file_and_refuses_other_targets() {
     let place = Place::new();
     place.write("hello", b"hello\n");
     let root = place.ok(&["add", "-Qw", "hello"]);
@@ -160,7 +160,7 @@ fn get_replaces_a_file_and_refuses_to_touch_anything_else() {
     place.ok(&["get", &format!("{root}/hello"), "-o", "saved"]);
     assert_eq!(fs::read(place.path("saved")).unwrap(), b"hello\n");
     assert!(place.fails(&["get", &root, "-o", "saved"]).contains("saved is there already"));
-    // Into a directory, under its own name.
+    // An output directory keeps the original name.
     fs::create_dir(place.path("directory")).unwrap();
     assert_eq!(place.ok(&["get", &format!("{root}/hello"), "-o", "directory"]), "saved directory/hello");
     assert_eq!(place.ok(&["get", &root]), format!("saved {root}"));
@@ -170,7 +170,7 @@ fn get_replaces_a_file_and_refuses_to_touch_anything_else() {
 }
 
 #[test]
-fn mode_and_time_of_files_are_kept_when_asked() {
+fn preserve_flags_keep_mode_and_time() {
     let place = Place::new();
     let path = place.write("hello", b"hello\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -190,7 +190,7 @@ fn mode_and_time_of_files_are_kept_when_asked() {
 }
 
 #[test]
-fn blocks_go_in_and_out_as_they_are() {
+fn blocks_round_trip_unchanged() {
     let place = Place::new();
     let data = noise(100_000);
     place.write("block", &data);
@@ -206,7 +206,7 @@ fn blocks_go_in_and_out_as_they_are() {
 }
 
 #[test]
-fn names_that_are_no_text_come_back_the_same() {
+fn non_utf8_names_round_trip() {
     let place = Place::new();
     let path = |bytes: &[u8]| place.path("tree").join(OsStr::from_bytes(bytes));
     fs::create_dir_all(path(b"sub\xff")).unwrap();
@@ -227,7 +227,7 @@ fn names_that_are_no_text_come_back_the_same() {
         place.ok(&["get", root, "-o", "again"]);
         assert_eq!(content_of(&place.path("again")), content_of(&place.path("tree")));
         fs::remove_dir_all(place.path("again")).unwrap();
-        // As an argument, and as the name that is saved.
+        // As an argument, and as the name of the saved file.
         let file = [root.as_bytes(), b"/\xff.txt"].concat();
         let run = |command: &str| place.command(&[command]).arg(OsStr::from_bytes(&file)).output().unwrap();
         assert_eq!(run("cat").stdout, b"\xff.txt");

@@ -1,4 +1,4 @@
-//! The life of the daemon: start, status, stop, signals, and what is left after a kill.
+//! Lifecycle of the daemon: start, status, stop, signals, and the state after a kill.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::harness::{Place, noise};
 
 #[test]
-fn it_says_where_it_listens_and_stops_when_told() {
+fn daemon_prints_addresses_and_stops_on_request() {
     let place = Place::new();
     assert!(place.fails(&["gateway", "status"]).contains("start one with `ipfrs-cli gateway start`"));
     place.write("hello", b"hello\n");
@@ -22,20 +22,20 @@ fn it_says_where_it_listens_and_stops_when_told() {
     assert!(place.ok(&["gateway", "status", "--json"]).contains(r#""ready":true"#));
     assert_eq!(place.ok(&["cat", &id]), "hello");
     assert_eq!(place.ok(&["gateway", "stop"]), format!("stopped {}", daemon.url()));
-    // The repo is free as soon as `stop` says so.
+    // The repo is released before `stop` returns.
     assert_eq!(place.ok(&["cat", &id]), "hello");
     assert_eq!(daemon.wait().0, Some(0));
     assert!(!place.repo().join("api").exists());
 }
 
 #[test]
-fn a_transfer_that_runs_at_sigterm_ends_whole() {
+fn transfer_running_at_sigterm_completes() {
     let place = Place::new();
     let content = noise(32 * 1024 * 1024);
     place.write("big", &content);
     let id = place.ok(&["add", "-Q", "big"]);
     let mut daemon = place.start(&[]);
-    // More than the buffers of both sides hold, so that the transfer is still running.
+    // The content exceeds the socket buffers of both sides, so the transfer is still running.
     let mut connection = daemon.send(&format!("GET /ipfs/{id} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     let mut answer = vec![0; 64 * 1024];
     connection.read_exact(&mut answer).unwrap();
@@ -51,12 +51,12 @@ fn a_transfer_that_runs_at_sigterm_ends_whole() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn second_signal_stops_daemon_at_once() {
     let place = Place::new();
     let mut daemon = place.start(&[]);
     let head = "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n";
     let mut connection = daemon.send(head);
-    // Asking for the body is the sign that the request is being worked on; it never gets the body.
+    // The 100 Continue response shows that the request is in progress. The client never sends the body.
     let mut go_on = [0; 25];
     connection.read_exact(&mut go_on).unwrap();
     assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -70,14 +70,14 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill() {
+fn acknowledged_content_survives_kill() {
     let place = Place::new();
     let content = noise(3_000_000);
     place.write("file", &content);
     let daemon = place.start(&[]);
     let id = place.ok(&["add", "-Q", "file"]);
     daemon.kill();
-    // The URL of the dead daemon is still there; the command finds out and opens the repo itself.
+    // The dead daemon's URL file still exists. The command detects this and opens the repo itself.
     assert!(place.repo().join("api").exists());
     assert_eq!(place.run(&["cat", &id]).stdout, content);
     assert!(!place.repo().join("api").exists());
@@ -103,7 +103,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn grpc_has_its_own_port_and_status_names_it() {
+fn grpc_listens_on_own_port_shown_by_status() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -118,17 +118,17 @@ fn grpc_has_its_own_port_and_status_names_it() {
 }
 
 #[test]
-fn a_second_process_on_a_repo_learns_who_holds_it() {
+fn second_process_on_repo_gets_name_of_holder() {
     let place = Place::new();
     let daemon = place.start(&[]);
     let message = place.fails(&["gateway", "start", "--port", "0"]);
     assert!(message.contains("ipfrs gateway") && message.contains(&daemon.id().to_string()), "{message}");
-    // The daemon's URL is not touched by the one that failed.
+    // The failed daemon did not change the URL file of the running one.
     assert!(place.ok(&["gateway", "status"]).contains(daemon.url()));
 }
 
 #[test]
-fn it_does_not_listen_for_strangers_unless_told_so() {
+fn daemon_refuses_public_address_unless_allowed() {
     let place = Place::new();
     for host in ["0.0.0.0", "::"] {
         let message = place.fails(&["gateway", "start", "--port", "0", "--host", host]);
@@ -142,7 +142,7 @@ fn it_does_not_listen_for_strangers_unless_told_so() {
 }
 
 #[test]
-fn a_name_is_bound_at_each_of_its_addresses() {
+fn host_name_binds_all_its_addresses() {
     let place = Place::new();
     let daemon = place.start(&["--host", "localhost"]);
     let ports: Vec<_> = daemon.urls.iter().map(|url| url.rsplit(':').next().unwrap()).collect();
@@ -164,7 +164,7 @@ fn each_request_is_logged_at_debug_level() {
     let get =
         |path: &str, id: &str, end: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Request-Id: {id}\r\n{end}\r\n");
     let path = format!("/ipfs/{}", small.trim());
-    // Of these some are answered the short way.
+    // The daemon serves some of these requests on the fast path.
     let requests: String = (0..9).map(|number| get(&path, &format!("small-{number}"), "")).collect();
     let mut connection = daemon.send(&(requests + &get("/health/live", "abc", "Connection: close\r\n")));
     connection.flush().unwrap();
@@ -183,9 +183,9 @@ fn each_request_is_logged_at_debug_level() {
 }
 
 #[test]
-fn what_fails_is_logged_with_its_request_and_no_stranger_fills_the_log() {
+fn failed_requests_are_logged_with_rate_limit() {
     let place = Place::new();
-    // Nobody answers there.
+    // No DNS resolver listens on this address.
     place.write("dns.toml", b"[dns]\nresolvers = \"127.0.0.1:1\"\ntimeout_seconds = 1\n[log]\nformat = \"json\"\n");
     let mut daemon = place.start(&["--config", "dns.toml"]);
     let request = |id: usize, end: &str| {

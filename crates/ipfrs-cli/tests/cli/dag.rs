@@ -1,15 +1,15 @@
-//! Whole DAGs in files, with a daemon and without one.
+//! Import and export of whole DAGs, with and without a daemon.
 
 use std::fs;
 
 use crate::harness::{Place, content_of, noise};
 
-/// The root of a tree that was added.
+/// Adds a tree and returns its root.
 fn add(place: &Place, name: &str) -> String {
     place.ok(&["add", "-rQ", name])
 }
 
-/// Where the header of a CAR ends, and each of its sections.
+/// Returns the end offsets of the header and of each section of a CAR.
 fn ends(car: &[u8]) -> Vec<usize> {
     let (mut ends, mut at) = (Vec::new(), 0);
     while at < car.len() {
@@ -27,7 +27,7 @@ fn left_behind(place: &Place) -> usize {
 }
 
 #[test]
-fn a_dag_goes_through_a_file_into_another_repo() {
+fn dag_export_imports_into_another_repo() {
     let (here, there) = (Place::new(), Place::new());
     here.tree("tree");
     let root = add(&here, "tree");
@@ -56,7 +56,7 @@ fn a_dag_goes_through_a_file_into_another_repo() {
 }
 
 #[test]
-fn what_is_not_whole_is_said_and_leaves_nothing_behind() {
+fn incomplete_dag_is_reported_and_leaves_no_file() {
     let (here, there) = (Place::new(), Place::new());
     here.write("file", &noise(600_000));
     let root = add(&here, "file");

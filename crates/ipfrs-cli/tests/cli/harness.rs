@@ -1,4 +1,5 @@
-//! A repo in a temporary directory, the binary run on it, and daemons that are ended whatever a test comes to.
+//! A repo in a temporary directory, helpers that run the binary on it, and daemons that are killed even if a test
+//! fails.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,12 +12,12 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A directory of its own for one test.
+/// A temporary directory for one test.
 pub(crate) struct Place {
     directory: TempDir,
 }
 
-/// What a command printed, and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -50,7 +51,8 @@ impl Place {
         self.path("repo")
     }
 
-    /// The binary on this place's repo, in this place, with nothing of the tester's own settings.
+    /// Returns a command that runs the binary in this directory and on its repo, without the developer's own
+    /// settings.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ipfrs-cli"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
@@ -69,14 +71,14 @@ impl Place {
         self.command(arguments).output().unwrap().into()
     }
 
-    /// Runs what must succeed and gives what it printed.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.stderr);
         ran.text().to_owned()
     }
 
-    /// Runs what must fail and gives its message.
+    /// Runs a command that must fail, and returns its error message.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.stderr);
@@ -97,7 +99,7 @@ impl Place {
         path
     }
 
-    /// A tree with sizes around the boundaries of chunks, names that need escaping, a symlink and an empty directory.
+    /// Creates a tree with sizes around chunk boundaries, names that need escaping, a symlink and an empty directory.
     pub(crate) fn tree(&self, name: &str) -> PathBuf {
         for size in [0, 1, 262_143, 262_144, 262_145, 1_000_000] {
             self.write(&format!("{name}/sizes/{size}"), &noise(size));
@@ -112,14 +114,14 @@ impl Place {
         self.path(name)
     }
 
-    /// Starts a daemon and waits until it says that it is ready.
+    /// Starts a daemon and waits until it reports that it is ready.
     pub(crate) fn start(&self, arguments: &[&str]) -> Daemon {
         let arguments = [&["gateway", "start", "--port", "0", "--workers", "2"], arguments].concat();
         Daemon::start(self.command(&arguments))
     }
 }
 
-/// A running daemon; killed when the test ends.
+/// A running daemon, which is killed when the test ends.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) urls: Vec<String>,
@@ -158,7 +160,7 @@ impl Daemon {
         &self.urls[0]
     }
 
-    /// A connection on which `request` was sent.
+    /// Opens a connection and sends `request` on it.
     pub(crate) fn send(&self, request: &str) -> TcpStream {
         let mut connection = TcpStream::connect(self.url().strip_prefix("http://").unwrap()).unwrap();
         connection.write_all(request.as_bytes()).unwrap();
@@ -169,7 +171,7 @@ impl Daemon {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Reads the log up to the line that holds `text`.
+    /// Reads the log up to the first line that contains `text`.
     pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();
@@ -180,7 +182,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for the end: exit code, and what was still logged.
+    /// Waits for the daemon to exit. Returns its exit code and the rest of the log.
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();
@@ -200,7 +202,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Bytes without a pattern that chunks could share: xorshift64*.
+/// Returns pseudorandom bytes (xorshift64*), so that no two chunks are equal.
 pub(crate) fn noise(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ size as u64;
     let mut bytes = Vec::with_capacity(size + 8);
@@ -214,7 +216,7 @@ pub(crate) fn noise(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Every file, directory and symlink below `root`, with its content.
+/// Returns all files, directories and symlinks below `root`, with their content.
 pub(crate) fn content_of(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];

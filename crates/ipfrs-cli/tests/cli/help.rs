@@ -1,4 +1,4 @@
-//! The help of every command, as it is printed.
+//! Snapshots of the help text of every command.
 
 use crate::harness::Place;
 

@@ -1,4 +1,4 @@
-//! Directories made by somebody who wants files to land elsewhere.
+//! Malicious directories that try to write outside the target.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, length], bytes].concat()
 }
 
-/// A dag-pb directory with these names and targets, as no importer would make it.
+/// Encodes a dag-pb directory with these names and targets, which no importer would create.
 fn directory(links: &[(&str, &str)]) -> Vec<u8> {
     let mut node = Vec::new();
     for (name, cid) in links {
@@ -24,7 +24,7 @@ fn directory(links: &[(&str, &str)]) -> Vec<u8> {
     node
 }
 
-/// A dag-pb symlink. UnixFS: Type = Symlink (4), Data = target.
+/// Encodes a dag-pb symlink. UnixFS: Type = Symlink (4), Data = target.
 fn symlink(target: &str) -> Vec<u8> {
     field(1, &[&[0x08, 4][..], &field(2, target.as_bytes())].concat())
 }
@@ -36,7 +36,7 @@ fn put(place: &Place, codec: &str, data: &[u8]) -> String {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused_before_anything_is_written() {
+fn get_rejects_escaping_names_before_writing() {
     let place = Place::new();
     let evil = put(&place, "raw", b"evil");
     let absolute = place.path("absolute");
@@ -48,7 +48,7 @@ fn names_that_lead_elsewhere_are_refused_before_anything_is_written() {
         assert!(message.contains("refusing to save an entry called"), "{name:?}: {message}");
         assert_eq!(content_of(&place.path("in")), before, "{name:?}");
         assert!(!absolute.exists() && !place.path("evil").exists(), "{name:?}");
-        // Names below it too.
+        // The same name within a subdirectory.
         let outer = put(&place, "dag-pb", &directory(&[("inner", &root)]));
         place.fails(&["get", &outer, "-o", "in/target"]);
         assert_eq!(content_of(&place.path("in")), before, "{name:?}");
@@ -57,7 +57,7 @@ fn names_that_lead_elsewhere_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_symlink_is_never_walked_through() {
+fn get_never_follows_symlink() {
     let place = Place::new();
     let evil = put(&place, "raw", b"evil");
     fs::create_dir(place.path("outside")).unwrap();
@@ -71,13 +71,13 @@ fn a_symlink_is_never_walked_through() {
         assert!(!place.path("target").exists());
         assert_eq!(content_of(&place.path("outside")).len(), 1);
     }
-    // A symlink on its own is content like any other, and comes as what it is.
+    // A symlink as the root is saved as a symlink.
     place.ok(&["get", &link, "-o", "link"]);
     assert_eq!(fs::read_link(place.path("link")).unwrap(), place.path("outside"));
 }
 
 #[test]
-fn names_cannot_drive_the_terminal() {
+fn names_are_escaped_for_terminal() {
     let place = Place::new();
     let evil = put(&place, "raw", b"evil");
     let root = put(&place, "dag-pb", &directory(&[("\u{1b}[2Jgone\n", &evil)]));
@@ -86,7 +86,7 @@ fn names_cannot_drive_the_terminal() {
 }
 
 #[test]
-fn a_missing_part_saves_nothing() {
+fn get_with_missing_block_saves_nothing() {
     let place = Place::new();
     let here = put(&place, "raw", b"here");
     let absent = "bafkreie7q3iidccmpvszul7kudcvvuavuo7u6gzlbobczuk5nqk3b4akba";

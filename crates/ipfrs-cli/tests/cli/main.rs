@@ -1,5 +1,5 @@
-//! The binary as a user runs it: real processes, real repos, real sockets.
-// Helpers of tests may unwrap as tests do.
+//! Tests of the binary with real processes, repos and sockets.
+// Test helpers may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
 
 mod archives;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Place;
 
-/// A key that Kubo 0.44 exported, and its ID.
+/// A key exported by Kubo 0.44, and its ID.
 const PEM: &[u8] = include_bytes!("../../../ipfrs-ipns/tests/keys/secp256k1.pem");
 const ID: &str = "kzwfwjn5ji4pupup89dwih7g6d74oe9ndy4gfdqb43g23gkxzhpuc3to7v3gyjs";
 
@@ -16,7 +16,7 @@ fn object(text: &str) -> Value {
 }
 
 #[test]
-fn keys_are_managed_and_names_published_with_and_without_a_daemon() {
+fn keys_and_names_work_with_and_without_daemon() {
     for with_daemon in [false, true] {
         let place = Place::new();
         let daemon = with_daemon.then(|| place.start(&[]));
@@ -70,7 +70,7 @@ fn keys_are_managed_and_names_published_with_and_without_a_daemon() {
 }
 
 #[test]
-fn keys_are_exported_to_files_that_nobody_else_can_read() {
+fn exported_key_file_is_readable_by_owner_only() {
     let place = Place::new();
     let pem = place.write("kubo.pem", PEM);
     let _daemon = place.start(&[]);

@@ -11,7 +11,7 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn pins_are_made_listed_renamed_replaced_and_removed() {
+fn pins_can_be_added_listed_updated_and_removed() {
     let place = Place::new();
     place.write("d/a", &noise(300_000));
     place.write("d/b", b"b");
@@ -41,7 +41,7 @@ fn pins_are_made_listed_renamed_replaced_and_removed() {
 }
 
 #[test]
-fn garbage_goes_with_and_without_a_daemon() {
+fn gc_removes_garbage_with_and_without_daemon() {
     let place = Place::new();
     place.write("kept", &noise(300_000));
     let kept = place.ok(&["add", "-Q", "kept"]);
@@ -66,7 +66,7 @@ fn garbage_goes_with_and_without_a_daemon() {
 }
 
 #[test]
-fn single_blocks_are_removed_unless_they_are_pinned() {
+fn block_rm_removes_unpinned_blocks_only() {
     let place = Place::new();
     place.write("a", b"a");
     place.write("b", b"b");
@@ -81,7 +81,7 @@ fn single_blocks_are_removed_unless_they_are_pinned() {
 }
 
 #[test]
-fn the_repo_is_measured_and_verified() {
+fn repo_stat_and_verify_report_state() {
     let place = Place::new();
     let marker = b"this text is in the pack as it is";
     place.write("file", &marker.repeat(100));

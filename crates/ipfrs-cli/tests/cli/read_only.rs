@@ -1,4 +1,4 @@
-//! A repo that is read and never written.
+//! A read-only repo.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::harness::{Place, noise};
 
-/// Every file and directory below `path`, with its content and the time of its last change.
+/// Returns every file and directory below `path`, with its content and its status change time (ctime).
 fn snapshot(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(path).unwrap() {
@@ -23,7 +23,7 @@ fn snapshot(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)> {
 }
 
 #[test]
-fn commands_and_a_gateway_read_the_same_repo_and_change_nothing() {
+fn read_only_commands_and_gateway_leave_repo_unchanged() {
     let place = Place::new();
     let large = noise(700_000);
     place.write("tree/large", &large);
@@ -34,7 +34,7 @@ fn commands_and_a_gateway_read_the_same_repo_and_change_nothing() {
     let daemon = place.start(&["--read-only"]);
     let url = daemon.url().to_owned();
     let remote = ["--api", &url];
-    // The daemon's answers, and those of commands that open the repo themselves beside it.
+    // Query the daemon, or open the repo in the command itself while the daemon is running.
     let ask = |arguments: &[&str], local: bool| {
         let arguments = if local { arguments.to_vec() } else { [arguments, &remote].concat() };
         place.command(&arguments).env("IPFRS_STORE_READ_ONLY", "true").output().unwrap()
@@ -74,7 +74,7 @@ fn commands_and_a_gateway_read_the_same_repo_and_change_nothing() {
 }
 
 #[test]
-fn a_repo_without_a_key_or_that_is_not_there_gets_none() {
+fn read_only_repo_gets_no_identity_key() {
     let place = Place::new();
     place.write("file", b"content");
     let id = place.ok(&["add", "-Q", "file"]);

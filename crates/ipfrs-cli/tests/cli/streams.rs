@@ -1,4 +1,4 @@
-//! Streams that break off, on either side.
+//! Interrupted streams, on either side.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::harness::{Place, noise};
 
-/// Answers every request with `answer` until the test ends.
+/// Starts a server that sends `answer` in response to every request until the test ends.
 fn server(answer: impl Into<String>) -> String {
     let answer = answer.into();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -26,7 +26,7 @@ fn server(answer: impl Into<String>) -> String {
 }
 
 #[test]
-fn a_short_answer_is_a_failure() {
+fn truncated_response_is_error() {
     let place = Place::new();
     let cases = [
         (
@@ -52,13 +52,13 @@ fn a_short_answer_is_a_failure() {
 }
 
 #[test]
-fn an_error_line_behind_others_is_the_failure() {
+fn error_line_after_others_fails_command() {
     let place = Place::new();
     place.write("file", b"content");
     let added = "{\"Name\":\"file\",\"Hash\":\"QmX\",\"Size\":\"15\"}\n";
     let error = "{\"Message\":\"the disk is full\",\"Code\":0,\"Type\":\"error\"}\n";
     let length = added.len() + error.len();
-    // Kubo ends the body cleanly behind it.
+    // Kubo terminates the body normally after the error line.
     let url = server(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{added}{error}"));
     for command in [&["add", "file"][..], &["repo", "gc"], &["dag", "stat", "QmX"], &["ls", "QmX"]] {
         let url = match command[0] {
@@ -71,7 +71,7 @@ fn an_error_line_behind_others_is_the_failure() {
 }
 
 #[test]
-fn a_reader_that_has_had_enough_is_no_failure() {
+fn closed_standard_output_is_not_an_error() {
     let place = Place::new();
     place.write("big", &noise(8 * 1024 * 1024));
     let id = place.ok(&["add", "-Q", "big"]);

@@ -1,10 +1,10 @@
-//! `tensor`, with a daemon and without one.
+//! `tensor`, with and without a daemon.
 
 use std::fs;
 
 use crate::harness::Place;
 
-/// Two tensors: `w`, F32 [2,3] of 0 to 5, and `b/1`, U8 [4].
+/// Returns a file with two tensors: `w`, F32 [2,3] with the values 0 to 5, and `b/1`, U8 [4].
 fn model() -> Vec<u8> {
     let json = r#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b/1":{"dtype":"U8","shape":[4],"data_offsets":[24,28]}}"#;
     let mut file = u64::try_from(json.len()).unwrap().to_le_bytes().to_vec();
@@ -55,7 +55,7 @@ fn round(place: &Place, cid: &str) {
     assert!(!place.path("none.bin").exists());
 }
 
-/// An array of F64 [2,2] as NumPy saves it, column by column.
+/// Returns an F64 [2,2] array as saved by NumPy in column-major order.
 fn by_columns() -> Vec<u8> {
     let dict = "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 2), }\n";
     let bytes = [1_f64, 3.0, 2.0, 4.0].into_iter().flat_map(f64::to_be_bytes);
@@ -64,7 +64,7 @@ fn by_columns() -> Vec<u8> {
 }
 
 #[test]
-fn names_of_any_length_leave_the_table_in_line_and_files_keep_their_extension() {
+fn long_names_keep_table_aligned_and_file_extension() {
     let place = Place::new();
     let long = "n".repeat(300);
     let entry = |name: &str, place: usize| {
@@ -97,7 +97,7 @@ fn names_of_any_length_leave_the_table_in_line_and_files_keep_their_extension() 
 }
 
 #[test]
-fn tensors_are_listed_saved_and_summed_up_with_a_daemon_and_without() {
+fn tensor_commands_work_with_and_without_daemon() {
     let place = Place::new();
     place.write("model.safetensors", &model());
     let cid = place.ok(&["add", "-Q", "model.safetensors"]);

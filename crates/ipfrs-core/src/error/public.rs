@@ -1,17 +1,17 @@
-//! Messages for clients: they name no file of this machine.
+//! Removal of local file system paths from error messages for clients.
 
 use std::borrow::Cow;
 
 /// Replaces a path that does not end with the name of one of the daemon's own files.
 const WITHHELD: &str = "[path]";
 
-/// First segments of paths that clients know: those of content, and those of the daemon's routes.
+/// First segments of paths that clients know: content paths and routes of the daemon.
 const KNOWN: [&str; 8] = ["ipfs", "ipns", "ipld", "api", "v1", "routing", "health", "metrics"];
 
-/// Most words behind a space that may belong to a path with spaces.
+/// Most words after a space that may belong to a path with spaces.
 const MAX_WORDS: usize = 8;
 
-/// Whether a message quotes an error of the system, in the words of the standard library.
+/// Returns whether a message quotes a system error in the wording of the standard library.
 pub(super) fn is_of_system(message: &str) -> bool {
     message.contains("(os error ")
 }
@@ -44,20 +44,21 @@ pub(super) fn without_paths(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns the start of the path with this slash. It may begin with dots (`../a`) or with `~`.
+/// Returns the start of the path that contains this slash. The path may begin with dots (`../a`) or with `~`.
 fn start_of(text: &str, slash: usize) -> usize {
     let before = text[..slash].trim_end_matches('.');
     let before = if slash - before.len() <= 2 { before } else { &text[..slash] };
     before.strip_suffix('~').unwrap_or(before).len()
 }
 
-/// Whether a path begins behind this character only if it goes on from there.
+/// Returns whether this character, directly before a possible path, is part of a word. The path then does not begin
+/// here.
 fn is_of_word(before: char) -> bool {
     !(before.is_whitespace() || matches!(before, '"' | '\'' | '`' | '(' | '[' | '{' | '<' | '=' | ',' | ';' | ':'))
 }
 
-/// Returns the end of the path that begins at `start`: its quote, where there is one before it. Else that is a space,
-/// unless more of the path follows behind the space.
+/// Returns the end of the path that begins at `start`. If a quote precedes the path, it ends at the closing quote.
+/// Otherwise it ends at a space, unless the path continues after the space.
 fn end_of(text: &str, start: usize, slash: usize) -> usize {
     if let Some(quote @ ('"' | '\'' | '`')) = text[..start].chars().next_back()
         && let Some(end) = text[slash..].find(quote)
@@ -71,7 +72,7 @@ fn end_of(text: &str, start: usize, slash: usize) -> usize {
     let mut end = word(slash);
     let mut next = end;
     for _ in 0..MAX_WORDS {
-        // A colon, a comma or the like ends the path.
+        // A colon, comma or similar character ends the path.
         if text[..next].ends_with([':', ',', ';', ')', '.']) || !text[next..].starts_with(' ') {
             break;
         }

@@ -1,7 +1,8 @@
-//! SHA2-256 (FIPS 180-4) of several messages at a time, a message to a lane of the vector registers.
+//! SHA2-256 (FIPS 180-4) of several messages at a time, with one message per lane of the vector registers.
 //!
-//! One message cannot be hashed on several lanes, since each of its blocks needs the state that the one before left. Several
-//! can: a machine with AVX-512 hashes sixteen in little more time than one takes without SHA extensions.
+//! A single message cannot use several lanes, because each of its blocks needs the state after the previous block.
+//! Several messages can: a machine with AVX-512 hashes sixteen messages in little more time than one message takes
+//! without SHA extensions.
 
 use std::array;
 use std::cmp::Reverse;
@@ -11,35 +12,35 @@ use std::time::{Duration, Instant};
 use super::simd::{self, BLOCK_BYTES};
 use super::{Digest, sha2_256_digest};
 
-/// FIPS 180-4, 5.3.3.
+/// Initial hash value (FIPS 180-4, 5.3.3).
 const INITIAL: [u32; 8] =
     [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 
-/// Lanes that are not this many times as fast as one message after the other are not used.
+/// Minimum speedup over hashing messages one after the other at which lanes are used.
 const LEAST_GAIN: f64 = 1.1;
 
-/// Vector instructions of this machine, which [`Self::found`] alone gives.
+/// A set of vector instructions that this machine supports. Only [`Self::found`] creates values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lanes(Kind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Sixteen lanes.
+    /// AVX-512, with sixteen lanes.
     Avx512,
-    /// Eight.
+    /// AVX2, with eight lanes.
     Avx2,
 }
 
 impl Lanes {
-    /// What this machine has.
+    /// Returns the instruction sets that this machine supports.
     pub(super) fn found() -> impl Iterator<Item = Self> {
         let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
         let kinds = [(avx512, Kind::Avx512), (is_x86_feature_detected!("avx2"), Kind::Avx2)];
         kinds.into_iter().filter_map(|(is_there, kind)| is_there.then_some(Self(kind)))
     }
 
-    /// The fastest that this machine has, and how many times as fast they are as one message after the other, if all are
-    /// full. Measured once, which takes less than 2 ms.
+    /// Returns the fastest instruction set of this machine and its speedup over hashing messages one after the other,
+    /// if all lanes are full. Measured once, in less than 2 ms.
     fn fastest() -> Option<(Self, f64)> {
         static FASTEST: OnceLock<Option<(Lanes, f64)>> = OnceLock::new();
         *FASTEST.get_or_init(|| {
@@ -65,16 +66,16 @@ impl Lanes {
         }
     }
 
-    /// Writes the digests of those messages that `order` names, which are taken in its order.
+    /// Writes the digests of the messages in `order`. They are processed in that order.
     #[allow(unsafe_code)]
     pub(super) fn digest(self, messages: &[&[u8]], order: &[usize], digests: &mut [Digest]) {
         match self.0 {
             Kind::Avx512 => side_by_side(messages, order, digests, |state, blocks, count| {
-                // SAFETY: `found` gives this kind only where the processor and the system have the instructions.
+                // SAFETY: `found` returns this kind only if the processor and the system support the instructions.
                 unsafe { simd::avx512::compress(state, blocks, count) }
             }),
             Kind::Avx2 => side_by_side(messages, order, digests, |state, blocks, count| {
-                // SAFETY: as above.
+                // SAFETY: same as above.
                 unsafe { simd::avx2::compress(state, blocks, count) }
             }),
         }
@@ -90,7 +91,7 @@ fn least_seconds(mut work: impl FnMut()) -> f64 {
     times.min().unwrap_or(Duration::MAX).as_secs_f64()
 }
 
-/// The digests of all messages, in their order.
+/// Returns the digests of all messages, in order.
 pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
     let mut digests = vec![[0; 32]; messages.len()];
     let mut order: Vec<usize> = (0..messages.len()).collect();
@@ -98,7 +99,7 @@ pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
     if messages.len() > 1
         && let Some((lanes, gain)) = Lanes::fastest()
     {
-        // The longest first, so that the lanes end at about the same time.
+        // The longest messages come first, so that the lanes end at about the same time.
         order.sort_unstable_by_key(|&i| Reverse(messages[i].len()));
         let lengths = order.iter().map(|&i| messages[i].len() + BLOCK_BYTES);
         alone = longer_than_all_others(lengths, lanes.count(), gain);
@@ -110,8 +111,9 @@ pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
     digests
 }
 
-/// How many of the longest messages are better hashed alone: the lanes are busy for at least as long as their longest
-/// message, and while it is the only one left they are slower than without it. `lengths` begins with the longest.
+/// Returns how many of the longest messages are faster when hashed alone. The lanes are busy at least as long as
+/// their longest message takes, and lanes with only one remaining message are slower than plain hashing. `lengths`
+/// must begin with the longest.
 fn longer_than_all_others(lengths: impl Iterator<Item = usize> + Clone, lanes: usize, gain: f64) -> usize {
     let mut total: usize = lengths.clone().sum();
     let is_too_long = |length: &usize| {
@@ -122,13 +124,13 @@ fn longer_than_all_others(lengths: impl Iterator<Item = usize> + Clone, lanes: u
     lengths.take_while(is_too_long).count()
 }
 
-/// A message that is being hashed: what is left of it.
+/// The unprocessed rest of a message.
 struct Lane<'a> {
-    /// Its place among the messages.
+    /// Index of the message.
     index: usize,
-    /// Those of its whole blocks that have not been taken yet.
+    /// Whole blocks that have not been processed yet.
     body: &'a [u8],
-    /// What follows them: the rest of the message and its padding, of which `at..end` has not been taken yet.
+    /// The rest of the message and its padding, which follow the body. `at..end` has not been processed yet.
     tail: [u8; 2 * BLOCK_BYTES],
     at: usize,
     end: usize,
@@ -147,7 +149,7 @@ impl<'a> Lane<'a> {
         Self { index, body, tail, at: 0, end }
     }
 
-    /// Blocks that can be taken at once; none when the message has ended.
+    /// Returns the contiguous blocks that can be processed next; empty at the end of the message.
     fn rest(&self) -> &[u8] {
         if self.body.is_empty() { &self.tail[self.at..self.end] } else { self.body }
     }
@@ -157,7 +159,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Keeps the lanes busy: where a message ends, the next one begins.
+/// Keeps the lanes busy: when a message ends, the next one takes its lane.
 fn side_by_side<const N: usize>(
     messages: &[&[u8]],
     order: &[usize],
@@ -168,7 +170,7 @@ fn side_by_side<const N: usize>(
     let mut lanes: [Option<Lane<'_>>; N] = array::from_fn(|_| waiting.next());
     let mut state = INITIAL.map(|word| [word; N]);
     while let Some(shortest) = lanes.iter().flatten().map(Lane::rest).min_by_key(|rest| rest.len()) {
-        // A lane without a message computes something that nobody looks at.
+        // A lane without a message computes a result that is discarded.
         let rests = lanes.each_ref().map(|lane| lane.as_ref().map_or(shortest, Lane::rest));
         let bytes = shortest.len();
         compress(&mut state, &rests, bytes / BLOCK_BYTES);
@@ -193,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// Messages of all lengths around the ends of blocks, and longer ones.
+    /// Generates messages of all lengths around block boundaries, and longer ones.
     fn messages() -> impl Strategy<Value = Vec<Vec<u8>>> {
         let length = prop_oneof![0..300_usize, 0..5_000_usize, (0..40_usize).prop_map(|blocks| blocks * BLOCK_BYTES)];
         let message = (length, any::<u8>()).prop_map(|(length, seed)| {
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_of_two_blocks_and_every_count_of_messages_is_right() {
+    fn lanes_hash_every_length_and_message_count() {
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(2_000).collect();
         for count in 1..36 {
             let all: Vec<&[u8]> = (0..131).map(|i| &bytes[i..i + i]).collect();

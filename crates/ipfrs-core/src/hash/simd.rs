@@ -1,13 +1,13 @@
-//! The compression function of SHA2-256 (FIPS 180-4, 6.2.2) on a block of each of several messages, a message to a lane of the
-//! vector registers.
+//! The compression function of SHA2-256 (FIPS 180-4, 6.2.2) on one block of each of several messages, with one
+//! message per lane of the vector registers.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
-/// Bytes that one step of the compression function takes of a message.
+/// Number of bytes of a message that one step of the compression function processes.
 pub(super) const BLOCK_BYTES: usize = 64;
 
-/// FIPS 180-4, 4.2.2.
+/// Round constants (FIPS 180-4, 4.2.2).
 #[rustfmt::skip]
 const K: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -20,15 +20,15 @@ const K: [u32; 64] = [
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
-/// The rounds, which differ between instruction sets in the words' type and operations only.
+/// The rounds, which differ between instruction sets only in the word type and the operations.
 macro_rules! compress {
     ($features:literal, $lanes:literal, $zero:ident, $set:ident, $load:ident, $store:ident, $add:ident) => {
-        /// Takes `blocks` blocks of each message into its state. A word of the state is an array of all messages' words.
+        /// Processes `blocks` blocks of each message. Each word of the state is an array with one word per message.
         #[target_feature(enable = $features)]
         pub(in super::super) fn compress(state: &mut [[u32; $lanes]; 8], messages: &[&[u8]; $lanes], blocks: usize) {
             let mut sums = [$zero(); 8];
             for (sum, words) in sums.iter_mut().zip(state.iter()) {
-                // SAFETY: the array has as many bytes as are read, which need no alignment.
+                // SAFETY: the array has as many bytes as the load reads, and the load needs no alignment.
                 *sum = unsafe { $load(words.as_ptr().cast()) };
             }
             for block in 0..blocks {
@@ -69,14 +69,14 @@ macro_rules! compress {
                 }
             }
             for (sum, words) in sums.iter().zip(state.iter_mut()) {
-                // SAFETY: the array has as many bytes as are written, which need no alignment.
+                // SAFETY: the array has as many bytes as the store writes, and the store needs no alignment.
                 unsafe { $store(words.as_mut_ptr().cast(), *sum) };
             }
         }
     };
 }
 
-/// Sixteen messages.
+/// Sixteen messages at a time.
 pub(super) mod avx512 {
     use super::*;
 
@@ -102,7 +102,7 @@ pub(super) mod avx512 {
         _mm512_srli_epi32::<BITS>(x)
     }
 
-    // The last parameter of a ternary operation is its truth table.
+    // The const parameter of a ternary operation is its truth table.
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -122,7 +122,7 @@ pub(super) mod avx512 {
         _mm512_ternarylogic_epi32::<0xE8>(x, y, z)
     }
 
-    /// The block at `offset` of each message, its words gathered by their places: a transposed matrix of 16 times 16.
+    /// Loads the block at `offset` of each message and groups its words by position: a transposed matrix of 16 by 16.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn schedule(messages: &[&[u8]; 16], offset: usize) -> [__m512i; 16] {
@@ -130,7 +130,7 @@ pub(super) mod avx512 {
         let mut rows = [_mm512_setzero_si512(); 16];
         for (row, message) in rows.iter_mut().zip(messages) {
             let block = &message[offset..offset + BLOCK_BYTES];
-            // SAFETY: the slice has as many bytes as are read, which need no alignment.
+            // SAFETY: the slice has as many bytes as the load reads, and the load needs no alignment.
             let block = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
             *row = _mm512_shuffle_epi8(block, big_endian);
         }
@@ -139,7 +139,7 @@ pub(super) mod avx512 {
             pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
             pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
         }
-        // The word n of four rows is in the 128 bits n / 4 of fours[n % 4].
+        // Word n of four rows is in the 128 bits n / 4 of fours[n % 4].
         let mut fours = [_mm512_setzero_si512(); 16];
         for i in (0..16).step_by(4) {
             fours[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
@@ -162,7 +162,7 @@ pub(super) mod avx512 {
     }
 }
 
-/// Eight messages.
+/// Eight messages at a time.
 pub(super) mod avx2 {
     use super::*;
 
@@ -206,7 +206,8 @@ pub(super) mod avx2 {
         _mm256_or_si256(_mm256_and_si256(x, y), _mm256_and_si256(z, _mm256_or_si256(x, y)))
     }
 
-    /// The block at `offset` of each message, its words gathered by their places: two transposed matrices of 8 times 8.
+    /// Loads the block at `offset` of each message and groups its words by position: two transposed matrices of 8 by
+    /// 8.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn schedule(messages: &[&[u8]; 8], offset: usize) -> [__m256i; 16] {
@@ -225,7 +226,7 @@ pub(super) mod avx2 {
         let mut rows = [_mm256_setzero_si256(); 8];
         for (row, message) in rows.iter_mut().zip(messages) {
             let half = &message[offset..offset + BLOCK_BYTES / 2];
-            // SAFETY: the slice has as many bytes as are read, which need no alignment.
+            // SAFETY: the slice has as many bytes as the load reads, and the load needs no alignment.
             let half = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
             *row = _mm256_shuffle_epi8(half, big_endian);
         }
@@ -234,7 +235,7 @@ pub(super) mod avx2 {
             pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
             pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
         }
-        // The word n of four rows is in the half n / 4 of fours[n % 4].
+        // Word n of four rows is in the half n / 4 of fours[n % 4].
         let mut fours = [_mm256_setzero_si256(); 8];
         for i in (0..8).step_by(4) {
             fours[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);

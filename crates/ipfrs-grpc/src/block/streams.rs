@@ -1,4 +1,4 @@
-//! Blocks that clients stream: all to be put, or operations of all kinds.
+//! Bidirectional and client streams of blocks: batch puts, and operations of all kinds.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use super::{get, has, put};
 use crate::error::{self, Fault};
 use crate::inbound::{Inbound, paused};
 
-/// Operations of one stream that are under way at the same time.
+/// Maximum number of concurrent operations of one stream.
 const MAX_OPERATIONS: usize = 256;
-/// KiB of blocks to put that one stream may have under way: the store commits what is under way together.
+/// Maximum size of the blocks that one stream puts concurrently, in KiB. The store commits concurrent puts together.
 const WINDOW_KIB: u32 = 8 * 1024;
-/// Most blocks of one stream of puts, so that its answer is below the 4 MiB that clients take as a rule.
+/// Maximum number of blocks in one stream of puts. Its response then stays below 4 MiB, the usual limit of clients.
 const MAX_STREAMED_BLOCKS: usize = 50_000;
-/// Most bytes of that answer, which is in memory until the end: errors take more room than content IDs.
+/// Maximum size of that response, in bytes. It stays in memory until the end, and errors are larger than CIDs.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
-/// Room for blocks of one stream.
+/// Limit on the size of blocks in one stream.
 #[derive(Clone)]
 struct Window(Arc<Semaphore>);
 
@@ -43,15 +43,15 @@ impl Window {
         Self(Arc::new(Semaphore::new(WINDOW_KIB as usize)))
     }
 
-    /// Waits for room for `bytes`; it is free again when the permit is dropped.
+    /// Waits for a permit for `bytes`. Dropping it releases them.
     async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(WINDOW_KIB).clamp(1, WINDOW_KIB);
-        // Nobody closes it.
+        // The semaphore is never closed.
         self.0.clone().acquire_many_owned(kibibytes).await.ok()
     }
 }
 
-/// Stores what comes, several blocks at a time, and says of each in order what became of it.
+/// Stores the blocks of a stream, several at a time, and returns the results in order.
 pub(super) async fn put_all(
     node: &Node,
     blocks: Inbound<BatchPutBlocksRequest>,
@@ -100,9 +100,9 @@ pub(super) async fn put_all(
     Ok(answer)
 }
 
-/// Does what the client asks for, several operations at a time, and answers each as soon as it is done. When the daemon
-/// drains, what was asked by then is the last. A client that pauses for longer than `idle` while none is under way is
-/// given up.
+/// Performs the operations of a stream, several at a time, and sends each result as soon as it is available. When the
+/// daemon drains, no further operations are accepted. The stream fails if the client pauses for longer than `idle`
+/// while no operation is running.
 pub(super) fn answers(
     node: &Node,
     lifecycle: &Lifecycle,
@@ -129,11 +129,11 @@ pub(super) fn answers(
     operations.try_buffer_unordered(MAX_OPERATIONS).chain(stream::once(ended).filter_map(future::ready).map(Err))
 }
 
-/// A handle for each operation that is under way, and two for the stream itself.
+/// Reference count of running operations: one clone for each, and two for the stream itself.
 type UnderWay = Arc<()>;
 
-/// The same requests, with an error behind a pause that is longer than `idle`. While an operation is under way, it is
-/// not the client's turn.
+/// Returns the same requests, followed by an error after a pause longer than `idle`. Time in which an operation is
+/// running does not count as a pause.
 fn until_idle<T>(
     requests: impl Stream<Item = Result<T, Status>> + Send,
     idle: Duration,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn stream_ends_when_its_client_pauses_and_nothing_is_under_way() {
+    async fn idle_stream_without_operations_times_out() {
         let idle = Duration::from_secs(60);
         let under_way = UnderWay::default();
         let operation = under_way.clone();
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(requests.next().await.unwrap().unwrap(), 1);
         tokio::time::timeout(100 * idle, requests.next()).await.unwrap_err();
         drop(operation);
-        // As in a stream of which an operation ended: it is asked for the next request.
+        // As in a stream after the end of an operation, the next request is polled.
         let next = poll_fn(|cx| requests.as_mut().poll_next(cx)).await;
         assert_eq!(next.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
     }

@@ -1,4 +1,5 @@
-//! Bodies whose messages are compressed or decompressed on their way: small ones at once, others on a blocking thread.
+//! Bodies whose messages are compressed or decompressed in transit: small messages inline, large ones on a blocking
+//! thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,34 +19,34 @@ use super::{Coding, Unreadable};
 use crate::error;
 use crate::spliced::{GATHERED_BYTES, PREFIX_BYTES};
 
-/// Before a message that is compressed, and before one that is not. Others mean nothing, and the reader of messages says
-/// so.
+/// Flag of a compressed message. [`PLAIN`] is that of an uncompressed one. Other flags are invalid, and the message
+/// decoder reports them.
 const COMPRESSED: u8 = 1;
 const PLAIN: u8 = 0;
 
-/// Largest message that is worked on where it is: a fraction of a millisecond.
+/// Maximum size of a message that is processed inline, which takes a fraction of a millisecond.
 const INLINE_BYTES: usize = 16 * 1024;
 
-/// How many large messages go as they are after one that did not become smaller: the rest of its file is as random as a
-/// rule.
+/// Number of large messages that are sent uncompressed after one that could not be compressed, because the rest of a
+/// file is usually as random.
 const UNTRIED: usize = 15;
 
-/// What is done to messages.
+/// Operation on messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     Compress(Coding),
     Decompress {
         coding: Coding,
-        /// Most bytes of a message, in its coding and without.
+        /// Maximum size of a message in bytes, both compressed and decompressed.
         most: usize,
     },
 }
 
-/// A message in its frame, or why it cannot be had.
+/// A message with its prefix, or an error.
 type Outcome = Result<Bytes, Unreadable>;
 
 impl Work {
-    /// The flag of messages to which it is done.
+    /// Returns the flag of the messages that this operation applies to.
     fn takes(self) -> u8 {
         match self {
             Self::Compress(_) => PLAIN,
@@ -53,7 +54,7 @@ impl Work {
         }
     }
 
-    /// Does it to one message. What would not become smaller stays as it is.
+    /// Processes one message. A message that compression would not shrink stays unchanged.
     fn apply(self, message: &Message) -> Outcome {
         let done = match self {
             Self::Compress(coding) => coding.compress(&message.bytes).map_err(Unreadable::Malformed)?,
@@ -66,12 +67,12 @@ impl Work {
         }
     }
 
-    /// The same where it is little work; `None` where it is not.
+    /// Processes a message if this takes little time. Returns `None` otherwise.
     fn apply_inline(self, message: &Message) -> Option<Outcome> {
         if message.bytes.len() > INLINE_BYTES {
             return None;
         }
-        // A little that is compressed can be much.
+        // A small compressed message can be large when decompressed.
         let bounded = match self {
             Self::Decompress { coding, most } => Self::Decompress { coding, most: most.min(INLINE_BYTES) },
             Self::Compress(_) => self,
@@ -82,7 +83,8 @@ impl Work {
         }
     }
 
-    /// What the other side is told, in the codes of <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
+    /// Returns the status for the client, with the codes of
+    /// <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
     fn status(self, why: Unreadable) -> Status {
         match (self, why) {
             (_, Unreadable::CutOff) => Status::internal("the stream ended within a message"),
@@ -109,7 +111,7 @@ struct Message {
 }
 
 impl Message {
-    /// Takes the first message off `taken`; `None` where it is not whole yet.
+    /// Removes the first message from `taken`. Returns `None` if it is incomplete.
     fn split_off(taken: &mut BytesMut, most: usize) -> Result<Option<Self>, Unreadable> {
         let Some(prefix) = taken.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let [flag, length @ ..] = *prefix;
@@ -127,27 +129,27 @@ impl Message {
     fn framed(&self) -> Bytes {
         let mut frame = BytesMut::with_capacity(PREFIX_BYTES + self.bytes.len());
         frame.put_u8(self.flag);
-        // As long as it was, or bounded by the limit of messages.
+        // The length was read from a prefix, or is bounded by the limit on messages.
         frame.put_u32(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
         frame.put_slice(&self.bytes);
         frame.freeze()
     }
 }
 
-/// A body of messages to all of which something is done. One is worked on at a time.
+/// A body whose messages are compressed or decompressed, one at a time.
 pub(super) struct Recoded {
-    /// `None` after its end.
+    /// `None` after the end.
     inner: Option<Body>,
     work: Work,
-    /// For work on blocking threads, which all calls share.
+    /// Permits for work on blocking threads, which all calls share.
     turns: Arc<Semaphore>,
-    /// What has come and is no whole message yet.
+    /// Received bytes that are not yet a complete message.
     taken: BytesMut,
-    /// The message that a blocking thread has.
+    /// The message that a blocking thread is processing.
     turned: Option<BoxFuture<'static, Outcome>>,
-    /// How many large messages are not tried.
+    /// Number of large messages that remain to be sent without trying to compress them.
     untried: usize,
-    /// Among those that are coded at the same time.
+    /// Permit for a compressed response.
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -156,8 +158,8 @@ impl Recoded {
         Self { inner: Some(inner), work, turns, taken: BytesMut::new(), turned: None, untried: 0, _place: place }
     }
 
-    /// What becomes of the small messages that are at hand, up to the first large one, which is given to a blocking
-    /// thread.
+    /// Processes the complete messages up to the first large one, which is passed to a blocking thread. Returns the
+    /// results.
     fn recode_taken(&mut self) -> Result<BytesMut, Unreadable> {
         let most = match self.work {
             Work::Decompress { most, .. } => most,
@@ -187,7 +189,7 @@ impl Recoded {
     }
 }
 
-/// Does the work when it is its turn.
+/// Processes a message on a blocking thread, after waiting for a permit.
 async fn turn(turns: Arc<Semaphore>, work: Work, message: Message) -> Outcome {
     let broken = |e: Box<dyn std::error::Error + Send + Sync>| Unreadable::Malformed(std::io::Error::other(e));
     let turn = turns.acquire_owned().await.map_err(|e| broken(e.into()))?;
@@ -258,7 +260,7 @@ mod tests {
         axum::body::to_bytes(body, usize::MAX).await
     }
 
-    /// Flags and lengths of messages.
+    /// Returns the flags and lengths of messages.
     fn messages(mut frames: Bytes) -> Vec<(u8, usize)> {
         let mut found = Vec::new();
         while frames.has_remaining() {
@@ -269,7 +271,7 @@ mod tests {
         found
     }
 
-    /// Bytes that no coding makes fewer: the states of a linear congruential generator.
+    /// Returns bytes that no coding shrinks: the states of a linear congruential generator.
     fn random(bytes: usize) -> Bytes {
         let mut state = 7_u64;
         let mut next = || {
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_compressed_is_decompressed_to_what_it_was_however_it_comes() {
+    async fn compressed_messages_round_trip_in_any_pieces() {
         let text = |bytes| Bytes::from("the same again; ".repeat(bytes / 16));
         let contents =
             [Bytes::new(), text(160), text(INLINE_BYTES), random(100), text(3 << 20), text(64), random(1 << 20)];
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_large_message_that_does_not_become_smaller_the_next_ones_are_not_tried() {
+    async fn incompressible_message_pauses_compression() {
         let of = |bytes: Bytes| Message { flag: PLAIN, bytes }.framed();
         let (random, zeros) = (of(random(INLINE_BYTES + 1)), of(vec![0; INLINE_BYTES + 1].into()));
         let all_of_them = [&[random][..], &vec![zeros; UNTRIED + 2]].concat();
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_what_it_says_and_what_becomes_too_large_is_refused() {
+    async fn malformed_or_oversized_messages_are_refused() {
         let most = 1 << 20;
         for coding in Coding::ALL {
             let refused = async |bytes: Vec<u8>| {
@@ -332,7 +334,7 @@ mod tests {
                     (tonic::Code::Internal, "the stream ended within a message")
                 );
             }
-            // A flag that means nothing is left to whoever reads messages.
+            // A message with an invalid flag is passed on to the message decoder.
             let odd = Message { flag: 2, bytes: small.clone().into() }.framed();
             assert_eq!(all(recoded(body(vec![odd.clone()]), Work::Decompress { coding, most })).await.unwrap(), odd);
             let twice = Message { flag: COMPRESSED, bytes: small.repeat(2).into() }.framed();

@@ -1,4 +1,4 @@
-//! The messages that have payloads. The numbers are those of the fields in `proto/`; a test decodes each.
+//! The messages that have payloads. The field numbers are those in `proto/`; a test decodes each message.
 
 use bytes::{Bytes, BytesMut};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
@@ -12,7 +12,7 @@ use prost::{EncodeError, Message};
 
 use super::{Spliced, open_field, open_message};
 
-/// Writes a block as the field `number`, but for its bytes.
+/// Writes a block as the field `number`, without its payload.
 fn block(number: u32, block: Block, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
     let Block { cid, data } = block;
     open_message(number, &Block { cid, data: Bytes::new() }, (2, &data), out)?;
@@ -83,7 +83,7 @@ impl Spliced for StreamTensorsResponse {
     }
 }
 
-/// Opens the field of the payload.
+/// Writes the start of the payload field, and returns the payload.
 fn last_field(number: u32, data: Bytes, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
     open_field(number, data.len(), out);
     Ok(data)

@@ -1,18 +1,18 @@
-//! Between the messages and what the Node calls things.
+//! Conversion between the messages and the types of the Node.
 
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{Dtype, Slice, TensorFormat};
 use ipfrs_proto::tensor::v1::{self, DimensionSlice};
 
-/// What the names of the enumeration begin with; the rest is the name that safetensors gives.
+/// Prefix of the names in the enumeration; the rest is the name in safetensors.
 const DTYPE_PREFIX: &str = "DTYPE_";
 
-/// The number of a type in the enumeration. There is one for each, which a test checks.
+/// Returns the number of a type in the enumeration. Every type has one, which a test checks.
 pub(super) fn dtype_code(dtype: Dtype) -> i32 {
     v1::Dtype::from_str_name(&format!("{DTYPE_PREFIX}{dtype}")).unwrap_or_default().into()
 }
 
-/// The type of a number.
+/// Returns the type with this number.
 pub(super) fn dtype(code: i32) -> Result<Dtype> {
     let known = v1::Dtype::try_from(code).ok().filter(|dtype| *dtype != v1::Dtype::Unspecified);
     let known =
@@ -20,7 +20,7 @@ pub(super) fn dtype(code: i32) -> Result<Dtype> {
     known.as_str_name().trim_start_matches(DTYPE_PREFIX).parse()
 }
 
-/// The framing that is asked for.
+/// Returns the format with this number.
 pub(super) fn format(code: i32) -> Result<TensorFormat> {
     match v1::TensorFormat::try_from(code) {
         Ok(v1::TensorFormat::Unspecified | v1::TensorFormat::Raw) => Ok(TensorFormat::Raw),
@@ -31,7 +31,7 @@ pub(super) fn format(code: i32) -> Result<TensorFormat> {
     }
 }
 
-/// The slice that is asked for.
+/// Returns the slice with these dimensions.
 pub(super) fn slice(dimensions: Vec<DimensionSlice>) -> Result<Slice> {
     Slice::of_ranges(dimensions.into_iter().map(|taken| (taken.start, taken.stop, taken.step.unwrap_or(1))))
 }

@@ -1,4 +1,4 @@
-//! `PutTensor`: options, descriptions, bytes.
+//! `PutTensor`: receives options, then descriptions, then bytes.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
 use crate::payload;
 
-/// Most tensors of a file that is put.
+/// Maximum number of tensors in a new file.
 const MAX_TENSORS: usize = 100_000;
 
-/// Bytes that are remembered for a tensor besides its name and shape, about.
+/// Approximate memory of a tensor besides its name and shape, in bytes.
 const TENSOR_BYTES: usize = 128;
 
-/// What is known before the bytes come.
+/// Options and descriptions, which precede the bytes.
 #[derive(Default)]
 struct Described {
     options: Option<PutTensorOptions>,
     tensors: Vec<NewTensor>,
-    /// Bytes in memory, about.
+    /// Approximate memory, in bytes.
     bytes: usize,
 }
 
-/// Stores what a client streams.
+/// Stores the tensors that a client streams.
 pub(super) async fn put(
     node: &Node,
     mut inbound: Inbound<PutTensorRequest>,

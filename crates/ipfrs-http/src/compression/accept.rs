@@ -5,17 +5,18 @@ use http::header::ACCEPT_ENCODING;
 
 use super::Coding;
 
-/// What a client says of the codings. Weights are in thousandths; `None` is what it does not mention.
+/// Preferences of a client for codings. Weights are in thousandths; `None` means not mentioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Accepted {
     codings: [Option<u16>; Coding::ALL.len()],
     identity: Option<u16>,
-    /// `*`: everything that is not mentioned.
+    /// `*`: all codings that are not mentioned.
     others: Option<u16>,
 }
 
 impl Accepted {
-    /// `None` where the header is not there: then everything would be acceptable, and nothing was asked for.
+    /// Parses `Accept-Encoding`. Returns `None` if the header is missing: every coding would then be acceptable, but
+    /// the client asked for none.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         if !headers.contains_key(ACCEPT_ENCODING) {
             return None;
@@ -26,7 +27,7 @@ impl Accepted {
         Some(accepted)
     }
 
-    /// Notes one item of the list. What is malformed counts as not mentioned.
+    /// Adds one item of the list. A malformed item counts as not mentioned.
     fn add(&mut self, item: &str) {
         let (name, parameter) = item.split_once(';').map_or((item, None), |(name, rest)| (name, Some(rest)));
         let Some(weight) = parameter.map_or(Some(1_000), weight) else { return };
@@ -45,21 +46,21 @@ impl Accepted {
         self.codings[coding as usize].or(self.others).unwrap_or(0)
     }
 
-    /// The coding that the client likes best, of those that it likes equally the first of `offered`. `None` when it takes
-    /// none, or rather has the bytes as they are.
+    /// Returns the coding with the highest weight, and on a tie the first in `offered`. Returns `None` if the client
+    /// accepts none of them, or prefers the uncompressed bytes.
     pub(super) fn best(&self, offered: &[Coding]) -> Option<Coding> {
         let acceptable = offered.iter().map(|coding| (self.weight(*coding), *coding)).filter(|(weight, _)| *weight > 0);
         let (weight, best) = acceptable.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
         self.identity.is_none_or(|identity| identity <= weight).then_some(best)
     }
 
-    /// Whether bytes as they are would not do.
+    /// Whether the client refuses uncompressed bytes.
     pub(super) fn refuses_identity(&self) -> bool {
         self.identity.or(self.others) == Some(0)
     }
 }
 
-/// `q=0.5` in thousandths; `None` when it is malformed.
+/// Parses `q=0.5`, in thousandths; `None` if it is malformed.
 fn weight(parameter: &str) -> Option<u16> {
     let (name, value) = parameter.split_once('=')?;
     if !name.trim().eq_ignore_ascii_case("q") {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coding_that_the_client_likes_best_is_used_and_ties_are_ours() {
+    fn best_weighted_coding_wins_and_server_breaks_ties() {
         let (zstd, br, gzip, deflate) =
             (Some(Coding::Zstd), Some(Coding::Br), Some(Coding::Gzip), Some(Coding::Deflate));
         for (header, expected) in [
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_refused_by_name_or_with_everything_else() {
+    fn identity_refused_by_name_or_wildcard() {
         for (header, refused) in [
             ("identity;q=0", true),
             ("gzip, *;q=0", true),
@@ -142,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_chosen_is_acceptable_and_nothing_offered_is_liked_better(
+        fn chosen_coding_is_acceptable_and_best(
             items in prop::collection::vec(
                 (prop::sample::select(vec!["gzip", "br", "zstd", "deflate", "identity", "*", "x"]), 0..=1_000_u16), 0..8
             ),
@@ -164,7 +165,7 @@ mod tests {
                     Coding::ALL.iter().all(|coding| said.weight(*coding) == 0 || said.weight(*coding) < identity)
                 ),
             }
-            // Whatever is sent, it is read.
+            // Any input must parse without a panic.
             let _ = accepted(&format!("{}, {noise}", list.join(","))).best(&Coding::ALL);
         }
     }

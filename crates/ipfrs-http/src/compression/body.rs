@@ -1,4 +1,4 @@
-//! A body in a content coding, made while it is read.
+//! A body that is compressed while it is read.
 
 use std::io;
 use std::pin::Pin;
@@ -18,61 +18,61 @@ use super::cache::Gathering;
 use super::coding::Encoder;
 use super::meter::Meter;
 
-/// Bytes that are compressed at once: few enough for others to have their turn soon.
+/// Maximum number of bytes per batch, small enough that other tasks are not delayed for long.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Pieces that are compressed at once, however small they are.
+/// Maximum number of pieces per batch.
 const BATCH_PIECES: usize = 1_024;
 
-/// Compresses a body in batches, one at a time, as fast as the client reads: nothing happens while nobody polls. What
-/// there is goes out as soon as the source makes its reader wait. An error of the source breaks the body off, behind what
-/// came before it.
+/// A body that is compressed in batches, one at a time, as fast as the client reads: no work is done unless the body
+/// is polled. Pending output is flushed whenever the source is not ready. If the source fails, the body fails after
+/// the output for all earlier data.
 pub(super) struct Coded {
     source: Body,
     source_ended: bool,
-    /// How the source failed, while what it gave before goes out.
+    /// Error of the source, kept until the output for earlier data is sent.
     source_failed: Option<axum::Error>,
-    /// What is left of the last piece of the source.
+    /// Rest of the last piece of the source.
     rest: Bytes,
-    /// The next batch.
+    /// Pieces of the next batch.
     batch: Vec<Bytes>,
     batch_bytes: usize,
-    /// Bytes that the encoder may hold back.
+    /// Upper bound of the bytes that the encoder has buffered.
     held_bytes: usize,
-    /// Most bytes that are compressed where they are.
+    /// Maximum number of bytes that are compressed on the current thread.
     inline_bytes: usize,
     work: Work,
     trailers: Option<HeaderMap>,
     permits: PollSemaphore,
     meter: Meter,
-    /// What was given out, where it will be kept.
+    /// Copy of the output for the cache, if it is to be cached.
     gathering: Option<Gathering>,
-    /// A place among the bodies that may be compressed at the same time.
+    /// Permit among the bodies that may be compressed at the same time.
     _place: OwnedSemaphorePermit,
 }
 
 enum Work {
     /// The encoder waits for input.
     Idle(Encoder),
-    /// A batch waits for its turn.
+    /// A batch waits for its permit.
     Queued(Encoder, Then),
     /// A blocking thread compresses a batch.
     Running(JoinHandle<io::Result<Made>>),
-    /// Everything was made, or nothing more can be.
+    /// The output is complete, or an error ended it.
     Over,
 }
 
-/// What follows a batch.
+/// Action after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// Another one.
+    /// Continue with another batch.
     Continue,
-    /// The source is waiting: nothing may be held back.
+    /// Flush the encoder, because the source is not ready.
     Flush,
-    /// The end.
+    /// Finish the body.
     Finish,
 }
 
-/// What came of a batch; no encoder after the last.
+/// Result of a batch. The encoder is `None` after the last one.
 struct Made {
     encoder: Option<Encoder>,
     output: Vec<u8>,
@@ -93,15 +93,15 @@ fn make(mut encoder: Encoder, batch: &[Bytes], then: Then) -> io::Result<Made> {
             (Some(encoder), output)
         }
     };
-    // It waits for its client, and may be kept.
+    // The output waits for the client, and may be cached.
     output.shrink_to_fit();
     Ok(Made { encoder, output })
 }
 
-/// Compresses a short body at once.
+/// Compresses a short body on the current thread.
 ///
 /// # Errors
-/// When the encoder fails, for lack of memory.
+/// If the encoder fails, for lack of memory.
 pub(super) fn whole(encoder: Encoder, bytes: Bytes, meter: &Meter) -> Result<Bytes> {
     let length = bytes.len();
     let made = make(encoder, &[bytes], Then::Finish).map_err(failed)?;
@@ -141,7 +141,7 @@ impl Coded {
         }
     }
 
-    /// Gathers the next batch. Pending only when the source is waiting and nothing is held back.
+    /// Collects the next batch. Pending only if the source is not ready and nothing is buffered.
     fn gather(&mut self, cx: &mut Context<'_>) -> Poll<std::result::Result<Then, axum::Error>> {
         while self.batch_bytes < BATCH_BYTES && self.batch.len() < BATCH_PIECES {
             if !self.rest.is_empty() {
@@ -181,7 +181,7 @@ impl Coded {
         std::mem::take(&mut self.batch)
     }
 
-    /// Takes back the encoder, and gives the output where there is any.
+    /// Takes the encoder back and returns the output, if there is any.
     fn made(&mut self, made: Made) -> Option<Bytes> {
         let is_last = made.encoder.is_none();
         self.work = made.encoder.map_or(Work::Over, Work::Idle);
@@ -194,10 +194,10 @@ impl Coded {
         (!output.is_empty()).then_some(output)
     }
 
-    /// The next output, or `None` at the end.
+    /// Returns the next output, or `None` at the end.
     fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, axum::Error>>> {
         loop {
-            // Whoever returns early from here has put the work back, or has met an error that ends it.
+            // Each early return below either restores the work, or returns an error that ends it.
             let made = match std::mem::replace(&mut self.work, Work::Over) {
                 Work::Idle(encoder) => match self.gather(cx) {
                     Poll::Pending => {

@@ -1,8 +1,8 @@
-//! Compressed bodies, kept for whoever asks next.
+//! Cache of compressed bodies.
 //!
-//! What an entity tag names never changes, so that it needs to be compressed once for each coding. The answer is made as
-//! ever up to its head: only the work of the encoder is spared. What was made of content from which a block has gone away
-//! since, or of which a block was blocked, is not given out: [`Node::removals`] tells.
+//! The content of an entity tag never changes, so it needs to be compressed only once per coding. The response head
+//! is still built for each request; only the work of the encoder is saved. An entry is not used if a block of its
+//! content was removed or blocked since; [`Node::removals`] detects this.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,42 +16,43 @@ use quick_cache::Weighter;
 
 use crate::body::Sized;
 
-/// About what an entry takes besides its bytes.
+/// Approximate size of an entry in addition to its bytes.
 const ENTRY_BYTES: u64 = 256;
 
-/// About what each piece takes besides its bytes.
+/// Approximate size of a piece in addition to its bytes.
 const PIECE_BYTES: u64 = 64;
 
-/// The largest entry is this part of the cache: one large file does not push everything else out.
+/// Fraction of the cache that one entry may take, so that a large file does not evict everything else.
 const MAX_ENTRY_PART: u64 = 8;
 
-/// Bodies that are on their way into the cache hold at most this part of it besides.
+/// Fraction of the cache that incomplete bodies may take in addition to it.
 const MAX_GATHERED_PART: u64 = 4;
 
-/// A cache that expects so few entries is not divided into shards, which would be too small for a large one.
+/// Number of expected entries up to which the cache has a single shard. With more shards, each would be too small for
+/// a large entry.
 const ONE_SHARD_ENTRIES: usize = 32;
 
-/// The bodies, by entity tags that name content and coding: `"CID-gzip"`. The level is one for the whole process, and the
-/// media type makes no other bytes.
+/// Compressed bodies by entity tag, which names the content and the coding: `"CID-gzip"`. The level is the same for
+/// the whole process, and the media type does not change the bytes.
 #[derive(Debug)]
 pub(super) struct CompressedBodies {
     cache: Arc<EpochCache<HeaderValue, Arc<CompressedBody>, ByBytes>>,
     max_bytes: u64,
-    /// Bytes of bodies that are on their way here.
+    /// Total bytes of the incomplete bodies.
     gathered: AtomicU64,
     meter: CacheMeter,
 }
 
-/// A whole body in a coding.
+/// A complete body in a coding.
 #[derive(Debug)]
 pub(super) struct CompressedBody {
     pieces: Vec<Bytes>,
-    /// Its length.
+    /// Length in bytes.
     pub(super) length: u64,
 }
 
 impl CompressedBody {
-    /// As the body of an answer.
+    /// Returns a response body with these bytes.
     pub(super) fn body(self: Arc<Self>) -> Body {
         if let [piece] = self.pieces.as_slice() {
             return Body::from(piece.clone());
@@ -72,7 +73,7 @@ impl Weighter<HeaderValue, Arc<CompressedBody>> for ByBytes {
 }
 
 impl CompressedBodies {
-    /// With room for so many bytes.
+    /// Creates a cache of up to `max_bytes` bytes.
     pub(super) fn new(node: &Node, max_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             cache: node.epoch_cache(ONE_SHARD_ENTRIES, max_bytes, ByBytes),
@@ -82,35 +83,35 @@ impl CompressedBodies {
         })
     }
 
-    /// The body that `tag` names, where it is here and all of its source still is.
+    /// Returns the body for `tag`, if it is cached and still valid.
     pub(super) fn get(&self, tag: &HeaderValue) -> Option<Arc<CompressedBody>> {
         let found = self.cache.get(tag)?;
         self.meter.hits.inc();
         Some(found)
     }
 
-    /// Gathers the body that `tag` names, which was not here, while it is made. `removals` is [`Node::removals`] before anything of its source
-    /// was read.
+    /// Starts collecting the body for `tag`, which was not cached, while it is compressed. `removals` is
+    /// [`Node::removals`] from before anything of its source was read.
     pub(super) fn gather(self: &Arc<Self>, tag: HeaderValue, removals: u64) -> Gathering {
         self.meter.misses.inc();
         Gathering { bodies: self.clone(), tag, removals, pieces: Vec::new(), length: 0, held: 0 }
     }
 }
 
-/// A body on its way into the cache. Dropped before its end, it leaves nothing.
+/// An incomplete body that is collected for the cache. If it is dropped before its end, it is discarded.
 pub(super) struct Gathering {
     bodies: Arc<CompressedBodies>,
     tag: HeaderValue,
     removals: u64,
     pieces: Vec<Bytes>,
     length: u64,
-    /// What of [`CompressedBodies::gathered`] is of this one.
+    /// Share of this body in [`CompressedBodies::gathered`].
     held: u64,
 }
 
 impl Gathering {
-    /// With one more piece. `None` where it gets too large, or all that are on their way do together: this one will not be
-    /// kept.
+    /// Appends a piece. Returns `None` if this body, or all incomplete bodies together, exceed their limit; the body
+    /// is then not cached.
     pub(super) fn with(mut self, piece: &Bytes) -> Option<Self> {
         if piece.is_empty() {
             return Some(self);
@@ -125,7 +126,7 @@ impl Gathering {
         fits.then_some(self)
     }
 
-    /// Keeps the body: this was all of it.
+    /// Inserts the complete body into the cache.
     pub(super) fn end(mut self) {
         let bodies = self.bodies.clone();
         let pieces = std::mem::take(&mut self.pieces);

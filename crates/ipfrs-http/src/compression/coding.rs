@@ -1,4 +1,4 @@
-//! The content codings, and what encodes them.
+//! Content codings and their encoders.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -12,31 +12,31 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 
 use super::CompressionLevel;
 
-/// How far back an encoder looks, as a power of two. Each compressed answer holds a few times as many bytes while its
-/// client reads it: whoever sends thousands of them cannot spend megabytes on each.
+/// Window size of encoders, as a power of two. Each compressed response holds a few times this many bytes while its
+/// client reads, so that clients with thousands of requests cannot occupy megabytes with each.
 const WINDOW_LOG: u32 = 19;
-/// The buffer through which brotli hands out what it has made.
+/// Size of brotli's output buffer, in bytes.
 const BROTLI_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A content coding (RFC 9110, section 8.4.1; RFC 7932, RFC 8878), in the order of preference by default.
+/// A content coding (RFC 9110, section 8.4.1; RFC 7932, RFC 8878), in the default order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coding {
-    /// Zstandard: small and fast.
+    /// Zstandard: high compression and fast.
     Zstd,
-    /// Brotli: smallest for text.
+    /// Brotli: highest compression for text.
     Br,
-    /// gzip: known everywhere.
+    /// gzip: supported everywhere.
     Gzip,
-    /// The zlib format, whatever its name says.
+    /// The zlib format, despite the name.
     Deflate,
 }
 
 impl Coding {
-    /// All of them, in the order of preference by default.
+    /// All codings, in the default order of preference.
     pub const ALL: [Self; 4] = [Self::Zstd, Self::Br, Self::Gzip, Self::Deflate];
 
-    /// The name in `Content-Encoding`.
+    /// Returns the name in `Content-Encoding`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Coding {
         }
     }
 
-    /// The coding of a name in `Accept-Encoding`, whatever its case. `x-gzip` is what gzip was called before (RFC 9110,
+    /// Returns the coding with a name in `Accept-Encoding`, ignoring case. `x-gzip` is an old name of gzip (RFC 9110,
     /// 8.4.1.3).
     pub(super) fn from_name(name: &str) -> Option<Self> {
         let name = if name.eq_ignore_ascii_case("x-gzip") { "gzip" } else { name };
@@ -62,8 +62,9 @@ impl fmt::Display for Coding {
 }
 
 impl CompressionLevel {
-    /// Most bytes that are compressed where they are: a fraction of a millisecond of work. More goes to a blocking thread, as
-    /// does everything at levels at which brotli needs tens of milliseconds for so much.
+    /// Returns the maximum number of bytes that are compressed on the current thread, which takes a fraction of a
+    /// millisecond. Larger batches run on a blocking thread, as do all batches at levels at which brotli would need
+    /// tens of milliseconds for that many bytes.
     pub(super) fn inline_bytes(self) -> usize {
         match self {
             Self::Fastest | Self::Balanced | Self::Number(..=3) => 16 * 1024,
@@ -81,14 +82,14 @@ impl CompressionLevel {
             (Self::Fastest, _) => 1,
             (Self::Balanced, _) => 3,
             (Self::Best, Coding::Zstd) => 15,
-            // Brotli's two last steps cost ten times as much and give little.
+            // The two highest levels of brotli cost ten times as much for little gain.
             (Self::Best, _) => 9,
             (Self::Number(number), _) => number.min(most),
         }
     }
 }
 
-/// One body on its way into a coding. What is made gathers in memory until it is taken.
+/// Encoder of one body. Output accumulates in memory until it is taken.
 pub(super) enum Encoder {
     Zstd(ZstdEncoder<'static, Vec<u8>>),
     Br(Box<CompressorWriter<Vec<u8>>>),
@@ -97,10 +98,10 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
-    /// One for a body of `length` bytes, where that is known.
+    /// Creates an encoder for a body of `length` bytes, if that is known.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If memory for it cannot be allocated.
     pub(super) fn new(coding: Coding, level: CompressionLevel, length: Option<u64>) -> io::Result<Self> {
         let level = level.of(coding);
         let effort = Effort::new(u32::from(level));
@@ -134,17 +135,17 @@ impl Encoder {
         }
     }
 
-    /// Takes more of the body in.
+    /// Compresses more of the body.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer().write_all(bytes)
     }
 
-    /// Makes everything that was taken in decodable by whoever has all that was given out.
+    /// Flushes the encoder, so that a client can decode all input so far from the output so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.writer().flush()
     }
 
-    /// Gives out what has been made since the last time.
+    /// Takes the output produced since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(match self {
             Self::Zstd(encoder) => encoder.get_mut(),
@@ -154,7 +155,7 @@ impl Encoder {
         })
     }
 
-    /// Ends the body, and gives out the rest.
+    /// Ends the body and returns the rest of the output.
     pub(super) fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Self::Zstd(encoder) => encoder.finish(),

@@ -8,19 +8,20 @@ use serde::de::{Deserializer, Visitor};
 
 use super::Coding;
 
-/// `[compression]`: how answers are compressed for clients that ask for it with `Accept-Encoding`.
+/// `[compression]`: compression of responses for clients that send `Accept-Encoding`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompressionConfig {
-    /// Whether answers are compressed at all.
+    /// Whether responses are compressed.
     pub enabled: bool,
-    /// How much work is spent on making answers small.
+    /// Compression level: the amount of work spent on smaller responses.
     pub level: CompressionLevel,
-    /// The content codings that are offered. Of those that a client likes equally, the first is used.
+    /// Content codings to offer. If the client weighs several equally, the first in this list is used.
     pub algorithms: Vec<Coding>,
-    /// Shorter bodies are sent as they are: packets do not get fewer.
+    /// Minimum body size in bytes. Compressing shorter bodies would not save a packet.
     pub min_bytes: u64,
-    /// Most bytes of compressed bodies that are kept for those who ask next; 0 for none. One body may take an eighth.
+    /// Maximum number of bytes of compressed bodies kept for later requests; 0 for none. One body may take an eighth
+    /// of it.
     pub cache_bytes: u64,
 }
 
@@ -40,7 +41,7 @@ impl CompressionConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted values.
     pub fn validate(&self) -> Result<()> {
         let twice = |coding: &Coding| self.algorithms.iter().filter(|other| *other == coding).count() > 1;
         if self.algorithms.is_empty() {
@@ -61,17 +62,18 @@ impl CompressionConfig {
     }
 }
 
-/// `compression.level`: a word, or the number that each algorithm has for it, as far as it goes that high.
+/// `compression.level`: a word, or the numeric level of each algorithm, capped at the highest level that the
+/// algorithm has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompressionLevel {
     /// Least work.
     Fastest,
-    /// Most of what there is to gain, at a fraction of the work.
+    /// Most of the achievable savings at a fraction of the work.
     #[default]
     Balanced,
-    /// Small answers, at a tenth of the speed. For content that is fetched through a cache.
+    /// Small responses at a tenth of the speed, for content that is fetched through a cache.
     Best,
-    /// 1 to 19, cut to 9 for gzip and deflate and to 11 for br.
+    /// Levels 1 to 19, capped at 9 for gzip and deflate and at 11 for br.
     Number(u8),
 }
 

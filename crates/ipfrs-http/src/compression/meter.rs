@@ -1,11 +1,11 @@
-//! What compression costs and gains.
+//! Metrics of compression.
 
 use ipfrs_core::{Error, Result};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use super::Coding;
 
-/// The counters of one coding. Clones are the same counters.
+/// Counters of one coding. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Meter {
     responses: IntCounter,
@@ -14,10 +14,10 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// The counters of all codings, in their order, registered.
+    /// Creates and registers the counters of all codings, in their order.
     ///
     /// # Errors
-    /// When one of the names is taken in `registry`.
+    /// If a name is already in use in `registry`.
     pub(super) fn register(registry: &Registry) -> Result<[Self; Coding::ALL.len()]> {
         let family = |name: &str, help: &str| {
             let failed = |e| Error::internal("a metric could not be registered").with_source(e);
@@ -35,22 +35,22 @@ impl Meter {
         }))
     }
 
-    /// One more answer is being compressed.
+    /// Counts a response that is being compressed.
     pub(super) fn began(&self) {
         self.responses.inc();
     }
 
-    /// So many bytes went in.
+    /// Counts input bytes.
     pub(super) fn took(&self, bytes: usize) {
         self.input.inc_by(bytes as u64);
     }
 
-    /// So many bytes came out.
+    /// Counts output bytes.
     pub(super) fn gave(&self, bytes: usize) {
         self.output.inc_by(bytes as u64);
     }
 
-    /// So many bytes went in, and so many came out of them.
+    /// Counts input and output bytes of a batch.
     pub(super) fn made(&self, took: usize, gave: usize) {
         self.took(took);
         self.gave(gave);

@@ -1,9 +1,9 @@
-//! Content codings of answers (RFC 9110, sections 8.4 and 12.5.3), for every route in one place.
+//! Content codings of responses (RFC 9110, sections 8.4 and 12.5.3), for all routes.
 //!
-//! Handlers make answers as they are; here it is decided whether a client gets one compressed. That a coding could be
-//! chosen at all is a matter of the answer alone (its type, its length, what its headers say); all such answers say
-//! `Vary: Accept-Encoding`, and which coding it is lies with the client. Where the answer is not the whole
-//! representation (304, 206, 416), its handler tells of that in a [`Representation`].
+//! Handlers produce uncompressed responses, and this module decides whether to compress them. Only the response (its
+//! type, its length and its headers) determines whether it may be compressed; all such responses have
+//! `Vary: Accept-Encoding`. The client determines the coding. If a response is not the whole representation (304,
+//! 206, 416), its handler describes the representation in a [`Representation`].
 
 mod accept;
 mod body;
@@ -39,45 +39,45 @@ use coding::Encoder;
 pub use config::{CompressionConfig, CompressionLevel};
 use meter::Meter;
 
-/// Most bodies that are being compressed at the same time, most of them waiting for their clients. Further ones are sent
-/// as they are: each holds one to two MiB, or ten with `level = "best"`.
+/// Maximum number of bodies that are being compressed at the same time, most of them waiting for their clients. Each
+/// holds one to two MiB, or ten with `level = "best"`. Further bodies are sent uncompressed.
 const MAX_BODIES: usize = 256;
 
-/// The representation behind an answer that does not carry it whole, as an extension of that answer.
+/// The representation of a response that does not contain all of it, attached to that response as an extension.
 #[derive(Debug, Clone)]
 pub(crate) struct Representation {
-    /// Its type.
+    /// Its media type.
     pub(crate) content_type: Option<HeaderValue>,
-    /// Its bytes, where they are known.
+    /// Its length in bytes, if known.
     pub(crate) length: Option<u64>,
 }
 
-/// That an answer carries all bytes that its strong entity tag names, wherever that tag is given: as an extension of that
-/// answer. What was made of them may be given to others.
+/// Extension that marks a response whose body is always the same for its strong entity tag. Its compressed form may
+/// be cached for other requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unchanging;
 
-/// What a request says of the coding of its answer.
+/// Properties of a request that determine the coding of its response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     accepted: Option<Accepted>,
     is_head: bool,
     is_get: bool,
-    /// [`Node::removals`] before anything was read for the answer.
+    /// [`Node::removals`] from before anything was read for the response.
     removals: u64,
 }
 
-/// What a client gets of an answer that is ready.
+/// Form in which a client receives a cached response.
 pub(crate) enum Form {
-    /// Its bytes as they are.
+    /// Uncompressed.
     AsItIs,
-    /// Those that were compressed before.
+    /// Compressed earlier.
     Compressed(Compressed),
-    /// Something that is not ready.
+    /// A form that is not cached.
     Unmade,
 }
 
-/// A compressed body for an answer.
+/// A compressed body for a response.
 pub(crate) struct Compressed {
     coding: Coding,
     tag: HeaderValue,
@@ -85,12 +85,12 @@ pub(crate) struct Compressed {
 }
 
 impl Compressed {
-    /// Its length.
+    /// Returns its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.body.length
     }
 
-    /// The body, in an answer with the headers of the same answer as it is.
+    /// Returns the body, and changes `headers` from those of the uncompressed response to those of this one.
     pub(crate) fn into_body(self, headers: &mut HeaderMap) -> Body {
         set_coding(headers, self.coding, Some(self.tag));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(self.body.length));
@@ -98,23 +98,23 @@ impl Compressed {
     }
 }
 
-/// Compresses answers.
+/// Compresses responses.
 #[derive(Debug)]
 pub(crate) struct Compression {
     config: CompressionConfig,
     meters: [Meter; Coding::ALL.len()],
     node: Node,
-    /// What was compressed before.
+    /// Cache of compressed bodies.
     kept: Option<Arc<CompressedBodies>>,
-    /// Bodies that may be compressed at the same time.
+    /// Permits for bodies that may be compressed at the same time.
     places: Arc<Semaphore>,
-    /// Batches that may be compressed at the same time, each on a thread.
+    /// Permits for batches that may be compressed at the same time, each on a thread.
     permits: Arc<Semaphore>,
 }
 
 impl Compression {
     /// # Errors
-    /// When `config` is out of range or the metrics are registered already.
+    /// If `config` is out of range, or if the metrics are already registered.
     pub(crate) fn new(config: &CompressionConfig, node: &Node, registry: &Registry) -> Result<Self> {
         config.validate()?;
         let keeps = config.enabled && config.cache_bytes > 0 && node.config().cache.enabled && !node.verifies_reads();
@@ -129,10 +129,10 @@ impl Compression {
         })
     }
 
-    /// A place among the bodies that may be compressed at the same time, for those that are asked for so by their command.
+    /// Returns a permit for compressing a body, for commands with an option for compression.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] when all are taken.
+    /// [`ErrorKind::RateLimited`] if all permits are taken.
     pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit> {
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let what = format!("{MAX_BODIES} answers are being compressed: try again later, or without compression");
@@ -140,13 +140,14 @@ impl Compression {
         })
     }
 
-    /// Whose permits are turns to compress a batch on a thread.
+    /// Returns the permits for compressing a batch on a thread.
     pub(crate) fn turns(&self) -> Arc<Semaphore> {
         Arc::clone(&self.permits)
     }
 
-    /// What `request` says. Ranges are parts of the bytes as they are: with `Range` nothing is compressed. Nor is it for
-    /// HTTP/1.0, where only the length in its head tells that an answer is whole.
+    /// Reads the properties of `request`. Responses to requests with `Range` are never compressed, because ranges are
+    /// parts of the uncompressed bytes. Nor are those to HTTP/1.0, where only the `Content-Length` shows that a
+    /// response is complete.
     pub(crate) fn asked<B>(&self, request: &Request<B>) -> Asked {
         let method = request.method();
         Asked {
@@ -162,8 +163,8 @@ impl Compression {
         is_open.then(|| Accepted::of(headers)).flatten()
     }
 
-    /// What a request of `version` that sends the headers `asked` gets of an answer with `headers` that is ready, is [`Unchanging`],
-    /// and may be compressed.
+    /// Returns the form of a cached response for a request of `version` with the headers `asked`. The response has
+    /// the headers `headers`, is [`Unchanging`] and may be compressed.
     pub(crate) fn form(&self, version: Version, asked: &HeaderMap, headers: &HeaderMap) -> Form {
         let Some(accepted) = self.accepted(version, asked) else { return Form::AsItIs };
         match accepted.best(&self.config.algorithms) {
@@ -173,18 +174,18 @@ impl Compression {
         }
     }
 
-    /// Whether a request of `version` that sends the headers `asked` takes nothing but what is compressed.
+    /// Whether a request of `version` with the headers `asked` refuses uncompressed responses.
     pub(crate) fn refuses_identity(&self, version: Version, asked: &HeaderMap) -> bool {
         self.accepted(version, asked).is_some_and(|accepted| accepted.refuses_identity())
     }
 
-    /// Whether a request of `version` that sends the headers `asked` gets an answer as it is that may be compressed.
+    /// Whether a request of `version` with the headers `asked` receives compressible responses uncompressed.
     pub(crate) fn leaves(&self, version: Version, asked: &HeaderMap) -> bool {
         let chosen = |accepted: &Accepted| accepted.best(&self.config.algorithms).is_some();
         self.accepted(version, asked).is_none_or(|accepted| !chosen(&accepted) && !accepted.refuses_identity())
     }
 
-    /// The body of an answer with these headers in a coding, where it was made before.
+    /// Returns the cached body for the coding of a response with these headers.
     fn made_before(&self, coding: Coding, headers: &HeaderMap) -> Option<Compressed> {
         let kept = self.kept.as_ref()?;
         let tag = coded_tag(headers, coding)?;
@@ -192,7 +193,7 @@ impl Compression {
         Some(Compressed { coding, tag, body })
     }
 
-    /// Whether the coding of an answer with these headers can be chosen. Then, and only then, `Vary` says so afterwards.
+    /// Whether a response with these headers may be compressed. If so, adds `Accept-Encoding` to `Vary`.
     pub(crate) fn varies(&self, headers: &mut HeaderMap, length: u64) -> bool {
         let varies = self.may_code(headers, headers.get(CONTENT_TYPE), Some(length));
         if varies {
@@ -201,9 +202,9 @@ impl Compression {
         varies
     }
 
-    /// Whether an answer with these headers may be compressed when its representation has this type and length.
+    /// Whether a response with these headers may be compressed, given the type and length of its representation.
     fn may_code(&self, headers: &HeaderMap, content_type: Option<&HeaderValue>, length: Option<u64>) -> bool {
-        // Byte streams of the RPC are for programs that want those bytes.
+        // Clients of byte streams of the RPC expect exactly those bytes.
         let is_fixed = headers.contains_key(CONTENT_ENCODING) || headers.contains_key(X_STREAM_OUTPUT);
         let is_long = length.is_none_or(|length| length > 0 && length >= self.config.min_bytes);
         let no_transform = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains("no-transform"));
@@ -214,7 +215,7 @@ impl Compression {
             && !headers.get_all(CACHE_CONTROL).iter().any(no_transform)
     }
 
-    /// The answer in the coding that was asked for.
+    /// Returns the response in the requested coding.
     pub(crate) async fn apply(&self, asked: Asked, mut response: Response) -> Response {
         if !self.config.enabled {
             return response;
@@ -260,7 +261,7 @@ impl Compression {
         let meter = &self.meters[coding as usize];
         let inline_bytes = self.config.level.inline_bytes();
         let is_short = length.is_some_and(|length| length <= inline_bytes as u64);
-        // Short bodies are over at once and need no place.
+        // Short bodies are compressed immediately and need no permit.
         let place = if is_short { None } else { Some(Arc::clone(&self.places).try_acquire_owned()) };
         let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place.transpose()) else {
             return response;
@@ -283,14 +284,14 @@ impl Compression {
                     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
                     Body::from(bytes)
                 }
-                // As it would have been without a coding: the head goes out, and the body breaks off.
+                // Same as without a coding: the head is sent, and then the body fails.
                 Err(e) => Body::from_stream(futures::stream::iter([Err::<bytes::Bytes, _>(e)])),
             },
         };
         Response::from_parts(head, body)
     }
 
-    /// 406: the client takes neither the bytes as they are nor any coding that is offered.
+    /// Returns a 406 response: the client accepts neither uncompressed bytes nor an offered coding.
     fn not_acceptable(&self) -> Response {
         let names: Vec<_> = self.config.algorithms.iter().map(|coding| coding.name()).collect();
         let text = format!("Accept-Encoding refuses all there is: identity, {}\n", names.join(", "));
@@ -301,20 +302,20 @@ impl Compression {
 }
 
 impl Asked {
-    /// Whether `response`, which is not compressed, is what the client has refused. Only content that was merely asked
-    /// for can still be refused to it.
+    /// Whether the client refused the uncompressed `response`. Only responses to GET and HEAD can still be refused,
+    /// because other methods have had their effect.
     fn wants_other_than(&self, response: &Response) -> bool {
         let is_content = (self.is_get || self.is_head) && response.status() == StatusCode::OK;
         is_content && self.accepted.is_some_and(|accepted| accepted.refuses_identity())
     }
 }
 
-/// Whether `suffix` is what an entity tag ends with for a coding.
+/// Whether `suffix` is a suffix that a coding adds to an entity tag.
 pub(crate) fn is_tag_suffix(suffix: &str) -> bool {
     suffix.strip_prefix('-').is_some_and(|name| Coding::ALL.iter().any(|coding| coding.name() == name))
 }
 
-/// The body's length: of an answer to HEAD only the header tells it.
+/// Returns the body's length. For a response to HEAD, only the header contains it.
 fn length(response: &Response) -> Option<u64> {
     let declared = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     declared.or_else(|| http_body::Body::size_hint(response.body()).exact())
@@ -325,8 +326,8 @@ async fn whole(source: Body, encoder: Encoder, meter: &Meter) -> std::result::Re
     body::whole(encoder, bytes, meter).map_err(axum::Error::new)
 }
 
-/// The headers of an answer in a coding. `Accept-Ranges` goes: ranges are served, but of the bytes as they are, and whoever
-/// resumes a download on the word of this answer counts the bytes of the coding.
+/// Sets the headers of a response in a coding. `Accept-Ranges` is removed: ranges are served, but of the uncompressed
+/// bytes, while a client that resumes this download would count compressed bytes.
 fn set_coding(headers: &mut HeaderMap, coding: Coding, tag: Option<HeaderValue>) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     headers.remove(CONTENT_LENGTH);
@@ -336,8 +337,8 @@ fn set_coding(headers: &mut HeaderMap, coding: Coding, tag: Option<HeaderValue>)
     }
 }
 
-/// A strong entity tag is of one sequence of bytes, so each coding has its own (RFC 9110, 8.8.1): `"CID-gzip"`.
-/// `None` where there is no strong one.
+/// Returns the entity tag of the response in a coding, such as `"CID-gzip"`. A strong tag identifies one sequence of
+/// bytes, so each coding needs its own (RFC 9110, 8.8.1). Returns `None` if there is no strong tag.
 fn coded_tag(headers: &HeaderMap, coding: Coding) -> Option<HeaderValue> {
     let tag = headers.get(ETAG)?.to_str().ok()?;
     let opaque = tag.strip_prefix('"')?.strip_suffix('"')?;

@@ -1,10 +1,10 @@
-//! Which content is worth compressing.
+//! Media types that are worth compressing.
 
 use http::HeaderValue;
 
-/// Types under `application/` that are text, or bytes with much that repeats.
+/// Subtypes of `application` that are text, or bytes with much repetition.
 const APPLICATION: [&str; 26] = [
-    // Data and documents that are written as text.
+    // Data and documents as text.
     "json",
     "ndjson",
     "x-ndjson",
@@ -29,14 +29,14 @@ const APPLICATION: [&str; 26] = [
     "ecmascript",
     "typescript",
     "x-sh",
-    // Machine code for browsers shrinks to a third.
+    // WebAssembly shrinks to a third.
     "wasm",
-    // Fonts and tables that do not compress themselves, as WOFF does.
+    // Fonts without compression of their own, unlike WOFF.
     "vnd.ms-fontobject",
     "x-font-ttf",
 ];
 
-/// Other types that are stored without compression of their own.
+/// Other types without compression of their own.
 const OTHERS: [&str; 9] = [
     "image/bmp",
     "image/x-ms-bmp",
@@ -49,9 +49,9 @@ const OTHERS: [&str; 9] = [
     "model/stl",
 ];
 
-/// Whether content of this type gets smaller. Everything that is not named here is sent as it is: images, sound and
-/// video, archives and documents are compressed already; blocks, CAR, TAR and IPNS records are wanted to the byte by
-/// programs that check hashes; nobody knows what octet streams are; and events must not wait for each other.
+/// Whether content of this type is worth compressing. Types that are not listed are sent uncompressed. Images, sound,
+/// video, archives and documents are compressed already. Clients of blocks, CAR, TAR and IPNS records check hashes
+/// and expect the exact bytes. The content of octet streams is unknown. Events must not wait for each other.
 pub(super) fn is_compressible(content_type: &HeaderValue) -> bool {
     let Ok(text) = content_type.to_str() else { return false };
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_compressed_and_what_is_compressed_or_checked_by_its_hash_is_not() {
+    fn only_compressible_media_types_are_compressed() {
         let compressible = |text: &'static str| is_compressible(&HeaderValue::from_static(text));
         for yes in [
             "text/plain; charset=utf-8",

@@ -3,20 +3,20 @@
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-/// The version of Kubo whose RPC this is.
+/// Version of Kubo whose RPC is implemented.
 const KUBO_VERSION: &str = "0.44.0";
 
-/// Longest version that is reported.
+/// Maximum length of a reported version, in bytes.
 const MAX_VERSION_BYTES: usize = 64;
 
 /// `[api]`: the Kubo RPC.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
-    /// Version that the command `version` reports: clients refuse to work with versions that they do not know. Left
-    /// out: that of Kubo whose RPC this is, with our own behind it.
+    /// Version that the command `version` reports: some clients refuse to work with versions that they do not know.
+    /// If it is missing, the daemon reports the version of Kubo whose RPC it implements, followed by its own version.
     pub version: Option<String>,
-    /// Most arguments of one command that are taken from the body of a request.
+    /// Maximum number of arguments of one command that are read from a request body.
     pub max_arguments: usize,
 }
 
@@ -27,7 +27,7 @@ impl Default for ApiConfig {
 }
 
 impl ApiConfig {
-    /// Returns the version that clients are told.
+    /// Returns the version to report to clients.
     pub(crate) fn reported_version(&self) -> String {
         let default = || format!("{KUBO_VERSION}+ipfrs.{}", env!("CARGO_PKG_VERSION"));
         self.version.clone().unwrap_or_else(default)
@@ -50,7 +50,7 @@ impl ApiConfig {
     }
 }
 
-/// Whether clients can read a version as <https://semver.org> has it; what they cannot read they refuse.
+/// Whether clients can parse a version according to <https://semver.org>; they refuse others.
 fn is_semantic(version: &str) -> bool {
     let (rest, build) = version.split_once('+').unwrap_or((version, "0"));
     let (core, pre) = rest.split_once('-').unwrap_or((rest, "0"));

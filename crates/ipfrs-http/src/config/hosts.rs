@@ -1,4 +1,4 @@
-//! `[gateway.hosts]`: the names under which a gateway is reached, and what each of them serves.
+//! `[gateway.hosts]`: names under which the gateway is reached, and the content served at each.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,22 +6,22 @@ use std::net::IpAddr;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-/// Longest label of a host name (RFC 1035, 2.3.4).
+/// Maximum length of a label of a host name, in bytes (RFC 1035, 2.3.4).
 pub(crate) const MAX_LABEL_BYTES: usize = 63;
 
-/// What stands first in a content path.
+/// First segment of a content path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Namespace {
     /// Content by its ID.
     #[serde(rename = "/ipfs")]
     Ipfs,
-    /// Content by a name that leads to it.
+    /// Content by a name that resolves to it.
     #[serde(rename = "/ipns")]
     Ipns,
 }
 
 impl Namespace {
-    /// As it stands in a path and in a host name.
+    /// Returns the namespace as written in paths and host names.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -30,25 +30,26 @@ impl Namespace {
         }
     }
 
-    /// The one that `/ipfs/...` or `/ipns/...` begins with.
+    /// Returns the namespace that a path such as `/ipfs/...` or `/ipns/...` begins with.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let first = path.strip_prefix('/')?.split('/').next()?;
         [Self::Ipfs, Self::Ipns].into_iter().find(|namespace| namespace.as_str() == first)
     }
 }
 
-/// What a gateway serves under one host name (`[gateway.hosts."example.com"]`).
+/// Settings of one host name (`[gateway.hosts."example.com"]`).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
-    /// Give each root an origin of its own, `{cid}.ipfs.{host}`, and redirect from paths to it.
+    /// Whether each root has an origin of its own, `{cid}.ipfs.{host}`, to which paths are redirected.
     pub subdomains: bool,
-    /// Write DNSLink names as one label, `en-wikipedia--on--ipfs-org.ipns.{host}`, so that one certificate fits all. Over
-    /// HTTPS that is always so.
+    /// Whether DNSLink names are written as one label, `en-wikipedia--on--ipfs-org.ipns.{host}`, so that one
+    /// certificate covers all of them. Over HTTPS they always are.
     pub inline_dnslink: bool,
-    /// What is served; what is not in the list is not found.
+    /// Namespaces that are served; all others are not found.
     pub paths: Vec<Namespace>,
-    /// Whether files and directories are served, or only what a client can verify: blocks, CARs and IPNS records.
+    /// Whether files and directories are served. If false, only data that the client can verify is served: blocks,
+    /// CARs and IPNS records.
     pub deserialized: bool,
 }
 
@@ -63,10 +64,10 @@ impl Default for HostConfig {
     }
 }
 
-/// Checks names and what they serve.
+/// Checks the host names and their settings.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the host and what is wrong with it.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the host and the fault.
 pub(super) fn validate(hosts: &BTreeMap<String, HostConfig>) -> Result<()> {
     for (name, host) in hosts {
         let invalid = |why: &str| Error::invalid(format!("gateway.hosts.{name:?}: {why}"));

@@ -1,6 +1,6 @@
-//! The address of content in the head of an answer: `Ipfs-Uri`, and `X-Ipfs-Path`, which it supersedes (IPIP-548).
+//! Response headers with the address of content: `Ipfs-Uri`, and `X-Ipfs-Path`, which it supersedes (IPIP-548).
 //!
-//! Both say what was asked for, before any name is resolved, and neither depends on how it was spelled.
+//! Both hold the requested path before any name is resolved, in a form that does not depend on its spelling.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,7 +15,7 @@ use crate::config::Namespace;
 const IPFS_URI: HeaderName = HeaderName::from_static("ipfs-uri");
 const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
 
-/// Longer values need not be sent, and many clients and proxies take no longer line.
+/// Longer values are omitted: the headers are optional, and many clients and proxies reject longer lines.
 const MAX_BYTES: usize = 8_192;
 
 /// The headers for one content path.
@@ -26,12 +26,13 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The address that `content_path` has, encoded as in a URL. What is no content path has none.
+    /// Returns the address of `content_path`, which is encoded as in a URL. The result is empty if it is not a
+    /// content path.
     pub(super) fn of(content_path: &str) -> Self {
         Self::plain(content_path).or_else(|| Self::read(content_path).ok().flatten()).unwrap_or_default()
     }
 
-    /// Sets the headers of an answer about the content.
+    /// Sets the headers of a response about the content.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         if let Some(uri) = &self.uri {
             headers.insert(IPFS_URI, uri.clone());
@@ -41,7 +42,8 @@ impl Address {
         }
     }
 
-    /// As [`Self::read`], of a path in which nothing is encoded, left out, or has to be: it says itself what its address is.
+    /// Same as [`Self::read`], for paths that need no decoding or normalization and are therefore their own address.
+    /// Returns `None` for other paths.
     fn plain(content_path: &str) -> Option<Self> {
         let below = content_path.strip_prefix("/ipfs/")?;
         let mut before = b'/';
@@ -82,7 +84,7 @@ impl Address {
     }
 }
 
-/// Adds `Ipfs-Uri` to a redirect or a failure, if it does not have it.
+/// Adds `Ipfs-Uri` to a redirect or an error response that lacks it.
 pub(super) fn tell_of(content_path: &str, response: &mut Response) {
     if response.status().is_success() || response.headers().contains_key(IPFS_URI) {
         return;
@@ -92,8 +94,8 @@ pub(super) fn tell_of(content_path: &str, response: &mut Response) {
     }
 }
 
-/// The root as the authority of a URI, in the one form that there is of it: a content ID in base 32, the name of a key in
-/// base 36, a domain with a dot (<https://specs.ipfs.tech/ipns-uri/>, "DNSLink name form").
+/// Returns the root as the authority of a URI, in its canonical form: a content ID in base 32, the name of a key in
+/// base 36, or a domain with a dot (<https://specs.ipfs.tech/ipns-uri/>, "DNSLink name form").
 fn authority(namespace: Namespace, root: &str) -> Result<Option<String>> {
     Ok(match namespace {
         Namespace::Ipfs => {
@@ -107,7 +109,7 @@ fn authority(namespace: Namespace, root: &str) -> Result<Option<String>> {
     })
 }
 
-/// Whether a domain in ASCII is one that URIs have: letters, digits and inner hyphens, and a dot between them.
+/// Whether an ASCII domain is valid in a URI: labels of letters, digits and inner hyphens, separated by dots.
 fn is_host_name(domain: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -116,8 +118,8 @@ fn is_host_name(domain: &str) -> bool {
     domain.contains('.') && domain.split('.').all(is_label)
 }
 
-/// Whether a path arrives as it is: in a header there are tabs, spaces and visible ASCII (RFC 9110, 5.5), and those at the
-/// end are cut off.
+/// Whether a header transmits a path unchanged. Only tabs, spaces and visible ASCII are allowed (RFC 9110, 5.5), and
+/// spaces and tabs at the end are trimmed.
 fn is_safe(path: &[u8]) -> bool {
     path.iter().all(|b| matches!(b, b'\t' | b' '..=b'~')) && !matches!(path.last(), Some(b' ' | b'\t'))
 }
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_way_to_an_address_leads_to_the_same() {
+    fn address_fast_path_equals_slow_path() {
         let (v0, v1) = (
             "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH",
             "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",

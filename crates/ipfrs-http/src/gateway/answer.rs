@@ -1,4 +1,4 @@
-//! The headers and the body of an answer about content.
+//! Headers and body of a response about content.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, VARY};
@@ -16,7 +16,7 @@ use crate::router::AppState;
 
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
 
-/// An answer whose headers are being gathered.
+/// Builder for a response about content.
 pub(super) struct Answer {
     headers: HeaderMap,
     etag: String,
@@ -25,12 +25,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The headers that every answer about content has.
+    /// Creates a response with the headers that every response about content has.
     pub(super) fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
         Self::with_roots(state, request, &object.facts.roots, etag)
     }
 
-    /// Gathers the same headers for the content IDs of the blocks that a path leads to.
+    /// Same as [`Self::new`], with `roots` as the content IDs of the blocks along the path.
     pub(super) fn with_roots(state: &AppState, request: &GatewayRequest<'_>, roots: &str, etag: String) -> Self {
         let mut headers = HeaderMap::with_capacity(13);
         headers.insert(ETAG, header_text(&etag));
@@ -41,7 +41,7 @@ impl Answer {
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }
 
-    /// The headers of a page that the daemon draws; `kind` is the first part of its `Etag`.
+    /// Creates the response for a page that the daemon renders; `kind` is the first part of its `Etag`.
     pub(super) fn page(state: &AppState, request: &GatewayRequest<'_>, object: &Object, kind: &str) -> Self {
         let etag = format!("\"{kind}-{}_CID-{}\"", state.pages.version(), object.cid);
         let mut answer = Self::new(state, request, object, etag);
@@ -54,7 +54,7 @@ impl Answer {
         self.headers.insert(name, value);
     }
 
-    /// Says where the same is found by its URL alone, when `Accept` chose the format.
+    /// Sets `Content-Location` to a URL that selects the format without `Accept`, if `Accept` chose the format.
     pub(super) fn locate(&mut self, request: &GatewayRequest<'_>) {
         if request.is_negotiated {
             let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
@@ -63,8 +63,8 @@ impl Answer {
         }
     }
 
-    /// The answer, where the request's conditions settle it without content (RFC 9110, 13.2.2). `length` is that of
-    /// the body that is not sent.
+    /// Returns the final response if the request's conditions decide it without content (RFC 9110, 13.2.2). `length`
+    /// is the length of the omitted body.
     pub(super) fn settled(&mut self, request: &HeaderMap, length: Option<u64>) -> Option<Response> {
         if conditional::if_match_fails(request, &self.etag) {
             return Some((StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response());
@@ -72,7 +72,7 @@ impl Answer {
         conditional::if_none_match(request, &self.etag).then(|| self.not_modified(length))
     }
 
-    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat.
+    /// Returns a 304 response with the headers that RFC 9110 (15.4.5) requires.
     fn not_modified(&mut self, length: Option<u64>) -> Response {
         let content_type = self.headers.remove(CONTENT_TYPE);
         self.headers.remove(CONTENT_DISPOSITION);
@@ -82,7 +82,7 @@ impl Answer {
         response
     }
 
-    /// The payload, or the ranges of it that were asked for.
+    /// Returns a response with the payload, or with the requested ranges of it.
     pub(super) async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
         let length = Some(payload.size());
         if let Some(settled) = self.settled(request, length) {
@@ -102,8 +102,8 @@ impl Answer {
         Ok(response)
     }
 
-    /// The whole payload under a status that says why it is sent in place of what was asked for: conditions and ranges are
-    /// for what was (RFC 9110, 13.2.1 and 14.2).
+    /// Returns the whole payload with a status that explains why it replaces the requested content. Conditions and
+    /// ranges are ignored, since they apply to the requested content (RFC 9110, 13.2.1 and 14.2).
     pub(super) async fn whole(mut self, state: &AppState, status: StatusCode, payload: Payload) -> Result<Response> {
         let (_, body) = payload.respond(&state.node, Ranges::Whole, &mut self.headers, self.is_head).await?;
         Ok(self.into_response(status, body))

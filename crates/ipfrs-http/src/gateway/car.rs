@@ -1,4 +1,4 @@
-//! `?format=car`: all that it takes to verify what a path leads to
+//! `?format=car`: all blocks needed to verify the content at a path
 //! (<https://specs.ipfs.tech/http-gateways/trustless-gateway/#car-responses-application-vnd-ipld-car>).
 
 use std::cmp::Reverse;
@@ -21,20 +21,20 @@ use crate::router::AppState;
 /// The media type of CARs.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.ipld.car";
 
-/// Bytes of a hash that stand for it in an entity tag.
+/// Number of hash bytes in an entity tag.
 const TAG_HASH_BYTES: usize = 8;
 
-/// What a request says about the CAR that it wants.
+/// Options of the requested CAR.
 #[derive(Debug, PartialEq, Eq)]
 struct CarRequest {
     scope: CarScope,
     /// `dups=y`.
     repeats: bool,
-    /// Whether `Accept` said how the CAR is to be.
+    /// Whether `Accept` specified parameters of the CAR.
     is_negotiated: bool,
 }
 
-/// Parameters of the media type; `None` where nothing is said.
+/// Parameters of the media type; `None` if unspecified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Parameters {
     version: Option<String>,
@@ -42,8 +42,8 @@ struct Parameters {
     dups: Option<String>,
 }
 
-/// Returns what the path leads to and the blocks on the way as a CAR of version 1 in the order `dfs`. A path that leads
-/// nowhere is 200 as well, with the blocks that prove it: clients verify these, and cannot verify a 404.
+/// Returns the content at the path, with the blocks along the path, as a CAR of version 1 in `dfs` order. A path that
+/// does not exist also gets 200, with the blocks that prove it: clients verify these blocks, but cannot verify a 404.
 pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
     let wanted = CarRequest::parse(request.query, headers)?;
     let PathCar { cid, roots, car } =
@@ -61,21 +61,21 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
         return Ok(settled);
     }
     answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
-    // HEAD goes as far as GET, so that both have the same status.
+    // HEAD reads as far as GET, so that both have the same status.
     let car = begun_within_limits(gathered(car).boxed()).await?;
     let body = if request.is_head { unknown_length() } else { Chunked::body(car, false) };
     Ok(answer.into_response(StatusCode::OK, body))
 }
 
-/// Weak, since the specification promises no two CARs to be the same to the byte. It holds everything that the blocks
-/// depend on.
+/// Returns the entity tag, which depends on everything that determines the set of blocks. It is weak, since the
+/// specification does not promise that two CARs are identical byte for byte.
 fn etag(request: &GatewayRequest<'_>, cid: &Cid, scope: CarScope, dups: char) -> String {
     let hash = sha2_256(format!("{} {scope} dfs {dups}", request.path).as_bytes());
     let hash: String = hash.digest().iter().take(TAG_HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
     format!("W/\"{cid}.car.{hash}\"")
 }
 
-/// Where the same CAR is without `Accept`.
+/// Returns the URL that yields the same CAR without `Accept`.
 fn location(request: &GatewayRequest<'_>, dups: char) -> String {
     let is_kept = |pair: &&str| {
         let name = pair.split('=').next().unwrap_or_default();
@@ -87,11 +87,11 @@ fn location(request: &GatewayRequest<'_>, dups: char) -> String {
 }
 
 impl CarRequest {
-    /// Reads the query and, for what it does not say, `Accept`: of several CARs that a client accepts, the one that it
-    /// likes best of those that there are.
+    /// Parses the query, and `Accept` for parameters that the query omits. If the client accepts several CARs, its
+    /// most preferred one among those available is chosen.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the parameter and what it may be.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the parameter and its allowed values.
     fn parse(query: Option<&str>, headers: &HeaderMap) -> Result<Self> {
         let (mut scope, mut bytes, mut by_query) = (CarScope::All, None, Parameters::default());
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -136,7 +136,8 @@ impl Parameters {
         }
     }
 
-    /// Whether blocks are repeated, where there is such a CAR. Any order is right for who asks for `unk`.
+    /// Whether blocks are repeated; an error if no such CAR is available. A request for the order `unk` accepts any
+    /// order.
     fn repeats(&self) -> Result<bool> {
         let refuse = |what: &str, value: &str, known: &str| {
             Err(Error::invalid(format!("CARs with {what}={value} are not offered: use {known}, or leave it out")))
@@ -157,7 +158,7 @@ impl Parameters {
     }
 }
 
-/// The CARs that `Accept` names, those that are liked best first (RFC 9110, 12.4.2 and 12.5.1).
+/// Returns the CARs that `Accept` names, most preferred first (RFC 9110, 12.4.2 and 12.5.1).
 fn accepted(headers: &HeaderMap) -> Vec<Parameters> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut accepted = Vec::new();
@@ -176,12 +177,12 @@ fn accepted(headers: &HeaderMap) -> Vec<Parameters> {
         }
         accepted.push((weight, parameters));
     }
-    // The sort is stable: of those that are liked alike, the first is the best.
+    // The sort is stable: among equal weights, the first stays first.
     accepted.sort_by_key(|(weight, _)| Reverse(*weight));
     accepted.into_iter().map(|(_, parameters)| parameters).collect()
 }
 
-/// A weight from `0` to `1` with up to three decimals; what is none counts as 1.
+/// Parses a weight from `0` to `1` with up to three decimals, in thousandths. An invalid weight counts as 1.
 fn thousandths(text: &str) -> u32 {
     let weight = text.parse::<f32>().unwrap_or(1.0).clamp(0.0, 1.0);
     (weight * 1_000.0).round() as u32
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_beats_accept_and_the_best_of_what_is_offered_is_taken() {
+    fn car_query_overrides_accept_and_best_offer_wins() {
         for (query, accept, repeats) in [
             ("", "", false),
             ("", "application/vnd.ipld.car", false),

@@ -1,6 +1,6 @@
-//! Blocks of dag-json, dag-cbor, JSON and CBOR: answered as they are, under the media type that is asked for.
+//! Blocks of dag-json, dag-cbor, JSON and CBOR, sent unchanged under the requested media type.
 //!
-//! Nothing is converted from one codec to another: what does not fit is 406
+//! Blocks are never converted from one codec to another: a mismatch is 406
 //! (<https://specs.ipfs.tech/ipips/ipip-0524/>).
 
 use axum::response::Response;
@@ -14,7 +14,7 @@ use super::request::{Format, GatewayRequest};
 use super::{Answer, disposition, etag};
 use crate::router::AppState;
 
-/// A codec whose blocks are media of a type of their own.
+/// A codec that has a media type of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codec {
     Json,
@@ -24,7 +24,7 @@ pub(super) enum Codec {
 }
 
 impl Codec {
-    /// That of a block.
+    /// Returns the codec of a block.
     pub(super) fn of(cid: &Cid) -> Option<Self> {
         match cid.codec() {
             codec::JSON => Some(Self::Json),
@@ -35,7 +35,7 @@ impl Codec {
         }
     }
 
-    /// What `?format=` and the `Etag` call it.
+    /// Returns the name used in `?format=` and in the `Etag`.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -54,12 +54,13 @@ impl Codec {
         }
     }
 
-    /// Whether a block of the codec `stored` is of this codec without a change: dag-json is JSON, and dag-cbor is CBOR.
+    /// Whether a block of the codec `stored` is valid in this codec without conversion: dag-json is JSON, and
+    /// dag-cbor is CBOR.
     pub(super) fn is_that_of(self, stored: Self) -> bool {
         self == stored || matches!((self, stored), (Self::Json, Self::DagJson) | (Self::Cbor, Self::DagCbor))
     }
 
-    /// How a browser saves it, and whether it may show it.
+    /// Returns the file extension, and whether a browser may show the block inline.
     fn extension_and_disposition(self) -> (&'static str, &'static str) {
         match self {
             Self::Json | Self::DagJson => ("json", "inline"),
@@ -68,10 +69,10 @@ impl Codec {
     }
 }
 
-/// The block, as one of the codec `asked`, which is that of the block or the plain one of its kind.
+/// Responds with the block as `asked`, which is the codec of the block, or JSON or CBOR for its DAG variant.
 ///
 /// # Errors
-/// As [`Answer::payload`].
+/// See [`Answer::payload`].
 pub(super) async fn block(
     state: &AppState,
     request: &GatewayRequest<'_>,
@@ -92,7 +93,7 @@ pub(super) async fn block(
     answer.payload(state, headers, Payload::Bytes(object.block)).await
 }
 
-/// Why content is not to be had as `format`.
+/// Returns the message for content that is not available as `format`.
 pub(super) fn mismatch(format: &str, object: &Object) -> String {
     let (path, cid) = (&object.facts.path, object.cid);
     let stored = codec::name(cid.codec()).map_or_else(|| format!("0x{:x}", cid.codec()), str::to_owned);

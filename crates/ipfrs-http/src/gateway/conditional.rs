@@ -5,14 +5,15 @@ use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE};
 
 use crate::compression::is_tag_suffix;
 
-/// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong, of any content coding.
+/// Whether `If-None-Match` matches `etag`. The header may be a list or `*`. Tags are compared weakly, and the tag of
+/// any content coding of the same content matches.
 pub(crate) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(entity_tags).any(|tag| tag == "*" || is_same(opaque(tag), opaque(etag)))
 }
 
-/// Whether `If-Match` is there and names neither `etag`, strongly, nor `*`. `If-Unmodified-Since` needs a date of
-/// modification to be compared with (RFC 9110, 13.1.4), and content that never changes has none.
+/// Whether `If-Match` is present and contains neither a strong match for `etag` nor `*`. `If-Unmodified-Since` is
+/// ignored, because it needs a modification date (RFC 9110, 13.1.4), and immutable content has none.
 pub(crate) fn if_match_fails(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_strong = |tag: &str| !tag.starts_with("W/") && !etag.starts_with("W/");
@@ -20,7 +21,7 @@ pub(crate) fn if_match_fails(headers: &HeaderMap, etag: &str) -> bool {
     headers.contains_key(IF_MATCH) && !values.flat_map(entity_tags).any(names)
 }
 
-/// Whether `Range` is to be looked at: `If-Range` is absent or names `etag` strongly.
+/// Whether `Range` must be evaluated: `If-Range` is absent or matches `etag` strongly.
 pub(crate) fn range_applies(headers: &HeaderMap, etag: &str) -> bool {
     match headers.get(IF_RANGE).map(|value| value.to_str()) {
         None => true,
@@ -29,7 +30,7 @@ pub(crate) fn range_applies(headers: &HeaderMap, etag: &str) -> bool {
     }
 }
 
-/// Splits a list of entity tags; commas may stand inside the quotes of a tag.
+/// Splits a list of entity tags. Tags may contain commas inside their quotes.
 fn entity_tags(list: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     list.split(move |c| {
@@ -40,7 +41,8 @@ fn entity_tags(list: &str) -> impl Iterator<Item = &str> {
     .filter(|tag| !tag.is_empty())
 }
 
-/// Whether `tag` is `etag`, or that of the same bytes in a content coding: who has these has those.
+/// Whether `tag` equals `etag`, or is the tag of the same bytes in a content coding. A client that has the encoded
+/// bytes has the content.
 fn is_same(tag: &str, etag: &str) -> bool {
     let suffix = || tag.strip_prefix(etag.strip_suffix('"')?)?.strip_suffix('"');
     tag == etag || suffix().is_some_and(is_tag_suffix)
@@ -60,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn if_none_match_takes_lists_weak_tags_and_the_star() {
+    fn if_none_match_accepts_lists_weak_tags_and_star() {
         for (value, expected) in [
             ("\"a\"", true),
             ("W/\"a\"", true),

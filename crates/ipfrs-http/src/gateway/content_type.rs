@@ -1,19 +1,20 @@
-//! Content types: by name, else by the first bytes.
+//! Content types, determined from the file name or else from the first bytes.
 
 use http::HeaderValue;
 use serde::de::IgnoredAny;
 
-/// Bytes of content that are looked at.
+/// Number of bytes of content that are examined.
 pub(super) const SNIFF_BYTES: u64 = 3_072;
 
-/// The type that a file name's extension stands for; text gets its charset.
+/// Returns the type for a file name's extension, with a charset for text types.
 pub(crate) fn by_name(name: &str) -> Option<HeaderValue> {
     let mime = mime_guess::from_path(name).first()?;
     HeaderValue::try_from(with_charset(mime.essence_str())).ok()
 }
 
-/// The type that content looks like (<https://mimesniff.spec.whatwg.org>, by magic numbers): JSON when it is a map or a
-/// list, text when it is UTF-8 without control characters, else `application/octet-stream`.
+/// Guesses the type of content (<https://mimesniff.spec.whatwg.org>, by magic numbers). Unrecognized content is JSON
+/// if it is a map or a list, text if it is UTF-8 without control characters, and otherwise
+/// `application/octet-stream`.
 pub(super) fn by_content(head: &[u8]) -> String {
     let head = &head[..head.len().min(SNIFF_BYTES as usize)];
     match infer::get(head) {
@@ -29,7 +30,7 @@ fn with_charset(mime: &str) -> String {
     if is_text { format!("{mime}; charset=utf-8") } else { mime.to_owned() }
 }
 
-/// Whether it is a JSON map or list, as far as it is here.
+/// Whether `head` is a JSON map or list, or the beginning of one.
 fn is_json(head: &[u8]) -> bool {
     let is_begun = matches!(head.trim_ascii_start().first(), Some(b'{' | b'['));
     is_begun
@@ -42,7 +43,7 @@ fn is_json(head: &[u8]) -> bool {
 fn is_text(head: &[u8]) -> bool {
     let valid = match std::str::from_utf8(head) {
         Ok(_) => head,
-        // A character may be cut by the end of the head.
+        // The end of the head may cut a character in two.
         Err(e) if e.error_len().is_none() => &head[..e.valid_up_to()],
         Err(_) => return false,
     };

@@ -1,5 +1,6 @@
-//! What pages of other origins may do with content: read it (Fetch standard, "CORS protocol"), as with Kubo. These headers
-//! are on every answer under `/ipfs`, whoever asks, so that caches can give one answer to all.
+//! CORS headers: pages of other origins may read content, as in Kubo (Fetch standard, "CORS protocol"). Every
+//! response under `/ipfs` has these headers, whatever the origin of the request, so that caches can share one
+//! response.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -9,14 +10,15 @@ use http::{HeaderMap, HeaderValue};
 
 use super::ALLOW;
 
-/// Headers that a page may set beyond those that are always safe.
+/// Request headers that a page may set in addition to the CORS-safelisted ones.
 const ALLOW_HEADERS: HeaderValue = HeaderValue::from_static("Content-Type, Range, User-Agent, X-Requested-With");
-/// Headers that a page may read beyond those that are always safe.
+/// Response headers that a page may read in addition to the CORS-safelisted ones.
 const EXPOSE_HEADERS: HeaderValue = HeaderValue::from_static(
     "Content-Length, Content-Range, Ipfs-Uri, X-Chunked-Output, X-Ipfs-Path, X-Ipfs-Roots, X-Stream-Output",
 );
 
-/// Adds the headers to an answer, if they are not there. Without credentials: content is the same for everybody.
+/// Adds the headers to a response that lacks them. Credentials are not allowed, since content is the same for all
+/// clients.
 pub(crate) fn add(headers: &mut HeaderMap) {
     if headers.contains_key(ACCESS_CONTROL_EXPOSE_HEADERS) {
         return;

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::body::header_text;
 
-/// What RFC 8187 allows unencoded in an extended value.
+/// Characters that RFC 8187 allows unencoded in an extended value.
 const ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -20,10 +20,10 @@ const ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// `kind; filename="ascii"; filename*=UTF-8''encoded`: the first form for old clients, the second with every character.
-/// Neither can say bytes that are not UTF-8: the name of such a file comes with replacement characters.
+/// Returns `kind; filename="ascii"; filename*=UTF-8''encoded`. Old clients read the first form; the second holds
+/// every character. Neither can express bytes that are not UTF-8, which `name` holds as replacement characters.
 pub(crate) fn header(kind: &str, name: &str) -> HeaderValue {
-    // What nearly all names are: the same in both forms.
+    // Fast path: most names are the same in both forms.
     if name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_')) {
         return header_text(&[kind, "; filename=\"", name, "\"; filename*=UTF-8''", name].concat());
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_an_ascii_and_a_utf8_form_and_cannot_leave_its_quotes() {
+    fn disposition_name_has_escaped_ascii_and_utf8_forms() {
         assert_eq!(
             header("inline", "tést \"x\"\r\n.txt"),
             "inline; filename=\"t_st _x___.txt\"; filename*=UTF-8''t%C3%A9st%20%22x%22%0D%0A.txt"

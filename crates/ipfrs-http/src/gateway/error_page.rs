@@ -1,4 +1,4 @@
-//! Errors as pages, for whoever follows a link in a browser. Everybody else gets their text.
+//! HTML error pages for browsers. Other clients get text.
 
 use std::borrow::Cow;
 
@@ -16,17 +16,17 @@ use crate::error::Reason;
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
-/// Characters of a path that a page repeats.
+/// Maximum number of characters of a path that a page shows.
 const SHOWN_CHARS: usize = 1_024;
 
-/// A browser that asked for something: what a page about the failure repeats of its request.
+/// Parts of a browser's request that an error page shows.
 pub(crate) struct Browser {
     path: String,
     id: RequestId,
 }
 
 impl Browser {
-    /// Whoever asks for HTML by name is taken for one.
+    /// Returns the browser behind a request. Any client that names HTML in `Accept` counts as one.
     pub(crate) fn of(request: &Request, id: &HeaderValue) -> Option<Self> {
         let browser = || Self { path: request.uri().path().to_owned(), id: RequestId(id.clone()) };
         accepts_html(request.headers()).then(browser)
@@ -45,7 +45,7 @@ struct Page<'a> {
     request_id: &'a str,
 }
 
-/// An answer as it goes out: one that failed for a [`Reason`] is a page for a browser.
+/// Converts an error response with a [`Reason`] to a page if the client is a browser; other responses stay unchanged.
 pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Response) -> Response {
     let Some(Reason { text, is_isolated }) = response.extensions_mut().remove() else { return response };
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
@@ -71,20 +71,21 @@ pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Re
     response
 }
 
-/// Where the directory is that the content of a path is in; from a root, nowhere. `is_isolated` says that the path begins
-/// below the root.
+/// Returns the path of the parent directory, or `None` at a root. `is_isolated` says that the path begins below the
+/// root.
 fn parent(path: &str, is_isolated: bool) -> Option<String> {
     let mut segments: Vec<_> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     segments.pop()?;
     if !is_isolated && (segments.len() < 2 || !matches!(segments[0], "ipfs" | "ipns")) {
         return None;
     }
-    // Read and written again: a link that is made of a client's text leads nowhere else.
+    // The segments are decoded and encoded again, so that a link built from the client's text cannot leave the
+    // gateway.
     let names = segments.iter().map(|segment| encode(Cow::from(percent_decode_str(segment))));
     Some(names.fold(String::new(), |path, name| format!("{path}/{name}")) + "/")
 }
 
-/// What a status means, for a person.
+/// Meaning of a status, in words for a person.
 struct Words {
     title: &'static str,
     advice: &'static str,
@@ -144,7 +145,7 @@ mod tests {
     use super::parent;
 
     #[test]
-    fn the_way_up_ends_at_the_root_and_never_leaves_the_site() {
+    fn parent_link_stops_at_root_and_stays_on_site() {
         for (path, expected) in [
             ("/", None),
             ("//", None),

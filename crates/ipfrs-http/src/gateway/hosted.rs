@@ -1,8 +1,7 @@
-//! Requests to configured hosts and to domains that may be websites: gateways with and without subdomains, and DNSLink
-//! websites (<https://specs.ipfs.tech/http-gateways/dnslink-gateway/>).
+//! Requests to configured hosts and to domains that may be websites: gateways with and without subdomains, and
+//! DNSLink websites (<https://specs.ipfs.tech/http-gateways/dnslink-gateway/>).
 //!
-//! Such hosts are public: nothing is served there but content, and beside a configured gateway health and what is known of
-//! names and peers.
+//! Such hosts are public and serve only content. A configured gateway also serves health and delegated routing.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -31,16 +30,16 @@ use crate::metrics::{self, Arrived, UNMATCHED};
 use crate::request_id;
 use crate::router::AppState;
 
-/// Routes that a configured gateway has beside its content, to be read.
+/// Read-only routes that a configured gateway serves in addition to content.
 const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
-/// Routes of the daemon that are served while nobody can say whether a domain is a website.
+/// Routes of the daemon that remain available if the DNS lookup of a possible website fails.
 const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 
-/// Mark of a request to a public host, as an extension: routes beside content leave out details about the daemon.
+/// Extension that marks a request to a public host. Routes other than content omit details about the daemon.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PublicHost;
 
-/// Answers a request to such a host. `router` is the daemon's.
+/// Responds to a request to such a host. `router` is the daemon's router.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
     let arrived = Arrived(Instant::now());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
@@ -94,8 +93,10 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
     }
 }
 
-/// What is decided about a request. Who has to wait for that, for DNS, is one of those that are answered at the same time;
-/// an error where there are too many.
+/// Waits for the decision about a request. A request that has to wait, for DNS, takes a request permit.
+///
+/// # Errors
+/// [`NoPermit`] if too many requests are in progress.
 async fn in_slot<T>(
     state: &AppState,
     client: Client,
@@ -111,12 +112,12 @@ async fn in_slot<T>(
 
 async fn observed(state: AppState, route: &str, request: Request, mut response: Response) -> Response {
     let family = state.metrics.family(route, request.method());
-    // A page that may read content may follow the way there.
+    // A page that may read content may also follow redirects to it.
     cors::add(response.headers_mut());
     metrics::observed(&state, family, request, async |_| response).await
 }
 
-/// The content path that a path of a host stands for, where that does not take a question to DNS.
+/// Returns the content path for a path on a host, as far as it is known without DNS.
 fn content_path<'a>(visit: &Visit, path: &'a str) -> Cow<'a, str> {
     match &visit.place {
         Place::Root { namespace, id, .. } => Cow::Owned(format!("/{}/{id}{path}", namespace.as_str())),
@@ -125,7 +126,7 @@ fn content_path<'a>(visit: &Visit, path: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// The answer of a site, where it is ready.
+/// Returns the response of a site if it is cached.
 fn ready(
     state: &AppState,
     site: &Site,
@@ -140,22 +141,22 @@ fn ready(
 enum Decision {
     /// The routes of the daemon.
     Daemon {
-        /// Whether the host is public: then the routes leave out details about the daemon.
+        /// Whether the host is public, in which case the routes omit details about the daemon.
         is_public: bool,
     },
     /// Content.
     Site(Site),
-    /// What is served at the host.
+    /// The welcome page for the namespaces that the host serves.
     Welcome(Vec<Namespace>),
-    /// What is asked for by this content path is at another host.
+    /// A redirect of the content path to another host.
     Moved { content_path: String, location: String },
 }
 
-/// Decides what a request gets.
+/// Decides how to handle a request.
 ///
 /// # Errors
-/// Of every kind, for what is not served; [`ErrorKind::Forbidden`] where a proxied request that the daemon is to
-/// respond to names a website as well.
+/// Any kind if the request is not served; [`ErrorKind::Forbidden`] if a proxied request for the daemon's own routes
+/// also names a website.
 async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
     let decision = of_place(state, visit, uri, method).await?;
     if matches!(decision, Decision::Daemon { is_public: false }) {
@@ -182,7 +183,7 @@ async fn of_place(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -
             (Err(_), None) if HARMLESS.iter().any(|route| is_below(path, route)) => {
                 Ok(Decision::Daemon { is_public: true })
             }
-            // To clients it is the daemon that is in no position to respond, whatever the resolver did.
+            // The client sees that the daemon cannot respond, whatever error the resolver returned.
             (Err(e), None) => Err(Error::new(
                 ErrorKind::Unavailable,
                 format!("whether {} is a website cannot be told: {}; use the address instead", visit.name, e.message()),
@@ -211,7 +212,7 @@ async fn of_place(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -
     }
 }
 
-/// What a configured gateway does with a path.
+/// Decides how a configured gateway handles a path.
 async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri, method: &Method) -> Result<Decision> {
     let path = uri.path();
     if let Some(namespace) = Namespace::of_path(path).filter(|namespace| config.paths.contains(namespace)) {
@@ -239,7 +240,7 @@ async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri
     }
 }
 
-/// Where the content of a path has an origin of its own.
+/// Returns the URL of a path's content on its own origin.
 async fn isolated(
     state: &AppState,
     visit: &Visit,
@@ -251,10 +252,10 @@ async fn isolated(
     let below = &path[1 + namespace.as_str().len()..];
     let (root, rest) = split_root(below);
     let root = decoded(path, root)?;
-    // Behind a host stands a slash as it is.
+    // After a host, the path must begin with a literal slash.
     let encoded = rest.strip_prefix("%2F").or_else(|| rest.strip_prefix("%2f"));
     let rest = encoded.map_or(Cow::Borrowed(rest), |rest| Cow::Owned(format!("/{rest}")));
-    // As Kubo: nobody is led to what is blocked.
+    // As in Kubo, blocked names are not redirected.
     if let (Namespace::Ipns, Ok(name)) = (namespace, NameRoot::parse(&root)) {
         state.node.check_name(&name, &[])?;
     }
@@ -263,7 +264,7 @@ async fn isolated(
     Ok(label.map(|label| location(visit, &label, namespace, &visit.host, &rest, uri.query())))
 }
 
-/// The URL of a path on an origin of its own.
+/// Returns the URL of a path on the origin of its root.
 fn location(
     visit: &Visit,
     label: &str,
@@ -278,7 +279,7 @@ fn location(
     format!("{scheme}://{label}.{}.{gateway}{path}{query}", namespace.as_str())
 }
 
-/// The website of the host, if it has a DNSLink.
+/// Returns the website of the host if it has a DNSLink.
 async fn site(state: &AppState, visit: &Visit, deserialized: bool) -> Result<Option<Site>> {
     let is_website = website(state, &visit.name).await?;
     Ok(is_website.then(|| Site::website(&visit.name, visit.host.clone(), deserialized)))
@@ -288,7 +289,7 @@ async fn site(state: &AppState, visit: &Visit, deserialized: bool) -> Result<Opt
 async fn website(state: &AppState, name: &str) -> Result<bool> {
     match state.node.dnslink(name).await {
         Ok(link) => Ok(link.is_some()),
-        // A name that is none in DNS: `my_server.lan`.
+        // The name is not a valid DNS name, for example `my_server.lan`.
         Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(false),
         Err(e) => Err(e),
     }
@@ -298,7 +299,7 @@ fn not_served(visit: &Visit, path: &str) -> Error {
     Error::not_found(format!("{path} is not served at {}", visit.name))
 }
 
-/// Whether a request may be redirected: browsers ask whether they may ask (OPTIONS), and follow no redirect then.
+/// Whether a request may be redirected. Browsers do not follow redirects of CORS preflight requests (OPTIONS).
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }

@@ -1,4 +1,4 @@
-//! The host that a request names, and what is configured for it.
+//! The host that a request names, and its configuration.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,40 +17,39 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Longest name in DNS as it is written (RFC 1035, 2.3.4).
+/// Maximum length of a DNS name in text form (RFC 1035, 2.3.4).
 const MAX_NAME_BYTES: usize = 253;
 
-/// The hosts that a request names.
+/// Hosts that a request names.
 #[derive(Debug)]
 pub(crate) struct Called<'a> {
-    /// That of the request itself.
+    /// Host of the request itself.
     pub(super) own: Named<'a>,
-    /// That of the client's request, which a proxy tells.
+    /// Host of the client's request, as reported by a proxy.
     pub(super) forwarded: Option<Named<'a>>,
-    /// Public names, in lower case, that a proxied request carries beside `own`. The routes of the daemon are served
-    /// only if none of them is a website.
+    /// Public names, in lower case, that a proxied request names in addition to `own`. The routes of the daemon are
+    /// served only if none of them is a website.
     pub(super) beside: Vec<String>,
-    /// Whether the client came by HTTPS.
+    /// Whether the client uses HTTPS.
     is_https: bool,
 }
 
-/// A host.
+/// A host name or address, with an optional port.
 #[derive(Debug)]
 pub(super) struct Named<'a> {
-    /// The name or the address, as it was written, without a port and without a dot at its end. Empty where a request of
-    /// HTTP/1.0 names no host.
+    /// Name or address as sent, without port and trailing dot. Empty if an HTTP/1.0 request names no host.
     name: &'a str,
-    /// The port, where it was written.
+    /// Port, if it was sent.
     port: Option<&'a str>,
 }
 
 impl<'a> Called<'a> {
     /// Reads the target and the headers of a request. A target with a host (HTTP/2, and absolute targets of HTTP/1.1)
     /// takes precedence over `Host` (RFC 9112, 3.2.2); [`Hosts::read`] compares the two. `trusts` says whether the
-    /// sender is a proxy that is believed what it says of its client.
+    /// sender is a trusted proxy.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no host name, with or without a port.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if a host is not a valid host name with an optional port.
     pub(crate) fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
         let own = match uri.authority() {
             Some(authority) => Named::parse(authority.as_str())?,
@@ -67,7 +66,7 @@ impl<'a> Called<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Reads `Host`; `None` where there is none.
+    /// Reads `Host`; `None` if it is missing.
     pub(super) fn of_header(headers: &'a HeaderMap) -> Result<Option<Self>> {
         headers.get(HOST).map(|host| Self::parse(host.to_str().unwrap_or("(not ASCII)"))).transpose()
     }
@@ -80,7 +79,7 @@ impl<'a> Named<'a> {
         Ok(Self { name, port })
     }
 
-    /// The name in lower case, an address of IPv6 in its one form.
+    /// Returns the name in lower case, and an IPv6 address in canonical form.
     pub(super) fn lower(&self) -> Cow<'a, str> {
         let bare = self.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         if let Some(address) = bare.and_then(|bare| bare.parse::<Ipv6Addr>().ok()) {
@@ -92,20 +91,20 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Whether this cannot be a name in the public DNS, at one look: an address, or a name without a dot.
+    /// Whether this cannot be a public DNS name, judged by its form: an address, or a name without a dot.
     pub(super) fn is_local(&self) -> bool {
         let Some((_, last)) = self.name.rsplit_once('.') else { return true };
         self.name.starts_with('[') || last.bytes().all(|byte| byte.is_ascii_digit())
     }
 }
 
-/// What the proxy nearest to us wrote: it stands last.
+/// Returns the last value, which the proxy nearest to the daemon wrote.
 fn last_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let last = headers.get_all(name).iter().next_back()?.to_str().ok()?;
     last.rsplit(',').next().map(str::trim).filter(|value| !value.is_empty())
 }
 
-/// A host as URLs have it, in name and port.
+/// Splits a host, as written in URLs, into name and port.
 fn split(host: &str) -> Option<(&str, Option<&str>)> {
     let (name, port) = if let Some(rest) = host.strip_prefix('[') {
         let (address, port) = rest.split_once(']')?;
@@ -123,8 +122,8 @@ fn split(host: &str) -> Option<(&str, Option<&str>)> {
     Some((name, port.filter(|port| !port.is_empty())))
 }
 
-/// Whether this is nothing, or labels with a dot between each two. What is longer than any name in DNS is none: each of its
-/// dots would be looked at.
+/// Whether this is empty, or labels separated by single dots. Names longer than any DNS name are rejected, because
+/// later code examines each dot.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let mut before = b'.';
@@ -136,40 +135,40 @@ fn is_name(name: &str) -> bool {
     name.is_empty() || (is_spelled && before != b'.' && name.len() <= MAX_NAME_BYTES)
 }
 
-/// What a request's host leads to.
+/// Route of a request, decided by its host.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// The path gateway, with all routes of the daemon beside it.
+    /// The path gateway and all routes of the daemon.
     Daemon,
     /// The path gateway of a configured host, for a path under `/ipfs`.
     Gateway,
-    /// What takes more than a look.
+    /// Host whose handling requires more than the configuration.
     Hosted(Box<Visit>),
 }
 
 /// A request to a host that is configured, or that may be a website.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    /// The name in lower case.
+    /// Host name in lower case.
     pub(super) name: String,
-    /// The name with its port, for URLs.
+    /// Host name with its port, for URLs.
     pub(super) host: String,
-    /// Whether the client came by HTTPS.
+    /// Whether the client uses HTTPS.
     pub(super) is_https: bool,
-    /// What is configured.
+    /// Configuration of the host.
     pub(super) place: Place,
-    /// What decides where this is [`Place::Unknown`] and no website; nothing for the daemon.
+    /// Alternative if the host is [`Place::Unknown`] and not a website; `None` for the daemon.
     pub(super) otherwise: Option<Box<Visit>>,
     /// See [`Called::beside`].
     pub(super) beside: Vec<String>,
 }
 
-/// What is configured for a host.
+/// Configuration of a host.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Nothing, and no website: an address, or a name without a dot.
+    /// Not configured and not a website: an address, or a name without a dot.
     Local,
-    /// Nothing: a website, if it has a DNSLink.
+    /// Not configured: a website if it has a DNSLink.
     Unknown,
     /// A gateway.
     Gateway(Arc<HostConfig>),
@@ -177,12 +176,12 @@ pub(super) enum Place {
     Root {
         config: Arc<HostConfig>,
         namespace: Namespace,
-        /// The root's ID or name, as the client wrote it.
+        /// ID or name of the root, as the client sent it.
         id: String,
-        /// The name of the gateway with the port, for URLs.
+        /// Name of the gateway with the port, for URLs.
         gateway: String,
     },
-    /// A name below a gateway with subdomains that is none of its roots: at most a website of its own.
+    /// A name below a gateway with subdomains that is not one of its roots. It can only be a website.
     Below(Arc<HostConfig>),
 }
 
@@ -190,7 +189,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(crate) struct Hosts {
     exact: HashMap<String, Arc<HostConfig>>,
-    /// Names with a `*`, by labels.
+    /// Names that contain a `*`, split into labels.
     patterns: Vec<(Vec<String>, Arc<HostConfig>)>,
     proxies: TrustedProxies,
     /// Whether the gateway is a forward proxy.
@@ -199,7 +198,7 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new(config: &GatewayConfig) -> Self {
-        // Addresses of IPv6 have one form, as in requests.
+        // Normalizes IPv6 addresses, as in requests.
         let key = |name: &str| Named { name, port: None }.lower().into_owned();
         let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(host.clone())));
         let (patterns, exact): (Vec<_>, Vec<_>) = hosts.partition(|(name, _)| name.contains('*'));
@@ -212,20 +211,21 @@ impl Hosts {
         }
     }
 
-    /// Whether an address is that of a proxy that is believed what it says of its clients.
+    /// Whether an address belongs to a trusted proxy.
     pub(crate) fn trusts(&self, peer: Option<IpAddr>) -> bool {
         peer.is_some_and(|peer| self.proxies.contains(peer))
     }
 
     /// Returns the client of a request from `peer` with these headers.
     pub(crate) fn client(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Client {
-        // A value that is not ASCII is no address.
+        // A value that is not ASCII is not an address.
         let hops = headers.get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
         self.proxies.client(peer, hops)
     }
 
-    /// Where a request to `called` goes. A host that a proxy tells leads to what is configured for it and to websites, and
-    /// never to the daemon, since many a proxy hands on what its client wrote: then the request's own host decides.
+    /// Returns the route of a request. A host reported by a proxy selects only configured hosts and websites, never
+    /// the daemon, because many proxies forward whatever the client sent. In the other cases the request's own host
+    /// decides.
     pub(crate) fn way(&self, called: &Called<'_>, path: &str) -> Way {
         let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
         if !is_configured && called.forwarded.is_none() && called.own.is_local() && called.beside.is_empty() {
@@ -257,12 +257,12 @@ impl Hosts {
         }
     }
 
-    /// Whether a host is configured, or a name below one that is: its own rules say what is served there.
+    /// Whether a host is configured, or is a name below a configured one, so that its own rules decide.
     pub(super) fn is_configured(&self, host: &Named<'_>) -> bool {
         !matches!(self.place(host, &host.lower()), Place::Unknown | Place::Local)
     }
 
-    /// What a host is, where it takes more than a look; else `otherwise`.
+    /// Returns how to handle a host that is configured or may be a website; for other hosts, `otherwise`.
     fn visit(&self, host: &Named<'_>, is_https: bool, otherwise: Option<Box<Visit>>) -> Option<Box<Visit>> {
         let name = host.lower();
         let place = self.place(host, &name);
@@ -281,7 +281,7 @@ impl Hosts {
             return Place::Unknown;
         }
         let mut below = None;
-        // The longest name that is configured comes first.
+        // Tries the longest configured name first.
         for (dot, _) in name.match_indices('.') {
             let (labels, gateway) = (&name[..dot], &name[dot + 1..]);
             let Some(config) = self.of(gateway) else { continue };
@@ -294,14 +294,14 @@ impl Hosts {
                     continue;
                 }
             };
-            // Content IDs may be written in letters of both cases, which lower case would destroy.
+            // The case of content IDs is significant, so the ID is taken from the original name.
             let id = host.name[..dot - 1 - namespace.as_str().len()].to_owned();
             return Place::Root { config: config.clone(), namespace, id, gateway: with_port(gateway, host.port) };
         }
         below.map_or(Place::Unknown, Place::Below)
     }
 
-    /// What is configured for a name in lower case.
+    /// Returns the configuration of a name in lower case.
     fn of(&self, name: &str) -> Option<&Arc<HostConfig>> {
         let fits = |pattern: &[String]| {
             let mut labels = name.split('.');
@@ -313,7 +313,7 @@ impl Hosts {
     }
 }
 
-/// Whether a host serves a path as every gateway does.
+/// Whether a host serves a path in the same way as the default path gateway.
 fn is_plain(config: &HostConfig, path: &str) -> bool {
     path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && config.deserialized
 }
@@ -326,7 +326,7 @@ fn with_port(name: &str, port: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    /// What a host is to these gateways, in words.
+    /// Describes the place of a host in these test gateways.
     fn place(host: &str) -> String {
         let mut config = GatewayConfig::default();
         for (name, subdomains) in [
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_that_is_configured_decides_whatever_the_case_and_the_port() {
+    fn longest_configured_host_wins_ignoring_case_and_port() {
         for (host, expected) in [
             ("example.com", "gateway example.com"),
             ("EXAMPLE.com.:8080", "gateway example.com:8080"),
@@ -384,7 +384,7 @@ mod tests {
             (".", "invalid"),
             (".ipfs.example.com", "invalid"),
             ("a..example.com", "invalid"),
-            // With two dots this would be no configured host, and the daemon.
+            // A second trailing dot must not let a request bypass the configured host and reach the daemon.
             ("example.com..", "invalid"),
             ("example.com..:80", "invalid"),
             (&format!("{}example.com", "a.".repeat(121)), &format!("below {}example.com", "a.".repeat(121))),

@@ -23,7 +23,7 @@ use crate::router::AppState;
 /// The media type of records.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";
 
-/// The entity tag of a record: other bytes have another one.
+/// Returns the entity tag of a record, derived from its bytes.
 fn etag(record: &Record) -> String {
     let digest = hash::sha2_256(record.bytes());
     let mut tag = String::from("\"");
@@ -35,12 +35,12 @@ fn etag(record: &Record) -> String {
     tag
 }
 
-/// What the file of a record is called.
+/// Returns the file name for a record.
 pub(crate) fn file_name(name: &Name) -> String {
     format!("{name}.ipns-record")
 }
 
-/// A record as the file `file`, or what the conditions of the request make of it.
+/// Returns a response with the record as the file `file`, or the result of the request's conditions.
 pub(crate) fn answer(record: &Record, file: &str, cache_control: &str, request: &HeaderMap) -> Response {
     let etag = etag(record);
     if conditional::if_match_fails(request, &etag) {
@@ -63,11 +63,11 @@ pub(crate) fn answer(record: &Record, file: &str, cache_control: &str, request: 
     response
 }
 
-/// Answers a request for the record of the name that `content_path` is.
+/// Responds with the record of the name in `content_path`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no name of a key alone;
-/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) without a valid record.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the path is anything but a name of a key;
+/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if there is no valid record.
 pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str, wanted: &Wanted) -> Result<Response> {
     let name = name_of(content_path)?;
     let record = state.node.ipns_record(&name).await?;
@@ -84,7 +84,7 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
     Ok(response)
 }
 
-/// The name of a key that a path is, with nothing below it.
+/// Returns the name of the key in a path without further segments.
 fn name_of(content_path: &str) -> Result<Name> {
     let invalid = |why: &str| Error::invalid(format!("there is no ipns-record of {:?}: {why}", shown(content_path)));
     let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;

@@ -1,4 +1,4 @@
-//! What is kept with a path between requests, beside what the Node knows of it: what the heads of its answers have in common.
+//! Gateway data kept with a path cache entry of the Node: the common headers of responses for the path.
 
 use std::sync::OnceLock;
 
@@ -7,16 +7,16 @@ use ipfrs_node::PathFacts;
 
 use super::address::Address;
 
-/// What is kept with a path.
+/// Gateway data of a path.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Its address.
+    /// Address of the content.
     pub(super) address: Address,
-    /// The headers of answers with a part of the file that it leads to; see [`super::part`].
+    /// Headers of partial responses for the file at the path; see [`super::part`].
     pub(super) part_head: OnceLock<HeaderMap>,
 }
 
-/// What is kept with the path that `content_path` stands for, of which the Node knows `facts`.
+/// Returns the gateway data of `content_path`, creating it if `facts` has none yet.
 pub(super) fn of<'a>(facts: &'a PathFacts, content_path: &str) -> Option<&'a Known> {
     let new = || Known { address: Address::of(content_path), part_head: OnceLock::new() };
     facts.front_end.get_or_init(|| Box::new(new())).downcast_ref()

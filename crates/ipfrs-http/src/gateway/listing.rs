@@ -1,4 +1,4 @@
-//! The directory listing: a page that a person likes, sent as it is made.
+//! The directory listing: an HTML page, sent while it is rendered.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use super::page::{Crumb, Places, counted, not_rendered, readable, visible};
 use super::request::GatewayRequest;
 use crate::body::Chunked;
 
-/// Rows that are rendered into one piece of the body, and that a browser lays out together. The style knows how high
-/// they are.
+/// Rows that are rendered into one piece of the body, and that a browser lays out together. The style sheet contains
+/// their height.
 const ROWS_PER_PIECE: usize = 128;
-/// Entries whose targets are looked at. Each costs a read at a place of its own, which takes minutes for a large directory
-/// on a cold disk: the others are shown as what their names and links say.
+/// Maximum number of entries whose targets are read. Each read is a random access, which takes minutes for a large
+/// directory on a cold disk. Further entries show only what their names and links say.
 const LOOKED_AT: usize = 2_048;
 
 #[derive(Template)]
@@ -28,7 +28,7 @@ struct Head<'a> {
     namespace: &'a str,
     crumbs: &'a [Crumb],
     cid: String,
-    /// How many entries there are, where that is known before they are walked.
+    /// Number of entries, if it is known before they are listed.
     count: Option<String>,
     parent: Option<String>,
 }
@@ -37,12 +37,12 @@ struct Head<'a> {
 #[template(path = "listing_rows.html")]
 struct Rows {
     rows: Vec<Row>,
-    /// Whether there are [`ROWS_PER_PIECE`] of them.
+    /// Whether the piece holds [`ROWS_PER_PIECE`] rows.
     is_full: bool,
 }
 
 struct Row {
-    /// The class of the style that has the symbol.
+    /// CSS class of the symbol.
     icon: &'static str,
     name: String,
     href: String,
@@ -50,20 +50,20 @@ struct Row {
     cid_href: String,
     /// Whether `cid_href` leads to another site.
     is_foreign: bool,
-    /// Size for a person.
+    /// Size in readable form.
     size: String,
-    /// Size to sort by, in bytes, where `size` shows one.
+    /// Size in bytes for sorting, if `size` shows one.
     bytes: Option<u64>,
 }
 
 #[derive(Template)]
 #[template(path = "listing_foot.html")]
 struct Foot {
-    /// What was listed; nothing for an empty directory.
+    /// Summary of the entries; `None` for an empty directory.
     total: Option<String>,
 }
 
-/// The page, as a stream: entries are looked up while the first ones are on their way.
+/// Returns the page as a stream: entries are looked up while the first ones are already sent.
 pub(super) fn body(node: &Node, request: &GatewayRequest<'_>, object: &Object) -> Result<Body> {
     let places = Places::of(request);
     let count = match &object.kind {
@@ -88,7 +88,7 @@ pub(super) fn body(node: &Node, request: &GatewayRequest<'_>, object: &Object) -
     Ok(Chunked::body(stream::iter([Ok(head)]).chain(pieces).boxed(), false))
 }
 
-/// What of a listing is still to be sent, behind its head.
+/// The rest of a listing, after its head.
 struct Listing {
     entries: Chunks<BoxStream<'static, Result<Listed>>>,
     places: Places,
@@ -97,7 +97,7 @@ struct Listing {
 }
 
 impl Listing {
-    /// The next rows, and at last the foot.
+    /// Returns the next rows, and finally the foot.
     async fn piece(&mut self) -> Result<Option<String>> {
         if self.has_ended {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Listing {
     }
 }
 
-/// What was listed so far.
+/// Totals of the entries listed so far.
 #[derive(Default)]
 struct Total {
     entries: u64,
@@ -135,7 +135,7 @@ impl Total {
             ListedKind::Directory => self.directories += 1,
             ListedKind::File => {
                 self.files += 1;
-                // A crafted directory may say anything.
+                // A crafted directory may claim any size.
                 self.bytes = self.bytes.saturating_add(entry.size);
             }
             ListedKind::Symlink | ListedKind::Unknown => {}
@@ -176,7 +176,7 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
     Row {
         icon,
         name: visible(&entry.name).into_owned(),
-        // What no path leads to has an address of its own.
+        // An entry that no path can name is linked by its CID.
         href: if entry.name.is_segment() { places.entry(&entry.name) } else { cid_href.clone() },
         cid_href,
         is_foreign,
@@ -186,7 +186,7 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
     }
 }
 
-/// The symbol for a file of this name.
+/// Returns the symbol for a file name.
 fn icon(name: &str) -> &'static str {
     let mime = mime_guess::from_path(name).first_raw().unwrap_or_default();
     match mime.split_once('/').unwrap_or_default() {

@@ -1,5 +1,5 @@
 //! `GET /ipfs/{cid}[/path]` and `GET /ipns/{name}[/path]`: the path gateway
-//! (<https://specs.ipfs.tech/http-gateways/path-gateway/>), and the same on hosts of their own ([`hosted`]).
+//! (<https://specs.ipfs.tech/http-gateways/path-gateway/>), and the same content on other hosts ([`hosted`]).
 
 mod address;
 mod answer;
@@ -57,24 +57,25 @@ use site::Site;
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// The routes of content, as metrics name them.
+/// Route of content under `/ipfs`, as named in metrics.
 pub(crate) const ROUTE: &str = "/ipfs/{*path}";
-/// See [`ROUTE`].
+/// Route of content under `/ipns`, as named in metrics.
 pub(crate) const IPNS_ROUTE: &str = "/ipns/{*path}";
 
-/// Answers every method under `/ipfs` and `/ipns`.
+/// Handles every method under `/ipfs` and `/ipns`.
 pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
     serve_site(state, Site::PATHS, request).await
 }
 
-/// Answers a request to a site. It observes itself: a layer would cost a small file more than its answer.
+/// Responds to a request to a site. It records its own metrics: for a small file, a layer would cost more than the
+/// response.
 pub(crate) async fn serve_site(state: AppState, site: Site, request: Request) -> Response {
     let is_name = matches!(Namespace::of_path(&site.content_path(request.uri().path())), Some(Namespace::Ipns));
     let family = state.metrics.family(if is_name { IPNS_ROUTE } else { ROUTE }, request.method());
     let answer = async |request: Request| {
         let uri = request.uri().clone();
         let deadline = request.extensions().get().cloned();
-        // What is around an answer moves it about, and it has room for everything that may be asked of it.
+        // Boxed, because the surrounding futures move it, and it has space for the state of every kind of request.
         let answer = Box::pin(answer(state.clone(), &site, request));
         let mut response = limits::in_time(deadline, answer, |error| GatewayError(error).into_response()).await;
         address::tell_of(&site.content_path(uri.path()), &mut response);
@@ -96,7 +97,7 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     match serve(&state, site, &parts).await {
         Ok(response) => response,
-        // Another kind of miss than 404, so that a client that probes may still ask for content (path gateway
+        // 412 is a different miss than 404, so that a client that probes may still request the content (path gateway
         // specification, "412 Precondition Failed").
         Err(e)
             if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unresolvable)
@@ -112,7 +113,8 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
     }
 }
 
-// What few requests need is in boxes of its own: a future is moved about with the room for all that it may come to wait for.
+// Futures of rare cases are boxed to keep this future small, since it is moved together with its space for all
+// awaited futures.
 async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
     let removals = state.node.removals();
     let content_path = site.content_path(parts.uri.path());
@@ -146,7 +148,8 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     Box::pin(resolved(state, parts, request, target, removals)).await
 }
 
-/// What a path leads to, in the form that was asked for. `removals` is [`ipfrs_node::Node::removals`] before anything was read.
+/// Responds with the content of a path in the requested format. `removals` is [`ipfrs_node::Node::removals`] from
+/// before anything was read.
 async fn resolved(
     state: &AppState,
     parts: &Parts,
@@ -193,7 +196,7 @@ async fn resolved(
     Ok(answer)
 }
 
-/// Content in the form that suits it best: a file, a page, or a block under the media type of its codec.
+/// Responds with content in its default form: a file, a page, or a block under the media type of its codec.
 async fn shown(
     state: &AppState,
     request: &GatewayRequest<'_>,
@@ -221,7 +224,7 @@ async fn shown(
     }
 }
 
-/// A block as it is stored: `?format=raw` or `Accept: application/vnd.ipld.raw`.
+/// Responds with a block as stored: `?format=raw` or `Accept: application/vnd.ipld.raw`.
 async fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap, object: Object) -> Result<Response> {
     let mut answer = Answer::new(state, request, &object, etag(&object, ".raw"));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
@@ -232,8 +235,8 @@ async fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap
     answer.payload(state, headers, Payload::Bytes(object.block)).await
 }
 
-/// A file, with the `Content-Type` that its name or its first bytes give. `etag_of` is the file, or the directory
-/// whose index it is.
+/// Responds with a file, using the `Content-Type` of its name or its first bytes. `etag_of` is the file, or the
+/// directory whose index it is.
 async fn deserialised(
     state: &AppState,
     request: &GatewayRequest<'_>,
@@ -254,7 +257,7 @@ async fn deserialised(
     answer.payload(state, headers, file).await
 }
 
-/// The type that the name of a file stands for, or that the file looks like.
+/// Returns the type of a file by its name, or else by its content.
 async fn content_type_of(state: &AppState, object: &Object, file: &Payload, name: Option<&str>) -> HeaderValue {
     match (name.and_then(content_type::by_name), object.facts.content_type.get()) {
         (Some(by_name), _) => by_name,
@@ -263,7 +266,7 @@ async fn content_type_of(state: &AppState, object: &Object, file: &Payload, name
     }
 }
 
-/// The type that a file looks like. It is kept, unless the first bytes could not be had.
+/// Guesses the type of a file from its content. The result is kept, unless the first bytes could not be read.
 async fn sniffed(state: &AppState, object: &Object, file: &Payload) -> HeaderValue {
     match file.head(&state.node).await {
         Some(head) => header_text(object.facts.content_type.get_or_init(|| content_type::by_content(&head))),
@@ -297,7 +300,8 @@ async fn directory(
     Ok(answer.into_response(StatusCode::OK, body))
 }
 
-/// Refuses a format that an object is not to be had in. Where only its UnixFS is malformed, that is the reason.
+/// Refuses a format in which an object is not available. If the object is malformed UnixFS, the error says so
+/// instead.
 async fn mismatch(asked: Format, object: &Object) -> Result<Response> {
     if asked == Format::Tar || asked.gives_files() {
         let error = Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await;
@@ -308,15 +312,16 @@ async fn mismatch(asked: Format, object: &Object) -> Result<Response> {
     Ok(not_acceptable(&codec::mismatch(asked.name(), object)))
 }
 
-/// 406: content that is not to be had in the form that is asked for.
+/// Returns a 406 response for content that is not available in the requested form.
 fn not_acceptable(why: &str) -> Response {
     refused(StatusCode::NOT_ACCEPTABLE, why.to_owned())
 }
 
-/// 301 to the same place with a slash at its end, so that relative links in the page work.
+/// Redirects with 301 to the same URL with a slash at its end, so that relative links in the page work.
 fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) -> Response {
     let query = request.query.map(|query| format!("?{query}")).unwrap_or_default();
-    // On a host of its own, a path may begin with a name: two slashes, or what browsers take for them, name a host.
+    // On the origin of a site, a path may begin with a file name. Two slashes at the start, or a slash and a
+    // backslash, would be read as a host.
     let path = request.raw_path.trim_start_matches('/');
     let path = path.strip_prefix('\\').map_or_else(|| format!("/{path}"), |rest| format!("/%5C{rest}"));
     let location = header_text(&format!("{path}/{query}"));

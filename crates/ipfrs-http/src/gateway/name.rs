@@ -1,4 +1,4 @@
-//! From the path of a request to one that does not change: names are resolved.
+//! Resolution of the name in a request path, to an immutable path.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::site::Site;
 use crate::body::header_text;
 use crate::router::AppState;
 
-/// How long an answer holds.
+/// Time for which a response is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// What a content ID leads to is always the same.
+    /// Unlimited: content under a content ID never changes.
     Immutable,
-    /// What a name leads to, for as long as its owner says.
+    /// Limited to the TTL that the owner of the name chose.
     For(Duration),
 }
 
 impl Freshness {
-    /// Sets the headers that tell caches.
+    /// Sets the caching headers.
     pub(super) fn tell(self, state: &AppState, headers: &mut HeaderMap) {
         match self {
             Self::Immutable => drop(headers.insert(CACHE_CONTROL, state.immutable.clone())),
@@ -37,7 +37,7 @@ impl Freshness {
         }
     }
 
-    /// As [`Self::tell`], for a page that the daemon draws, which changes with its version.
+    /// Same as [`Self::tell`], for a page rendered by the daemon, which changes with the daemon's version.
     pub(super) fn tell_of_page(self, headers: &mut HeaderMap) {
         const SECONDS: u64 = 604_800;
         let seconds = match self {
@@ -49,33 +49,33 @@ impl Freshness {
     }
 }
 
-/// What the path of a request leads to.
+/// Content that a request path refers to.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
-    /// The content.
+    /// Path of the content.
     pub(super) path: Arc<ContentPath>,
-    /// Of the segments of `path`, those that a name stands for.
+    /// Number of leading segments of `path` that the name stands for.
     pub(super) root_segments: usize,
-    /// How long that holds.
+    /// Time for which `path` is valid.
     pub(super) freshness: Freshness,
-    /// The text that stands for `path` in the Node's memory.
+    /// Key of `path` in the Node's path cache.
     pub(super) key: Cow<'a, str>,
-    /// What the Node remembers of it.
+    /// Path cache entry, if there is one.
     pub(super) known: Option<Arc<PathFacts>>,
 }
 
-/// What became of a path.
+/// Result of locating a path.
 pub(super) enum Located<'a> {
-    /// It leads to this.
+    /// The path refers to this content.
     At(Target<'a>),
-    /// It is to be asked for by another.
+    /// A redirect to the canonical path.
     Moved(Response),
 }
 
-/// Follows the name in a path, if there is one.
+/// Resolves the name in a path, if it has one.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong with it; as
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and the fault; see also
 /// [`ipfrs_node::Node::resolve_name`].
 pub(super) async fn locate<'a>(
     state: &AppState,
@@ -105,8 +105,8 @@ pub(super) async fn locate<'a>(
     let path = ContentPath::new(*start.root(), [start.segments(), &names].concat())?;
     let key =
         path.segments().iter().fold(format!("/ipfs/{}", path.root()), |key, name| format!("{key}/{}", encode(name)));
-    // What a name leads to may have names that are only dots, which mean something else in the path of a request: what is known
-    // of such a path is for names only.
+    // The content of a name may have entries whose names consist only of dots, which have another meaning in a
+    // request path. The cache key of such a path must not match any request path.
     let is_plain = path.segments().iter().all(LinkName::is_segment);
     let key = if is_plain { key } else { format!("name of {key}") };
     let known = state.node.known(&key);
@@ -120,10 +120,10 @@ pub(super) async fn locate<'a>(
     }))
 }
 
-/// Reads what follows `/ipns/` in a path.
+/// Parses the segment after `/ipns/` in a path.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong with it.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and the fault.
 pub(super) fn parse_root(content_path: &str, name: &str) -> Result<NameRoot> {
     NameRoot::parse(&decoded(content_path, name)?)
         .map_err(|e| Error::new(e.kind(), format!("invalid path {:?}: {}", shown(content_path), e.message())))

@@ -1,5 +1,5 @@
-//! What the pages that the daemon draws have in common: their look, their script, what they may load, and how they show
-//! names and addresses.
+//! Common parts of the pages that the daemon renders: style, script, content security policy, and the display of
+//! names and links.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,17 +14,17 @@ use super::request::GatewayRequest;
 use super::site::Links;
 use crate::body::header_text;
 
-/// The style of every page.
+/// Style sheet of every page.
 pub(super) const STYLE: &str = include_str!("../../templates/page.css");
-/// The script of every page: it copies texts. Pages are whole without it.
+/// Script of every page, which copies text to the clipboard. Pages work without it.
 pub(super) const SCRIPT: &str = include_str!("../../templates/page.js");
-/// The version that pages name.
+/// Version that pages show.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What may stand unencoded in a segment of a URL (RFC 3986, unreserved).
+/// Characters to encode in a segment of a URL: all but the unreserved ones of RFC 3986.
 pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What all pages share.
+/// Data shared by all pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
     version: String,
@@ -59,12 +59,12 @@ impl Pages {
         Self { version, policy: policy("; form-action 'none'"), policy_with_form: policy("") }
     }
 
-    /// Changes whenever the pages look different: part of their `Etag`.
+    /// Returns the version of the templates, which is part of each page's `Etag`.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Sets the headers of a page: what it is, and that nothing but its own style, script and icons may load.
+    /// Sets the headers of a page: its type, and a policy that allows only its own style, script and icons to load.
     pub(super) fn head(&self, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());
@@ -72,29 +72,29 @@ impl Pages {
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     }
 
-    /// As [`Self::head`], for a page with a form that leads to content: on a gateway with subdomains to an origin of its own,
-    /// and browsers hold the way that a form leads against `form-action` to its end.
+    /// Same as [`Self::head`], for a page with a form that opens content. On a gateway with subdomains, the form
+    /// redirects to another origin, and browsers also apply `form-action` to redirects.
     pub(super) fn head_with_form(&self, headers: &mut HeaderMap) {
         self.head(headers);
         headers.insert(CONTENT_SECURITY_POLICY, self.policy_with_form.clone());
     }
 }
 
-/// A name in the path of a page's heading, and where it leads.
+/// Segment of the path in a page's heading, with its link.
 pub(super) struct Crumb {
     pub(super) name: String,
     pub(super) href: String,
 }
 
-/// Where the links of a page about content lead.
+/// Link targets of a page about content.
 pub(super) struct Places {
-    /// The namespace that the root is in: `ipfs` or `ipns`.
+    /// Namespace of the root: `ipfs` or `ipns`.
     pub(super) namespace: &'static str,
-    /// The names of the path, root first.
+    /// Segments of the path, root first.
     pub(super) crumbs: Vec<Crumb>,
-    /// The path of the page in URLs, without a slash at its end.
+    /// URL path of the page, without a trailing slash.
     here: String,
-    /// What stands before `/ipfs/{cid}` where that leads to any content; nothing where the host gives its own content only.
+    /// URL prefix of `/ipfs/{cid}` for any content; `None` if the host serves only its own content.
     content: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl Places {
         Self { namespace: namespace.as_str(), crumbs, here: names, content }
     }
 
-    /// The path as a text for titles.
+    /// Returns the path as text for titles.
     pub(super) fn title(&self) -> String {
         let mut title = format!("/{}", self.namespace);
         for crumb in &self.crumbs {
@@ -121,17 +121,17 @@ impl Places {
         title
     }
 
-    /// The way to the parent directory, except from a root.
+    /// Returns the link to the parent directory; `None` at a root.
     pub(super) fn parent(&self) -> Option<String> {
         (self.crumbs.len() > 1).then(|| format!("{}/..", self.here))
     }
 
-    /// The way to an entry of the page's directory.
+    /// Returns the link to an entry of the page's directory.
     pub(super) fn entry(&self, name: &LinkName) -> String {
         format!("{}/{}", self.here, encode(name))
     }
 
-    /// The way to content by its CID.
+    /// Returns the link to content by its CID.
     pub(super) fn content(&self, cid: &str) -> String {
         match &self.content {
             Some(host) => format!("{host}/ipfs/{cid}"),
@@ -139,25 +139,25 @@ impl Places {
         }
     }
 
-    /// The way to content by its CID, to be saved as `name`; and whether that is on another site.
+    /// Returns the link to content by its CID, to be saved as `name`, and whether the link leads to another site.
     pub(super) fn cid(&self, cid: &str, name: &LinkName) -> (String, bool) {
         match &self.content {
-            // Encoded twice, as in Kubo's listings, which the conformance suite takes for the form of this link.
+            // Encoded twice, as in Kubo's listings. The conformance suite expects this form of the link.
             Some(host) => (format!("{host}/ipfs/{cid}?filename={}", encode(encode(name))), false),
             None => (format!("https://cid.ipfs.tech/#{cid}"), true),
         }
     }
 }
 
-/// A name as a segment of a URL.
+/// Encodes a name as a segment of a URL.
 pub(super) fn encode(segment: impl AsRef<[u8]>) -> String {
     percent_encode(segment.as_ref(), SEGMENT).to_string()
 }
 
-/// A name with everything spelled out that would not be seen, or would change how what stands around it is seen: control
-/// characters, line ends, invisible characters, and those that turn the direction of text (Unicode Technical Report 36).
-/// Bytes that are not UTF-8 are spelled out too, and so is the bracket that begins what is spelled out, so that no two
-/// names look the same.
+/// Returns a name with escapes for all characters that are invisible or change how the surrounding text looks:
+/// control characters, line ends, invisible characters, and characters that change the direction of text (Unicode
+/// Technical Report 36). Bytes that are not UTF-8 are escaped as well, and so is the bracket that starts an escape,
+/// so that no two names look the same.
 pub(super) fn visible<N: AsRef<[u8]> + ?Sized>(name: &N) -> Cow<'_, str> {
     let name = name.as_ref();
     if name.is_empty() {
@@ -186,7 +186,8 @@ pub(super) fn visible<N: AsRef<[u8]> + ?Sized>(name: &N) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The joiners U+200C and U+200D are not among them: words of some languages, and emoji, need them.
+/// Whether a character is invisible. The joiners U+200C and U+200D are excluded, because some languages and emoji
+/// need them.
 fn is_invisible(c: char) -> bool {
     let is_mark = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}');
     let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
@@ -194,7 +195,7 @@ fn is_invisible(c: char) -> bool {
     c.is_control() || is_mark || is_line_end || is_empty || matches!(c, '\u{fff9}'..='\u{fffb}')
 }
 
-/// Bytes for a person: `1.5 MiB`.
+/// Formats a number of bytes for a person: `1.5 MiB`.
 pub(super) fn readable(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1_024 {
@@ -206,7 +207,7 @@ pub(super) fn readable(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[exponent])
 }
 
-/// How many there are of something, for a person: `1,024 files`. The plural is that of the last word of `many`.
+/// Formats a count with its noun: `1,024 files`. `many` is the plural form.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     let digits = count.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn names_hide_nothing() {
+    fn visible_escapes_invisible_characters() {
         for (name, shown) in [
             ("ünï 日本語 🦀 עברית", "ünï 日本語 🦀 עברית"),
             ("می‌خواهم", "می‌خواهم"),

@@ -1,7 +1,9 @@
-//! Parts of files that were asked for before: what players, resumed downloads and readers of archives ask for, again and again.
+//! Cached heads of partial responses for files. Media players, resumed downloads and archive readers request many
+//! ranges of the same file.
 //!
-//! Reading the path, asking the store for the root and making the headers cost more than to find the part. The head is the same
-//! for every part but for the range: it is kept with what the Node knows of the path, and counts as long as that does.
+//! Parsing the path, looking up the root and building the headers cost more than finding the range. Except for the
+//! range, the head is the same for every partial response. It is kept in the path cache entry and is valid as long as
+//! that entry.
 
 use axum::response::Response;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
@@ -17,13 +19,14 @@ use super::{content_type, cors, known};
 use crate::body::header_text;
 use crate::router::AppState;
 
-/// Headers that may decide about more than which part is sent.
+/// Headers that may affect more than the choice of range.
 const DECIDING: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_RANGE, SERVICE_WORKER];
 
-/// The answer to a request for a part of a file whose path is known, where the last one to such a request is kept.
+/// Returns a response to a range request for a file whose path is cached, if the head of an earlier response is
+/// cached too.
 ///
 /// # Errors
-/// What reading the beginning of the part fails with.
+/// The error of reading the beginning of the range.
 pub(super) async fn again(
     state: &AppState,
     parts: &Parts,
@@ -45,7 +48,8 @@ pub(super) async fn again(
     Ok(Some(response))
 }
 
-/// Keeps the head of an answer that only the path decides, if it is one with a part of its file of `size` bytes.
+/// Keeps the head of a partial response for a file of `size` bytes, if the response depends only on the path and the
+/// range.
 pub(super) fn keep(
     state: &AppState,
     parts: &Parts,
@@ -56,7 +60,8 @@ pub(super) fn keep(
     size: u64,
 ) {
     let is_part = answer.status() == StatusCode::PARTIAL_CONTENT && answer.headers().contains_key(CONTENT_RANGE);
-    // Where neither the name nor the content told the type, for want of its beginning, that may be there next time.
+    // If the type is a fallback because the beginning of the file could not be read, a later request may find the
+    // real one.
     let by_name = facts.path.segments().last().and_then(|name| content_type::by_name(&name.to_string_lossy()));
     let known_type = by_name.or_else(|| facts.content_type.get().map(|found| header_text(found)));
     let has_type = known_type.is_some_and(|known| answer.headers().get(CONTENT_TYPE) == Some(&known));
@@ -72,7 +77,7 @@ pub(super) fn keep(
     });
 }
 
-/// The range that a request asks for, where nothing else in it decides what is answered.
+/// Returns the requested range if no other part of the request affects the response.
 fn asked(parts: &Parts, format: Format) -> Option<&HeaderValue> {
     let is_plain = parts.method == Method::GET
         && parts.uri.query().is_none()

@@ -1,8 +1,9 @@
-//! Content paths as URLs have them: `/ipfs/{cid}/...`, `/ipns/{name}/...`.
+//! Content paths as written in URLs: `/ipfs/{cid}/...`, `/ipns/{name}/...`.
 //!
-//! What a path names does not depend on how it is spelled (path gateway specification, "Ipfs-Uri"): each segment is
-//! percent-decoded once, an encoded slash parts names as a slash does, nothing stands between two slashes, and `.` and `..` lead
-//! where they lead everywhere. They lead to no other root: on an origin of its own that would be somebody else's content.
+//! The meaning of a path does not depend on its spelling (path gateway specification, "Ipfs-Uri"). Each segment is
+//! percent-decoded once. An encoded slash separates segments like a literal one. Empty segments are ignored. `.` and
+//! `..` have their usual meaning, but cannot leave the root: on an origin of its own, another root would be content
+//! of another owner.
 
 use std::borrow::Cow;
 
@@ -10,10 +11,10 @@ use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_node::{ContentPath, LinkName};
 use percent_encoding::percent_decode_str;
 
-/// Reads `[/ipfs/]{cid}[/path]`.
+/// Parses `[/ipfs/]{cid}[/path]`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong with it.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and the fault.
 pub(crate) fn parse(raw: &str) -> Result<ContentPath> {
     let (root, below) = split_root(raw.strip_prefix("/ipfs/").unwrap_or(raw));
     let root = decoded(raw, root)?;
@@ -21,7 +22,8 @@ pub(crate) fn parse(raw: &str) -> Result<ContentPath> {
     ContentPath::new(root, names(raw, below)?)
 }
 
-/// The root in what follows the namespace, and what follows the root, from its slash on. Both are encoded as they are there.
+/// Splits the part of a path after the namespace into the root and the rest, which begins with a slash. Both stay
+/// encoded.
 pub(super) fn split_root(mut rest: &str) -> (&str, &str) {
     while let Some((0, behind)) = find_slash(rest) {
         rest = &rest[behind..];
@@ -29,10 +31,11 @@ pub(super) fn split_root(mut rest: &str) -> (&str, &str) {
     rest.split_at(find_slash(rest).map_or(rest.len(), |(at, _)| at))
 }
 
-/// The names below a root, decoded; `below` is a part of the path `raw`. Names are bytes, which need not be UTF-8.
+/// Returns the decoded segments below a root; `below` is a part of the path `raw`. Names are bytes and need not be
+/// UTF-8.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for `..` beyond the root.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if `..` leads beyond the root.
 pub(super) fn names(raw: &str, below: &str) -> Result<Vec<LinkName>> {
     let mut names = Vec::new();
     for part in parts(below) {
@@ -48,7 +51,7 @@ pub(super) fn names(raw: &str, below: &str) -> Result<Vec<LinkName>> {
     Ok(names)
 }
 
-/// What stands between the slashes of a path, encoded as it is there.
+/// Returns the non-empty segments of a path, still encoded.
 pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     let all = std::iter::from_fn(move || {
@@ -63,10 +66,10 @@ pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
     all.filter(|part| !part.is_empty())
 }
 
-/// The root of the path `raw`, which is one of its [`parts`], decoded.
+/// Decodes the root of the path `raw`, which is one of its [`parts`].
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is not UTF-8.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if it is not UTF-8.
 pub(super) fn decoded<'a>(raw: &str, part: &'a str) -> Result<Cow<'a, str>> {
     let decoded = percent_decode_str(part).decode_utf8();
     decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: its root is not UTF-8", shown(raw))))
@@ -77,12 +80,12 @@ pub(super) fn ends_with_slash(path: &str) -> bool {
     path.ends_with('/') || path.len().checked_sub(3).and_then(|at| path.get(at..)).is_some_and(is_encoded_slash)
 }
 
-/// As much of a path as a message shows.
+/// Truncates a path for an error message.
 pub(super) fn shown(path: &str) -> String {
     path.chars().take(256).collect()
 }
 
-/// Where the first slash stands, and what is behind it begins.
+/// Returns the position of the first slash, literal or encoded, and the position after it.
 fn find_slash(path: &str) -> Option<(usize, usize)> {
     path.bytes().enumerate().find_map(|(at, byte)| match byte {
         b'/' => Some((at, at + 1)),

@@ -1,4 +1,4 @@
-//! Bytes to answer with: whole, a range, or several.
+//! Payload of a response: whole, one range, or several.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -33,8 +33,8 @@ impl Payload {
         }
     }
 
-    /// The first bytes, for guessing a content type. `None` where they cannot be had: a range of a file can be served
-    /// although its first block is missing.
+    /// Returns the first bytes, for guessing a content type. Returns `None` if they cannot be read: ranges of a file
+    /// can be served even if its first block is missing.
     pub(super) async fn head(&self, node: &Node) -> Option<Bytes> {
         let span = Span { start: 0, len: self.size().min(SNIFF_BYTES) };
         match (self.slice(span), self) {
@@ -44,11 +44,13 @@ impl Payload {
         }
     }
 
-    /// Status and body for `ranges`; the headers that depend on them are set. The beginning of a file is read before
-    /// the head is sent, so that a file whose beginning is missing is an error and not a broken answer.
+    /// Returns the status and the body for `ranges`, and sets the headers that depend on them. The beginning of a
+    /// file is read before the head is sent, so that a missing block there results in an error response instead of a
+    /// truncated one.
     ///
     /// # Errors
-    /// What reading the beginning fails with; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for ranges whose lengths overflow.
+    /// The error of reading the beginning; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if the total length of the
+    /// ranges overflows.
     pub(crate) async fn respond(
         self,
         node: &Node,
@@ -100,10 +102,10 @@ impl Payload {
         Ok(Body::empty())
     }
 
-    /// The body with a span of the content.
+    /// Returns a body with a span of the content.
     ///
     /// # Errors
-    /// What reading its beginning fails with.
+    /// The error of reading its beginning.
     pub(crate) async fn body(self, node: &Node, span: Span) -> Result<Body> {
         match (self.slice(span), self) {
             (Some(bytes), _) => {
@@ -125,10 +127,10 @@ impl Payload {
         }
     }
 
-    /// The body with several parts of the content.
+    /// Returns a body with several ranges of the content.
     ///
     /// # Errors
-    /// What reading its beginning fails with.
+    /// The error of reading its beginning.
     async fn multipart(self, node: &Node, multipart: Multipart, length: u64) -> Result<Body> {
         let node = node.clone();
         let parts = stream::iter(multipart.parts).flat_map(move |(head, span)| {
@@ -147,23 +149,23 @@ impl Payload {
         Ok(Sized::body(pieces, length))
     }
 
-    /// A span of content that is in memory; `None` where the file has to be read for it.
+    /// Returns a span of content that is in memory, or `None` if the file has to be read.
     fn slice(&self, span: Span) -> Option<Bytes> {
         let bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
             Self::File(file) => file.inline()?,
             Self::Tensors(_) => return None,
         };
-        // Spans lie within the content, whose length fits memory.
+        // Spans are within the content, whose length fits in memory.
         let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());
         let end = usize::try_from(span.start + span.len).unwrap_or(usize::MAX).min(bytes.len());
         Some(bytes.slice(start..end))
     }
 }
 
-/// The body with a span of tensors.
+/// Returns a body with a span of tensors.
 async fn tensors_body(node: &Node, tensors: TensorContent, span: Span) -> Result<Body> {
-    // Up to the first piece that is read. No more: what is gathered may be little from each of many blocks.
+    // Reads only up to the first piece with tensor data. A span may consist of little data from each of many blocks.
     let first = 1 + usize::from(tensors.has_head());
     let mut pieces = node.read_tensors(&tensors, span).boxed();
     let first: Vec<_> = pieces.by_ref().take(first).try_collect().await?;
@@ -178,14 +180,14 @@ fn status_of(ranges: &Ranges) -> StatusCode {
     if *ranges == Ranges::Whole { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT }
 }
 
-/// The span of an answer in one piece; `Content-Range` says which it is.
+/// Returns the span of a response with one part, and sets `Content-Range` for it.
 fn one_span(ranges: &Ranges, size: u64, headers: &mut HeaderMap) -> Span {
     let Ranges::One(span) = *ranges else { return Span { start: 0, len: size } };
     headers.insert(CONTENT_RANGE, content_range(span, size));
     span
 }
 
-/// `Content-Range` of a part.
+/// Returns the `Content-Range` value of a span.
 pub(super) fn content_range(span: Span, size: u64) -> HeaderValue {
     header_text(&range_text(span, size))
 }
@@ -195,8 +197,8 @@ fn range_text(span: Span, size: u64) -> String {
     ["bytes ", &first, "-", &last, "/", &size].concat()
 }
 
-/// A `multipart/byteranges` body (RFC 9110, 14.6). Its boundary is another one each time: content that holds it cannot
-/// have been made beforehand.
+/// A `multipart/byteranges` body (RFC 9110, 14.6). Its boundary is random, so that content cannot be crafted to
+/// contain it.
 struct Multipart {
     boundary: String,
     parts: Vec<(Bytes, Span)>,
@@ -220,7 +222,7 @@ impl Multipart {
         header_text(&format!("multipart/byteranges; boundary={}", self.boundary))
     }
 
-    /// Bytes of the body; `None` where these are more than anybody counts.
+    /// Returns the length of the body in bytes, or `None` on overflow.
     fn length(&self) -> Option<u64> {
         let mut parts = self.parts.iter().flat_map(|(head, span)| [head.len() as u64, span.len]);
         parts.try_fold(self.end.len() as u64, u64::checked_add)

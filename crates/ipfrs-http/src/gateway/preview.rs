@@ -1,4 +1,4 @@
-//! Nodes of DAGs as pages for browsers: dag-json with links that can be followed.
+//! Pages about DAG nodes for browsers: dag-json with links.
 
 use askama::Template;
 use axum::body::Body;
@@ -14,9 +14,10 @@ use super::{Answer, redirect_to_slash};
 use crate::body::unknown_length;
 use crate::router::AppState;
 
-/// Larger blocks are offered for download only: their pages would be megabytes.
+/// Maximum size in bytes of a block that is shown. Larger blocks are only offered for download, because their pages
+/// would be megabytes long.
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
-/// Levels that are indented: what is deeper would be spaces, mostly.
+/// Maximum depth of indentation: deeper levels would consist mostly of spaces.
 const MAX_INDENTED: usize = 16;
 
 #[derive(Template)]
@@ -28,22 +29,23 @@ struct Page {
     cid: String,
     codec: &'static str,
     size: String,
-    /// The names of the formats in which the block is offered.
+    /// Names of the formats in which the block is available.
     formats: Vec<&'static str>,
-    /// The node as HTML, or why there is none.
+    /// The node as HTML, or the reason why it cannot be shown.
     node: std::result::Result<String, String>,
 }
 
-/// Whether a request for a block is one for a page about it: that of a browser, unless it downloads.
+/// Whether the response should be a page: the request comes from a browser, is not a download, and its block is a DAG
+/// node.
 pub(super) fn is_wanted(request: &GatewayRequest<'_>, headers: &HeaderMap, object: &Object) -> bool {
     let is_node = matches!(object.cid.codec(), codec::DAG_JSON | codec::DAG_CBOR | codec::DAG_PB);
     is_node && !request.download && accepts_html(headers)
 }
 
-/// The page about a node.
+/// Renders the page about a node.
 ///
 /// # Errors
-/// When the page cannot be made. That the block is not of its codec is said on the page.
+/// If the page cannot be rendered. A malformed block is not an error: the page says so.
 pub(super) async fn page(
     state: &AppState,
     request: &GatewayRequest<'_>,
@@ -89,8 +91,8 @@ pub(super) async fn page(
     Ok(answer.into_response(StatusCode::OK, Body::from(page)))
 }
 
-/// JSON as HTML: a line for each entry, links of dag-json that can be followed to where `content` says that a CID is.
-/// Nothing is interpreted but links, so that numbers stay as they are written.
+/// Converts JSON to HTML: one line per entry, with each dag-json link leading to the URL that `content` returns for
+/// its CID. Only links are interpreted, so that numbers keep their spelling.
 fn markup(json: &str, content: impl Fn(&str) -> String) -> String {
     let tokens: Vec<&str> = Tokens(json).collect();
     let (mut out, mut depth, mut at) = (String::with_capacity(2 * json.len()), 0_usize, 0);
@@ -131,7 +133,7 @@ fn markup(json: &str, content: impl Fn(&str) -> String) -> String {
     out
 }
 
-/// The link that tokens begin with: its text and what it leads to.
+/// Returns the text and the CID of the dag-json link at the start of `tokens`, if there is one.
 fn link<'a>(tokens: &[&'a str]) -> Option<(&'a str, String)> {
     let ["{", "\"/\"", ":", text, "}", ..] = tokens else { return None };
     let cid = parse_cid(text.strip_prefix('"')?.strip_suffix('"')?).ok()?;
@@ -156,7 +158,7 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-/// The tokens of JSON: brackets, commas, colons, texts with their quotation marks, and whatever stands between.
+/// Tokens of JSON: brackets, commas, colons, strings with their quotation marks, and everything between them.
 struct Tokens<'a>(&'a str);
 
 impl<'a> Iterator for Tokens<'a> {
@@ -176,7 +178,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Where the text that JSON begins with ends, behind its last quotation mark.
+/// Returns the end of the string at the start of `json`, after its closing quotation mark.
 fn text_end(json: &str) -> usize {
     let mut is_escaped = false;
     let end = json.bytes().enumerate().skip(1).find(|(_, byte)| {
@@ -192,7 +194,7 @@ mod tests {
     use super::markup;
 
     #[test]
-    fn a_node_is_shown_a_line_for_each_entry_with_links_and_without_tags_of_its_own() {
+    fn node_preview_links_cids_and_escapes_html() {
         let cid = "bafyreigaknpexyvxt76zgkitavbwx6ejgfheup5oybpm77f3pxzrvwpfdi";
         let json = format!(
             r#"{{"<b>":"a\"}}'", "e":[],"l":{{"/":"{cid}"}},"n":[18446744073709551616,{{}}],"x":{{"/":"<"}}}}"#

@@ -1,4 +1,4 @@
-//! `/ipfs/?uri=ipfs://...`: links of browsers that have this gateway as the handler of `ipfs:` and `ipns:`
+//! `/ipfs/?uri=ipfs://...`: links opened by browsers that use this gateway as the handler of `ipfs:` and `ipns:`
 //! (`registerProtocolHandler` of the HTML standard).
 
 use axum::response::{IntoResponse, Response};
@@ -10,12 +10,13 @@ use super::request::normalised;
 use crate::body::header_text;
 use crate::config::Namespace;
 
-/// Whether a path names a namespace and no root.
+/// Whether a path names a namespace but no root.
 pub(super) fn is_without_root(path: &str) -> bool {
     matches!(path, "/ipfs" | "/ipfs/" | "/ipns" | "/ipns/")
 }
 
-/// The path that is meant by one that names two namespaces: `/ipfs/ipns/{name}`, as if `/ipfs` were where all is mounted.
+/// Redirects a path with two namespaces, such as `/ipfs/ipns/{name}`, to the intended path. Such paths result from
+/// treating `/ipfs` as the mount point of the gateway.
 pub(super) fn meant(path: &str, query: Option<&str>) -> Option<Response> {
     let meant = path.strip_prefix("/ipfs").filter(|rest| rest.starts_with("/ipfs/") || rest.starts_with("/ipns/"))?;
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
@@ -23,10 +24,10 @@ pub(super) fn meant(path: &str, query: Option<&str>) -> Option<Response> {
     Some((StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response())
 }
 
-/// 301 to the path that the link in the query leads to.
+/// Redirects with 301 to the path of the link in the query.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where there is no link, and as [`linked`].
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if there is no link; see also [`linked`].
 pub(super) fn follow(uri: &Uri) -> Result<Response> {
     let path = linked(uri)?.ok_or_else(|| {
         Error::invalid(format!(
@@ -37,10 +38,10 @@ pub(super) fn follow(uri: &Uri) -> Result<Response> {
     Ok((StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&path))]).into_response())
 }
 
-/// The path that the link in the query leads to; `None` where there is none.
+/// Returns the path of the link in the query, or `None` if there is no link.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for links of other schemes.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the link has another scheme.
 fn linked(uri: &Uri) -> Result<Option<String>> {
     let query = uri.query().unwrap_or_default();
     let Some((_, link)) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "uri") else {
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_become_paths() {
+    fn protocol_handler_links_become_paths() {
         for (query, expected) in [
             ("", None),
             ("url=ipfs://x", None),

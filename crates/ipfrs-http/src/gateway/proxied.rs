@@ -1,8 +1,8 @@
-//! Requests that name several hosts: those of a client that uses the gateway as its forward proxy, and those that try
-//! to reach one host by the name of another.
+//! Requests that name several hosts: those of clients that use the gateway as their forward proxy, and attempts to
+//! reach one host under the name of another.
 //!
-//! A proxy in front of the gateway decides by one name whether it forwards a request. So a request that names a
-//! configured host anywhere never reaches the routes of the daemon by another name.
+//! A proxy in front of the gateway may filter requests by one of the names. A request that names a configured host
+//! anywhere therefore never reaches the routes of the daemon under another name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::hosts::{Called, Hosts, Named, X_FORWARDED_HOST};
 
-/// Most hosts that the tunnels of one connection name.
+/// Maximum number of hosts that the tunnels of one connection may name.
 const MAX_TUNNELS: usize = 8;
 
-/// Hosts that the CONNECT requests of a connection named, in lower case. None outside of tunnels. Cloning shares them.
+/// Hosts named by the CONNECT requests of a connection, in lower case; `None` outside of tunnels. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tunnels(Option<Arc<[String]>>);
 
@@ -32,12 +32,12 @@ impl Tunnels {
 }
 
 impl Hosts {
-    /// Reads the hosts that a request names, in a connection with these `tunnels`.
+    /// Reads the hosts that a request names, on a connection with these `tunnels`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for what is no host name, and for a target with another host than `Host` unless the
-    /// gateway is a proxy; [`ErrorKind::Forbidden`] for a proxied request that names a configured host beside the one
-    /// that it is for.
+    /// [`ErrorKind::InvalidInput`] if a host name is invalid, or if the target and `Host` differ and the gateway is
+    /// not a proxy; [`ErrorKind::Forbidden`] if a proxied request names a configured host in addition to its own
+    /// host.
     pub(crate) fn read<'a, B>(
         &self,
         request: &'a Request<B>,
@@ -58,7 +58,7 @@ impl Hosts {
             if is_http2 || !self.is_proxy {
                 return Err(disagreeing(&own, host, is_http2));
             }
-            // Each of the two has rules of its own.
+            // Each of the two may have rules of its own.
             self.refuse_configured([&called.own, host])?;
         }
         if is_http2 && !tunnels.is_open() {
@@ -66,7 +66,7 @@ impl Hosts {
         }
         let is_configured = |named: &Named<'_>| self.is_configured(named);
         if is_configured(&called.own) || called.forwarded.as_ref().is_some_and(is_configured) {
-            // Its own rules hold, whichever way the request came.
+            // The rules of the configured host apply, however the request arrived.
             return Ok(called);
         }
         let outer = tunnels.hosts().iter().map(|name| Named::parse(name)).collect::<Result<Vec<_>>>()?;
@@ -76,11 +76,12 @@ impl Hosts {
         Ok(called)
     }
 
-    /// The tunnels of the connection once a CONNECT is granted. `target` is its authority.
+    /// Returns the tunnels of the connection after a CONNECT is granted. `target` is the authority of the CONNECT
+    /// request.
     ///
     /// # Errors
-    /// [`ErrorKind::Forbidden`] where the request names a configured host, and for tunnels to many hosts within each
-    /// other; [`ErrorKind::InvalidInput`] for what is no host name.
+    /// [`ErrorKind::Forbidden`] if the request names a configured host, or if nested tunnels name too many hosts;
+    /// [`ErrorKind::InvalidInput`] if a host name is invalid.
     pub(crate) fn tunnel(&self, target: &str, headers: &HeaderMap, tunnels: &Tunnels) -> Result<Tunnels> {
         let mut hosts = tunnels.hosts().to_vec();
         for named in [Some(Named::parse(target)?), Named::of_header(headers)?].into_iter().flatten() {
@@ -110,7 +111,7 @@ impl Hosts {
     }
 }
 
-/// Returns all hosts in `X-Forwarded-Host`, from trusted senders or others.
+/// Returns all hosts in `X-Forwarded-Host`, whether the sender is trusted or not.
 fn forwarded(headers: &HeaderMap) -> Result<Vec<Named<'_>>> {
     let mut hosts = Vec::new();
     for value in headers.get_all(X_FORWARDED_HOST) {

@@ -3,22 +3,22 @@
 use http::HeaderValue;
 use ipfrs_node::Span;
 
-/// What is to be sent of a payload.
+/// Part of a payload to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ranges {
-    /// All of it: no range was asked for, or none that has to be honoured.
+    /// The whole payload, because the request has no range that must be honoured.
     Whole,
-    /// One part.
+    /// One range.
     One(Span),
-    /// Several parts, in the order asked.
+    /// Several ranges, in the requested order.
     Many(Vec<Span>),
-    /// None of the ranges lies within the payload.
+    /// All ranges are outside the payload.
     Unsatisfiable,
 }
 
-/// Reads `Range` for a payload of `size` bytes. Other units, syntax errors, more than `max` ranges, and ranges that add
-/// up to more than the payload are ignored, as the RFC allows; so is any range of an empty payload, since some clients
-/// send one with every request.
+/// Parses `Range` for a payload of `size` bytes. The header is ignored, as the RFC allows, if it uses another unit,
+/// is malformed, has more than `max` ranges, or has several ranges whose total exceeds the payload. It is also
+/// ignored for an empty payload, since some clients send a range with every request.
 pub(crate) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Ranges {
     let Some(specs) = header.and_then(|value| value.to_str().ok()).and_then(|value| value.strip_prefix("bytes="))
     else {
@@ -44,7 +44,7 @@ pub(crate) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Rang
     }
 }
 
-/// One range: `None` when it is malformed, `Some(None)` when it lies outside.
+/// Parses one range: `None` if it is malformed, `Some(None)` if it is outside the payload.
 fn span(spec: &str, size: u64) -> Option<Option<Span>> {
     let (first, last) = spec.split_once('-')?;
     if first.is_empty() {
@@ -59,7 +59,7 @@ fn span(spec: &str, size: u64) -> Option<Option<Span>> {
     Some((first < size).then(|| Span { start: first, len: last.min(size - 1) - first + 1 }))
 }
 
-/// Digits only: `u64::from_str` would take a sign. A number over 2^64 is as good as the largest.
+/// Parses digits only, because `u64::from_str` would accept a sign. Numbers of 2^64 and above become `u64::MAX`.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))

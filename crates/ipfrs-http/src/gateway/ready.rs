@@ -1,8 +1,8 @@
-//! Answers that are ready to send: small files that were asked for before, without conditions.
+//! The response cache: responses for small files that were requested before without conditions.
 //!
-//! For a file of a kilobyte, reading the path, asking the store and making the headers cost more than sending it. What
-//! came of that is kept, and given again while no block was removed from the store. Bodies are slices of mapped packs:
-//! what is kept of them is a reference, which is dropped when a pack is removed.
+//! For a file of a kilobyte, parsing the path, querying the store and building the headers cost more than sending it.
+//! The result is kept, and is valid until a block is removed from the store. Bodies are slices of mapped packs: the
+//! cache holds only a reference, which is dropped when the pack is removed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,74 +30,75 @@ use crate::metrics::{Family, HttpMetrics};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
 
-/// Larger bodies gain little.
+/// Maximum size of a cached body, in bytes. Caching larger ones gains little.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// A body may leave memory while its answer is kept. Once a second an answer is made anew, which brings it back without
-/// a runtime worker waiting for the disk.
+/// Age at which one request renews a cached response. The pages of a cached body may be evicted from memory; a
+/// renewal loads them again without a runtime worker waiting for the disk.
 const RENEW_AFTER_SECONDS: u64 = 1;
 
-/// After this long nobody is sure that the body is still in memory: then everybody goes the long way.
+/// Age after which the body is no longer assumed to be in memory, so that all requests take the slow path.
 const COLD_AFTER_SECONDS: u64 = 10;
 
-/// Most bodies that are read at the same time without permits for their requests.
+/// Maximum number of bodies that are read at the same time without request permits.
 const MAX_WARMING: usize = 16;
 
-/// The smallest page of memory.
+/// Smallest size of a memory page, in bytes.
 const PAGE_BYTES: usize = 4 * 1024;
 
-/// What an entry takes besides its text: headers, mostly, in both forms.
+/// Bytes per entry in addition to its path, mostly headers, in both forms.
 const ENTRY_BYTES: u64 = 1_536;
 
-/// The kept answers, by the content path as clients write it: the same on every host that serves it.
+/// Cached responses by content path as clients write it. All hosts that serve the path share them.
 #[derive(Debug)]
 pub(crate) struct ReadyAnswers {
     cache: Option<Arc<EpochCache<String, Arc<Ready>, ByText>>>,
     meter: CacheMeter,
     family: Arc<Family>,
     started: Instant,
-    /// One permit for each body that is being read without a permit for its request.
+    /// Permits for reading a body without a request permit.
     warming: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
 struct Ready {
     headers: HeaderMap,
-    /// The head as it is written, where there is a body.
+    /// Serialized head; `None` if the body is empty.
     head: Option<Head>,
     body: Bytes,
-    /// Whether clients may get it compressed. What was compressed before is given from here.
+    /// Whether the response may be compressed for some clients. Bodies compressed earlier are also served from the
+    /// cache.
     varies: bool,
-    /// When it was last made, in seconds since the start.
+    /// Time of the last renewal, in seconds since `started`.
     made: AtomicU64,
 }
 
-/// An answer whose head is written.
+/// A response with a serialized head.
 #[derive(Debug)]
 pub struct Written {
-    /// What follows the head.
+    /// Bytes after the head.
     pub body: Bytes,
-    /// Where in the head the ID of the request is.
+    /// Position of the request ID in the head.
     pub request_id: Range<usize>,
-    /// When the request was looked at.
+    /// Time at which the request was processed.
     pub start: Instant,
 }
 
-/// What the headers of a GET say that leave it to the path which answer is given.
+/// Headers of a GET request whose response depends only on its path.
 #[derive(Debug)]
 pub struct Plain {
-    /// Its host, as it was written.
+    /// Value of `Host`, as the client sent it.
     pub host: HeaderValue,
-    /// The ID that the client chose for it.
+    /// Request ID that the client chose.
     request_id: Option<HeaderValue>,
-    /// Whether an answer that may be compressed is given as it is.
+    /// Whether the request receives compressible responses uncompressed.
     leaves: bool,
-    /// Whether only paths under `/ipfs` are answered.
+    /// Whether only paths under `/ipfs` may be served.
     pub(crate) is_ipfs_only: bool,
 }
 
 impl Plain {
-    /// Reads the `headers` of a request of HTTP/1.1 to `host`. `None` where one of them may decide the answer.
+    /// Parses the `headers` of an HTTP/1.1 request to `host`. Returns `None` if one of them may affect the response.
     pub(crate) fn of(state: &AppState, host: &HeaderValue, headers: &HeaderMap, is_ipfs_only: bool) -> Option<Self> {
         if decides_by_headers(headers) {
             return None;
@@ -107,7 +108,7 @@ impl Plain {
         Some(Self { host: host.clone(), request_id, leaves, is_ipfs_only })
     }
 
-    /// Whether another request with the same headers may come: none has the ID of another.
+    /// Whether later requests may have the same headers. A request ID makes them unique.
     #[must_use]
     pub fn may_come_again(&self) -> bool {
         self.request_id.is_none()
@@ -136,11 +137,11 @@ impl ReadyAnswers {
         }
     }
 
-    /// Returns the whole response to a client's request for a content path, where it is ready. One that is to be made
-    /// anew is given as it is where there is no permit for that.
+    /// Returns the cached response to a client's request for a content path. A response that is due for renewal is
+    /// returned as it is if no request permit is available for renewing it.
     ///
     /// # Errors
-    /// Where it is not ready; with the permit for making it anew, if that was taken.
+    /// If no usable response is cached; with the request permit for making a new one, if it was taken.
     pub(crate) fn get<B: HttpBody>(
         &self,
         state: &AppState,
@@ -161,7 +162,7 @@ impl ReadyAnswers {
         let now = (start - self.started).as_secs();
         let made = ready.made.load(Ordering::Relaxed);
         let age = now.saturating_sub(made);
-        // One request goes the long way, and makes the answer anew; those beside it are answered from here.
+        // One request takes the slow path and renews the response. Concurrent requests are served from the cache.
         let renews = || ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let is_cold = age >= COLD_AFTER_SECONDS;
         let is_stale = is_cold || (age >= RENEW_AFTER_SECONDS && renews());
@@ -196,12 +197,13 @@ impl ReadyAnswers {
         Ok(response)
     }
 
-    /// The body of a response that may have left memory. No runtime worker waits for the disk that it is read from.
+    /// Returns the body of a response that may have been evicted from memory. It is read without a runtime worker
+    /// waiting for the disk.
     fn warmed(&self, node: &Node, ready: Arc<Ready>) -> Body {
         let (length, started, warming) = (ready.body.len() as u64, self.started, Arc::clone(&self.warming));
         let (node, faults) = (node.clone(), node.faults());
         let read = async move {
-            // Nothing closes the semaphore.
+            // The semaphore is never closed.
             let _permit = warming.acquire_owned().await;
             let reading = ready.clone();
             let read =
@@ -218,8 +220,9 @@ impl ReadyAnswers {
         Sized::body(futures::stream::once(Box::pin(read)), length)
     }
 
-    /// The answer to a GET of HTTP/1.1 without a body for a content path, as [`Self::get`] gives it, in the bytes that it has on the
-    /// wire: the head is written to `head`. `None` where that gives none, or would look further: this changes nothing then.
+    /// Returns the serialized response to an HTTP/1.1 GET without a body for a content path, and writes its head to
+    /// `head`. The bytes are those of the response that [`Self::get`] returns. Returns `None`, without side effects,
+    /// if no response is cached or a renewal or compression is needed.
     pub(crate) fn get_written(
         &self,
         state: &AppState,
@@ -245,14 +248,14 @@ impl ReadyAnswers {
         Some(Written { body: ready.body.clone(), request_id: id_start..id_start + id_bytes, start })
     }
 
-    /// Counts an answer whose body has this length on the wire.
+    /// Counts a response whose body has this length on the wire.
     fn count(&self, state: &AppState, ready: &Ready, length: u64, start: Instant) {
         self.meter.hits.inc();
         state.node.count_download(ready.body.len());
         self.family.answered_at_once(length, start);
     }
 
-    /// Keeps the answer to a request for a content path, if it is one that will be asked for again in the same words.
+    /// Caches a response for a content path, if it is cacheable and its request has no conditions.
     pub(super) fn keep(
         &self,
         compression: &Compression,
@@ -278,16 +281,16 @@ impl ReadyAnswers {
     }
 }
 
-/// Headers that may decide it.
+/// Headers that may affect the response.
 const DECIDING: [HeaderName; 4] = [RANGE, IF_MATCH, IF_NONE_MATCH, SERVICE_WORKER];
 
-/// Whether nothing but the path decides the answer.
+/// Whether the response depends only on the path.
 fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     method == Method::GET && uri.query().is_none() && !decides_by_headers(headers)
 }
 
-/// Whether one of the headers may decide it.
+/// Whether one of the headers may affect the response.
 fn decides_by_headers(headers: &HeaderMap) -> bool {
-    // Clients send few headers: looking at each is cheaper than asking for those that matter.
+    // Clients send few headers, so that scanning them is cheaper than looking up the relevant ones.
     headers.keys().any(|name| DECIDING.contains(name)) || !format_by_accept(headers).gives_files()
 }

@@ -1,4 +1,4 @@
-//! `_redirects`: what a site wants to be answered for paths that it does not have
+//! `_redirects`: the rules of a site for paths that do not exist in it
 //! (<https://specs.ipfs.tech/http-gateways/web-redirects-file/>).
 
 mod rules;
@@ -27,17 +27,17 @@ use crate::limits;
 use crate::router::AppState;
 use rules::{MAX_FILE_BYTES, Outcome, Rules};
 
-/// The name of the file in the root of a site.
+/// Name of the file in the root of a site.
 const FILE_NAME: &str = "_redirects";
 
-/// Why a file is of no use. It is the site that is at fault: its visitors are told, and nothing is logged.
+/// Reason why a file cannot be used. The site is at fault, so its visitors see the reason and nothing is logged.
 struct Unusable(String);
 
-/// The answer to a request for a path that could not be resolved because of `missing`: what the site says of it, where the
-/// site has an origin of its own, a file or page is asked for, and the path does not exist.
+/// Responds to a request for a path that failed to resolve with `missing`. The rules of the site apply if the site
+/// has an origin of its own, the request is for a file or page, and the path does not exist.
 ///
 /// # Errors
-/// `missing`, where the site says nothing; else what keeps its answer from being made.
+/// `missing` if no rule applies; otherwise the error of responding according to the rule.
 pub(super) async fn or_missing(
     state: &AppState,
     request: &GatewayRequest<'_>,
@@ -53,7 +53,7 @@ pub(super) async fn or_missing(
     match find(&state.node, &root, request.below_root(), request.query).await? {
         Ok(None) => Err(missing),
         Ok(Some(Outcome::Redirect { status, location })) => {
-            // Other formats of what is missing are refused.
+            // Other formats of a missing path are refused.
             let headers = [(LOCATION, header_text(&location)), (VARY, HeaderValue::from_static("Accept"))];
             let mut response = (status, headers).into_response();
             if request.freshness != Freshness::Immutable {
@@ -62,7 +62,7 @@ pub(super) async fn or_missing(
             Ok(response)
         }
         Ok(Some(Outcome::Content { status, segments })) => {
-            // What may not be had by a name may not be had by a rule of its site either.
+            // Content that is blocked under its name must not be available through a rule of its site.
             if let (Namespace::Ipns, name) = request.root() {
                 state.node.check_name(&name::parse_root(&request.content_path, name)?, &segments)?;
             }
@@ -74,7 +74,7 @@ pub(super) async fn or_missing(
     }
 }
 
-/// Content in place of what was asked for: as if that had been asked for, or as a page that goes with another status.
+/// Responds with other content: with status 200, as if it had been requested itself; with other statuses, as a page.
 async fn content(
     state: &AppState,
     request: &GatewayRequest<'_>,
@@ -96,11 +96,12 @@ async fn content(
     answer.whole(state, status, page).await
 }
 
-/// What the site at `root` says of `path` below it, which does not exist; `None` where it says nothing. `query` is the
-/// request's. The inner error is one of the file, for a 500.
+/// Returns the result of the rules of the site at `root` for the missing `path` below it, or `None` if no rule
+/// applies. `query` is the query of the request. The inner error describes a fault of the file, which is reported
+/// with status 500.
 ///
 /// # Errors
-/// When the file cannot be had although it may be there: as [`Node::resolve`] and [`Node::read`].
+/// If the file may exist but cannot be read; see [`Node::resolve`] and [`Node::read`].
 async fn find(
     node: &Node,
     root: &ContentPath,
@@ -130,7 +131,7 @@ async fn find(
     })
 }
 
-/// A file of which blocks are missing or wrong is a fault of the site; everything else is one of this daemon.
+/// Classifies a read error: missing or invalid blocks are a fault of the site, other errors a fault of the daemon.
 fn unreadable<T>(error: Error) -> Result<Result<T, Unusable>> {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidContent | ErrorKind::Unsupported => {

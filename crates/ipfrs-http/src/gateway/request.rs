@@ -1,4 +1,4 @@
-//! What a gateway request asks for.
+//! Parsing of gateway requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use super::path::parts;
 use super::site::{Links, Site};
 use crate::config::Namespace;
 
-/// What a browser says when it fetches the script of a service worker.
+/// Header that browsers send when they fetch the script of a service worker.
 pub(super) const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
 
-/// The form in which content is asked for.
+/// Requested form of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// Files and directories.
     Deserialised,
     /// The block itself.
     Raw,
-    /// Blocks that verify what a path leads to.
+    /// Blocks that verify the content at a path.
     Car,
     /// A file or a tree as a TAR archive.
     Tar,
-    /// A block of this codec, as it is.
+    /// A block of this codec, unchanged.
     Codec(Codec),
-    /// The record of a name, in the place of what the name leads to.
+    /// The record of a name, instead of the content that the name points to.
     IpnsRecord,
 }
 
-/// The media type, the name and the meaning of each format.
+/// Media type, name and value of each format.
 const FORMATS: [(&str, &str, Format); 8] = [
     ("application/vnd.ipld.raw", "raw", Format::Raw),
     (car::MEDIA_TYPE, "car", Format::Car),
@@ -53,23 +53,23 @@ const FORMATS: [(&str, &str, Format); 8] = [
 ];
 
 impl Format {
-    /// The name that `?format=` takes; empty for the default.
+    /// Returns the name used in `?format=`; empty for the default.
     pub(super) fn name(self) -> &'static str {
         FORMATS.iter().find(|(_, _, format)| *format == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Whether a file is answered as it is: JSON and CBOR are what files may be, too.
+    /// Whether files may be sent unchanged in this format: JSON and CBOR files may be.
     pub(super) fn gives_files(self) -> bool {
         matches!(self, Self::Deserialised | Self::Codec(Codec::Json | Codec::Cbor))
     }
 }
 
-/// The form in which a request wants content, as its query and `Accept` say.
+/// Requested form of content, from the query and `Accept`.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// `?format=`, else what `Accept` names.
     pub(super) format: Format,
-    /// Whether `Accept` chose another format than the default.
+    /// Whether `Accept` selected another format than the default.
     pub(super) is_negotiated: bool,
     /// `?filename=`.
     pub(super) filename: Option<String>,
@@ -78,10 +78,10 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads query and `Accept`.
+    /// Parses the query and `Accept`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the format.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the unknown format.
     pub(super) fn parse(parts: &Parts) -> Result<Self> {
         let (mut by_query, mut filename, mut download) = (None, None, false);
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
@@ -98,41 +98,41 @@ impl Wanted {
     }
 }
 
-/// A request for content, read but not yet resolved.
+/// A parsed request for content, not yet resolved.
 #[derive(Debug, Clone)]
 pub(super) struct GatewayRequest<'a> {
-    /// What is served under the request's host.
+    /// Content that is served under the request's host.
     pub(super) site: &'a Site,
-    /// The content, percent-decoded, by a path that does not change.
+    /// Immutable path of the content, percent-decoded.
     pub(super) path: Arc<ContentPath>,
-    /// Of the segments of `path`, those that the name of the root stands for.
+    /// Number of leading segments of `path` that the root's name stands for.
     pub(super) root_segments: usize,
-    /// How long the answer holds.
+    /// Time for which the response is valid.
     pub(super) freshness: Freshness,
-    /// The content as the client named it, `/ipfs/...` or `/ipns/...`, in the form that a header may hold.
+    /// Content path as the client sent it, `/ipfs/...` or `/ipns/...`, in a form that headers may contain.
     pub(super) content_path: Cow<'a, str>,
-    /// The same in the head of the answer.
+    /// Address headers of the content.
     pub(super) address: Address,
-    /// The path of the URL as the client sent it, in the form that a header may hold.
+    /// Path of the URL as the client sent it, in a form that headers may contain.
     pub(super) raw_path: Cow<'a, str>,
-    /// The query as the client sent it.
+    /// Query as the client sent it.
     pub(super) query: Option<&'a str>,
     /// Whether the path ends with a slash.
     pub(super) ends_with_slash: bool,
     /// `?format=`, else what `Accept` names.
     pub(super) format: Format,
-    /// Whether `Accept` chose another format than the default.
+    /// Whether `Accept` selected another format than the default.
     pub(super) is_negotiated: bool,
     /// `?filename=`.
     pub(super) filename: Option<String>,
     /// `?download=true`.
     pub(super) download: bool,
-    /// Whether only the headers are wanted.
+    /// Whether the response has only headers (HEAD).
     pub(super) is_head: bool,
 }
 
 impl<'a> GatewayRequest<'a> {
-    /// A request for `target`, which `content_path` leads to.
+    /// Creates a request for `target`, to which `content_path` resolved.
     pub(super) fn new(
         site: &'a Site,
         parts: &'a Parts,
@@ -141,7 +141,7 @@ impl<'a> GatewayRequest<'a> {
         target: &Target<'_>,
     ) -> Self {
         let raw_path = parts.uri.path();
-        // A name is another path than what it leads to.
+        // Cached gateway data belongs to an immutable path, not to a name that points to it.
         let facts = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable);
         let known = facts.and_then(|facts| known::of(facts, content_path));
         Self {
@@ -162,36 +162,37 @@ impl<'a> GatewayRequest<'a> {
         }
     }
 
-    /// The name that tells the content type: `?filename=`, else the last segment of the path.
+    /// Returns the name that determines the content type: `?filename=`, else the last segment of the path.
     pub(super) fn file_name(&self) -> Option<Cow<'_, str>> {
         let own = || self.path.segments().last().map(LinkName::to_string_lossy);
         self.filename.as_deref().map(Cow::Borrowed).or_else(own)
     }
 
-    /// The names below the root, as the URL has them.
+    /// Returns the segments below the root, as in the URL.
     pub(super) fn below_root(&self) -> &[LinkName] {
         &self.path.segments()[self.root_segments..]
     }
 
-    /// Whether the content path alone decides what is answered, for as long as there is content.
+    /// Whether the response depends only on the content path.
     pub(super) fn is_plain(&self) -> bool {
         self.freshness == Freshness::Immutable && !self.site.is_trustless
     }
 
-    /// The namespace and the ID or name of the root, as the client wrote it.
+    /// Returns the namespace and the ID or name of the root, as the client sent it.
     pub(super) fn root(&self) -> (Namespace, &str) {
         let namespace = Namespace::of_path(&self.content_path).unwrap_or(Namespace::Ipfs);
         (namespace, parts(&self.content_path).nth(1).unwrap_or_default())
     }
 
-    /// The links of a page about this content.
+    /// Returns the links for a page about this content.
     pub(super) fn links(&self) -> Links {
         let (namespace, root) = self.root();
         self.site.links(&format!("/{}/{root}", namespace.as_str()))
     }
 }
 
-/// `raw` in ASCII, with the digits of its escapes in upper case (RFC 3986, 6.2.2.1). curl sends paths as they are typed.
+/// Returns `raw` as ASCII, with the digits of its escapes in upper case (RFC 3986, 6.2.2.1). Some clients, such as
+/// curl, send paths unencoded.
 pub(super) fn normalised(raw: &str) -> Cow<'_, str> {
     if raw.is_ascii() && !raw.contains('%') {
         return Cow::Borrowed(raw);
@@ -211,11 +212,11 @@ pub(super) fn normalised(raw: &str) -> Cow<'_, str> {
     Cow::Owned(upper.collect())
 }
 
-/// Refuses the script of a service worker whose scope would be all roots: that is what it gets by default without a
-/// slash behind its root. As in boxo, one within a root may be the service worker of that root.
+/// Refuses the script of a service worker whose default scope would cover all roots, which is the case if no slash
+/// follows the root. As in boxo, a script within a root may be a service worker for that root.
 pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> Result<()> {
     let below = content_path.strip_prefix("/ipfs/").or_else(|| content_path.strip_prefix("/ipns/"));
-    // Several slashes are one.
+    // Repeated slashes count as one.
     let is_root = below.is_some_and(|rest| !rest.trim_start_matches('/').contains('/'));
     if is_root && headers.get(SERVICE_WORKER).is_some_and(|value| value == "script") {
         return Err(Error::invalid("a service worker cannot be registered for this scope"));
@@ -223,7 +224,7 @@ pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> R
     Ok(())
 }
 
-/// Whether `Cache-Control` asks for an answer only if it can be given at once.
+/// Whether `Cache-Control` contains `only-if-cached`.
 pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|directive| directive.trim() == "only-if-cached")
@@ -237,7 +238,7 @@ fn format_by_name(name: &str) -> Result<Format> {
     })
 }
 
-/// The media types of `Accept` in their order, without parameters, and without those that the client will not have.
+/// Returns the media types of `Accept` in their order, without parameters, and without those of weight 0.
 pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).filter_map(|media| {
@@ -253,7 +254,7 @@ fn is_refusal(parameter: &str) -> bool {
     weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|digit| matches!(digit, b'0' | b'.')))
 }
 
-/// A gateway answers HTML and files unless a client names a format that it offers: the first one counts.
+/// Returns the first offered format that `Accept` names. Without one, the gateway sends files and HTML pages.
 pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
     let format = |media: &str| {
         FORMATS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(media)).map(|(_, _, format)| *format)
@@ -266,7 +267,7 @@ pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
     accepted(headers).any(|media| media.eq_ignore_ascii_case("text/html"))
 }
 
-/// Whether `Accept` has room for what a gateway answers browsers with.
+/// Whether `Accept` permits HTML pages.
 pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
     accepts_html(headers) || accepted(headers).any(|media| media == "*/*")
 }
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accept_names_a_format_where_nothing_else_would_do() {
+    fn accept_header_selects_a_named_format() {
         for (accept, expected) in [
             ("", Format::Deserialised),
             ("*/*", Format::Deserialised),

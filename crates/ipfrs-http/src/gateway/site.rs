@@ -1,14 +1,14 @@
-//! Where content stands in the URLs of a request, and the links that lead there.
+//! Location of content in the URLs of a request, and the links to it.
 
 use std::borrow::Cow;
 
 use crate::config::Namespace;
 
-/// What is served under the host of a request.
+/// Content that is served under the host of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     mount: Mount,
-    /// Whether only what a client can verify is served: blocks, CARs and IPNS records.
+    /// Whether only verifiable content is served: blocks, CARs and IPNS records.
     pub(super) is_trustless: bool,
 }
 
@@ -18,16 +18,16 @@ enum Mount {
     Paths,
     /// One root, on an origin of its own: `{id}.{namespace}.{gateway}`.
     Subdomain {
-        /// `/ipfs/{cid}` or `/ipns/{name}`.
+        /// Content path of the root: `/ipfs/{cid}` or `/ipns/{name}`.
         root: String,
-        /// The host of the gateway, with its port.
+        /// Host of the gateway, with its port.
         gateway: String,
     },
-    /// The website that a domain links to.
+    /// The website of a domain.
     Website {
-        /// `/ipns/{domain}`.
+        /// Content path of the website: `/ipns/{domain}`.
         root: String,
-        /// The host, with its port.
+        /// Host of the website, with its port.
         host: String,
     },
 }
@@ -36,24 +36,24 @@ impl Site {
     /// All content by its path.
     pub(crate) const PATHS: Self = Self { mount: Mount::Paths, is_trustless: false };
 
-    /// All content by its path; `deserialized` as in `[gateway.hosts]`.
+    /// Creates a site for all content by its path; `deserialized` as in `[gateway.hosts]`.
     pub(super) fn paths(deserialized: bool) -> Self {
         Self { mount: Mount::Paths, is_trustless: !deserialized }
     }
 
-    /// One root of a gateway with subdomains.
+    /// Creates the site of one root of a gateway with subdomains.
     pub(super) fn subdomain(namespace: Namespace, id: &str, gateway: String, deserialized: bool) -> Self {
         let root = format!("/{}/{id}", namespace.as_str());
         Self { mount: Mount::Subdomain { root, gateway }, is_trustless: !deserialized }
     }
 
-    /// The website of a domain.
+    /// Creates the site of a domain's website.
     pub(super) fn website(domain: &str, host: String, deserialized: bool) -> Self {
         let root = format!("/ipns/{domain}");
         Self { mount: Mount::Website { root, host }, is_trustless: !deserialized }
     }
 
-    /// The content path that the path of a URL stands for, encoded as it is there.
+    /// Returns the content path for the path of a URL, still encoded.
     pub(super) fn content_path<'a>(&self, url: &'a str) -> Cow<'a, str> {
         match &self.mount {
             Mount::Paths => Cow::Borrowed(url),
@@ -61,7 +61,7 @@ impl Site {
         }
     }
 
-    /// Whether nothing but one root is served under the host, so that what it says of its own URLs may be done.
+    /// Whether the host serves only one root, so that rules of the root may apply to all URLs of the host.
     pub(super) fn is_isolated(&self) -> bool {
         !matches!(self.mount, Mount::Paths)
     }
@@ -71,7 +71,8 @@ impl Site {
         matches!(self.mount, Mount::Website { .. })
     }
 
-    /// The links of pages about content whose path begins with `root`, which is `/ipfs/{cid}` or `/ipns/{name}`.
+    /// Returns the links for pages about content whose path begins with `root`, which is `/ipfs/{cid}` or
+    /// `/ipns/{name}`.
     pub(super) fn links(&self, root: &str) -> Links {
         match &self.mount {
             Mount::Paths => Links {
@@ -80,7 +81,8 @@ impl Site {
                 trail: root.to_owned(),
                 content: Some(String::new()),
             },
-            // The heading leads to the paths of the gateway, which redirects: it is the same on all roots of it.
+            // The heading links to the path gateway, which redirects to subdomains. These links are valid on all its
+            // roots.
             Mount::Subdomain { gateway, .. } => {
                 let trail = format!("//{gateway}{root}");
                 Links { names: String::new(), root: trail.clone(), trail, content: Some(format!("//{gateway}")) }
@@ -93,15 +95,15 @@ impl Site {
     }
 }
 
-/// The beginnings of the links of a page about content.
+/// URL prefixes of the links in a page about content.
 #[derive(Debug)]
 pub(super) struct Links {
-    /// What stands before the names below the root.
+    /// Prefix of the names below the root.
     pub(super) names: String,
-    /// Where the root leads in the heading of a page.
+    /// Link to the root in the heading of a page.
     pub(super) root: String,
-    /// What stands before the names below the root in the heading of a page.
+    /// Prefix of the names below the root in the heading of a page.
     pub(super) trail: String,
-    /// What stands before `/ipfs/{cid}` where that leads to any content; nothing where the host gives its own content only.
+    /// URL prefix of `/ipfs/{cid}` for any content; `None` if the host serves only its own content.
     pub(super) content: Option<String>,
 }

@@ -6,27 +6,27 @@ use ipfrs_node::{Name, NameRoot, Node};
 
 use crate::config::{MAX_LABEL_BYTES, Namespace};
 
-/// What a root is that stands in a host name.
+/// A root in a host name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// This, as it stands in a content path.
+    /// The root as written in a content path.
     Here(String),
-    /// One that is to be asked for under another label, so that content has one origin only.
+    /// The canonical label of the root, to which the client is redirected so that content has only one origin.
     Moved(String),
 }
 
-/// What `id` in front of `.{namespace}.{gateway}` stands for. What is no root at all is given back as it is, for whoever
-/// reads the path that it becomes part of.
+/// Returns the root for `id` in front of `.{namespace}.{gateway}`. An invalid root is returned unchanged, because
+/// parsing the resulting path reports the error.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for content IDs that fit no label and for those that are no names of keys; as
-/// [`Node::dnslink`].
+/// [`ErrorKind::InvalidInput`] if a content ID does not fit into a label, or is not the name of a key under `/ipns`;
+/// see also [`Node::dnslink`].
 pub(super) async fn root_of(node: &Node, namespace: Namespace, id: &str) -> Result<Root> {
     match namespace {
         Namespace::Ipfs => {
             let id = in_lower_case(id);
             let Ok(cid) = parse_cid(&id) else { return Ok(Root::Here(id)) };
-            // Any base is right that has no letters of both cases; browsers would destroy the others.
+            // Only bases with letters of one case are accepted, because browsers lowercase host names.
             let fits = id.len() <= MAX_LABEL_BYTES && id.starts_with(['b', 'k', 'f']);
             if fits { Ok(Root::Here(id)) } else { label_of(&cid, Namespace::Ipfs).map(Root::Moved) }
         }
@@ -41,12 +41,12 @@ pub(super) async fn root_of(node: &Node, namespace: Namespace, id: &str) -> Resu
     }
 }
 
-/// Content IDs in bases without a case of their own as browsers write them, everything else as it is.
+/// Returns an ID in lower case if its base is case-insensitive, and unchanged otherwise.
 fn in_lower_case(id: &str) -> String {
     if id.starts_with(['b', 'B', 'k', 'K', 'f', 'F']) { id.to_ascii_lowercase() } else { id.to_owned() }
 }
 
-/// The key whose name `id` is: also by a content ID of another codec, as old links have them.
+/// Returns the key with the name `id`. Content IDs with other codecs are accepted, since old links use them.
 fn key_of(id: &str) -> Result<Option<Name>> {
     if let Ok(name) = Name::parse(id) {
         return Ok(Some(name));
@@ -54,22 +54,22 @@ fn key_of(id: &str) -> Result<Option<Name>> {
     parse_cid(id).ok().map(|cid| Name::from_multihash(*cid.hash())).transpose()
 }
 
-/// The domain that `label` stands for: itself, or what it is when `-` is read as a dot and `--` as `-`.
+/// Returns the domain for `label`: the label itself, or the label with `-` replaced by a dot and `--` by `-`.
 async fn domain_of(node: &Node, label: String) -> Result<String> {
     if label.contains('.') || !label.contains('-') {
         return Ok(label);
     }
     let domain = from_label(&label);
-    // Whoever wrote a label with hyphens meant a domain, most likely: that is what an error is to be about.
+    // A label with hyphens most likely stands for a domain, so errors should mention the domain.
     let is_label = !has_dnslink(node, &domain).await? && has_dnslink(node, &label).await?;
     Ok(if is_label { label } else { domain })
 }
 
-/// Where a gateway with subdomains redirects `/{namespace}/{root}`: the label or labels in front of `.{namespace}`. `None`
-/// for what is no root, which the path gateway says.
+/// Returns the label or labels in front of `.{namespace}` to which a gateway with subdomains redirects
+/// `/{namespace}/{root}`. Returns `None` for an invalid root, which the path gateway reports.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for roots that fit no label; as [`Node::dnslink`].
+/// [`ErrorKind::InvalidInput`] if the root does not fit into a label; see also [`Node::dnslink`].
 pub(super) async fn label(node: &Node, namespace: Namespace, root: &str, inline: bool) -> Result<Option<String>> {
     match namespace {
         Namespace::Ipfs => parse_cid(root).ok().map(|cid| label_of(&cid, namespace)).transpose(),
@@ -79,7 +79,7 @@ pub(super) async fn label(node: &Node, namespace: Namespace, root: &str, inline:
             }
             let is_label = !root.contains('.');
             let domain = if is_label { from_label(root) } else { root.to_owned() };
-            // In ASCII, and nothing that would end a host name in a URL.
+            // The parsed domain is ASCII and contains no character that could end a host name in a URL.
             let Ok(NameRoot::Domain(domain)) = NameRoot::parse(&domain) else { return Ok(None) };
             if !is_label && !inline {
                 return Ok(Some(domain));
@@ -93,7 +93,7 @@ pub(super) async fn label(node: &Node, namespace: Namespace, root: &str, inline:
     }
 }
 
-/// Whether a domain links to content. What cannot be a domain does not.
+/// Whether a domain has a DNSLink. False for invalid domain names.
 async fn has_dnslink(node: &Node, domain: &str) -> Result<bool> {
     match node.dnslink(domain).await {
         Ok(link) => Ok(link.is_some()),
@@ -102,7 +102,8 @@ async fn has_dnslink(node: &Node, domain: &str) -> Result<bool> {
     }
 }
 
-/// A content ID as a label: in base 32, or where that is too long in base 36, which names of keys always are in.
+/// Returns a content ID as a label: in base 32, or in base 36 if that is too long. Names of keys are always in base
+/// 36.
 fn label_of(cid: &Cid, namespace: Namespace) -> Result<String> {
     let (codec, bases) = match namespace {
         Namespace::Ipfs => (cid.codec(), [Base::Base32Lower, Base::Base36Lower].as_slice()),
@@ -121,7 +122,7 @@ fn label_of(cid: &Cid, namespace: Namespace) -> Result<String> {
     )))
 }
 
-/// A domain as one label.
+/// Encodes a domain as one label.
 fn to_label(domain: &str) -> Result<String> {
     let label = domain.replace('-', "--").replace('.', "-");
     if label.len() > MAX_LABEL_BYTES {
@@ -132,7 +133,7 @@ fn to_label(domain: &str) -> Result<String> {
     Ok(label)
 }
 
-/// The domain that [`to_label`] made `label` of.
+/// Decodes a label made by [`to_label`].
 fn from_label(label: &str) -> String {
     let mut domain = String::with_capacity(label.len());
     let mut chars = label.chars().peekable();
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn domains_become_labels_and_come_back() {
+    fn domain_to_label_round_trips() {
         for (domain, label) in [
             ("my.v-long.example.com", "my-v--long-example-com"),
             ("en.wikipedia-on-ipfs.org", "en-wikipedia--on--ipfs-org"),

@@ -15,18 +15,18 @@ use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
 use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
-/// An archive of a file, directory or symlink, which unpacks to something that is called as its content ID.
+/// Responds with an archive of a file, directory or symlink. The unpacked root entry is named after the content ID.
 ///
 /// # Errors
-/// As [`ipfrs_node::Node::archive`], and what its stream fails with near its beginning: an entry that leads out of the
-/// archive, a block that is missing.
+/// See [`ipfrs_node::Node::archive`]; also errors near the beginning of the stream, such as an entry that leads out
+/// of the archive or a missing block.
 pub(super) async fn archive(
     state: &AppState,
     request: &GatewayRequest<'_>,
     headers: &HeaderMap,
     object: Object,
 ) -> Result<Response> {
-    // Weak: archives of the same tree may come to differ in how their headers are written.
+    // Weak, because future versions may write the archive headers differently.
     let mut answer = Answer::new(state, request, &object, format!("W/{}", etag(&object, ".x-tar")));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -1,16 +1,16 @@
-//! Hosts that serve only what a client can verify (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
+//! Hosts that serve only verifiable content (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
 
 use super::path::parts;
 use super::request::{Format, Wanted};
 use crate::config::Namespace;
 
-/// Why something else is refused.
+/// Message for other requests.
 pub(super) const OFFER: &str = "this gateway serves only what can be verified: a block (/ipfs/{cid}?format=raw), a CAR \
                                 (/ipfs/{cid}[/path]?format=car) or the record of a name (/ipns/{key}?format=ipns-record); \
                                 see https://specs.ipfs.tech/http-gateways/trustless-gateway/";
 
-/// Whether what is asked for proves itself. A block does not prove that a path leads to it, and a name is proved by its
-/// record only.
+/// Whether the client can verify the requested content. A block does not prove that a path leads to it, and only the
+/// record of a name proves what the name points to.
 pub(super) fn is_verifiable(wanted: &Wanted, content_path: &str) -> bool {
     let names = parts(content_path).count();
     match (Namespace::of_path(content_path), wanted.format) {

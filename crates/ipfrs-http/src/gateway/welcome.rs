@@ -1,4 +1,4 @@
-//! `GET /`: what this is, and a way in.
+//! `GET /`: the welcome page.
 
 use askama::Template;
 use axum::body::Body;
@@ -16,7 +16,7 @@ use crate::config::Namespace;
 use crate::error::GatewayError;
 use crate::router::AppState;
 
-/// What leads where, in words; and whether it is a page to go to.
+/// Routes with a description, and whether the page links to them.
 const ROUTES: [Route; 6] = [
     ("/ipfs/{cid}[/path]", "content", false),
     ("/ipns/{name}[/path]", "content by name", false),
@@ -26,7 +26,7 @@ const ROUTES: [Route; 6] = [
     ("/metrics", "metrics in the Prometheus format", true),
 ];
 
-/// What cannot stand in a path of a header as it is. Escapes and what has a meaning in URLs stay.
+/// Characters to encode in a path in a header. Escapes and characters with a meaning in URLs stay.
 const UNSAFE: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'}');
 
@@ -37,16 +37,17 @@ struct Page {
     routes: Vec<Route>,
 }
 
-/// A route, what it leads to, and whether that is a page.
+/// A route, its description, and whether the page links to it.
 type Route = (&'static str, &'static str, bool);
 
-/// A page for browsers, text for everybody else; with `?open={address}`, on to that content.
+/// Responds with a page for browsers and with text for other clients. With `?open={address}`, redirects to that
+/// content.
 pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> Response {
-    // Pages may not open the routes of the daemon, this one included: a link would lead to a 403.
+    // Pages may not open the routes of the daemon, this one included: such a link would result in 403.
     answer(&state, &request, ROUTES.map(|(route, what, _)| (route, what, false)).to_vec())
 }
 
-/// As [`welcome`], at a host where `paths` and health are served, and nothing else.
+/// Same as [`welcome`], for a host that serves only `paths` and health.
 pub(super) fn at_host(state: &AppState, request: &Request, paths: &[Namespace]) -> Response {
     let is_served = |route: &str| match Namespace::of_path(route) {
         Some(namespace) => paths.contains(&namespace),
@@ -82,8 +83,8 @@ fn text(routes: &[Route]) -> Response {
     ([(VARY, "Accept")], format!("ipfrs gateway\n\n{lines}")).into_response()
 }
 
-/// The path of what a person typed: a path, a URL of a gateway, an `ipfs://` address, a CID or a domain. It is always on
-/// this host.
+/// Returns the path for an address that a person typed: a path, a URL of a gateway, an `ipfs://` address, a CID or a
+/// domain. The result is always a path on this host.
 fn location(typed: &str) -> Result<String> {
     let typed = typed.trim();
     let path = match typed.split_once("://") {
@@ -102,7 +103,7 @@ fn location(typed: &str) -> Result<String> {
     Ok(utf8_percent_encode(&path, UNSAFE).to_string())
 }
 
-/// `{host}/ipfs/{cid}/path`, or `{cid}.ipfs.{host}/path`.
+/// Returns the path for a gateway URL without its scheme: `{host}/ipfs/{cid}/path` or `{cid}.ipfs.{host}/path`.
 fn of_gateway(rest: &str) -> Option<String> {
     let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     if path.starts_with("/ipfs/") || path.starts_with("/ipns/") {
@@ -115,7 +116,7 @@ fn of_gateway(rest: &str) -> Option<String> {
     }
 }
 
-/// `/ipfs/{cid}/path`, `{cid}/path` or `{domain}/path`.
+/// Returns the path for `/ipfs/{cid}/path`, `{cid}/path` or `{domain}/path`.
 fn of_path(typed: &str) -> Option<String> {
     let bare = typed.trim_start_matches('/');
     let (root, _) = bare.split_once('/').unwrap_or((bare, ""));
@@ -132,7 +133,7 @@ mod tests {
     use super::location;
 
     #[test]
-    fn whatever_names_content_leads_to_it() {
+    fn typed_addresses_lead_to_content_paths() {
         const CID: &str = "bafkqabtimvwgy3yk";
         for (typed, expected) in [
             (CID.to_owned(), format!("/ipfs/{CID}")),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_leads_anywhere() {
+    fn input_that_names_no_content_is_an_error() {
         for typed in [
             "",
             "/",

@@ -1,4 +1,4 @@
-//! Heads of answers as they are on the wire of HTTP/1.1: the bytes that hyper writes for the same headers.
+//! Serialized HTTP/1.1 response heads, identical to the bytes that hyper writes for the same headers.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue};
 
-/// A head of status 200, but for what each answer has of its own: the ID of the request and the time.
+/// A serialized head of status 200, without the values that differ for each response: the request ID and the date.
 #[derive(Debug)]
 pub(super) struct Head {
     before_id: Box<[u8]>,
@@ -14,7 +14,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Of an answer with these headers and a body of `length` bytes.
+    /// Serializes the head of a response with these headers and a body of `length` bytes.
     pub(super) fn of(headers: &HeaderMap, length: usize) -> Self {
         let mut before = b"HTTP/1.1 200 OK\r\n".to_vec();
         for (name, value) in headers {
@@ -25,7 +25,7 @@ impl Head {
         begin_line(&mut before, "x-request-id");
         let mut between = b"\r\n".to_vec();
         if !headers.contains_key(CONTENT_LENGTH) {
-            // hyper tells it behind the others.
+            // hyper writes this header after all others.
             begin_line(&mut between, CONTENT_LENGTH.as_str());
             between.extend_from_slice(HeaderValue::from(length).as_bytes());
             between.extend_from_slice(b"\r\n");
@@ -34,7 +34,8 @@ impl Head {
         Self { before_id: before.into(), between_id_and_date: between.into() }
     }
 
-    /// Writes the head of the answer to a request of this ID, at the time `now`, to `head`. Gives where the ID begins.
+    /// Appends the head of the response to the request `request_id`, at time `now`, to `head`. Returns the position
+    /// of the ID.
     pub(super) fn write(&self, head: &mut Vec<u8>, request_id: &[u8], now: Instant) -> usize {
         head.extend_from_slice(&self.before_id);
         let start = head.len();
@@ -50,10 +51,10 @@ fn begin_line(lines: &mut Vec<u8>, name: &str) {
     lines.extend_from_slice(b": ");
 }
 
-/// The time as it was written last, with the end of its line and of the head.
+/// The formatted date, with the end of its line and of the head.
 struct Date {
     text: String,
-    /// When it is another.
+    /// Time at which the text becomes outdated.
     end: Option<Instant>,
 }
 
@@ -62,7 +63,8 @@ thread_local! {
 }
 
 impl Date {
-    /// The clock is asked again when its second is over, so that one that is set is noticed within a second.
+    /// Returns the formatted date. The clock is read again when its second is over, so that clock adjustments take
+    /// effect within a second.
     fn line_end(&mut self, now: Instant) -> &[u8] {
         if self.end.is_none_or(|end| now >= end) {
             let time = SystemTime::now();

@@ -1,4 +1,4 @@
-//! `/routing/v1/providers`, `/routing/v1/peers`: who has content, and where peers are.
+//! `/routing/v1/providers` and `/routing/v1/peers`: providers of content, and addresses of peers.
 
 use std::time::SystemTime;
 
@@ -17,13 +17,13 @@ use crate::error::{GatewayError, refused};
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
-/// `GET /providers/{cid}`: always none. This node knows of no peer, and is none that others could fetch from by libp2p.
+/// `GET /providers/{cid}`: always empty. This node knows no peers, and peers cannot fetch from it over libp2p.
 pub(super) async fn providers(Path(cid): Path<String>, headers: HeaderMap) -> Answer {
     parse_cid(&cid)?;
     Ok(none("Providers", &headers))
 }
 
-/// `GET /peers/{peer_id}`: always none, as there are no addresses that could be given.
+/// `GET /peers/{peer_id}`: always empty, because the node knows no addresses.
 pub(super) async fn peers(Path(peer_id): Path<String>, headers: HeaderMap) -> Answer {
     Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is no peer ID: {}", e.message())))?;
     Ok(none("Peers", &headers))
@@ -34,9 +34,9 @@ pub(super) async fn closest_peers() -> GatewayError {
     GatewayError(Error::unsupported("this node is part of no distributed hash table: ask another router"))
 }
 
-/// An empty list, in the form that is asked for.
+/// Returns an empty list in the requested format.
 fn none(list: &str, request: &HeaderMap) -> Response {
-    // Lines are for who names them, whatever else they take.
+    // NDJSON is sent only to clients that name it, whatever else they accept.
     let named = names(request, NDJSON).then_some(NDJSON);
     let Some(media_type) = named.or_else(|| accepted(request, JSON).then_some(JSON)) else {
         return refused(StatusCode::NOT_ACCEPTABLE, format!("answers are {JSON} or {NDJSON}: accept one of these"));

@@ -15,11 +15,11 @@ use crate::error::{self, GatewayError, refused};
 use crate::gateway::ipns_record::{self, MEDIA_TYPE};
 use crate::router::AppState;
 
-/// How long others may go on believing that there is no record.
+/// `Cache-Control` of the response if there is no record.
 const NONE_CACHE_CONTROL: &str = "public, max-age=15";
 
-/// `GET`: the record. Where there is none, the answer is a text, not 404: nothing is wrong with the request
-/// (<https://specs.ipfs.tech/ipips/ipip-0513/>).
+/// `GET`: the record. If there is none, the response is 200 with a text instead of 404, as the request itself is
+/// valid (<https://specs.ipfs.tech/ipips/ipip-0513/>).
 pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
     let name = Name::parse(&name)?;
     if !accepted(&headers, MEDIA_TYPE) {
@@ -50,7 +50,7 @@ fn answer(state: &AppState, name: &Name, record: &Record, request: &HeaderMap) -
     response
 }
 
-/// `PUT`: stores the record, when it is valid for the name and no better one is stored.
+/// `PUT`: stores the record if it is valid for the name and no better one is stored.
 pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>, request: Request) -> Answer {
     let name = Name::parse(&name)?;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The delegated routing API (<https://specs.ipfs.tech/routing/http-routing-v1/>): records of IPNS names, and who has
-//! what.
+//! The delegated routing API (<https://specs.ipfs.tech/routing/http-routing-v1/>): IPNS records, providers and peers.
 
 mod content;
 mod ipns;
@@ -21,15 +20,15 @@ use crate::gateway::request;
 use crate::router::AppState;
 use crate::{limits, origin};
 
-/// What a handler returns.
+/// Result of a handler.
 type Answer = Result<Response, GatewayError>;
 
-/// What is allowed for records of names.
+/// Methods allowed for IPNS records.
 const ALLOW_WRITING: &str = "GET, HEAD, PUT, OPTIONS";
-/// What is allowed for everything else, and for pages of other origins.
+/// Methods allowed for all other routes, and for pages of other origins.
 const ALLOW_READING: &str = "GET, HEAD, OPTIONS";
 
-/// The routes below `/routing/v1`.
+/// Returns the routes under `/routing/v1`.
 pub(crate) fn router() -> Router<AppState> {
     let writing = async || method_not_allowed(ALLOW_WRITING);
     Router::new()
@@ -48,8 +47,8 @@ async fn allowed_reading() -> Response {
     (StatusCode::NO_CONTENT, [(ALLOW, ALLOW_READING)]).into_response()
 }
 
-/// Pages of other origins may read what is here. They may not store records: those are self-certifying, but they take
-/// room.
+/// Lets pages of other origins read, but not store, records. Records are self-certifying, but storing them uses disk
+/// space.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let deadline = request.extensions().get().cloned();
     let mut response = match origin::check_write(&request, state.port) {
@@ -69,7 +68,8 @@ fn names(headers: &HeaderMap, media_type: &str) -> bool {
     request::accepted(headers).any(|media| media.eq_ignore_ascii_case(media_type))
 }
 
-/// Whether `Accept` has room for a media type, which is one of `application/*`; without it, everything is welcome.
+/// Whether `Accept` permits a media type, which must be one of `application/*`. Without the header, every type is
+/// accepted.
 fn accepted(headers: &HeaderMap, media_type: &str) -> bool {
     !headers.contains_key(ACCEPT)
         || names(headers, media_type)

@@ -29,27 +29,28 @@ use crate::error::RpcError;
 use crate::request_id::operation_id;
 use crate::router::AppState;
 
-/// `inline-limit` where only `inline` is given, as in Kubo.
+/// Default of `inline-limit` if only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
-/// Longest target of a symlink (`PATH_MAX` on Linux).
+/// Maximum length of a symlink target, in bytes (`PATH_MAX` on Linux).
 const MAX_TARGET_BYTES: usize = 4_096;
 
-/// Least time between two progress lines.
+/// Minimum time between two progress lines.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of lines that may wait for the client: those of some 100,000 files. So far the import goes on for clients that
-/// send everything before they read anything; then it waits for them to read.
+/// Maximum number of bytes of output that may wait for the client: the lines of about 100,000 files. Below it the
+/// import continues, for clients that send everything before they read. Above it the import waits until the client
+/// reads.
 const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
-/// When as much waits for the client, how far files are is not told.
+/// Number of waiting bytes above which progress lines are skipped.
 const MAX_PROGRESS_BYTES: usize = 1024 * 1024;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct AddedLine<'a> {
     name: Cow<'a, str>,
-    /// In base64, where it is not UTF-8.
+    /// Base64 of the name, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_bytes: Option<String>,
     hash: String,
@@ -65,8 +66,9 @@ struct ProgressLine<'a> {
     bytes: u64,
 }
 
-/// `add`: a multipart body with files, directories and symlinks, or any other body as one unnamed file. A line is sent
-/// for each file once it is durable, and for each directory at the end. With `X-Operation-Id` it can be watched.
+/// `add`: imports a multipart body with files, directories and symlinks, or any other body as one unnamed file. A
+/// line is sent for each file once it is durable, and for each directory at the end. With `X-Operation-Id`, clients
+/// can watch the progress.
 pub(super) async fn add(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let operation = operation_id(request.headers()).map_err(|e| RpcError::Request(e.to_string()))?;
     let options = AddOptions { operation, ..options(&args)? };
@@ -87,8 +89,8 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         last_progress: Instant::now(),
         untold: None,
     };
-    // A task of its own: an import goes on while the client is not reading lines, as clients that send everything
-    // before they read anything need. Dropping the handle, with the answer, ends it.
+    // A separate task, so that the import continues while the client does not read. Clients that send everything
+    // before they read depend on it. Dropping the handle, together with the response, aborts the task.
     let body = match boundary {
         Some(boundary) => Either::Left(Parts::new(&state.node, request.into_body(), boundary)),
         None => Either::Right(request.into_body()),
@@ -107,7 +109,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
     let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
     Ok(AddOptions {
         profile: args.text("profile").map(str::parse).transpose()?,
-        // As Kubo's clients in Go write that there is none.
+        // Kubo's Go clients send -1 for an unset version.
         cid_version: args.number("cid-version")?.filter(|version| *version != -1).map(cid_version).transpose()?,
         raw_leaves: args.bool("raw-leaves"),
         chunker: args.nonempty_text("chunker").map(str::parse).transpose()?,
@@ -169,8 +171,8 @@ async fn build(session: &mut AddSession, reporter: &mut Reporter) -> Result<()> 
     Ok(())
 }
 
-/// Imports every part: files, `application/x-directory`, `application/symlink`. Directories that are left out are made
-/// from the paths of their files.
+/// Imports every part: files, `application/x-directory`, `application/symlink`. Directories without a part of their
+/// own are created from the paths of their files.
 async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Parts) -> Result<()> {
     let mut has_parts = false;
     while let Some(part) = parts.next().await? {
@@ -198,14 +200,14 @@ async fn target(part: Part) -> Result<Vec<u8>> {
     Ok(target.bytes.into())
 }
 
-/// The answer's head waits for the first line, so that an import that fails at once fails with a status.
+/// Responds once the first line is available, so that an import that fails early fails with a status.
 async fn answer(task: AbortOnDropHandle<()>, mut told: Told, takes_trailers: bool) -> Result<Response, RpcError> {
     let first = told.next().await.transpose()?;
     let rest = stream::unfold(Some((told, task)), |state| async move {
         let (mut told, task) = state?;
         match told.next().await {
             Some(line) => Some((line, Some((told, task)))),
-            // The import is over; had it panicked, the end must not look clean.
+            // If the import panicked, the body must not appear complete.
             None => match task.await {
                 Ok(()) => None,
                 Err(e) => Some((Err(Error::internal("the import failed").with_source(e)), None)),
@@ -215,15 +217,15 @@ async fn answer(task: AbortOnDropHandle<()>, mut told: Told, takes_trailers: boo
     Ok(output::objects(stream::iter(first.map(Ok)).chain(rest).boxed(), takes_trailers))
 }
 
-/// The lines that wait for the client.
+/// Counter of the output that waits for the client.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: AtomicUsize,
-    /// Told whenever the client has read something.
+    /// Notified whenever the client reads a line.
     read: Notify,
 }
 
-/// Lines on their way to the client.
+/// Receiving end of the output lines.
 struct Told {
     lines: UnboundedReceiver<Result<Bytes>>,
     waiting: Arc<Waiting>,
@@ -240,22 +242,22 @@ impl Told {
     }
 }
 
-/// Tells the client what has been imported.
+/// Reports imported files to the client.
 struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
     waiting: Arc<Waiting>,
-    /// How long a client may read nothing while too much waits for it.
+    /// Time for which the client may stop reading while too much output waits for it.
     patience: Duration,
     render: Render,
     progress: bool,
     silent: bool,
     last_progress: Instant,
-    /// How far the file is, where that was too soon after the last line to be told.
+    /// Progress of the current file that was not reported yet because it followed the last line too soon.
     untold: Option<u64>,
 }
 
 impl Reporter {
-    /// Tells of what has become durable, and waits for the client where too much waits for it.
+    /// Reports files that have become durable, and waits for the client if too much output is waiting.
     async fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
         session.acknowledged().await?.iter().try_for_each(|added| self.added(added))?;
         while self.waiting.bytes.load(Ordering::Relaxed) > MAX_WAITING_BYTES {
@@ -271,7 +273,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Tells how far a file is.
+    /// Reports the progress of a file, at most once per interval.
     fn progress(&mut self, name: &LinkName, bytes: u64) {
         if !self.progress {
             return;
@@ -283,7 +285,7 @@ impl Reporter {
         }
     }
 
-    /// Tells what was too soon to be told. Called at the end of a file, so that the bars that clients draw end full.
+    /// Reports deferred progress. Called at the end of a file, so that progress bars of clients end at 100%.
     fn tell_progress(&mut self, name: &LinkName) {
         if let Some(bytes) = self.untold.take()
             && self.waiting.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
@@ -305,7 +307,7 @@ impl Reporter {
 
     fn send(&self, line: Result<Bytes>) {
         self.waiting.bytes.fetch_add(line.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
-        // Nobody listens only when the client has gone; then the import is being ended.
+        // Fails only if the client has disconnected, in which case the import is being aborted.
         drop(self.lines.send(line));
     }
 }

@@ -18,22 +18,22 @@ use super::{duration, stdin};
 use crate::error::RpcError;
 use crate::router::AppState;
 
-/// The query of a command with the arguments in its body, and what the request's head says of its response.
+/// Arguments and options of a command from the query and the body, and response options from the request headers.
 #[derive(Debug, Clone)]
 pub(super) struct Args {
     arguments: Vec<String>,
-    /// The same as bytes: paths need not be UTF-8.
+    /// The same arguments as bytes: paths need not be UTF-8.
     paths: Vec<LinkName>,
     options: Options,
-    /// How content IDs are written in the answer.
+    /// Format of content IDs in the response.
     pub(super) render: Render,
-    /// Whether the client takes trailers.
+    /// Whether the client accepts trailers.
     pub(super) takes_trailers: bool,
-    /// Memory for the arguments that came in the body.
+    /// Memory reserved for arguments from the body.
     _memory: Option<Arc<RequestMemory>>,
 }
 
-/// Reads arguments and options of a command for its handler, and refuses those that cannot be read.
+/// Middleware that parses the arguments and options of a command for its handler, and refuses invalid ones.
 pub(crate) async fn read(State(state): State<AppState>, request: Request, next: Next) -> Response {
     match Args::read(&state, request).await {
         Ok(request) => next.run(request).await,
@@ -49,15 +49,15 @@ impl<S: Sync> FromRequestParts<S> for Args {
     }
 }
 
-/// Whether the client says that it takes trailers, with `TE: trailers`. HTTP/2 has room for them in every answer, but there
-/// as well a client that does not look at them (curl) would take a part that ends with one for the whole.
+/// Whether the client accepts trailers, according to `TE: trailers`. HTTP/2 permits trailers in every response, but
+/// even there a client that ignores them (curl) would mistake a partial body that ends with one for a complete body.
 pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
     let te = headers.get_all(http::header::TE).iter().filter_map(|value| value.to_str().ok());
     te.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case("trailers"))
 }
 
 impl Args {
-    /// Puts the arguments and options of a request into its extensions. Arguments in the body come after those in the
+    /// Stores the arguments and options of a request in its extensions. Arguments from the body follow those from the
     /// query, as in go-ipfs-cmds.
     async fn read(state: &AppState, mut request: Request) -> Result<Request, RpcError> {
         let path = request.uri().path();
@@ -85,7 +85,7 @@ impl Args {
         Ok(request)
     }
 
-    /// The arguments, of which there must be at least one; `name` is what the message calls it.
+    /// Returns the arguments, of which there must be at least one; `name` is used in the error message.
     pub(super) fn required(&self, name: &str) -> Result<&[String], RpcError> {
         if self.arguments.is_empty() {
             return Err(RpcError::Request(format!("argument {name:?} is required")));
@@ -93,40 +93,40 @@ impl Args {
         Ok(&self.arguments)
     }
 
-    /// The one argument.
+    /// Returns the only argument.
     pub(super) fn one(&self, name: &str) -> Result<&str, RpcError> {
         only(self.required(name)?, name).map(String::as_str)
     }
 
-    /// As [`Self::required`], for arguments that are paths.
+    /// Same as [`Self::required`], for arguments that are paths.
     pub(super) fn required_paths(&self, name: &str) -> Result<&[LinkName], RpcError> {
         self.required(name).map(|_| &*self.paths)
     }
 
-    /// As [`Self::one`], for an argument that is a path.
+    /// Same as [`Self::one`], for an argument that is a path.
     pub(super) fn one_path(&self, name: &str) -> Result<&LinkName, RpcError> {
         only(self.required_paths(name)?, name)
     }
 
-    /// Returns the argument, where there is one.
+    /// Returns the argument, if there is one.
     ///
     /// # Errors
-    /// Where there are several.
+    /// If there are several.
     pub(super) fn at_most_one(&self, name: &str) -> Result<Option<&str>, RpcError> {
         self.has_arguments().then(|| self.one(name)).transpose()
     }
 
-    /// As [`Self::at_most_one`], for an argument that is a path.
+    /// Same as [`Self::at_most_one`], for an argument that is a path.
     pub(super) fn at_most_one_path(&self, name: &str) -> Result<Option<&LinkName>, RpcError> {
         self.has_arguments().then(|| self.one_path(name)).transpose()
     }
 
-    /// The one argument as a content path; a name (`/ipns/...`) is resolved.
+    /// Returns the only argument as a content path, resolving a name (`/ipns/...`).
     pub(super) async fn path(&self, node: &Node, name: &str) -> Result<ContentPath, RpcError> {
         Ok(node.content_path(self.one_path(name)?).await?)
     }
 
-    /// The arguments, of which there must be at least one, as content paths; names are resolved.
+    /// Returns the arguments, of which there must be at least one, as content paths, resolving names.
     pub(super) async fn paths(&self, node: &Node, name: &str) -> Result<Vec<ContentPath>, RpcError> {
         let arguments = self.required_paths(name)?;
         let mut paths = Vec::with_capacity(arguments.len());
@@ -136,7 +136,7 @@ impl Args {
         Ok(paths)
     }
 
-    /// Whether there is any argument.
+    /// Whether there are any arguments.
     pub(super) fn has_arguments(&self) -> bool {
         !self.arguments.is_empty()
     }
@@ -151,17 +151,17 @@ impl Args {
         self.text(name).filter(|value| !value.is_empty())
     }
 
-    /// A numeric option.
+    /// Returns a numeric option.
     pub(super) fn number<T: TryFrom<i128>>(&self, name: &str) -> Result<Option<T>, RpcError> {
         self.options.number(name)
     }
 
-    /// A Boolean option.
+    /// Returns a Boolean option.
     pub(super) fn bool(&self, name: &str) -> Option<bool> {
         self.options.bool(name)
     }
 
-    /// Whether a Boolean option is set, which it is not by default.
+    /// Whether a Boolean option is set. The default is false.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.bool(name).unwrap_or(false)
     }
@@ -169,7 +169,7 @@ impl Args {
     /// Returns an option that is a duration.
     ///
     /// # Errors
-    /// For a text that is no duration.
+    /// If the text is not a duration.
     pub(super) fn duration(&self, name: &str) -> Result<Option<Duration>> {
         let parse = |text| {
             let invalid = || format!("invalid value {text:?} for option {name:?}: use a duration such as 30s or 1h30m");
@@ -179,7 +179,7 @@ impl Args {
     }
 }
 
-/// Returns the one argument of `arguments`; `name` is what the message calls it.
+/// Returns the only one of `arguments`; `name` is used in the error message.
 fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     match arguments {
         [one] => Ok(one),
@@ -187,16 +187,16 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     }
 }
 
-/// Returns a value of a query as bytes, where [`form_urlencoded`] would replace those that are not UTF-8.
+/// Returns a value of a query as bytes. [`form_urlencoded`] would replace bytes that are not UTF-8.
 fn unescaped(value: &str) -> LinkName {
     percent_decode_str(&value.replace('+', " ")).collect::<Vec<_>>().into()
 }
 
-/// Writes content IDs in the base that `cid-base` asks for.
+/// Format of content IDs, with the base that `cid-base` selects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Render {
     base: Option<Base>,
-    /// Whether those of version 0 become version 1; by default where the base needs it.
+    /// Whether CIDv0 is converted to version 1. If `None`, it is converted only if the base requires it.
     upgrade: Option<bool>,
 }
 
@@ -207,11 +207,11 @@ impl Render {
         Ok(Self { base, upgrade: options.bool("upgrade-cidv0-in-output") })
     }
 
-    /// The same, or where `cid-base` was not given as the content ID at the beginning of a path is written: `{cid}/...`,
-    /// `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
+    /// Returns this format, but without `cid-base` uses the base of the content ID at the beginning of `path`:
+    /// `{cid}/...`, `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
         let rest = ["/ipfs/", "/ipld/", "ipfs://"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
-        // A CIDv0 has no prefix that says its base: nothing is known of others then.
+        // A CIDv0 has no base prefix, so it does not select a base.
         let is_v0 = rest.starts_with("Qm");
         let base = rest.chars().next().filter(|_| !is_v0).and_then(|code| Base::from_code(code).ok());
         Self { base: self.base.or(base), ..self }

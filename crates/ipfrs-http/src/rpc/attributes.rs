@@ -1,4 +1,4 @@
-//! Permissions and times of files, as Kubo and its clients write them: modes are Go's `fs.FileMode`.
+//! Permissions and times of files in the form that Kubo and its clients use: modes are Go's `fs.FileMode`.
 
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderMap, HeaderValue};
@@ -16,7 +16,8 @@ const GO_SYMLINK: u32 = 1 << 27;
 const PERMISSIONS: u32 = 0o777;
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
-/// What `mode`, `mtime` and `mtime-nsecs` ask to be given to everything. As in Kubo, a mode or time of 0 is none.
+/// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode or time of 0
+/// counts as unset.
 pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
     let invalid = |message: String| RpcError::Request(message);
     let mode = args.number("mode")?.and_then(unix_mode);
@@ -31,8 +32,8 @@ pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
     Ok(Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) })
 }
 
-/// What a part says of itself, behind a question mark in its name: `name="file?mode=0644&mtime=1&mtime-nsecs=2"`. What
-/// cannot be read counts as absent, as in Kubo.
+/// Returns the attributes of a part, from the query in its name: `name="file?mode=0644&mtime=1&mtime-nsecs=2"`. As in
+/// Kubo, invalid values are ignored.
 pub(super) fn of_part(headers: &HeaderMap) -> Attributes {
     let disposition = headers.get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
     let name = disposition.and_then(|disposition| parameter(disposition, "name")).unwrap_or_default();
@@ -54,7 +55,7 @@ fn unix_mode(go: u32) -> Option<u32> {
     Some(go & PERMISSIONS | special).filter(|mode| *mode != 0)
 }
 
-/// A mode with its kind of file, as Go has both in one number.
+/// Combines a Unix mode and a file kind into one Go mode.
 pub(super) fn go_mode(unix: u32, kind: ListedKind) -> u32 {
     let special: u32 = SPECIAL_BITS.iter().filter(|(bit, _)| unix & bit != 0).map(|(_, go)| go).sum();
     let kind = match kind {
@@ -65,7 +66,7 @@ pub(super) fn go_mode(unix: u32, kind: ListedKind) -> u32 {
     unix & PERMISSIONS | special | kind
 }
 
-/// Mode and time as lines of `add` have them: the mode in octal, as Go writes it, and as in Kubo none of what is 0.
+/// Mode and time as in the output of `add`: the mode in octal, in Go's form. As in Kubo, values of 0 are omitted.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct AttributeFields {
@@ -88,7 +89,8 @@ impl AttributeFields {
     }
 }
 
-/// A time in UTC, in the format of RFC 3339; `None` outside the years 0 to 9999, which that does not have.
+/// Formats a time in UTC according to RFC 3339; `None` outside the years 0 to 9999, which the format does not
+/// support.
 pub(super) fn rfc3339(time: Mtime) -> Option<String> {
     const DAY_SECONDS: i64 = 86_400;
     let (days, seconds) = (time.seconds.div_euclid(DAY_SECONDS), time.seconds.rem_euclid(DAY_SECONDS));
@@ -101,16 +103,16 @@ pub(super) fn rfc3339(time: Mtime) -> Option<String> {
     Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"))
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01. Years are counted from March, so that a
-/// leap day is the last of its year.
+/// Converts a number of days since 1970-01-01 to year, month and day of the Gregorian calendar. Internally, years
+/// begin in March, so that a leap day is the last day of its year.
 fn date(days: i64) -> Option<(i64, i64, i64)> {
     const DAYS_IN_400_YEARS: i64 = 146_097;
-    // From 0000-03-01 to 1970-01-01.
+    // Days from 0000-03-01 to 1970-01-01.
     let days = days.checked_add(719_468)?;
     let (cycle, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
-    // Months from March have 31, 30, 31, 30, 31 days again and again.
+    // From March on, the lengths of months repeat in the cycle 31, 30, 31, 30, 31.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let (year, month) = (year + 400 * cycle, if month < 10 { month + 3 } else { month - 9 });
@@ -141,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_say_their_attributes_behind_their_name() {
+    fn part_attributes_are_read_from_its_name() {
         let of = |name: &str| {
             let disposition = format!("form-data; name=\"{name}\"; filename=\"a\"");
             of_part(&HeaderMap::from_iter([(CONTENT_DISPOSITION, HeaderValue::from_str(&disposition).unwrap())]))
         };
         let mtime = Some(Mtime { seconds: -5, nanos: 7 });
         assert_eq!(of("file?mode=0644&mtime=-5&mtime-nsecs=7"), Attributes { mode: Some(0o644), mtime });
-        // A directory of Go's, with the sticky bit.
+        // A Go directory mode with the sticky bit.
         assert_eq!(of("file?mode=020004000755").mode, Some(0o1755));
         for nothing in ["file", "file?", "file?mode=0&mtime=x", "file?mode=9&mtime-nsecs=5"] {
             assert_eq!(of(nothing), Attributes::default(), "{nothing}");

@@ -23,7 +23,7 @@ struct BlockStat {
     size: u64,
 }
 
-/// `block/get?arg=cid`: the bytes of a block.
+/// `block/get?arg=cid`: returns the bytes of a block.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "cid").await?;
     let block = match path.segments() {
@@ -35,7 +35,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     Ok(output::stream_of("application/vnd.ipld.raw", block, Some(length), args.takes_trailers))
 }
 
-/// `block/stat?arg=cid`: the size of a block.
+/// `block/stat?arg=cid`: returns the size of a block.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "cid").await?;
     let cid = match path.segments() {
@@ -47,7 +47,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
 }
 
 /// `block/put[?cid-codec=][&mhtype=][&mhlen=][&pin=]`: stores each file of a multipart body, or the body itself, as a
-/// block; with `pin`, pins it and what is below it.
+/// block. With `pin`, pins the block recursively.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let format = format(&args)?;
     let pin = args.is_set("pin");
@@ -79,8 +79,8 @@ struct RemovedBlock {
     kind: Option<&'static str>,
 }
 
-/// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes blocks that no pin leads to. A line for each, with the error where
-/// it stays; with `quiet`, only for those that stay.
+/// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes unpinned blocks. Sends a line for each block, with an
+/// error if the block was not removed; with `quiet`, only for blocks that were not removed.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
     let paths = args.required("cid")?.iter().map(ContentPath::parse).collect::<Result<Vec<_>, _>>()?;
@@ -99,7 +99,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 
-/// The files of a multipart body, whole: as many and as large together as a batch may be.
+/// Reads the files of a multipart body, within the limits of a batch on their number and total size.
 async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, RequestMemory), RpcError> {
     let batch = &state.node.config().batch;
     let (mut blocks, mut total, mut memory) = (Vec::new(), 0, state.node.request_memory());
@@ -123,8 +123,8 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, Reques
     Ok((blocks, memory))
 }
 
-/// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only `format=v0`
-/// makes a CIDv0. Kubo's command line sends `cid-codec=raw`, its default, beside `format`.
+/// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only
+/// `format=v0` produces a CIDv0. Kubo's command line also sends `cid-codec=raw`, its default, when `format` is given.
 fn format(args: &Args) -> Result<BlockFormat, RpcError> {
     let hash = args.nonempty_text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
     let is_whole = |length: &i64| *length == -1 || usize::try_from(*length).ok() == hash.digest_bytes();

@@ -11,7 +11,7 @@ use crate::body::begun;
 use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
-/// `cat?arg=path[&arg=...][&offset=][&length=]`: the files one after the other; offset and length apply to the whole.
+/// `cat?arg=path[&arg=...][&offset=][&length=]`: concatenates files; offset and length apply to the whole output.
 pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     let (offset, limit) = (args.number::<u64>("offset")?, args.number::<u64>("length")?);
     let is_part = offset.is_some() || limit.is_some();

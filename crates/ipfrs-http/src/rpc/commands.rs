@@ -1,26 +1,26 @@
-//! The table of the commands: where each takes its arguments from, and every option that Kubo has for it.
+//! The table of commands: the source of their arguments, and every option that Kubo defines for them.
 
 use super::options::Opt;
 
-/// A command of the RPC.
+/// An RPC command.
 #[derive(Debug)]
 pub(super) struct Command {
-    /// Its path behind `/api/v0/`.
+    /// Path after `/api/v0/`.
     pub(super) path: &'static str,
-    /// Whether arguments may be in the body.
+    /// Arguments that may be in the body.
     pub(super) stdin: Stdin,
-    /// All options but the global ones.
+    /// All options except the global ones.
     pub(super) options: &'static [Opt],
 }
 
-/// Which arguments a command takes from a multipart body, as Kubo's clients send what they read from standard input.
+/// Arguments that a command reads from a multipart body, in which Kubo's clients send standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stdin {
-    /// None: the body is a file, or not looked at.
+    /// None: the body is a file, or is ignored.
     No,
-    /// The one argument of the command.
+    /// The only argument of the command.
     One,
-    /// Any number of arguments behind those of the query.
+    /// Any number of arguments, following those of the query.
     Many,
 }
 
@@ -47,11 +47,11 @@ const ONLY_TELLS: &str =
 pub(super) static GLOBALS: &[Opt] = &[
     Opt::text(&["cid-base"]),
     Opt::bool(&["upgrade-cidv0-in-output"]),
-    // Read by `globals`, before the command is looked at.
+    // Processed by `globals` before the command's own options.
     Opt::text(&["timeout"]).unused(),
     Opt::text(&["encoding", "enc"]).unused(),
     Opt::bool(&["stream-channels"]).unused(),
-    // Everything here is done offline.
+    // The daemon always works offline.
     Opt::bool(&["offline"]).unused(),
     Opt::bool(&["local", "L"]).unused(),
     Opt::bool(&["debug", "D"]).unused(),
@@ -64,7 +64,7 @@ pub(super) static GLOBALS: &[Opt] = &[
     Opt::text(&["api-auth"]).unused(),
 ];
 
-// Shared by several commands. Nothing is provided to a network.
+// Shared by several commands, and without effect: the daemon announces nothing to a network.
 const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unused();
 const FAST_PROVIDE_DAG: Opt = Opt::bool(&["fast-provide-dag"]).unused();
 const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unused();
@@ -103,7 +103,7 @@ static COMMANDS: &[Command] = &[
         &[
             Opt::bool(&["pin-roots"]),
             Opt::bool(&["local-only"]),
-            // For clients that print: the others want to know whether roots were pinned.
+            // Affects only the output of command-line clients; other clients need to know whether roots were pinned.
             Opt::bool(&["silent"]).unused(),
             Opt::bool(&["stats"]),
             FAST_PROVIDE_ROOT,
@@ -130,7 +130,7 @@ static COMMANDS: &[Command] = &[
         Stdin::No,
         &[
             Opt::bool(&["flush", "f"]).unused(),
-            // How a client prints the response.
+            // Affects only how a client prints the response.
             Opt::text(&["format"]).unused(),
             Opt::bool(&["hash"]).unused(),
             Opt::bool(&["size"]).unused(),
@@ -187,7 +187,7 @@ static COMMANDS: &[Command] = &[
         &[
             Opt::bool(&["recursive", "r"]),
             Opt::bool(&["nocache", "n"]),
-            // The network is not asked.
+            // There is no network to query.
             Opt::uint(&["dht-record-count", "dhtrc"]).unused(),
             Opt::text(&["dht-timeout", "dhtt"]),
             Opt::bool(&["stream", "s"]),
@@ -226,7 +226,7 @@ static COMMANDS: &[Command] = &[
             Opt::bool(&["stream-errors"]),
             QUIET,
             Opt::bool(&["silent"]),
-            // Our own.
+            // Extensions of ipfrs.
             Opt::bool(&["progress"]),
             Opt::bool(&["force"]),
         ],
@@ -278,7 +278,7 @@ static COMMANDS: &[Command] = &[
 ];
 
 static ADD: &[Opt] = &[
-    // How a client finds and prints files.
+    // Affect only how a client finds and prints files.
     Opt::bool(&["recursive", "r"]).unused(),
     Opt::bool(&["dereference-args"]).unused(),
     Opt::bool(&["dereference-symlinks"]).unused(),
@@ -316,7 +316,7 @@ static ADD: &[Opt] = &[
     FAST_PROVIDE_ROOT,
     FAST_PROVIDE_DAG,
     FAST_PROVIDE_WAIT,
-    // Our own.
+    // Extension of ipfrs.
     Opt::text(&["profile"]),
 ];
 
@@ -327,10 +327,10 @@ static NAME_PUBLISH: &[Opt] = &[
     Opt::text(&["ttl"]),
     Opt::bool(&["quieter", "Q"]).unused(),
     Opt::bool(&["v1compat"]),
-    // The record is kept here in any case.
+    // The record is always stored locally only.
     Opt::bool(&["allow-offline"]).unused(),
     Opt::bool(&["allow-delegated"]).refused(NO_DELEGATES),
     Opt::uint64(&["sequence"]),
-    // As in Kubo, the name that is published is written in base 36 all the same.
+    // As in Kubo, the published name is still written in base 36.
     Opt::text(&["ipns-base"]).unused(),
 ];

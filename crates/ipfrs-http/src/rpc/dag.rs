@@ -1,4 +1,5 @@
-//! `dag/export`, `dag/import`, `dag/resolve`, `dag/stat`: whole DAGs; `dag/get`, `dag/put`: nodes of them.
+//! Commands on whole DAGs (`dag/export`, `dag/import`, `dag/resolve`, `dag/stat`) and on single nodes (`dag/get`,
+//! `dag/put`).
 
 use axum::extract::{Request, State};
 use bytes::Bytes;
@@ -17,10 +18,10 @@ use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
 
-/// Largest node that is read: text takes more room than the block that it becomes.
+/// Maximum size of a node's input, in bytes: text can be larger than the block that it is converted to.
 const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
 
-/// `dag/export?arg=path`: the DAG as a CAR of version 1.
+/// `dag/export?arg=path`: returns the DAG as a CAR of version 1.
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
     let export = state.node.export_dag(args.path(&state.node, "root").await?).await?;
     let car = begun(gathered(export.car).boxed()).await?;
@@ -34,15 +35,16 @@ struct Resolved {
     rem_path: String,
 }
 
-/// `dag/resolve?arg=path`: the last block on the way, and what is left of the path, which begins with a slash unless it is
-/// empty.
+/// `dag/resolve?arg=path`: returns the last block along the path and the remaining path, which is empty or begins
+/// with a slash.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let path = state.node.resolve_dag(args.path(&state.node, "ref").await?).await?;
     let rem_path = path.remainder.iter().map(|segment| format!("/{segment}")).collect();
     Ok(output::object(Resolved { cid: CidLink::new(&path.cid, args.render)?, rem_path }))
 }
 
-/// `dag/get?arg=path[&output-codec=]`: a block, or what a path leads to within one, as dag-json or in another codec.
+/// `dag/get?arg=path[&output-codec=]`: returns a block, or the value at a path within it, as dag-json or in another
+/// codec.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "ref").await?;
     let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
@@ -51,15 +53,15 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     Ok(output::bytes(stream::iter([Ok(node)]), length, args.takes_trailers))
 }
 
-/// What a line of `dag/put` says.
+/// A line of the output of `dag/put`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PutLine {
     cid: CidLink,
 }
 
-/// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself, as a
-/// node.
+/// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself,
+/// as a node.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let named = |option, default| args.text(option).map_or(Ok(default), codec::parse);
     let node = PutNode {
@@ -102,7 +104,7 @@ fn put_answer(cids: &[Cid], args: &Args) -> Answer {
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
 
-/// What a line of `dag/import` says: one of the two.
+/// A line of the output of `dag/import`, of one of two kinds.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 enum Imported {
@@ -112,12 +114,12 @@ enum Imported {
     Stats { block_count: u64, block_bytes_count: u64 },
 }
 
-/// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR of a multipart body, or of the body itself,
-/// and pins the roots that the CARs name.
+/// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR in a multipart body, or of the body itself, and
+/// pins the roots that the CARs name.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
-    // What is known to be a part of a DAG cannot be pinned.
+    // With `local-only` the DAG may be partial, and a partial DAG cannot be pinned.
     let pin_roots = args.bool("pin-roots").unwrap_or(!args.is_set("local-only"));
-    // `silent` is for those who print: clients want to know whether roots were pinned.
+    // `silent` affects only the output of command-line clients; other clients need to know whether roots were pinned.
     let stats = args.is_set("stats");
     if pin_roots && args.is_set("local-only") {
         let why = "options \"local-only\" and \"pin-roots\" cannot be combined: a partial DAG cannot be pinned";
@@ -167,7 +169,8 @@ async fn cars(import: &mut DagImport, mut parts: Parts) -> Result<(), RpcError> 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Summary {
-    // Only the last line has these: Kubo's clients know it by the ratio. As in Kubo, no shared size is 0.
+    // Only the last line has these fields; Kubo's clients recognize it by the ratio. As in Kubo, a shared size of 0
+    // is omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     unique_blocks: Option<u64>,
     total_size: u64,
@@ -186,13 +189,13 @@ struct DagStat {
     num_blocks: u64,
 }
 
-/// `dag/stat?arg=path[&arg=...][&progress=]`: blocks and bytes of each DAG and of all together. With progress, which is on
-/// unless it is refused, a line now and then says how far it is.
+/// `dag/stat?arg=path[&arg=...][&progress=]`: returns the number of blocks and bytes of each DAG and of all together.
+/// With progress, the default, a line is also sent from time to time during the traversal.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.paths(&state.node, "root").await?;
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
-    // A DAG that is done or fails soon is answered with a status.
+    // The first step runs before the head is sent, so that an early failure sets the status.
     let goes_on = stats.advance().await?;
     let lines = stream::try_unfold(Some((stats, goes_on)), move |state| async move {
         let Some((mut stats, mut goes_on)) = state else { return Ok(None) };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A duration as Go writes it (`time.ParseDuration`): numbers with units, `1h15m30.5s`, or `0`. Negative ones and those
-/// of more than 2^64 nanoseconds are none.
+/// Parses a duration in Go's format (`time.ParseDuration`): numbers with units, such as `1h15m30.5s`, or `0`. Returns
+/// `None` for negative durations and those of more than 2^64 nanoseconds.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest.is_empty() || rest == "0" {
@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
             return None;
         }
         let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() };
-        // Digits beyond the tenth of a nanosecond do not matter.
+        // Digits after the 18th are far below a nanosecond in any unit.
         let fraction = &fraction[..fraction.len().min(18)];
         let part = digits(fraction)? * unit / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
         total = total.checked_add(digits(whole)?.checked_mul(unit)?)?.checked_add(part)?;

@@ -1,4 +1,4 @@
-//! `files/stat`: what a path leads to. There is no other command of `files`: this version has no mutable files (MFS).
+//! `files/stat`, the only command of `files`: this version has no mutable files (MFS).
 
 use axum::extract::State;
 use ipfrs_core::{Error, Result};
@@ -23,8 +23,8 @@ struct FileStat {
     attributes: AttributeFields,
 }
 
-/// `files/stat?arg=/ipfs/cid[/path]`: kind, size, links and attributes, of which `Blocks` are the links of the root block.
-/// Unlike Kubo, which calls symlinks files, it says which is which.
+/// `files/stat?arg=/ipfs/cid[/path]`: returns kind, size, links and attributes; `Blocks` is the number of links of
+/// the root block. Unlike in Kubo, where symlinks have the type file, symlinks have a type of their own.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.one_path("path")?;
     if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes())) {

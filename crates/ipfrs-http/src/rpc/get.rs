@@ -20,11 +20,12 @@ use crate::error::RpcError;
 use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
-/// Bytes that are compressed at a time, and one piece more.
+/// Bytes per compression step; a step may exceed this by one piece.
 const COMPRESSED_BYTES: usize = 256 * 1024;
 
-/// `get?arg=path[&archive=][&compress=][&compression-level=]`: a TAR archive of the file, directory or symlink, under the
-/// last name of the path. With `compress` it is compressed; a file without `archive` is then compressed as it is.
+/// `get?arg=path[&archive=][&compress=][&compression-level=]`: returns a TAR archive of the file, directory or
+/// symlink, named after the last segment of the path. With `compress`, the archive is compressed; a file without
+/// `archive` is compressed directly.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.is_set("archive");
@@ -57,8 +58,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     })
 }
 
-/// Returns the name under which the target of `asked` is archived: where that is an IPNS name, the last part of it, as
-/// the resolved path tells less.
+/// Returns the name of the archived target of `asked`: for an IPNS path its last segment, because the resolved path
+/// is less descriptive.
 fn name(asked: &LinkName, path: &ContentPath) -> LinkName {
     let asked = asked.as_bytes();
     let is_name = asked.starts_with(b"/ipns/") || asked.starts_with(b"ipns://");
@@ -66,10 +67,10 @@ fn name(asked: &LinkName, path: &ContentPath) -> LinkName {
     last.filter(|_| is_name).map_or_else(|| saved_name(path), LinkName::from)
 }
 
-/// The level that is asked for, where anything is to be compressed.
+/// Returns the requested compression level, or `None` without compression.
 fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
     let level = args.number::<i32>("compression-level")?;
-    // Clients send a level, such as -1, also where nothing is to be compressed.
+    // Clients may send a level, such as -1, even without compression.
     if !args.is_set("compress") {
         return Ok(None);
     }
@@ -80,16 +81,16 @@ fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
     }
 }
 
-/// A stream that is being compressed.
+/// A gzip stream in progress.
 struct Gzip {
     pieces: BoxStream<'static, Result<Bytes>>,
     encoder: GzEncoder<Vec<u8>>,
-    /// Among the bodies that may be compressed at the same time.
+    /// Permit among the bodies that may be compressed at the same time.
     place: OwnedSemaphorePermit,
 }
 
-/// `pieces` as gzip. The work is done on threads that may be busy, a bounded amount at a time, only when it is asked for,
-/// and in turns with everything else that is compressed.
+/// Compresses `pieces` with gzip, on blocking threads. Each step compresses a bounded amount of data, runs only when
+/// the client reads, and takes a permit that it shares with all other compression.
 fn gzipped(
     pieces: BoxStream<'static, Result<Bytes>>,
     level: Compression,
@@ -119,7 +120,7 @@ fn gzipped(
             if is_last {
                 return Ok(Some((out, (None, turns))));
             }
-            // Little may come of much.
+            // A step may produce no output.
             if !out.is_empty() {
                 return Ok(Some((out, (Some(gzip), turns))));
             }
@@ -129,7 +130,7 @@ fn gzipped(
 }
 
 impl Gzip {
-    /// What is to be compressed next, and whether it is the last.
+    /// Returns the next data to compress, and whether it is the last.
     async fn batch(&mut self) -> Result<(Vec<Bytes>, bool)> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < COMPRESSED_BYTES {

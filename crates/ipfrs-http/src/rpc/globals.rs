@@ -20,10 +20,10 @@ use super::{duration, output};
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, RpcErrorBody};
 
-/// The options, read.
+/// The parsed options.
 #[derive(Debug, Default)]
 struct Globals {
-    /// How long the command may take, with the text that says so.
+    /// Time limit of the command, with its text in the option.
     timeout: Option<(Duration, String)>,
 }
 
@@ -48,17 +48,17 @@ impl Globals {
     }
 }
 
-/// Reads the options, and holds the command to its time.
+/// Parses the options, and enforces the time limit of the command.
 pub(crate) async fn apply(request: Request, next: Next) -> Response {
     let globals = match Globals::read(request.uri().query().unwrap_or_default()) {
         Ok(globals) => globals,
         Err(text) => return RpcError::Request(text).into_response(),
     };
     let Some((timeout, text)) = globals.timeout else { return next.run(request).await };
-    // A duration beyond the end of time is none.
+    // A deadline that is not representable is no limit.
     let Some(deadline) = Instant::now().checked_add(timeout) else { return next.run(request).await };
     let takes_trailers = takes_trailers(request.headers());
-    // The beginning is Kubo's, for clients that look for it.
+    // The message begins like Kubo's, because clients search for that text.
     let expired = Error::new(ErrorKind::Timeout, format!("context deadline exceeded: timeout={text} is over"));
     match timeout_at(deadline, next.run(request)).await {
         Ok(response) => {
@@ -66,7 +66,7 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
             let sleep = Box::pin(sleep_until(deadline));
             response.map(|inner| Body::new(Timed { inner, sleep, expired, takes_trailers, is_lines, end: End::NotYet }))
         }
-        // Not logged: the client wanted it so.
+        // Not logged: the client requested this timeout.
         Err(_) => {
             let body = RpcErrorBody::of(&expired);
             (StatusCode::INTERNAL_SERVER_ERROR, [(CACHE_CONTROL, "no-store")], body).into_response()
@@ -74,7 +74,8 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
     }
 }
 
-/// An answer that breaks off when the command's time is over, with the reason where the client can be told.
+/// A response body that is cut off when the command's time limit expires, with the reason if the client can receive
+/// it.
 struct Timed {
     inner: Body,
     sleep: Pin<Box<Sleep>>,
@@ -88,15 +89,15 @@ struct Timed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     NotYet,
-    /// The last line was sent, and the reason is still to be told.
+    /// The error line was sent; the reason is still to be sent.
     Line,
     Told,
 }
 
 impl Timed {
-    /// Breaks off.
+    /// Cuts off the body.
     fn expire(&mut self) -> Option<Result<Frame<Bytes>, axum::Error>> {
-        // What works behind it ends now.
+        // Dropping the body cancels the work behind it.
         self.inner = Body::empty();
         if self.is_lines && self.end == End::NotYet {
             self.end = End::Line;

@@ -1,5 +1,5 @@
-//! `key/gen`, `key/import`, `key/list`, `key/rename`, `key/rm`, `key/sign`, `key/verify`. As in Kubo there is no `key/export`:
-//! no private key leaves over HTTP.
+//! `key/gen`, `key/import`, `key/list`, `key/rename`, `key/rm`, `key/sign`, `key/verify`. As in Kubo, there is no
+//! `key/export`: private keys are never sent over HTTP.
 
 use axum::extract::{Request, State};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
@@ -14,10 +14,10 @@ use super::{Answer, output};
 use crate::error::RpcError;
 use crate::router::AppState;
 
-/// Largest file with a key: RSA of 8,192 bits takes a tenth of it.
+/// Maximum size of a key file, in bytes: an RSA key of 8,192 bits takes a tenth of it.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 
-/// Largest message that is signed or verified.
+/// Maximum size of a message to sign or verify, in bytes.
 const MAX_MESSAGE_BYTES: usize = MAX_BLOCK_BYTES;
 
 #[derive(Serialize)]
@@ -33,12 +33,12 @@ struct Keys {
     keys: Vec<Key>,
 }
 
-/// How the IDs of keys are written: `ipns-base`.
+/// Encoding of key IDs: `ipns-base`.
 #[derive(Clone, Copy)]
 pub(super) enum KeyEncoding {
-    /// As a CIDv1 in a base.
+    /// CIDv1 in a base.
     Cid(Base),
-    /// As a peer ID in base58.
+    /// Peer ID in base58.
     PeerId,
 }
 
@@ -47,11 +47,11 @@ impl KeyEncoding {
         args.text("ipns-base").map_or(Ok(Self::Cid(Base::Base36Lower)), Self::named)
     }
 
-    /// Returns the encoding of a name.
+    /// Returns the encoding with a name.
     pub(super) fn named(name: &str) -> Result<Self> {
         match name {
             "b58mh" | "v0" => Ok(Self::PeerId),
-            // The multibase prefixes that are names as well.
+            // Multibase prefixes that are also accepted as names.
             "k" => Ok(Self::Cid(Base::Base36Lower)),
             "b" => Ok(Self::Cid(Base::Base32Lower)),
             "z" => Ok(Self::Cid(Base::Base58Btc)),
@@ -77,11 +77,11 @@ impl KeyEncoding {
     }
 }
 
-/// `key/gen?arg=name[&type=][&size=][&ipns-base=]`: makes a key.
+/// `key/gen?arg=name[&type=][&size=][&ipns-base=]`: generates a key.
 pub(super) async fn generate(State(state): State<AppState>, args: Args) -> Answer {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let key_type: KeyType = args.text("type").map_or(Ok(KeyType::Ed25519), str::parse)?;
-    // As Kubo's clients in Go write that there is none.
+    // Kubo's Go clients send -1 for an unset size.
     let size = args.number("size")?.filter(|size| *size != -1).map(key_bits).transpose()?;
     let key = state.node.generate_key(name, key_type, size).await?;
     Ok(output::object(encoding.key(&key)?))
@@ -92,7 +92,7 @@ fn key_bits(size: i64) -> Result<u32, RpcError> {
     u32::try_from(size).map_err(|_| why())
 }
 
-/// `key/import?arg=name[&format=][&allow-any-key-type=][&ipns-base=]`: keeps the key in the body.
+/// `key/import?arg=name[&format=][&allow-any-key-type=][&ipns-base=]`: imports the key in the body.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let format: KeyFormat = args.text("format").map_or(Ok(KeyFormat::default()), str::parse)?;
@@ -102,7 +102,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     Ok(output::object(encoding.key(&key)?))
 }
 
-/// `key/list[?ipns-base=]`, or `key/ls`: all keys, the identity first.
+/// `key/list[?ipns-base=]`, or `key/ls`: lists all keys, the identity first.
 pub(super) async fn list(State(state): State<AppState>, args: Args) -> Answer {
     let encoding = KeyEncoding::of(&args)?;
     Ok(output::object(encoding.keys(&state.node.keys().await?)?))
@@ -117,7 +117,7 @@ struct Renamed<'a> {
     overwrite: bool,
 }
 
-/// `key/rename?arg=name&arg=newName[&force=][&ipns-base=]`.
+/// `key/rename?arg=name&arg=newName[&force=][&ipns-base=]`: renames a key.
 pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Answer {
     let [from, to] = args.required("name")? else {
         return Err(RpcError::Request("two arguments are required: \"name\" and \"newName\"".into()));
@@ -129,7 +129,7 @@ pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Answer 
     Ok(output::object(Renamed { was: from, now: key.name, id, overwrite }))
 }
 
-/// `key/rm?arg=name[&arg=...][&ipns-base=]`: all of them or none.
+/// `key/rm?arg=name[&arg=...][&ipns-base=]`: removes all the given keys, or none of them.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let encoding = KeyEncoding::of(&args)?;
     Ok(output::object(encoding.keys(&state.node.remove_keys(args.required("name")?).await?)?))
@@ -158,7 +158,7 @@ struct Verified {
     signature_valid: bool,
 }
 
-/// `key/verify?signature=[&key=][&ipns-base=]`: whether the signature, in any multibase, is one over the body.
+/// `key/verify?signature=[&key=][&ipns-base=]`: verifies a signature, in any multibase, over the body.
 pub(super) async fn verify(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let encoding = KeyEncoding::of(&args)?;
     let signature =

@@ -10,7 +10,7 @@ use super::args::{Args, Render};
 use super::{Answer, attributes, output};
 use crate::router::AppState;
 
-/// Most entries that are answered as one JSON object, which is whole in memory.
+/// Maximum number of entries in one JSON object, which is built in memory.
 const MAX_LINKS: usize = 65_536;
 
 #[derive(Serialize)]
@@ -27,8 +27,8 @@ struct LsObject {
     links: Vec<Link>,
 }
 
-/// `Type` is the number of the UnixFS `DataType`: 1 directory, 2 file, 4 symlink, 0 not known. A name or target that is
-/// not UTF-8 has replacement characters, and the bytes of it are beside it in base64.
+/// Entry of a listing. `Type` is the number of the UnixFS `DataType`: 1 directory, 2 file, 4 symlink; 0 means
+/// unknown. A name or target that is not UTF-8 has replacement characters, and its bytes are added in base64.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Link {
@@ -42,16 +42,16 @@ struct Link {
     name_bytes: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_bytes: Option<String>,
-    /// Go's `fs.FileMode`, where permissions were kept.
+    /// Go's `fs.FileMode`, if permissions are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<u32>,
-    /// RFC 3339, where the time was kept.
+    /// Time in RFC 3339 format, if it is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     mod_time: Option<String>,
 }
 
-/// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`. Where neither types nor sizes are asked for, both are 0: what a
-/// link says of sizes is not that of a file.
+/// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`: lists directories. If neither types nor sizes are
+/// requested, both are 0, because the size in a link is not the size of the file.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let resolve = args.bool("resolve-type").unwrap_or(true) || args.bool("size").unwrap_or(true);
     let streamed = args.is_set("stream");
@@ -86,7 +86,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
         if entries.len() > MAX_LINKS {
             return Err(Error::too_large(format!("{path} has more than {MAX_LINKS} entries: use stream=true")).into());
         }
-        // Shards are in the order of hashes. What has no name keeps its order.
+        // Shards are ordered by hash. The stable sort keeps the order of entries without names.
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let links = entries.into_iter().map(|entry| link(render, entry)).collect::<Result<_>>()?;
         objects.push(LsObject { hash: path, links });

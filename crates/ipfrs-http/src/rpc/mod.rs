@@ -39,14 +39,14 @@ use crate::error::RpcError;
 use crate::router::AppState;
 use crate::{limits, origin};
 
-/// Commands that an operator runs on the repo as a whole: they end when their work does, and not at the deadline of
-/// requests. One whose lines are not read ends as well.
+/// Maintenance commands of an operator, which are exempt from the request deadline. They also end if their output is
+/// not read.
 const MAINTENANCE: [&str; 5] = ["/repo/gc", "/repo/verify", "/pin/add", "/pin/update", "/pin/verify"];
 
-/// What a command's handler returns.
+/// Result of a command's handler.
 type Answer = Result<Response, RpcError>;
 
-/// The commands.
+/// Returns the routes of the commands.
 pub(crate) fn router() -> Router<AppState> {
     Router::new()
         .route("/add", any(add::add))
@@ -97,13 +97,13 @@ pub(crate) fn router() -> Router<AppState> {
         .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
 }
 
-/// Whether a request has a body, be it an empty one: a client that sends none at all has forgotten it.
+/// Whether a request has a body, even an empty one. Without any body, the client probably forgot it.
 fn has_body(request: &Request) -> bool {
     let headers = request.headers();
     headers.contains_key(CONTENT_TYPE) || !http_body::Body::is_end_stream(request.body())
 }
 
-/// Commands are called with POST and nothing else.
+/// Refuses methods other than POST.
 pub(crate) async fn only_post(request: Request, next: Next) -> Response {
     let allow = [(ALLOW, "OPTIONS, POST")];
     match *request.method() {
@@ -113,7 +113,7 @@ pub(crate) async fn only_post(request: Request, next: Next) -> Response {
     }
 }
 
-/// Commands are not for pages of others, and take no bodies in content codings.
+/// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     if let Err(e) = origin::check(&request, state.port) {
         return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();

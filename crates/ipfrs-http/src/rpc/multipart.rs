@@ -1,4 +1,5 @@
-//! The multipart bodies of `add` and `block/put`, as Kubo's clients write them, read with bounded memory.
+//! Multipart bodies of `add`, `block/put` and other commands in the form that Kubo's clients send, parsed with
+//! bounded memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use super::has_body;
 use crate::body::{Whole, append, broken_body, whole};
 use crate::error::RpcError;
 
-/// The parser is given this much before it is asked what it made of it.
+/// Bytes that the parser is given before it must process them.
 const FEED_BYTES: usize = 256 * 1024;
 
-/// More than this without a part, or without a piece of one, is no multipart body: before the first boundary, or in the
-/// head of a part, the parser would keep everything.
+/// Maximum number of bytes without a part or a piece of one; a longer run is not a multipart body. Before the first
+/// boundary, and in the head of a part, the parser would otherwise buffer everything.
 const MAX_UNCLAIMED_BYTES: usize = 1024 * 1024;
 
-/// The boundary of a multipart body; `None` for every other body.
+/// Returns the boundary of a multipart body, or `None` for any other body.
 ///
 /// # Errors
-/// A multipart type without a boundary.
+/// If a multipart type has no boundary.
 pub(super) fn boundary(headers: &HeaderMap) -> Result<Option<String>> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !content_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
@@ -43,7 +44,7 @@ pub(super) fn boundary(headers: &HeaderMap) -> Result<Option<String>> {
     }
 }
 
-/// The failure of a multipart body in words for the client.
+/// Converts an error of a multipart body to an error worded for the client.
 fn broken(error: multer::Error) -> Error {
     match error {
         multer::Error::IncompleteStream
@@ -56,7 +57,8 @@ fn broken(error: multer::Error) -> Error {
     }
 }
 
-/// The one file of a request, whole: of a multipart body, or the body itself. `argument` is what the messages call it.
+/// Reads the only file of a request: the one in a multipart body, or the body itself. `argument` is used in error
+/// messages.
 pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limit: usize) -> Result<Whole, RpcError> {
     let missing = || RpcError::Request(format!("file argument '{argument}' is required"));
     let boundary = boundary(request.headers())?;
@@ -76,7 +78,7 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
     Ok(content)
 }
 
-/// The parts of a multipart body, one after the other.
+/// The parts of a multipart body, read in sequence.
 pub(super) struct Parts {
     node: Node,
     parser: multer::Multipart<'static>,
@@ -90,7 +92,7 @@ impl Parts {
         Self { node: node.clone(), parser: multer::Multipart::new(feed, boundary), claims }
     }
 
-    /// The next part; what was left of the one before is skipped.
+    /// Returns the next part. The unread rest of the previous part is skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
         let field = self.parser.next_field().await.map_err(broken)?;
         self.claims.fetch_add(1, Ordering::Relaxed);
@@ -113,11 +115,11 @@ impl Parts {
 pub(super) enum PartKind {
     File,
     Directory,
-    /// The content is the target.
+    /// A symlink whose target is the content.
     Symlink,
 }
 
-/// A part: its head, and its content as a stream.
+/// A part: its headers, and its content as a stream.
 pub(super) struct Part {
     node: Node,
     field: multer::Field<'static>,
@@ -125,17 +127,17 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Returns the file name, unescaped; empty where there is none. It need not be UTF-8.
+    /// Returns the unescaped file name, or an empty name if there is none. It need not be UTF-8.
     pub(super) fn file_name(&self) -> LinkName {
         file_name(self.field.headers())
     }
 
-    /// The head.
+    /// Returns the headers of the part.
     pub(super) fn headers(&self) -> &HeaderMap {
         self.field.headers()
     }
 
-    /// Returns what the part stands for, by its content type.
+    /// Returns the kind of the part, according to its content type.
     pub(super) fn kind(&self) -> PartKind {
         let value = self.field.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media_type = value.split(';').next().unwrap_or_default().trim();
@@ -152,18 +154,18 @@ impl Part {
     /// Reads the whole content.
     ///
     /// # Errors
-    /// `TooLarge` over `limit` bytes, with `what` that is and the `remedy`; `RateLimited` when the memory for request
-    /// bodies is used up.
+    /// `TooLarge` above `limit` bytes, with `what` and the `remedy` in its message; `RateLimited` if the memory for
+    /// request bodies is exhausted.
     pub(super) async fn whole(self, limit: usize, what: &str, remedy: &str) -> Result<Whole> {
         let mut memory = self.node.request_memory();
         let bytes = self.whole_behind(limit, what, remedy, &mut memory, 0).await?;
         Ok(Whole { bytes, memory })
     }
 
-    /// As [`Self::whole`], with `memory` that holds `before` bytes for other things.
+    /// Same as [`Self::whole`], with `memory` that already holds `before` bytes for other data.
     ///
     /// # Errors
-    /// As [`Self::whole`].
+    /// See [`Self::whole`].
     pub(super) async fn whole_behind(
         mut self,
         limit: usize,
@@ -193,21 +195,22 @@ impl Stream for Part {
     }
 }
 
-/// What the parser reads from. It takes whatever is ready into its buffer, so it is made to pause: until it has made of its
-/// buffer what it can, and whenever it was given enough. And it takes a body for cut off when its first bytes and its end
-/// come to it in one go, so they never do.
+/// Input of the parser, with limits. The parser buffers all data that is ready. `Feed` therefore pauses until the
+/// parser has processed its buffer as far as possible, and whenever the parser has received [`FEED_BYTES`]. The
+/// parser also considers a body cut off if it receives the first bytes and the end in one poll, so `Feed` separates
+/// the two.
 struct Feed {
     body: BodyDataStream,
-    /// How many parts and pieces of parts the parser has given.
+    /// Number of parts and pieces of parts that the parser has returned.
     claims: Arc<AtomicUsize>,
-    /// The claims that the parser has been asked for more after.
+    /// Value of `claims` at the last poll.
     seen_claims: usize,
-    /// Bytes that the parser was given since the last claim.
+    /// Bytes given to the parser since the last claim.
     unclaimed: usize,
-    /// For those bytes, which the parser keeps.
+    /// Memory reserved for those bytes, which the parser buffers.
     memory: RequestMemory,
     has_paused: bool,
-    /// Whether the parser was given something since it last paused.
+    /// Whether the parser received data since it last paused.
     has_fed: bool,
     has_ended: bool,
 }
@@ -239,7 +242,7 @@ impl Stream for Feed {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let claims = self.claims.load(Ordering::Relaxed);
         if claims != self.seen_claims {
-            // There may be more small parts in its buffer.
+            // The buffer may contain more small parts.
             (self.seen_claims, self.unclaimed) = (claims, 0);
             return self.pause(cx);
         }
@@ -270,8 +273,8 @@ impl Stream for Feed {
     }
 }
 
-/// The `filename` of a part, whatever its disposition is called. Clients escape it as a query component; one that does
-/// not (curl) is taken as it is where it cannot be an escaped name.
+/// Returns the `filename` of a part, whatever its disposition type. Clients escape it as a query component. A name
+/// that is not validly escaped, as some clients (curl) send, is used unchanged.
 fn file_name(headers: &HeaderMap) -> LinkName {
     let disposition = headers.get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
     let mut name = disposition.and_then(|disposition| parameter(disposition, "filename")).unwrap_or_default();
@@ -282,7 +285,7 @@ fn file_name(headers: &HeaderMap) -> LinkName {
     name.into()
 }
 
-/// Every `%` begins an escape.
+/// Whether every `%` begins an escape.
 fn is_escaped(name: &[u8]) -> bool {
     let is_escape = |rest: &[u8]| rest.get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
     name.split(|byte| *byte == b'%').skip(1).all(is_escape)
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_comes_at_once_after_a_wait_is_whole() {
+    async fn multipart_body_arriving_at_once_is_complete() {
         let form = "--b\r\nContent-Disposition: form-data; filename=\"a\"\r\n\r\ncontent\r\n--b--\r\n";
         let mut has_waited = false;
         let mut rest = Some(Ok::<_, Error>(Bytes::from_static(form.as_bytes())));
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_small_parts_is_not_read_far_ahead_of_them() {
+    async fn multipart_small_parts_are_not_read_far_ahead() {
         let part = Bytes::from("--b\r\nContent-Disposition: form-data; filename=\"a\"\r\n\r\nx\r\n".repeat(100));
         let part_bytes = part.len() / 100;
         let read = Arc::new(AtomicUsize::new(0));

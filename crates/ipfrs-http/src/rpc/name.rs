@@ -24,12 +24,13 @@ struct Entry {
     value: String,
 }
 
-/// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`. The record is kept here, and nowhere
-/// else: `allow-offline` is what always holds.
+/// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record
+/// is stored only locally, as if `allow-offline` were always set.
 pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.one_path("ipfs-path")?;
     let options = PublishOptions {
-        // An empty one is no identity: a script whose variable is not set must not publish its name.
+        // An empty key is an error and not the identity: a script with an unset variable must not publish the node's
+        // own name.
         key: args.text("key").unwrap_or("self").to_owned(),
         lifetime: args.duration("lifetime")?,
         ttl: args.duration("ttl")?,
@@ -44,12 +45,12 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer
     }))
 }
 
-/// A path, as `name/resolve` and `resolve` answer.
+/// A path in the output of `name/resolve` and `resolve`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ResolvedPath {
     path: String,
-    /// In base64, where it is not UTF-8.
+    /// Base64 of the path, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
 }
@@ -61,8 +62,9 @@ impl ResolvedPath {
     }
 }
 
-/// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: where a name leads; the node's own without one. With `nocache`
-/// DNS is asked again; the answer from a key's record is never an old one. The network is not asked, so `dht-*` change nothing.
+/// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: resolves a name, by default the node's own. With
+/// `nocache`, DNS is queried again; the result for a key always comes from its current record. The `dht-*` options
+/// have no effect, since no network is queried.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     args.duration("dht-timeout")?;
     let own = state.node.identity().name().to_string();
@@ -89,7 +91,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
     Ok(output::object(resolved))
 }
 
-/// Where a name leads by itself, with what stands behind it.
+/// Resolves a name by one step, and appends the rest of the path.
 pub(super) async fn one_step(node: &Node, path: &[u8], answers: Answers) -> Result<Vec<u8>> {
     let mut parts = path.splitn(2, |byte| *byte == b'/');
     let name = LinkName::from(parts.next().unwrap_or_default());
@@ -101,13 +103,13 @@ pub(super) async fn one_step(node: &Node, path: &[u8], answers: Answers) -> Resu
     Ok(target)
 }
 
-/// `name/get?arg=name`: the record of a name, as it is.
+/// `name/get?arg=name`: returns the record of a name.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let record = record(&state.node, &name_of(args.one("name")?)?).await?;
     Ok(record_response(record.bytes().clone()))
 }
 
-/// Returns the record of a name. The error about a missing one has the text of Kubo.
+/// Returns the record of a name. The error for a missing one has Kubo's text.
 pub(super) async fn record(node: &Node, name: &Name) -> Result<Record> {
     node.ipns_record(name).await.map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::not_found(format!("routing: not found: {e}")).with_source(e),
@@ -123,8 +125,8 @@ fn name_of(text: &str) -> Result<Name> {
     Name::parse(text.strip_prefix("/ipns/").unwrap_or(text))
 }
 
-/// `name/put?arg=name[&force=]`: keeps the record in the body, which its owner signed. With `force` one of the sequence that is
-/// there already may take its place, if it is valid for longer; no record takes the place of a newer one.
+/// `name/put?arg=name[&force=]`: stores the signed record in the body. With `force`, it may replace a record with the
+/// same sequence number if it is valid for longer. A newer record is never replaced.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = name_of(args.one("name")?)?;
     let force = args.is_set("force");
@@ -164,7 +166,7 @@ struct InspectedEntry {
     validity: String,
     #[serde(rename = "Sequence")]
     sequence: u64,
-    /// Nanoseconds.
+    /// Time to live in nanoseconds.
     #[serde(rename = "TTL")]
     ttl: Option<u64>,
 }
@@ -177,7 +179,7 @@ struct Validation {
     name: String,
 }
 
-/// `name/inspect[?verify=name][&dump=]`: what the record in the body says, and whether it is valid for a name.
+/// `name/inspect[?verify=name][&dump=]`: shows the record in the body, and whether it is valid for a name.
 pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = args.text("verify").map(name_of).transpose()?;
     let dump = args.bool("dump").unwrap_or(true);
@@ -203,7 +205,7 @@ pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: 
     }))
 }
 
-/// Sixteen bytes a line: offset, hex, text; as `hexdump -C` has them.
+/// Formats 16 bytes per line as `hexdump -C` does: offset, hexadecimal digits, text.
 fn hex_dump(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(16) * 79);
     for (row, line) in bytes.chunks(16).enumerate() {
@@ -220,7 +222,7 @@ fn hex_dump(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn dumps_look_as_those_of_hexdump() {
+    fn hex_dump_matches_hexdump_format() {
         let dump = super::hex_dump(b"\x0a$/ipfs/bafkqaaa\xff");
         let expected = "00000000  0a 24 2f 69 70 66 73 2f  62 61 66 6b 71 61 61 61  |.$/ipfs/bafkqaaa|\n\
                         00000010  ff                                                |.|\n";

@@ -26,7 +26,8 @@ struct Id {
     protocols: [String; 0],
 }
 
-/// `id`: the node's key. There are no addresses and protocols: this version has no peer-to-peer side.
+/// `id`: returns the node's key. Addresses and protocols are empty, since this version has no peer-to-peer
+/// networking.
 pub(super) async fn id(State(state): State<AppState>, args: Args) -> Answer {
     let identity = state.node.identity();
     let own = identity.name();
@@ -49,19 +50,19 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> Answer {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Version {
-    /// The version of Kubo that clients are to take this for.
+    /// Kubo version that clients should assume.
     version: String,
     commit: &'static str,
     repo: &'static str,
     system: String,
     golang: &'static str,
-    /// Our own version.
+    /// Version of ipfrs.
     ipfrs: &'static str,
 }
 
-/// `version`.
+/// `version`: returns the versions of Kubo's RPC and of ipfrs.
 pub(super) async fn version(State(state): State<AppState>) -> Answer {
-    // Go's names, which clients of Kubo compare with.
+    // Go's architecture names, which Kubo's clients compare.
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -86,7 +87,7 @@ struct BandwidthTotals {
     rate_out: f64,
 }
 
-/// `stats/bw`: bytes that went through the listeners' sockets, and rates in bytes per second.
+/// `stats/bw`: returns the bytes transferred through the listeners' sockets, and rates in bytes per second.
 pub(super) async fn bandwidth(State(state): State<AppState>) -> Answer {
     let now = state.node.bandwidth().snapshot();
     Ok(output::object(BandwidthTotals {
@@ -97,7 +98,7 @@ pub(super) async fn bandwidth(State(state): State<AppState>) -> Answer {
     }))
 }
 
-/// `shutdown`: ends the daemon as SIGTERM does, after this answer.
+/// `shutdown`: shuts down the daemon, like SIGTERM, after this response.
 pub(super) async fn shutdown(State(state): State<AppState>) -> Answer {
     state.lifecycle.request_shutdown();
     Ok(output::object(serde_json::json!({})))

@@ -1,18 +1,18 @@
-//! Options of commands: their names, the values that they take, and what each does here.
+//! Options of commands: names, types and effects.
 
 use crate::error::RpcError;
 use ipfrs_core::Error;
 
-/// An option as Kubo defines it, or one of our own.
+/// An option that Kubo defines, or an extension of ipfrs.
 #[derive(Debug)]
 pub(super) struct Opt {
-    /// All names; the first one is what handlers know it by.
+    /// All names; handlers use the first one.
     names: &'static [&'static str],
     kind: Kind,
     effect: Effect,
 }
 
-/// Values that an option takes. The numbers are those of Go's types, in every spelling of `strconv.ParseInt`.
+/// Type of an option's value. Numbers have the ranges of Go's types, in every spelling of `strconv.ParseInt`.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Bool,
@@ -21,18 +21,18 @@ enum Kind {
     Uint,
     Uint64,
     Text,
-    /// Texts, of which there may be several.
+    /// Text, which may be given several times.
     List,
 }
 
-/// How a command takes an option.
+/// Effect of an option on a command.
 #[derive(Debug, Clone, Copy)]
 enum Effect {
-    /// Its handler reads the option.
+    /// The handler reads the option.
     Read,
-    /// The response does not depend on the option: it is for the client's own use, or about a network.
+    /// The response does not depend on the option, which concerns only the client's output or a network.
     Unused,
-    /// The response would depend on the option, which is not offered; the text is what to do instead.
+    /// The response would depend on the option, which is not supported; the text is a remedy.
     Refused(&'static str),
 }
 
@@ -75,7 +75,7 @@ impl Opt {
         self
     }
 
-    /// Marks an option that is not offered: a Boolean one may be false, any other must not be given.
+    /// Marks an unsupported option. A Boolean one may be false; any other must be absent.
     pub(super) const fn refused(mut self, remedy: &'static str) -> Self {
         self.effect = Effect::Refused(remedy);
         self
@@ -111,7 +111,7 @@ impl Opt {
     }
 }
 
-/// The error of an option whose value cannot be read.
+/// Returns the error for an invalid value of an option.
 fn invalid(name: &str, value: &str, expected: &str) -> RpcError {
     RpcError::Request(format!("invalid value {value:?} for option {name:?}: use {expected}"))
 }
@@ -123,7 +123,7 @@ enum Value {
     Text(String),
 }
 
-/// The options of a request, by their first names.
+/// Options of a request, by their first names.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     given: Vec<Given>,
@@ -133,16 +133,17 @@ pub(super) struct Options {
 #[derive(Debug, Clone)]
 struct Given {
     option: &'static str,
-    /// The name that the client used.
+    /// Name that the client used.
     name: String,
     value: Value,
 }
 
 impl Options {
-    /// Reads the options that are defined in `defined`; as in Kubo, others are ignored.
+    /// Parses the options in `defined`; as in Kubo, others are ignored.
     ///
     /// # Errors
-    /// For a value of another type, an option that is there twice, be it under two names, and one that is not offered.
+    /// If a value has the wrong type, an option is given twice, possibly under two names, or an option is not
+    /// supported.
     pub(super) fn read(
         defined: [&'static [Opt]; 2],
         pairs: impl Iterator<Item = (String, String)>,
@@ -171,13 +172,14 @@ impl Options {
         self.given.iter().find(|given| given.option == option)
     }
 
-    /// Whether a handler may ask for an option: one that is not in the table would never be there.
+    /// Whether the command's table allows a handler to read an option. One that is not in the table would never be
+    /// found.
     fn reads(&self, name: &str) -> bool {
         let mut options = self.defined.iter().copied().flatten();
         options.any(|option| option.name() == name && matches!(option.effect, Effect::Read))
     }
 
-    /// Returns the value of a Boolean option, where it is given.
+    /// Returns the value of a Boolean option, if it is given.
     pub(super) fn bool(&self, option: &str) -> Option<bool> {
         match self.find(option)?.value {
             Value::Bool(value) => Some(value),
@@ -185,7 +187,7 @@ impl Options {
         }
     }
 
-    /// Returns the text of an option, where it is given; it may be empty.
+    /// Returns the text of an option, if it is given; it may be empty.
     pub(super) fn text(&self, option: &str) -> Option<&str> {
         match &self.find(option)?.value {
             Value::Text(text) => Some(text),
@@ -193,21 +195,21 @@ impl Options {
         }
     }
 
-    /// Returns the number of an option, where it is given.
+    /// Returns the number of an option, if it is given.
     ///
     /// # Errors
-    /// When it is out of the range of `T`.
+    /// If it is out of the range of `T`.
     pub(super) fn number<T: TryFrom<i128>>(&self, option: &str) -> Result<Option<T>, RpcError> {
         let Some(Given { name, value: Value::Number(number), .. }) = self.find(option) else { return Ok(None) };
         match T::try_from(*number) {
             Ok(number) => Ok(Some(number)),
-            // Numbers have the bits of their type already, but a sign where handlers take none.
+            // The value fits its option type, so only the sign can be wrong.
             Err(_) => Err(invalid(name, &number.to_string(), "a whole number from 0 on")),
         }
     }
 }
 
-/// Reads a Boolean as go-ipfs-cmds does, in any case; present without a value is true.
+/// Parses a Boolean as go-ipfs-cmds does, ignoring case. An option without a value is true.
 fn go_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "" | "1" | "t" | "true" => Some(true),
@@ -216,7 +218,7 @@ fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a number as Go does (`strconv.ParseInt` with base 0): decimal, or with the prefix `0`, `0o`, `0x` or `0b`
+/// Parses a number as Go does (`strconv.ParseInt` with base 0): decimal, or with the prefix `0`, `0o`, `0x` or `0b`
 /// of its base, and with underscores between digits.
 fn go_integer(text: &str, signed: bool) -> Option<i128> {
     let lower = text.to_ascii_lowercase();
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_held_to_the_bits_of_their_type() {
+    fn number_outside_its_type_range_is_an_error() {
         for (option, most) in [
             (Opt::int(&["x"]), "2147483647"),
             (Opt::uint(&["x"]), "4294967295"),

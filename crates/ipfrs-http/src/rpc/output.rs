@@ -1,4 +1,4 @@
-//! The forms of answers: one JSON object, a stream of them, a stream of bytes.
+//! Response formats: one JSON object, a stream of objects, or a stream of bytes.
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length")
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));
 
-/// A content ID as dag-json writes links: `{"/":cid}`.
+/// A content ID as a dag-json link: `{"/":cid}`.
 #[derive(Serialize)]
 pub(super) struct CidLink {
     #[serde(rename = "/")]
@@ -32,13 +32,13 @@ impl CidLink {
     }
 }
 
-/// Returns the bytes of a name in base64, where the name is not UTF-8: JSON has no form for it, so the text beside it
-/// has replacement characters, as in Kubo.
+/// Returns the bytes of a name in base64 if the name is not UTF-8. JSON cannot represent such a name, so the text has
+/// replacement characters, as in Kubo.
 pub(super) fn name_bytes(name: &LinkName) -> Option<String> {
     name.to_str().is_none().then(|| Base::Base64Pad.encode(name))
 }
 
-/// One JSON object, on a line.
+/// Returns a response with one JSON object, on one line.
 pub(super) fn object(value: impl Serialize) -> Response {
     match line(&value) {
         Ok(line) => ([(CONTENT_TYPE, "application/json")], line).into_response(),
@@ -46,15 +46,16 @@ pub(super) fn object(value: impl Serialize) -> Response {
     }
 }
 
-/// A line of NDJSON.
+/// Serializes a line of NDJSON.
 pub(super) fn line(value: &impl Serialize) -> Result<Bytes> {
     let mut line = serde_json::to_vec(value).map_err(|e| Error::internal("an answer is no JSON").with_source(e))?;
     line.push(b'\n');
     Ok(line.into())
 }
 
-/// A stream of JSON objects, one a line. Where it fails, the last line is Kubo's error object, and the body does not
-/// end cleanly: with the trailer `X-Stream-Error` for clients that take it, else with a reset connection.
+/// Returns a response with a stream of JSON objects, one per line. If the stream fails, the last line is Kubo's error
+/// object, and the body ends with the trailer `X-Stream-Error` for clients that accept it, else with a reset
+/// connection.
 pub(super) fn objects<S>(lines: S, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
@@ -67,7 +68,7 @@ where
     (headers, Chunked::body(lines, takes_trailers)).into_response()
 }
 
-/// A stream of `length` bytes.
+/// Returns a response with a stream of `length` bytes.
 pub(super) fn bytes<S>(pieces: S, length: u64, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
@@ -75,8 +76,8 @@ where
     stream_of("text/plain", pieces, Some(length), takes_trailers)
 }
 
-/// A stream of bytes of a media type, of a length that may be known. A body whose length is in its head has no room for a
-/// trailer, so clients that take one get the length in `X-Content-Length` only.
+/// Returns a response with a stream of bytes of a media type, whose length may be known. A body with a
+/// `Content-Length` cannot have a trailer, so clients that accept trailers get the length only in `X-Content-Length`.
 pub(super) fn stream_of<S>(content_type: &'static str, pieces: S, length: Option<u64>, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,

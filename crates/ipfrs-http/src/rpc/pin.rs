@@ -15,7 +15,7 @@ use super::{Answer, output, working};
 use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
 
-/// Least time between two progress lines.
+/// Minimum time between two progress lines.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
@@ -43,8 +43,8 @@ impl ProgressLine {
     }
 }
 
-/// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: all of them or none. With progress, a line now and then
-/// says how many blocks were looked at, and one at the end of that.
+/// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: pins all the given paths, or none of them. With
+/// progress, lines report the number of visited blocks from time to time and at the end.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.paths(&state.node, "ipfs-path").await?;
     let recursive = args.bool("recursive").unwrap_or(true);
@@ -70,14 +70,14 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
     .await
 }
 
-/// `pin/rm?arg=path[&arg=...][&recursive=]`: all of them or none.
+/// `pin/rm?arg=path[&arg=...][&recursive=]`: unpins all the given paths, or none of them.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let cids =
         state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive").unwrap_or(true)).await?;
     Ok(output::object(Pins::new(&cids, args.render)?))
 }
 
-/// `pin/update?arg=from&arg=to[&unpin=]`.
+/// `pin/update?arg=from&arg=to[&unpin=]`: moves a pin to another root.
 pub(super) async fn update(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.paths(&state.node, "ipfs-path").await?;
     let [from, to] = paths.as_slice() else {
@@ -105,7 +105,7 @@ struct PinEntry {
     name: String,
 }
 
-/// `pin/ls[?arg=path][&type=][&names=][&name=][&stream=]`. `name` takes pins whose name has it in it.
+/// `pin/ls[?arg=path][&type=][&names=][&name=][&stream=]`: lists pins. `name` selects pins whose name contains it.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
     let part_of_name = args.nonempty_text("name").map(str::to_owned);
@@ -133,7 +133,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
         async move { is_asked.then_some(line) }
     });
     let mut pins = pins.boxed().peekable();
-    // What fails at once fails with a status.
+    // The first item is read in advance, so that an early failure sets the status.
     if let Some(Err(e)) = std::pin::Pin::new(&mut pins).next_if(Result::is_err).await {
         return Err(e.into());
     }
@@ -150,7 +150,7 @@ fn line(cid: &Cid, pinned: Pinned, render: Render) -> Result<PinLine> {
     Ok(PinLine { cid: render.cid(cid)?, name, kind })
 }
 
-/// One object, `{"Keys":{cid:{"Type","Name"}}}`, written as its members come.
+/// Returns one object, `{"Keys":{cid:{"Type","Name"}}}`, as a stream of its members.
 fn keys(pins: BoxStream<'static, Result<PinLine>>) -> BoxStream<'static, Result<Bytes>> {
     let members = pins.enumerate().map(|(index, pin)| {
         let PinLine { cid, name, kind } = pin?;
@@ -180,7 +180,8 @@ struct BadNode {
     err: String,
 }
 
-/// `pin/verify[?verbose=][&quiet=]`: a line for each recursive pin that is not whole; with `verbose` for each.
+/// `pin/verify[?verbose=][&quiet=]`: sends a line for each incomplete recursive pin; with `verbose`, for each
+/// recursive pin.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
     let (verbose, quiet) = (args.is_set("verbose"), args.is_set("quiet"));
     if verbose && quiet {

@@ -16,7 +16,7 @@ use crate::router::AppState;
 /// Version of the repo's layout.
 const REPO_VERSION: &str = "1";
 
-/// Tellings that wait for their lines to be written.
+/// Maximum number of progress events that wait to be written as lines.
 const WAITING_EVENTS: usize = 4;
 
 #[derive(Serialize)]
@@ -34,8 +34,8 @@ struct RepoStat {
     version: Option<String>,
 }
 
-/// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as Kubo says when there is no limit; `DeadBytes`
-/// is what a compaction could give back at most.
+/// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
+/// the maximum that a compaction could free.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let stats = state.node.stats().await?;
     let is_whole = !args.is_set("size-only");
@@ -55,12 +55,12 @@ struct RepoVersion {
     version: &'static str,
 }
 
-/// `repo/version`.
+/// `repo/version`: returns the version of the repo's layout.
 pub(super) async fn version() -> Answer {
     Ok(output::object(RepoVersion { version: REPO_VERSION }))
 }
 
-/// A line of `repo/gc`.
+/// A line of the output of `repo/gc`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct GcLine {
@@ -69,7 +69,7 @@ struct GcLine {
     error: String,
 }
 
-/// How far a collection is: a line that only those get who ask for it.
+/// Progress of a garbage collection, sent only on request.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct GcProgress {
@@ -78,7 +78,7 @@ struct GcProgress {
     blocks: Option<u64>,
 }
 
-/// The last line for those who ask for progress.
+/// Last line of a garbage collection, sent only with `progress`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct GcSummary {
@@ -89,9 +89,9 @@ struct GcSummary {
     seconds: f64,
 }
 
-/// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes what no pin leads to. A line for each block
-/// that is gone, unless `silent`; with `progress` also how far it is, and a summary. `force` collects where pins may have
-/// been lost.
+/// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes unpinned blocks. Sends a line for each
+/// removed block, unless `silent` is set; with `progress`, also progress lines and a summary. `force` runs gc even if
+/// pins may have been lost.
 pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
     let silent = args.is_set("silent");
     let progress = args.is_set("progress");
@@ -106,7 +106,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
             }
             Ok::<_, Error>(())
         };
-        // A client that is told nothing more ends the collection.
+        // If the client can no longer be reached, gc is aborted.
         let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(force, sender).await) }, telling)?;
         let collected = match collected {
             Ok(collected) => collected,
@@ -172,8 +172,8 @@ struct VerifyLine {
     progress: u64,
 }
 
-/// `repo/verify`: a line for each corrupt block, and how many blocks have been looked at. It fails at the end when any is
-/// corrupt.
+/// `repo/verify`: sends a line for each corrupt block, and the number of blocks checked so far. Fails at the end if
+/// any block is corrupt.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
     let render = args.render;
     working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {

@@ -1,4 +1,4 @@
-//! `resolve`: what a path or a name leads to, in one word.
+//! `resolve`: resolution of paths and names.
 
 use axum::extract::State;
 use ipfrs_node::Answers;
@@ -8,8 +8,8 @@ use super::name::{ResolvedPath, one_step};
 use super::{Answer, output};
 use crate::router::AppState;
 
-/// `resolve?arg=path[&recursive=]`: the block that a path ends in, and what is left of the path within it. A name that is not
-/// resolved recursively gives where it leads by itself. The content ID is written as the path writes its own.
+/// `resolve?arg=path[&recursive=]`: returns the block at the end of a path, and the remaining path within the block.
+/// Without `recursive`, a name is resolved by one step. The content ID is written in the base of the one in the path.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let text = args.one("name")?;
     args.duration("dht-timeout")?;

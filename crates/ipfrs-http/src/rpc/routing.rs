@@ -13,10 +13,10 @@ use crate::body::{self, Whole};
 use crate::error::RpcError;
 use crate::router::AppState;
 
-/// The event of go-libp2p that says that a value was found, or stored.
+/// Type of the go-libp2p event for a value that was found or stored.
 const VALUE: u8 = 5;
 
-/// An event as libp2p's routing tells it. There are no peers here that would respond.
+/// An event of libp2p's routing. There are no peers that could respond.
 #[derive(Serialize)]
 struct QueryEvent {
     #[serde(rename = "ID")]
@@ -29,7 +29,7 @@ struct QueryEvent {
     extra: String,
 }
 
-/// `routing/get?arg=/ipns/{name}`: the record of a name, in base64.
+/// `routing/get?arg=/ipns/{name}`: returns the record of a name, in base64.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let name = name(args.one("key")?)?;
     let record = super::name::record(&state.node, &name).await?;
@@ -37,8 +37,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     Ok(output::object(QueryEvent { id: String::new(), kind: VALUE, responses: None, extra }))
 }
 
-/// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record that the body holds, if it is valid for the name
-/// and no better one is stored. There are no peers that it could be given to, so that `allow-offline` changes nothing.
+/// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record in the body, if it is valid for the name and no
+/// better one is stored. `allow-offline` has no effect, since there are no peers to send it to.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = name(args.one("key")?)?;
     let record = record(&state.node, request).await?;
@@ -50,7 +50,7 @@ fn name(key: &str) -> Result<Name, RpcError> {
     Ok(Name::parse(key.strip_prefix("/ipns/").unwrap_or(key))?)
 }
 
-/// The first file of a multipart body, or the body itself.
+/// Reads the record: the first file of a multipart body, or the body itself.
 async fn record(node: &Node, request: Request) -> Result<Whole, RpcError> {
     let missing = || RpcError::Request("argument \"value-file\" is required".into());
     match multipart::boundary(request.headers())? {

@@ -1,5 +1,5 @@
-//! Arguments in the body: a client of Kubo that reads them from standard input sends them on as one part of a multipart
-//! body, each on a line of its own.
+//! Arguments in the body. Kubo's clients send arguments that they read from standard input as one part of a multipart
+//! body, one argument per line.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -12,21 +12,23 @@ use super::multipart::{self, Parts};
 use crate::error::RpcError;
 use crate::router::AppState;
 
-/// Most bytes of all arguments in a body.
+/// Maximum number of bytes of all arguments in a body.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Arguments of so many bytes are not counted once they are read: a command may take long.
+/// Maximum size of arguments, in bytes, whose memory reservation ends before the command runs. A command may take
+/// long.
 const UNCOUNTED_BYTES: usize = 64 * 1024;
 
-/// Longest argument: that of a path of 4,096 bytes with its content ID, percent-encoded in part.
+/// Maximum length of an argument, in bytes: enough for a path of 4,096 bytes with its content ID, partly
+/// percent-encoded.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// Returns the arguments in the body of `request`, and the memory that they take. A body that is no multipart body
-/// has none. Lines are bytes: paths need not be UTF-8.
+/// Returns the arguments in the body of `request`, and the memory reserved for them. A body that is not multipart has
+/// none. Lines are bytes: paths need not be UTF-8.
 ///
 /// # Errors
-/// For a body that is over a limit or malformed, for more arguments than `stdin` takes, and when the memory for request
-/// bodies is used up.
+/// If the body exceeds a limit or is malformed, if it has more arguments than `stdin` permits, or if the memory for
+/// request bodies is exhausted.
 pub(super) async fn read(
     state: &AppState,
     stdin: Stdin,
@@ -42,7 +44,8 @@ pub(super) async fn read(
     let bytes = lines.bytes;
     let mut read = lines.into_arguments()?;
     if stdin == Stdin::One {
-        // Kubo looks at the first line only. Blank lines say nothing; others must not be dropped unnoticed.
+        // Kubo reads only the first line. Blank lines are dropped here, but further arguments must not be ignored
+        // silently.
         while read.pop_if(|line| is_blank(line)).is_some() {}
     }
     if let Some(blank) = read.iter().position(is_blank) {
@@ -56,19 +59,19 @@ fn is_blank(line: &LinkName) -> bool {
     line.to_str().is_some_and(|text| text.trim().is_empty())
 }
 
-/// The lines of a body, as they are read.
+/// Lines of a body, while they are read.
 #[derive(Debug, Default)]
 struct Lines {
-    /// Most lines.
+    /// Maximum number of lines.
     most: usize,
     complete: Vec<LinkName>,
-    /// The line that is being read.
+    /// The incomplete last line.
     line: Vec<u8>,
     bytes: usize,
 }
 
 impl Lines {
-    /// Reads the one part of a body. Returns the memory that its lines take, which is taken as they arrive.
+    /// Reads the only part of a body. Returns the memory for its lines, which is reserved as they arrive.
     async fn read(&mut self, node: &Node, body: Body, boundary: String) -> Result<RequestMemory, RpcError> {
         let (mut parts, mut memory) = (Parts::new(node, body, boundary), node.request_memory());
         let Some(mut part) = parts.next_file().await? else { return Ok(memory) };
@@ -83,7 +86,7 @@ impl Lines {
             memory.grow_to(2 * (self.bytes + self.complete.len() * size_of::<String>()))?;
             self.push(&piece)?;
         }
-        // There is no next part while this one is held.
+        // The parser returns no next part while this one exists.
         drop(part);
         if parts.next().await?.is_some() {
             let why = "the arguments are in more than one part of the body: send one part with an argument a line";
@@ -123,7 +126,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns the lines, the last of which need not have an end.
+    /// Returns the lines. The last one may lack a line end.
     fn into_arguments(mut self) -> Result<Vec<LinkName>, RpcError> {
         if !self.line.is_empty() {
             self.end_line()?;
@@ -137,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
+    fn argument_lines_do_not_depend_on_piece_boundaries() {
         let text = b"a\r\n\nb c\n\xc3\xa9\n\xff";
         for cut in 0..=text.len() {
             let mut lines = Lines { most: 5, ..Lines::default() };

@@ -1,4 +1,4 @@
-//! Commands that send lines while they work.
+//! Commands that send lines while they run.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Answer, output};
 
-/// Lines that wait for the client; the work waits when there are more.
+/// Maximum number of lines that wait for the client. Beyond it, the work waits.
 const WAITING_LINES: usize = 256;
 
-/// Where a command's lines go.
+/// Output of a command.
 #[derive(Debug, Clone)]
 pub(super) struct Lines {
     sender: Sender<Result<Bytes>>,
@@ -25,13 +25,13 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Sends a line, as soon as there is room for it.
+    /// Sends a line, waiting until there is space for it.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when the client reads nothing for too long: work that others wait for must not wait for it.
+    /// [`ErrorKind::Timeout`] if the client stops reading for too long, since other requests may wait for this work.
     pub(super) async fn send(&self, line: &impl Serialize) -> Result<()> {
         match timeout(self.patience, self.sender.send(output::line(line))).await {
-            // Nobody listens only when the client has gone; then the work is being ended.
+            // Sending fails only if the client has disconnected, in which case the work is being aborted.
             Ok(_) => Ok(()),
             Err(_) => {
                 let seconds = self.patience.as_secs();
@@ -41,14 +41,14 @@ impl Lines {
         }
     }
 
-    /// Sends a line that may as well be left out, when the client has not read those before.
+    /// Sends an optional line, which is omitted if too many earlier lines wait for the client.
     pub(super) fn offer(&self, line: &impl Serialize) {
         let _ = self.sender.try_send(output::line(line));
     }
 }
 
-/// Answers with the lines of `work`, which runs in a task of its own and ends when the client goes away, or reads nothing
-/// for as long as `patience`. Work that fails before its first line fails with a status.
+/// Responds with the lines of `work`, which runs in a separate task. The task ends if the client disconnects, or
+/// reads nothing for `patience`. If the work fails before its first line, the error sets the status.
 pub(super) async fn answer<F>(takes_trailers: bool, patience: Duration, work: impl FnOnce(Lines) -> F) -> Answer
 where
     F: Future<Output = Result<()>> + Send + 'static,
@@ -65,7 +65,7 @@ where
         let (mut lines, task) = state?;
         match lines.recv().await {
             Some(line) => Some((line, Some((lines, task)))),
-            // The work is over; had it panicked, the end must not look clean.
+            // If the work panicked, the body must not appear complete.
             None => match task.await {
                 Ok(()) => None,
                 Err(e) => Some((Err(Error::internal("the command failed").with_source(e)), None)),

@@ -21,9 +21,9 @@ use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
-/// Room in a request's body for one CID with its quotes.
+/// Maximum number of bytes of one CID, with its quotes, in a request body.
 const BYTES_PER_CID: usize = 520;
-/// Answers are sent in pieces of about this size.
+/// Approximate size of the pieces of a response, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Serialize)]
@@ -33,8 +33,8 @@ struct ItemError {
     error: String,
 }
 
-/// The blocks of a batch in the order asked, as JSON, or as CAR with `Accept: application/vnd.ipld.car`. An item that
-/// cannot be had spoils no other.
+/// Responds with the blocks of a batch in the requested order, as JSON, or as a CAR with
+/// `Accept: application/vnd.ipld.car`. In JSON, a missing or malformed item does not affect the other items.
 pub(super) async fn get(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -52,7 +52,7 @@ async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
     let most = state.node.config().batch.max_batch_size;
     let (limit, remedy) = (most * BYTES_PER_CID + 1_024, "send several batches");
     let mut body = body::whole(&state.node, request.into_body(), limit, "batch.max_batch_size", remedy).await?;
-    // A text takes more than its two quotes and the comma.
+    // Each string takes at least three bytes of the body: two quotes and a comma.
     body.memory.add(body.bytes.len() / 3 * size_of::<String>() + body.bytes.len())?;
     let asked = json::<CidList>(&body.bytes, r#"{"cids":["CID"]}"#)?.cids;
     if asked.len() > most {
@@ -100,16 +100,16 @@ fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
 }
 
-/// Writes `{"blocks":[...],"errors":[...]}` while the blocks come.
+/// Writer of `{"blocks":[...],"errors":[...]}`, which runs while the blocks are read.
 struct JsonWriter {
     batches: BoxStream<'static, BlockBatch>,
-    /// The last that came, and which of its answers is next.
+    /// Batch being written, and the index of its next block.
     batch: BlockBatch,
     next: usize,
-    /// What each was asked by that is not answered yet: a client finds its answer by it, whatever base it uses.
+    /// CIDs of the remaining items as the client wrote them, so that it can match the results whatever base it uses.
     texts: std::vec::IntoIter<String>,
     errors: Vec<ItemError>,
-    /// Blocks that were written.
+    /// Number of blocks written.
     written: usize,
     /// Whether the beginning was written.
     is_open: bool,
@@ -118,7 +118,7 @@ struct JsonWriter {
 }
 
 impl JsonWriter {
-    /// The next piece, or `None` after the last.
+    /// Returns the next piece, or `None` after the last.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.is_over {
             return None;
@@ -168,18 +168,18 @@ impl JsonWriter {
         self.begin(out);
         self.is_over = true;
         out.extend_from_slice(b"],\"errors\":");
-        // Strings and numbers always serialise.
+        // Strings and numbers always serialize.
         out.extend_from_slice(&serde_json::to_vec(&self.errors).unwrap_or_else(|_| b"[]".to_vec()));
         out.push(b'}');
     }
 }
 
-/// No less than what [`write_block`] writes.
+/// Returns an upper bound for the number of bytes that [`write_block`] writes.
 fn written_bytes(data: &[u8]) -> usize {
     data.len().div_ceil(3) * 4 + 2 * BYTES_PER_CID
 }
 
-/// Written by hand: neither CID nor base64 has a character that JSON escapes.
+/// Appends a block as JSON. Neither a CID nor base64 contains a character that JSON escapes.
 fn write_block(out: &mut Vec<u8>, cid: &str, data: &[u8]) {
     out.extend_from_slice(b"{\"cid\":\"");
     out.extend_from_slice(cid.as_bytes());
@@ -205,7 +205,8 @@ struct HasResult {
     error: Option<String>,
 }
 
-/// For each CID, whether its block is here, and its size. A malformed CID is a result with its error.
+/// Returns, for each CID, whether its block is stored, and the block's size. For a malformed CID, the result holds an
+/// error.
 pub(super) async fn has(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,

@@ -31,7 +31,7 @@ use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
-/// Padding may be there or not, as JavaScript and Go clients differ.
+/// Base64 with optional padding, since some JavaScript and Go clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -57,7 +57,7 @@ struct PutRequest<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PutItem<'a> {
-    // A slice of the body, where it has no escapes.
+    // Borrowed from the body if it contains no escapes.
     #[serde(borrow)]
     data: Cow<'a, str>,
     cid: Option<String>,
@@ -65,10 +65,11 @@ struct PutItem<'a> {
     mhtype: Option<String>,
 }
 
-/// Most items that are read of a batch: one more than any configuration accepts.
+/// Maximum number of items that are parsed from a batch: one more than any configuration accepts.
 const MAX_ITEMS: usize = 100_001;
 
-/// Reads at most [`MAX_ITEMS`] of a list, whose items take more memory than their text. The Node refuses as many.
+/// Parses at most [`MAX_ITEMS`] items of a list, since parsed items take more memory than their text. The Node
+/// rejects a batch of this size.
 fn bounded<'de, D: Deserializer<'de>>(list: D) -> std::result::Result<Vec<PutItem<'de>>, D::Error> {
     struct Items;
 
@@ -93,16 +94,16 @@ fn bounded<'de, D: Deserializer<'de>>(list: D) -> std::result::Result<Vec<PutIte
     list.deserialize_seq(Items)
 }
 
-/// Bytes in memory for a block of a CAR besides its data.
+/// Bytes of memory for a block of a CAR in addition to its data.
 const SECTION_BYTES: usize = 512;
 
-/// What a CAR body cannot say itself.
+/// Options for a CAR body, which cannot contain them.
 #[derive(Deserialize)]
 pub(super) struct PutQuery {
     transaction_mode: Option<TransactionMode>,
 }
 
-/// Stores a batch durably: a JSON body, or a CAR body whose every block is verified.
+/// Stores a batch durably: a JSON body, or a CAR body whose blocks are all verified.
 pub(super) async fn put(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -131,7 +132,7 @@ fn mode(mode: TransactionMode) -> PutMode {
     }
 }
 
-/// Reads a batch, with the memory that it takes.
+/// Parses a batch, and returns it with the memory reserved for it.
 async fn from_json(
     state: &AppState,
     body: Body,
@@ -139,7 +140,7 @@ async fn from_json(
 ) -> Result<(BatchPut, RequestMemory)> {
     let batch = &state.node.config().batch;
     let most = batch.max_batch_bytes;
-    // Base64 takes four bytes for three; the rest of an item fits a kilobyte.
+    // Base64 encodes three bytes as four; the rest of an item fits into a kilobyte.
     let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
     let whole = body::whole(
         &state.node,
@@ -149,9 +150,9 @@ async fn from_json(
         "send several batches",
     );
     let Whole { bytes: body, mut memory } = whole.await?;
-    // The blocks take three quarters of it, and texts with escapes the rest.
+    // The decoded blocks take three quarters of it, and strings with escapes the rest.
     memory.add(body.len())?;
-    // Decoding megabytes must not hold up a runtime worker.
+    // Decoding megabytes must not block a runtime worker.
     let decoded = tokio::task::spawn_blocking(move || {
         let request: PutRequest = read_json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
         let mode = mode(by_query.unwrap_or(request.transaction_mode));
@@ -188,7 +189,7 @@ fn item(item: PutItem<'_>) -> Result<BatchItem> {
     Ok(BatchItem::Put(PutBlock { data: data.into(), cid, format: BlockFormat { version: 1, codec, hash } }))
 }
 
-/// Reads a CAR whole: it is at most as large as a batch may be.
+/// Reads a complete CAR, which is limited to the size of a batch.
 async fn from_car(
     state: &AppState,
     body: Body,
@@ -196,7 +197,7 @@ async fn from_car(
     memory: Arc<Mutex<RequestMemory>>,
 ) -> Result<BatchPut> {
     let batch = &state.node.config().batch;
-    // More than the blocks of a batch and their content IDs is not kept.
+    // Only the blocks of a batch and their content IDs are kept.
     let most = batch.max_batch_bytes.saturating_add(batch.max_batch_size.saturating_mul(SECTION_BYTES));
     let mut arrived = 0_usize;
     let pieces = body::pieces(body).map(move |piece| {
@@ -223,8 +224,8 @@ async fn from_car(
     Ok(BatchPut { items, mode: mode(by_query) })
 }
 
-/// `{"stored","errors","transaction_id","transaction_status"}`. A batch of which nothing was stored is a problem
-/// document with the same members and the status of its first error.
+/// Renders `{"stored","errors","transaction_id","transaction_status"}`. If nothing was stored, the response is a
+/// problem document with the same members and the status of the first error.
 fn render(outcome: BatchPutOutcome, transaction: &str, id: &RequestId) -> Result<Response, Problem> {
     let status = match outcome.status {
         TransactionStatus::Committed => "committed",

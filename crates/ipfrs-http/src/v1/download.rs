@@ -1,4 +1,4 @@
-//! `GET /v1/stream/download/{cid}[/path]`: a file, or a part of it, to be saved.
+//! `GET /v1/stream/download/{cid}[/path]`: downloads of files, whole or in part.
 
 use axum::body::Body;
 use axum::extract::{Extension, OriginalUri, Request, State};
@@ -21,10 +21,10 @@ use crate::limits::{self, Remedy};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
-/// What stands before the CID.
+/// URL prefix of the CID.
 const PREFIX: &str = "/v1/stream/download/";
 
-/// The bytes of a file: all of it, what `offset` and `limit` say, or what `Range` says.
+/// Responds with the bytes of a file: all of it, or the part that `offset` and `limit` or `Range` select.
 pub(super) async fn download(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -174,7 +174,7 @@ impl Query {
         Ok(read)
     }
 
-    /// What `offset` and `limit` ask for of a file of `size` bytes; `None` without them.
+    /// Returns the span that `offset` and `limit` select in a file of `size` bytes, or `None` if both are missing.
     fn span(&self, size: u64) -> Result<Option<Span>, Failure> {
         if self.offset.is_none() && self.limit.is_none() {
             return Ok(None);

@@ -30,7 +30,7 @@ use refusal::Refusal;
 
 const CAR: &str = "application/vnd.ipld.car";
 
-/// The routes.
+/// Returns the routes under `/v1`.
 pub(crate) fn router() -> Router<AppState> {
     Router::new()
         .route("/block/batch/get", post(batch_get::get))
@@ -46,7 +46,7 @@ pub(crate) fn router() -> Router<AppState> {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// The native API is not for pages of others, takes no bodies in content codings, and responds in time.
+/// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
 pub(crate) async fn guard(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -81,19 +81,19 @@ async fn method_not_allowed(Extension(id): Extension<RequestId>) -> Response {
     problem(status, "method_not_allowed", "the route takes the methods in Allow", &id, serde_json::Map::new())
 }
 
-/// The body of a batch that names blocks.
+/// Request body of a batch that names blocks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CidList {
     cids: Vec<String>,
 }
 
-/// Reads JSON whatever the request calls it: `curl -d` says form-urlencoded.
+/// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
 fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
     serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
 }
 
-/// Whether a header of media types names CAR.
+/// Whether a header with media types names CAR.
 fn names_car(headers: &HeaderMap, name: http::HeaderName) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|media| media.split(';').next().is_some_and(|m| m.trim() == CAR))

@@ -1,5 +1,5 @@
-//! `GET /v1/progress`: the operations that run; `GET /v1/progress/{id}`: one of them as server-sent events
-//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
+//! `GET /v1/progress`: the running operations. `GET /v1/progress/{id}`: the progress of one operation as server-sent
+//! events (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
 
 use std::time::Duration;
 
@@ -23,30 +23,30 @@ use crate::error::{self, Problem};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
-/// Least time between two events.
+/// Minimum time between two events.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// After so long without an event a comment is sent, so that no proxy takes the connection for dead.
+/// Time without an event after which a comment is sent, so that proxies do not consider the connection dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// How long an operation that is not known is waited for, where the client does not say, and at most.
+/// Default and maximum time to wait for an unknown operation, in seconds.
 const WAIT_SECONDS: u64 = 3;
 const MAX_WAIT_SECONDS: u64 = 60;
 
-/// How soon a client that lost the connection comes back, in milliseconds.
+/// Reconnection delay of clients, in milliseconds.
 const RETRY: &[u8] = b"retry: 1000\n";
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Asks proxies, nginx above all, to pass on each event at once.
+/// Header that asks proxies, such as nginx, to forward each event immediately.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 #[derive(Deserialize)]
 pub(super) struct WaitQuery {
-    /// Seconds that an operation that is not known is waited for.
+    /// Seconds to wait for an unknown operation.
     wait: Option<u64>,
 }
 
-/// How far an operation is, as clients see it.
+/// Progress of an operation, as sent to clients.
 #[derive(Serialize)]
 struct Report {
     operation_id: String,
@@ -95,14 +95,14 @@ impl Report {
     }
 }
 
-/// The operations that are not over.
+/// Lists the operations that have not ended.
 pub(super) async fn list(State(state): State<AppState>) -> Response {
     let operations: Vec<_> = state.node.operations().iter().map(Report::of).collect();
     ([(CACHE_CONTROL, "no-store")], Json(serde_json::json!({ "operations": operations }))).into_response()
 }
 
-/// One operation, from its state now to its end. After the last event the stream ends; a client that comes back for more
-/// (as `EventSource` does) is told with 204 that there is none.
+/// Streams the progress of one operation from its current state to its end. The stream ends after the last event. A
+/// client that then reconnects, as `EventSource` does, gets 204: there are no more events.
 pub(super) async fn follow(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -146,17 +146,17 @@ fn answer(progress: watch::Receiver<Progress>, headers: &HeaderMap, lifecycle: L
     (headers, Body::from_stream(events)).into_response()
 }
 
-/// Turns changes into events.
+/// Source of the progress events of an operation.
 struct Feed {
     progress: watch::Receiver<Progress>,
     lifecycle: Lifecycle,
-    /// Not before this is the next event sent; `None` before the first.
+    /// Earliest time of the next event; `None` before the first.
     next: Option<Instant>,
     is_over: bool,
 }
 
 impl Feed {
-    /// The next events, or a comment when there has been none for long; `None` after the last.
+    /// Returns the next events, or a comment after a long time without events; `None` after the last.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.is_over {
             return None;
@@ -166,11 +166,12 @@ impl Feed {
             let is_paused = self.progress.borrow().state == OperationState::Paused;
             tokio::select! {
                 changed = self.progress.changed() => changed.ok()?,
-                // What runs may end while the daemon drains; what waits for a client will not.
+                // A running operation may still end while the daemon drains, but one that waits for its client will
+                // not.
                 () = self.lifecycle.shutdown_requested(), if is_paused => return None,
                 () = sleep(HEARTBEAT) => return Some(Bytes::from_static(b": still here\n\n")),
             }
-            // The end does not wait.
+            // The final state is sent without delay.
             drop(timeout_at(next, self.progress.wait_for(Progress::is_over)).await);
         } else {
             piece.extend_from_slice(RETRY);
@@ -178,7 +179,7 @@ impl Feed {
         let now = self.progress.borrow_and_update().clone();
         self.is_over = now.is_over();
         if self.next.is_none() || !self.is_over {
-            // Where it is over, the number of the last change is that of the last event.
+            // At the end, the number of the last change is reserved for the final event.
             event(&mut piece, "progress", now.changes - u64::from(self.is_over), &now);
         }
         if self.is_over {
@@ -191,7 +192,7 @@ impl Feed {
 }
 
 fn event(out: &mut Vec<u8>, name: &str, id: u64, progress: &Progress) {
-    // Strings and numbers always serialise, and JSON has no line breaks.
+    // Strings and numbers always serialize, and the JSON has no line breaks.
     let data = serde_json::to_string(&Report::of(progress)).unwrap_or_default();
     out.extend_from_slice(format!("id: {id}\nevent: {name}\ndata: {data}\n\n").as_bytes());
 }

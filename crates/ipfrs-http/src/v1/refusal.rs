@@ -1,4 +1,4 @@
-//! Refusals of routes that answer with statuses of their own.
+//! Error responses of routes that use additional HTTP statuses.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -8,12 +8,12 @@ use serde_json::Map;
 use crate::error::{Problem, problem};
 use crate::request_id::RequestId;
 
-/// Why a request is not answered: an error with its status in the one table, or one that only HTTP knows.
+/// Reason to refuse a request: an error whose status is in the table of all errors, or an HTTP-specific one.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// An error of the Node, or of what the request asks of it.
+    /// An error of the Node, or of parsing the request.
     Error(Error),
-    /// What the request's method or headers rule out.
+    /// An HTTP-specific error, caused by the method or the headers of the request.
     Http { status: StatusCode, code: &'static str, detail: String },
 }
 
@@ -24,22 +24,22 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
-    /// 412: a condition of the request does not hold.
+    /// Returns a 412 refusal: a condition of the request failed.
     pub(super) fn precondition(detail: impl Into<String>) -> Self {
         Self::Http { status: StatusCode::PRECONDITION_FAILED, code: "precondition_failed", detail: detail.into() }
     }
 
-    /// 415: the body is in a form that is not taken.
+    /// Returns a 415 refusal: the media type or coding of the body is not supported.
     pub(super) fn media_type(detail: impl Into<String>) -> Self {
         Self::Http { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, code: "unsupported_media_type", detail: detail.into() }
     }
 
-    /// 416: what was asked for lies beyond the end.
+    /// Returns a 416 refusal: the requested range is beyond the end.
     pub(super) fn range(detail: impl Into<String>) -> Self {
         Self::Http { status: StatusCode::RANGE_NOT_SATISFIABLE, code: "range_not_satisfiable", detail: detail.into() }
     }
 
-    /// The problem document.
+    /// Renders the refusal as a problem document.
     pub(super) fn answer(self, id: &RequestId) -> Response {
         match self {
             Self::Error(error) => Problem::new(error, id).into_response(),

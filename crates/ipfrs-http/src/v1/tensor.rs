@@ -1,4 +1,4 @@
-//! `GET /v1/tensor/{cid}[/path]`: the tensors of a file, whole or in slices, listed and summed up.
+//! `GET /v1/tensor/{cid}[/path]`: the tensors of a file, whole or in slices, their list, and their statistics.
 
 mod report;
 mod request;
@@ -27,16 +27,16 @@ use crate::request_id::RequestId;
 use crate::router::AppState;
 use request::{Asked, View};
 
-/// What stands before the CID.
+/// URL prefix of the CID.
 const PREFIX: &str = "/v1/tensor/";
 
-/// Elements of each dimension, outermost first, separated by commas; empty for a scalar.
+/// Header with the size of each dimension, outermost first, separated by commas; empty for a scalar.
 const X_TENSOR_SHAPE: HeaderName = HeaderName::from_static("x-tensor-shape");
 
-/// The type of the elements, as safetensors names it.
+/// Header with the type of the elements, as named in safetensors.
 const X_TENSOR_DTYPE: HeaderName = HeaderName::from_static("x-tensor-dtype");
 
-/// Tensors in a format, the list of them, or their statistics.
+/// Responds with tensors in a format, with the list of tensors, or with their statistics.
 pub(super) async fn tensor(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -57,7 +57,7 @@ pub(super) async fn tensor(
     }
 }
 
-/// A refusal, and with 416 the size of what ranges are of.
+/// A refusal; for 416 also the size of the content that the range applies to.
 struct Failure {
     refusal: Refusal,
     size: Option<u64>,
@@ -96,25 +96,25 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
     }
 }
 
-/// What of an answer is to be sent.
+/// Part of a response to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// 304: the client has it.
+    /// 304: the client already has the content.
     NotModified,
-    /// Its head.
+    /// Only the head.
     Head,
-    /// All of it.
+    /// Head and body.
     Whole,
 }
 
-/// Where a path leads.
+/// Resolved path of a request.
 struct Location {
     path: ContentPath,
-    /// How long a name leads there.
+    /// Time for which the name resolves to this path; `None` for an immutable path.
     ttl: Option<Duration>,
 }
 
-/// Reads `{cid}/...`, `ipfs/{cid}/...` or `ipns/{name}/...`.
+/// Parses `{cid}/...`, `ipfs/{cid}/...` or `ipns/{name}/...`, and resolves the name.
 async fn locate(node: &Node, raw: &str) -> Result<Location> {
     let Some(rest) = raw.strip_prefix("ipns/") else {
         let path = path::parse(raw.strip_prefix("ipfs/").unwrap_or(raw))?;
@@ -130,8 +130,8 @@ async fn locate(node: &Node, raw: &str) -> Result<Location> {
     Ok(Location { path, ttl: Some(resolved.ttl) })
 }
 
-/// The file with the tensors. Behind a file, `info` and `stats` are views of it, since nothing lies below files; in a
-/// directory they are names as any others.
+/// Finds the file with the tensors. After the path of a file, `info` and `stats` select a view of the file, because a
+/// file has no entries. In a directory they are ordinary names.
 async fn find(node: &Node, path: ContentPath, asked: &mut Asked) -> Result<TensorFile> {
     let view = path.segments().last().and_then(|last| View::named(last.to_str()?));
     let Some((view, parent)) = view.zip(path.parent()) else { return node.tensors(path).await };
@@ -182,7 +182,7 @@ async fn tensors(
     Ok(if status == StatusCode::OK { answer } else { part_of(whole, answer) })
 }
 
-/// The media types of formats. `.npy` and safetensors have none that is registered.
+/// Returns the media type of a format. `.npy` and safetensors have no registered one.
 fn media_type(format: TensorFormat) -> HeaderValue {
     HeaderValue::from_static(match format {
         TensorFormat::Raw | TensorFormat::Safetensors => "application/octet-stream",
@@ -196,7 +196,7 @@ fn part_of(whole: Representation, mut response: Response) -> Response {
     response
 }
 
-/// An answer whose body is empty yet.
+/// Returns a response with an empty body.
 fn response(status: StatusCode, headers: HeaderMap) -> Response {
     let mut response = Response::default();
     *response.status_mut() = status;

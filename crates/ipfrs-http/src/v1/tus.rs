@@ -1,5 +1,5 @@
-//! Resumable uploads under `/v1/stream/upload`: the tus protocol 1.0.0 (<https://tus.io/protocols/resumable-upload>) with
-//! the extensions creation, creation-with-upload, expiration and termination.
+//! Resumable uploads under `/v1/stream/upload`: the tus protocol 1.0.0 (<https://tus.io/protocols/resumable-upload>)
+//! with the extensions creation, creation-with-upload, expiration and termination.
 
 use std::collections::HashSet;
 
@@ -36,17 +36,18 @@ const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 const X_HTTP_METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
 
-/// The content ID of a finished upload.
+/// Header with the content ID of a finished upload.
 const X_IPFS_CID: HeaderName = HeaderName::from_static("x-ipfs-cid");
 
-/// What the routes take.
+/// Allowed methods of the routes.
 const COLLECTION_METHODS: &str = "OPTIONS, POST";
 const UPLOAD_METHODS: &str = "DELETE, HEAD, OPTIONS, PATCH";
 
-/// Longest `Upload-Metadata`: it is told again with each HEAD.
+/// Maximum length of `Upload-Metadata`, in bytes: each response to HEAD repeats it.
 const MAX_METADATA_BYTES: usize = 4_096;
 
-/// `/v1/stream/upload`: what the server can, and uploads that begin. A POST without the headers of tus is one whole file.
+/// `/v1/stream/upload`: server capabilities, and creation of uploads. A POST without tus headers uploads a whole
+/// file.
 pub(super) async fn collection(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -82,8 +83,8 @@ pub(super) async fn one(
     }
 }
 
-/// Clients that can send POST only name the method in a header. The guard saw the method that was sent: the one that is
-/// meant has to pass as well.
+/// Replaces the method by the one in `X-HTTP-Method-Override`, for clients that can only send POST. The guard checked
+/// the method that was sent, so the actual method is checked here.
 fn override_method(state: &AppState, request: &mut Request) -> Result<(), Refusal> {
     let Some(name) = request.headers().get(X_HTTP_METHOD_OVERRIDE) else { return Ok(()) };
     let method = Method::from_bytes(name.as_bytes());
@@ -95,17 +96,17 @@ fn is_tus(headers: &HeaderMap) -> bool {
     [TUS_RESUMABLE, UPLOAD_LENGTH, UPLOAD_DEFER_LENGTH, UPLOAD_CONCAT].iter().any(|name| headers.contains_key(name))
 }
 
-/// Whether a request names a version of the protocol: then its answer has to, whatever it is.
+/// Whether a request names a protocol version, in which case every response must name one as well.
 pub(super) fn is_spoken(headers: &HeaderMap) -> bool {
     headers.contains_key(TUS_RESUMABLE)
 }
 
-/// Names the version that is spoken here.
+/// Adds the supported version to a response.
 pub(super) fn tell_version(headers: &mut HeaderMap) {
     headers.insert(TUS_RESUMABLE, HeaderValue::from_static(VERSION));
 }
 
-/// The answer to what only tus can mean.
+/// Finishes the response to a tus request.
 fn spoken(answer: Result<Response, Refusal>, id: &RequestId) -> Response {
     let mut response = answer.unwrap_or_else(|refusal| refusal.answer(id));
     tell_version(response.headers_mut());
@@ -136,7 +137,7 @@ fn options(state: &AppState) -> Response {
     (StatusCode::NO_CONTENT, headers).into_response()
 }
 
-/// Begins an upload, perhaps with its first bytes.
+/// Creates an upload, possibly with its first bytes.
 async fn create(state: &AppState, request: Request) -> Result<Response, Refusal> {
     let headers = request.headers();
     check_version(headers)?;
@@ -191,7 +192,7 @@ async fn delete(state: &AppState, headers: &HeaderMap, upload: &str) -> Result<R
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// What every answer about an upload tells.
+/// Returns the headers of every response about an upload.
 fn headers_of(upload: &UploadStatus) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(10);
     headers.insert(UPLOAD_OFFSET, upload.offset.into());
@@ -210,8 +211,8 @@ fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::precondition(format!("resumable uploads speak tus {VERSION}: send Tus-Resumable: {VERSION}")))
 }
 
-/// Refuses what belongs to extensions that are not offered. A client whose checksum is not looked at takes what has arrived
-/// for checked.
+/// Refuses requests that use unsupported extensions. A client whose checksum was ignored would assume that the data
+/// had been verified.
 fn check_extensions(headers: &HeaderMap) -> Result<()> {
     for (name, extension, remedy) in [
         (UPLOAD_DEFER_LENGTH, "creation-defer-length", "send Upload-Length"),
@@ -225,7 +226,7 @@ fn check_extensions(headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// A header that is a number of bytes.
+/// Parses a header with a number of bytes.
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
     let Some(value) = headers.get(name) else { return Err(Error::invalid(format!("the header {name} is missing"))) };
     let digits = value.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
@@ -248,15 +249,15 @@ fn has_content(request: &Request) -> Result<bool, Refusal> {
     }
 }
 
-/// `Upload-Metadata`.
+/// The header `Upload-Metadata`.
 struct Metadata {
-    /// As the client sent it.
+    /// The value that the client sent.
     text: String,
     filename: Option<String>,
 }
 
 impl Metadata {
-    /// Reads pairs of a key and a value in base64, separated by commas.
+    /// Parses pairs of a key and a base64 value, separated by commas.
     fn read(headers: &HeaderMap) -> Result<Self> {
         let Some(text) = headers.get(UPLOAD_METADATA) else { return Ok(Self { text: String::new(), filename: None }) };
         let invalid = |why: &str| Error::invalid(format!("invalid Upload-Metadata: {why}"));

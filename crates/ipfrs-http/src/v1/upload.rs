@@ -1,4 +1,4 @@
-//! `POST /v1/stream/upload`: the body is a file, imported while it streams in.
+//! `POST /v1/stream/upload`: imports the body as a file while it is received.
 
 use axum::Json;
 use axum::extract::Request;
@@ -14,7 +14,7 @@ use crate::body::{self, header_text};
 use crate::request_id::{RequestId, X_OPERATION_ID, operation_id};
 use crate::router::AppState;
 
-/// The names of the query.
+/// Names of the query options.
 const OPTIONS: &str = "filename, operation_id, wrap, pin, cid-version, raw-leaves, chunker, hash, profile";
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Answer {
     filename: Option<String>,
 }
 
-/// Imports the body as one file. The answer comes when it is durable.
+/// Imports the body as one file. The response is sent once the import is durable.
 pub(super) async fn upload(state: &AppState, request: Request, id: &RequestId) -> Response {
     let query = match Query::read(&request) {
         Ok(query) => query,
@@ -52,7 +52,7 @@ async fn import(state: &AppState, query: Query, request: Request) -> Result<Answ
     Ok(Answer { cid: cid.to_string(), size, blocks, operation_id, filename: options.filename })
 }
 
-/// The body must be the file and nothing else.
+/// Checks that the body is the file itself and not a form.
 fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
     let media = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     if media.is_some_and(|media| media.trim_ascii_start().starts_with(b"multipart/")) {
@@ -64,14 +64,14 @@ fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the query and the headers ask of an upload.
+/// Options of an upload, from the query and the headers.
 pub(super) struct Query {
     pub(super) options: UploadOptions,
     pub(super) operation: OperationId,
 }
 
 impl Query {
-    /// Reads options that are named as those of `add`. Without an ID of the client's, one is made.
+    /// Parses the options, which are named as in `add`. If the client chose no operation ID, a random one is used.
     pub(super) fn read(request: &Request) -> Result<Self, Refusal> {
         let mut options = UploadOptions::default();
         let mut operation = operation_id(request.headers())?;

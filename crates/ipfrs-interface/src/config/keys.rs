@@ -1,13 +1,13 @@
-//! The names of a section's keys, asked of its `Deserialize` implementation, so that they are written down once.
+//! Names of the keys of a section, obtained from its `Deserialize` implementation so that they are not repeated.
 
 use serde::de::value::Error as NoValue;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The keys that `T` reads, in the order of its fields.
+/// Returns the keys that `T` reads, in the order of its fields.
 pub(crate) fn keys_of<T: Deserialize<'static>>() -> &'static [&'static str] {
     let mut probe = Probe { fields: &[] };
-    // The probe has no value to give: it only listens to what is asked of it.
+    // The probe has no values. It only records the field names that `T` passes to it.
     let _ = T::deserialize(&mut probe);
     probe.fields
 }

@@ -1,4 +1,4 @@
-//! The configuration: the sections of every part in one struct, and how it is read.
+//! The configuration: a struct with the sections of all crates, and functions to read it.
 
 mod keys;
 mod settings;
@@ -17,7 +17,7 @@ use crate::{LogConfig, ServerConfig};
 use keys::keys_of;
 pub use settings::{Flag, Settings, Sources};
 
-/// A section by name, with the keys that it reads.
+/// A section name and the keys that the section reads.
 #[derive(Debug)]
 pub(crate) struct Section {
     name: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Section {
 
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        /// Everything that can be set, by section. Each section lives beside the code that it configures.
+        /// All settings, by section. Each section is defined next to the code that it configures.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct Config {
             $($(#[$doc])* pub $name: $type,)*
@@ -43,46 +43,46 @@ macro_rules! sections {
 }
 
 sections! {
-    /// `[server]`: where the daemon listens.
+    /// `[server]`: listen address and limits of a connection.
     server: ServerConfig,
-    /// `[grpc]`: where gRPC is served.
+    /// `[grpc]`: the gRPC services.
     grpc: GrpcConfig,
-    /// `[concurrency]`: how much work goes on at the same time.
+    /// `[concurrency]`: limits on concurrent work.
     concurrency: ConcurrencyConfig,
     /// `[streaming]`: how files are sent.
     streaming: StreamingConfig,
-    /// `[batch]`: bounds of one batch request.
+    /// `[batch]`: limits of one batch request.
     batch: BatchConfig,
-    /// `[cache]`: what is kept in memory, and what clients may keep.
+    /// `[cache]`: caches of the daemon and of clients.
     cache: CacheConfig,
-    /// `[compression]`: content codings of answers.
+    /// `[compression]`: content codings of responses.
     compression: CompressionConfig,
-    /// `[store]`: where and how blocks are kept.
+    /// `[store]`: location and format of the blocks.
     store: StoreConfig,
-    /// `[import]`: what `add` does where a request does not say.
+    /// `[import]`: defaults of `add`.
     import: ImportConfig,
-    /// `[upload]`: bounds of uploads of single files.
+    /// `[upload]`: limits of uploads of single files.
     upload: UploadConfig,
-    /// `[tensor]`: tensors within files.
+    /// `[tensor]`: tensors in files.
     tensor: TensorConfig,
-    /// `[ipns]`: records of names.
+    /// `[ipns]`: name records.
     ipns: IpnsConfig,
     /// `[gateway]`: limits of the gateway.
     gateway: GatewayConfig,
     /// `[api]`: the Kubo RPC.
     api: ApiConfig,
-    /// `[dns]`: whom DNSLinks are asked of.
+    /// `[dns]`: resolvers for DNSLinks.
     dns: DnsConfig,
-    /// `[log]`: what is logged, and how.
+    /// `[log]`: log output.
     log: LogConfig,
 }
 
 impl Config {
-    /// The documented configuration file with every default, as `config init` writes it. The link beside the manifest keeps it
-    /// within the crate, so that source distributions have it.
+    /// The documented configuration file with every default, as `config init` writes it. The file is a symlink inside
+    /// the crate, so that source distributions contain it.
     pub const DEFAULT_TEXT: &str = include_str!("../../gateway.toml");
 
-    /// Reads, checks and joins all sources.
+    /// Reads, checks and merges all sources.
     ///
     /// # Errors
     /// As [`Settings::read`] and [`Settings::config`].
@@ -93,7 +93,8 @@ impl Config {
     /// Checks the ranges of every section.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and what is
+    /// accepted.
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
         self.grpc.validate()?;
@@ -103,13 +104,13 @@ impl Config {
         self.node().validate()
     }
 
-    /// The sections that the HTTP front-end reads.
+    /// Returns the sections that the HTTP front-end reads.
     #[must_use]
     pub fn http(&self) -> HttpConfig {
         HttpConfig { gateway: self.gateway.clone(), api: self.api.clone(), compression: self.compression.clone() }
     }
 
-    /// The sections that the Node reads.
+    /// Returns the sections that the Node reads.
     #[must_use]
     pub fn node(&self) -> NodeConfig {
         NodeConfig {

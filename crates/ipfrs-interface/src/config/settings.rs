@@ -1,4 +1,4 @@
-//! Settings as they were written, each with the place that it comes from, so that an error can point there.
+//! Settings as written by the user, each with its origin for error messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,44 +12,44 @@ use toml::{Table, Value};
 
 use super::{Config, SECTIONS, Section};
 
-/// Prefix of the environment variables that are settings.
+/// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
-/// Behind the prefix, the variable that names the repo: it is no setting, because the repo holds the settings.
+/// Suffix of the variable with the path of the repo. It is not a setting, because the repo contains the settings.
 const PATH_VARIABLE: &str = "path";
-/// The variable of links that Kubo and its kin read as well.
+/// Variable with DNSLinks, which Kubo and related programs read as well.
 const LINKS_VARIABLE: &str = "IPFS_NS_MAP";
-/// The key that it adds to.
+/// Key that the links are added to.
 const LINKS_KEY: (&str, &str) = ("gateway", "dnslink");
 
-/// Where settings are read from. Later ones win: file, environment, text, flags.
+/// Sources of settings. Later ones take precedence: file, environment, text, flags.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// The configuration file, if there is one.
+    /// Path of the configuration file, if there is one.
     pub file: Option<PathBuf>,
-    /// Environment variables. Only `IPFS_NS_MAP` and those named `IPFRS_{SECTION}_{KEY}` are looked at.
+    /// Environment variables. Only `IPFS_NS_MAP` and those named `IPFRS_{SECTION}_{KEY}` are read.
     pub environment: Vec<(String, String)>,
-    /// TOML that a program gives, as in a file. Errors call it `config`.
+    /// TOML from the embedding program, in the format of the file. Errors call it `config`.
     pub text: Option<String>,
-    /// Flags of the command line that stand for a key.
+    /// Command line flags that set a key.
     pub flags: Vec<Flag>,
 }
 
-/// A flag of the command line that stands for a key.
+/// A command line flag that sets a key.
 #[derive(Debug, Clone)]
 pub struct Flag {
-    /// As the user wrote it: `--port`.
+    /// The flag as the user wrote it: `--port`.
     pub flag: &'static str,
     /// The key that it sets: `("server", "port")`.
     pub key: (&'static str, &'static str),
-    /// What it sets the key to.
+    /// Value for the key.
     pub value: String,
 }
 
 impl Sources {
-    /// The environment of the process, and `file`.
+    /// Returns the sources of the process: its environment and `file`.
     #[must_use]
     pub fn of_process(file: Option<PathBuf>) -> Self {
-        // A variable that is not Unicode cannot be one of ours.
+        // A variable whose name is not Unicode cannot be a setting.
         let environment = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         let environment = environment.filter(|(name, _)| name.starts_with(ENV_PREFIX) || name == LINKS_VARIABLE);
         Self {
@@ -61,18 +61,18 @@ impl Sources {
     }
 }
 
-/// Where one setting was written.
+/// Origin of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
     File {
         path: PathBuf,
         line: usize,
     },
-    /// A line of the text that a program gave.
+    /// Line of the text from the embedding program.
     Text(usize),
     Variable(String),
     Flag(&'static str),
-    /// A key that is put together.
+    /// Two origins whose values were merged.
     Several(Box<[Origin; 2]>),
 }
 
@@ -91,24 +91,25 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone)]
 struct Setting {
     value: Value,
-    /// The text of the environment or of a flag, which may be meant as a string although it looks like a number.
+    /// Original text from the environment or a flag. It may be meant as a string although it can be parsed as a
+    /// number.
     text: Option<String>,
     origin: Origin,
 }
 
-/// Every setting that differs from a default because someone wrote it somewhere.
+/// All settings that any source contains.
 #[derive(Debug, Clone)]
 pub struct Settings {
     by_key: BTreeMap<(&'static str, &'static str), Setting>,
 }
 
 impl Settings {
-    /// Reads the file, then the environment, then the text, then the flags. Names are checked here, values by
+    /// Reads the file, the environment, the text and the flags, in this order. Names are checked here, and values by
     /// [`config`](Self::config).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a file or text that is no TOML, and for unknown sections and keys: the message gives the
-    /// place and the nearest known name. Else that the file cannot be read.
+    /// [`ErrorKind::InvalidInput`] for a file or text that is not TOML, and for unknown sections and keys; the
+    /// message contains the place and the nearest known name. Otherwise the file cannot be read.
     pub fn read(sources: &Sources) -> Result<Self> {
         let mut settings = Self { by_key: BTreeMap::new() };
         if let Some(path) = &sources.file {
@@ -164,14 +165,15 @@ impl Settings {
         Ok(())
     }
 
-    /// A variable that names no section of ours, nor nearly one of our keys, is somebody else's.
+    /// Ignores variables that contain no known section and are not similar to a known key, because other programs may
+    /// use them.
     fn add_variable(&mut self, name: &str, text: &str) -> Result<()> {
         let Some(rest) = name.strip_prefix(ENV_PREFIX).map(str::to_ascii_lowercase) else { return Ok(()) };
         let origin = Origin::Variable(name.to_owned());
         for section in SECTIONS {
             let Some(key) = rest.strip_prefix(section.name).and_then(|rest| rest.strip_prefix('_')) else { continue };
             match known_key(section, key) {
-                // A service may be called as one of our sections is.
+                // A service may have the same name as a section.
                 Ok(_) if is_service_link(name, text) => {}
                 Ok(key) => drop(self.by_key.insert((section.name, key), from_text(text, origin))),
                 Err(_) if is_service_link(name, text) => {}
@@ -194,7 +196,7 @@ impl Settings {
         }
     }
 
-    /// Adds `domain:/ipfs/CID,domain:/ipns/name` to the links that other sources give.
+    /// Adds `domain:/ipfs/CID,domain:/ipns/name` to the links from other sources.
     fn add_links(&mut self, text: &str) -> Result<()> {
         let mut links = Table::new();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -215,30 +217,30 @@ impl Settings {
                 there.extend(links);
                 *first = Origin::Several(Box::new([first.clone(), origin]));
             }
-            // What is no table is refused as what it is.
+            // A value that is not a table is refused later.
             Some(_) => {}
             None => drop(self.by_key.insert(LINKS_KEY, Setting { value: Value::Table(links), text: None, origin })),
         }
         Ok(())
     }
 
-    /// Whether somebody has written a key, with whatever value.
+    /// Whether any source sets the key.
     #[must_use]
     pub fn names(&self, section: &str, key: &str) -> bool {
         self.by_key.keys().any(|(of, named)| *of == section && *named == key)
     }
 
-    /// The whole configuration: defaults where nothing was written. Types and ranges are checked.
+    /// Returns the whole configuration, with defaults for all other keys. Checks types and ranges.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] names the place, the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`]. The message contains the place, the key, the value and what is accepted.
     pub fn config(&self) -> Result<Config> {
         let config = Config::from_settings(self)?;
         config.validate().map_err(|error| self.locate(error))?;
         Ok(config)
     }
 
-    /// One section, from its defaults and the settings that were written.
+    /// Returns one section, from its defaults and the settings.
     pub(crate) fn section<T: DeserializeOwned>(&self, section: &'static str) -> Result<T> {
         let mut table = Table::new();
         for (&(_, key), setting) in self.by_key.iter().filter(|((of, _), _)| *of == section) {
@@ -247,11 +249,11 @@ impl Settings {
         T::deserialize(table).map_err(|e| Error::invalid(format!("[{section}]: {}", e.message())))
     }
 
-    /// Puts the place before a message of the form `section.key = value: why`.
+    /// Prepends the place to a message of the form `section.key = value: why`.
     fn locate(&self, error: Error) -> Error {
         let name = error.message().split(' ').next().unwrap_or_default();
         let found = name.split_once('.').and_then(|(section, key)| {
-            // Of a key that is a table, the message may name an entry.
+            // If the value of a key is a table, the message may name an entry of it.
             let key = key.split('.').next().unwrap_or(key);
             self.by_key.iter().find(|((a, b), _)| *a == section && *b == key).map(|(_, setting)| &setting.origin)
         });
@@ -261,7 +263,7 @@ impl Settings {
         }
     }
 
-    /// The configuration in force, as TOML: every key, and for each that is not a default where it was set.
+    /// Returns the effective configuration as TOML: every key, with the origin of each one that is set.
     ///
     /// # Errors
     /// As [`config`](Self::config).
@@ -284,7 +286,7 @@ impl Settings {
         Ok(text)
     }
 
-    /// The configuration in force, as nested tables; keys that have no default and are not set are left out.
+    /// Returns the effective configuration as nested tables. Keys without a default that are not set are omitted.
     ///
     /// # Errors
     /// As [`config`](Self::config).
@@ -302,7 +304,7 @@ impl Settings {
     }
 }
 
-/// Whether a variable is one that Kubernetes and Docker set for a service whose name begins as ours do:
+/// Whether Kubernetes or Docker set the variable for a service whose name has the same prefix:
 /// `IPFRS_SERVICE_PORT=8080`, `IPFRS_PORT_8080_TCP_ADDR=10.0.0.1`, `IPFRS_PORT=tcp://10.0.0.1:8080`.
 fn is_service_link(name: &str, text: &str) -> bool {
     ["_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"].iter().any(|part| name.contains(part))
@@ -310,14 +312,14 @@ fn is_service_link(name: &str, text: &str) -> bool {
 }
 
 fn from_text(text: &str, origin: Origin) -> Setting {
-    // As in the file: 8080, true, [1, 2], "text"; whatever is no TOML value is a string without quotes.
+    // As in the file: 8080, true, [1, 2], "text". Text that is not a TOML value is a string without quotes.
     let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok().filter(|table| table.len() == 1);
     let value = parsed.and_then(|mut table| table.remove("value"));
     Setting { value: value.unwrap_or_else(|| Value::String(text.to_owned())), text: Some(text.to_owned()), origin }
 }
 
-/// The value of `setting` in a form that `T` accepts. Every section has defaults for all keys, so that one key alone is
-/// a whole section and an error belongs to that key.
+/// Returns the value of `setting` in a form that `T` accepts. Every section has defaults for all keys, so a single
+/// key is a complete section, and an error relates to that key.
 fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -> Result<Value> {
     let alone = |value: &Value| T::deserialize(Table::from_iter([(key.to_owned(), value.clone())])).map(drop);
     let Err(error) = alone(&setting.value) else { return Ok(setting.value.clone()) };
@@ -334,7 +336,7 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
     ))
 }
 
-/// serde says `expected u16`; a person wants to know what that is.
+/// Replaces type names in messages of serde, such as `expected u16`, by descriptions for users.
 fn in_plain_words(message: &str) -> String {
     const WORDS: [(&str, &str); 8] = [
         ("u16", "an integer from 0 to 65535"),

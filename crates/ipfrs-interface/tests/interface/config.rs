@@ -1,4 +1,4 @@
-//! The documented file, the sources, and what is said of mistakes.
+//! Tests of the documented configuration file, the sources, and error messages.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn file(dir: &Path, text: &str) -> Sources {
     Sources { file: Some(path), ..Sources::default() }
 }
 
-/// The message about `text` as a file, with the directory cut off.
+/// Returns the error message for `text` as a file, without the path of the directory.
 fn complaint(text: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let error = Config::load(&file(dir.path(), text)).unwrap_err();
@@ -27,7 +27,7 @@ fn documented_file_is_the_defaults() {
 
 #[test]
 fn documented_file_names_every_key_once() {
-    // What is in force lists every key that is read, set or not, in the order of the sections.
+    // The effective configuration contains every key, set or not, in the order of the sections.
     let in_force = Settings::read(&Sources::default()).unwrap().to_toml().unwrap();
     let mut section = String::new();
     let mut expected = Vec::new();
@@ -40,7 +40,7 @@ fn documented_file_names_every_key_once() {
     let mut named = Vec::new();
     for line in Config::DEFAULT_TEXT.lines() {
         let line = line.trim_start_matches("# ");
-        // A comment may give a list as an example.
+        // A comment may contain a list as an example.
         let name = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
         match (name.filter(|name| !name.contains('"')), line.split_once(" = ")) {
             (Some(name), _) => section = name.to_owned(),
@@ -88,7 +88,7 @@ fn snippets_of_the_performance_guide_are_read() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
+fn flags_override_environment_and_environment_overrides_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut sources = file(dir.path(), "[server]\nport = 1\nhost = \"::1\"\n[cache]\nmax_entries = 7\n");
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -97,7 +97,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
         variable("IPFRS_CACHE_MAX_ENTRIES", "8"),
         variable("IPFRS_CACHE_ENABLED", "false"),
         variable("IPFRS_IMPORT_PROFILE", "unixfs-v1-2025"),
-        // A directory that looks like a number is still a directory.
+        // A directory whose name is a number is still a directory.
         variable("IPFRS_STORE_PATH", "2026"),
         variable("IPFRS_PATH", "/somewhere"),
         variable("IPFRS_FLEET_REGION", "eu"),
@@ -117,7 +117,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn unknown_names_are_errors_with_their_line_and_the_nearest_known_name() {
+fn unknown_keys_are_errors_with_line_and_suggestion() {
     let cases = [
         ("[server]\n\nprot = 1\n", "config.toml, line 3: unknown key server.prot: did you mean port?"),
         ("\n[cahce]\n", "config.toml, line 2: unknown section [cahce]: did you mean [cache]?"),
@@ -143,7 +143,7 @@ fn unknown_variables_of_a_known_section_are_errors() {
 }
 
 #[test]
-fn text_of_a_program_wins_over_the_environment_and_errors_name_its_line() {
+fn config_text_overrides_environment_and_errors_name_line() {
     let environment =
         vec![("IPFRS_SERVER_PORT".to_owned(), "1".to_owned()), ("IPFRS_GRPC_PORT".to_owned(), "2".to_owned())];
     let load = |text: &str| {
@@ -159,7 +159,7 @@ fn text_of_a_program_wins_over_the_environment_and_errors_name_its_line() {
 }
 
 #[test]
-fn misspelt_variables_are_errors_and_those_of_others_are_not() {
+fn misspelt_variables_are_errors_and_foreign_ones_ignored() {
     let load = |name: &str, value: &str| {
         let environment = vec![(name.to_owned(), value.to_owned())];
         Config::load(&Sources { environment, ..Sources::default() })
@@ -189,7 +189,7 @@ fn misspelt_variables_are_errors_and_those_of_others_are_not() {
 }
 
 #[test]
-fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
+fn invalid_values_are_errors_with_line_and_range() {
     let cases = [
         ("[server]\nport = 70000\n", "config.toml, line 2: server.port = 70000: ", "an integer from 0 to 65535"),
         ("[server]\nport = \"http\"\n", "config.toml, line 2: server.port = \"http\": ", "an integer from 0 to 65535"),
@@ -233,7 +233,7 @@ fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
 }
 
 #[test]
-fn hosts_and_proxies_are_read_from_tables_and_from_the_environment_and_shown_as_they_are_set() {
+fn hosts_and_proxies_are_read_and_shown_with_origin() {
     let dir = tempfile::tempdir().unwrap();
     let mut sources = file(
         dir.path(),
@@ -249,7 +249,7 @@ fn hosts_and_proxies_are_read_from_tables_and_from_the_environment_and_shown_as_
     let shown = settings.to_toml().unwrap();
     assert!(shown.contains(r#"hosts = { "*.example.org" = { "#), "{shown}");
     assert!(shown.contains("config.toml, line 4"), "{shown}");
-    // What is shown can be read again.
+    // The output can be read again.
     let again = tempfile::tempdir().unwrap();
     assert_eq!(Config::load(&file(again.path(), &shown)).unwrap().gateway, config);
 
@@ -281,7 +281,7 @@ fn wrong_hosts_and_proxies_are_errors_that_name_them() {
 }
 
 #[test]
-fn links_of_domains_come_from_the_file_and_from_the_variable_that_kubo_reads() {
+fn dnslinks_are_merged_from_file_and_ipfs_ns_map() {
     let cid = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
     let dir = tempfile::tempdir().unwrap();
     let mut sources = file(
@@ -315,7 +315,7 @@ fn links_of_domains_come_from_the_file_and_from_the_variable_that_kubo_reads() {
 }
 
 #[test]
-fn resolvers_are_one_or_a_list_and_wrong_ones_are_named() {
+fn resolvers_accept_one_or_a_list_and_name_invalid_ones() {
     let dir = tempfile::tempdir().unwrap();
     let text = r#"
         [dns]

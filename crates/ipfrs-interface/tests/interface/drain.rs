@@ -1,4 +1,4 @@
-//! Ending: what runs may end, what is late is cut, nobody new comes in.
+//! Tests of draining: running requests complete, late ones are terminated, and new connections are refused.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -6,12 +6,12 @@ use tokio::net::TcpStream;
 use crate::harness::{Running, config, rest_of};
 
 #[tokio::test]
-async fn an_upload_that_runs_may_end() {
+async fn running_upload_completes_during_drain() {
     let mut running = Running::start(&config()).await;
     let mut upload = running.begin_upload(6).await;
     let idle = running.connect().await;
     running.gateway.shutdown();
-    // The idle connection is closed at once: the drain has begun, and nobody listens any more.
+    // The idle connection is closed at once, which shows that draining has begun and the listeners are closed.
     assert_eq!(rest_of(idle).await, "");
     assert!(TcpStream::connect(running.address()).await.is_err());
     upload.write_all(b"hello\n").await.unwrap();
@@ -22,7 +22,7 @@ async fn an_upload_that_runs_may_end() {
 }
 
 #[tokio::test]
-async fn what_is_not_done_after_the_grace_period_is_cut() {
+async fn transfers_are_cut_after_the_grace_period() {
     let mut config = config();
     config.server.shutdown_grace_seconds = 0;
     let mut running = Running::start(&config).await;
@@ -33,7 +33,7 @@ async fn what_is_not_done_after_the_grace_period_is_cut() {
 }
 
 #[tokio::test]
-async fn a_request_can_end_it() {
+async fn shutdown_request_stops_the_gateway() {
     let mut running = Running::start(&config()).await;
     let request = "POST /api/v0/shutdown HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     assert!(rest_of(running.send(request).await).await.starts_with("HTTP/1.1 200 OK\r\n"));

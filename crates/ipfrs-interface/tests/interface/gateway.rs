@@ -1,4 +1,4 @@
-//! Listening, the limits of a connection, and what `bind` refuses.
+//! Tests of listening, of the limits of a connection, and of the errors of `bind`.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ const PING: &str = "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const LAST_PING: &str = "GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn http1_and_http2_are_answered_on_one_port() {
+async fn http1_and_http2_share_one_port() {
     let running = Running::start(&config()).await;
     assert!(rest_of(running.send(LAST_PING).await).await.starts_with("HTTP/1.1 200 OK\r\n"));
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build::<_, Body>(HttpConnector::new());
@@ -36,11 +36,11 @@ async fn the_url_is_in_the_repo_while_the_gateway_runs() {
 }
 
 #[tokio::test]
-async fn a_repo_on_a_full_disk_is_served_all_the_same() {
+async fn repo_on_a_full_disk_is_served() {
     let mut running = Running::start(&config()).await;
     running.gateway.shutdown();
     running.gateway.join().await.unwrap();
-    // Writing to these files is answered as by a disk without room.
+    // Writes to these files fail as on a full disk.
     let repo = running.repo;
     fs::remove_file(repo.path().join("lock")).unwrap();
     for name in ["lock", "api.new"] {
@@ -53,7 +53,7 @@ async fn a_repo_on_a_full_disk_is_served_all_the_same() {
 }
 
 #[tokio::test]
-async fn one_gateway_at_a_time_has_a_repo() {
+async fn repo_is_locked_by_one_gateway() {
     let mut running = Running::start(&config()).await;
     let repo = running.repo.path();
     let refused = Gateway::bind(&config(), repo).await.unwrap_err();
@@ -68,7 +68,7 @@ async fn one_gateway_at_a_time_has_a_repo() {
 }
 
 #[tokio::test]
-async fn a_url_left_by_a_killed_daemon_goes_with_the_next_user_of_the_repo() {
+async fn next_user_of_the_repo_removes_a_stale_url() {
     let repo = tempfile::tempdir().unwrap();
     fs::write(repo.path().join("api"), "http://127.0.0.1:1\n").unwrap();
     Local::open(&config(), repo.path(), "test").await.unwrap().close().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_port_in_use_leaves_the_repo_free() {
 }
 
 #[tokio::test]
-async fn grpc_has_a_port_of_its_own_and_the_same_rules() {
+async fn grpc_port_conflict_and_exposure_are_errors() {
     let running = Running::start(&config()).await;
     let repo = tempfile::tempdir().unwrap();
     let mut taken = config();
@@ -108,10 +108,10 @@ async fn grpc_has_a_port_of_its_own_and_the_same_rules() {
 }
 
 #[tokio::test]
-async fn a_second_daemon_starts_though_the_port_that_nobody_chose_is_taken() {
+async fn second_daemon_starts_if_default_grpc_port_is_taken() {
     let mut unchosen = config();
     unchosen.grpc.port = None;
-    // Whether this one gets the port, or another process has it: it is taken now.
+    // Either this daemon takes the default port, or another process already has it.
     let _first = Running::start(&unchosen).await;
     let second = Running::start(&unchosen).await;
     assert!(second.gateway.grpc_addresses().is_empty());
@@ -168,7 +168,7 @@ async fn a_head_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn connections_that_do_not_ask_are_closed() {
+async fn connections_without_a_request_are_closed() {
     let mut config = config();
     config.server.header_timeout_seconds = 1;
     let running = Running::start(&config).await;
@@ -200,7 +200,7 @@ async fn connections_over_the_limit_wait_for_their_turn() {
     let mut start = [0; 15];
     first.read_exact(&mut start).await.unwrap();
     let mut second = running.send(LAST_PING).await;
-    // However much time the gateway has for it, while the first is open the second gets nothing.
+    // While the first connection is open, the second one receives nothing, however long it waits.
     let mut rest = vec![0; 1024];
     for _ in 0..50 {
         first.write_all(PING.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A gateway on a repo of its own, and plain sockets to speak to it.
+//! Test harness: a gateway on a temporary repo, and plain sockets for requests.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A running gateway. The repo goes when the test ends.
+/// A running gateway. The repo is removed when the test ends.
 pub(crate) struct Running {
     pub(crate) repo: TempDir,
     pub(crate) gateway: Gateway,
 }
 
-/// The defaults on a port that the system chooses.
+/// Returns the default configuration with ports that the system chooses.
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
     config.server.port = 0;
@@ -36,14 +36,14 @@ impl Running {
         TcpStream::connect(self.address()).await.unwrap()
     }
 
-    /// A connection on which `bytes` were sent.
+    /// Opens a connection and sends `bytes` on it.
     pub(crate) async fn send(&self, bytes: &str) -> TcpStream {
         let mut connection = self.connect().await;
         connection.write_all(bytes.as_bytes()).await.unwrap();
         connection
     }
 
-    /// An upload that the gateway works on and that waits for its body of `length` bytes.
+    /// Starts an upload, whose handler waits for a body of `length` bytes.
     pub(crate) async fn begin_upload(&self, length: usize) -> TcpStream {
         let mut connection = self
             .send(&format!(
@@ -57,7 +57,7 @@ impl Running {
     }
 }
 
-/// Everything until the other side closes. A reset counts as a close.
+/// Returns all bytes until the peer closes the connection. A reset counts as a close.
 pub(crate) async fn rest_of(mut connection: TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = connection.read_to_end(&mut bytes).await;

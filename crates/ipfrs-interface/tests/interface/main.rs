@@ -1,5 +1,5 @@
-//! The composition root through its public surface: configuration, and a gateway on port 0.
-// Helpers of tests may unwrap as tests do.
+//! Tests of the composition root through its public API: configuration, and a gateway on port 0.
+// Test helpers may unwrap, like tests.
 #![allow(clippy::unwrap_used)]
 
 mod config;

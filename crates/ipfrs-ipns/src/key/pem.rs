@@ -10,12 +10,12 @@ const DASHES: &str = "-----";
 const LABEL: &str = "PRIVATE KEY";
 const LINE: usize = 64;
 
-/// Whether there is a PEM block in it.
+/// Returns whether `bytes` contains a PEM block.
 pub(super) fn is_pem(bytes: &[u8]) -> bool {
     bytes.windows(BEGIN.len()).any(|window| window == BEGIN.as_bytes())
 }
 
-/// The bytes of the first block, which must be a private key that is not encrypted.
+/// Returns the bytes of the first block, which must be an unencrypted private key.
 pub(super) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     let no_pem = || Error::invalid("PEM block not found: a key in PEM begins with -----BEGIN PRIVATE KEY-----");
     let text = std::str::from_utf8(text).map_err(|_| no_pem())?;
@@ -30,15 +30,15 @@ pub(super) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     if !end.strip_prefix(LABEL).is_some_and(|end| end.starts_with(DASHES)) {
         return Err(unfinished());
     }
-    // Allocated once, so that no copy stays behind.
+    // Allocated once, so that no copy of the secret remains in memory.
     let mut digits = Zeroizing::new(String::with_capacity(body.len()));
     digits.extend(body.chars().filter(|c| !c.is_ascii_whitespace()));
     let bytes = STANDARD.decode(digits.as_bytes());
-    // The cause would quote a byte of the key.
+    // The cause is dropped, because it would quote a byte of the key.
     bytes.map(Zeroizing::new).map_err(|_| Error::invalid("the PEM block holds no base64"))
 }
 
-/// The block of a private key.
+/// Returns the PEM block of a private key.
 pub(super) fn encode(pkcs8: &[u8]) -> Zeroizing<String> {
     let digits = Zeroizing::new(STANDARD.encode(pkcs8));
     let mut text = Zeroizing::new(String::with_capacity(digits.len() + digits.len() / LINE + 64));

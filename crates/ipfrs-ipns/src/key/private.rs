@@ -1,4 +1,4 @@
-//! Private keys: making them, signing with them, and the two forms that they are kept in.
+//! Private keys: generation, signing, and the two formats in which they are stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use zeroize::Zeroizing;
 
 use super::{KeyType, PublicKey, der, pem, protobuf};
 
-/// Bits of an RSA key where nobody says.
+/// Default size of an RSA key, in bits.
 const DEFAULT_RSA_BITS: u32 = 2_048;
 
-/// What the `AlgorithmIdentifier` of a PKCS#8 document holds for each type (RFC 8410, RFC 8017, RFC 5480, SEC 2).
+/// Content of the `AlgorithmIdentifier` of a PKCS#8 document for each type (RFC 8410, RFC 8017, RFC 5480, SEC 2).
 const ALGORITHMS: [(KeyType, &[u8]); 4] = [
     (KeyType::Ed25519, &[0x06, 0x03, 0x2b, 0x65, 0x70]),
     (KeyType::Rsa, &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00]),
@@ -36,7 +36,7 @@ const ALGORITHMS: [(KeyType, &[u8]); 4] = [
     ),
 ];
 
-/// An `ECPrivateKey` (RFC 5915) of secp256k1 around the 32 bytes of a key: what comes before them, and the curve behind them.
+/// The bytes of a secp256k1 `ECPrivateKey` (RFC 5915) before the 32 bytes of the key, and the curve after them.
 const SECP256K1_SEC1: ([u8; 7], [u8; 9]) =
     ([0x30, 0x2e, 0x02, 0x01, 0x01, 0x04, 0x20], [0xa0, 0x07, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x0a]);
 
@@ -46,10 +46,10 @@ const SECP256K1_HALF_ORDER: [u8; 32] = [
     0x73, 0x57, 0xa4, 0x50, 0x1d, 0xdf, 0xe9, 0x2f, 0x46, 0x68, 0x1b, 0x20, 0xa0,
 ];
 
-/// How often a signature is made anew until its `s` is low. Each is with a chance of one half.
+/// Most attempts to create a signature with a low `s`. Each attempt succeeds with a probability of one half.
 const LOW_S_ATTEMPTS: usize = 128;
 
-/// A private key, with its public one. Clones are the same key; nothing that is printed shows the secret.
+/// A private key with its public key. Clones share the key. The `Debug` output does not contain the secret.
 #[derive(Clone)]
 pub struct PrivateKey {
     pair: Arc<Pair>,
@@ -70,11 +70,11 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// A new key. `bits` is the size of an RSA key: 2,048 (what `None` means), 3,072, 4,096 or 8,192; keys of the other types
-    /// have 256 bits. A large RSA key takes seconds.
+    /// Generates a key. `bits` is the size of an RSA key: 2,048 (the default for `None`), 3,072, 4,096 or 8,192. Keys
+    /// of the other types have 256 bits. Generating a large RSA key takes seconds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when there is no such size.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an unsupported size.
     pub fn generate(key_type: KeyType, bits: Option<u32>) -> Result<Self> {
         let pair = match (key_type, bits) {
             (KeyType::Rsa, bits) => Pair::Rsa(RsaKeyPair::generate(rsa_size(bits)?).map_err(failed)?),
@@ -105,12 +105,12 @@ impl PrivateKey {
         Ok(Self { pair: Arc::new(pair), public: PublicKey { key_type, data } })
     }
 
-    /// Reads a `PrivateKey` message of libp2p: the seed and the public key (Ed25519), PKCS#1 (RSA), 32 bytes (secp256k1),
-    /// `ECPrivateKey` (ECDSA, P-256).
+    /// Parses a `PrivateKey` message of libp2p. Its data is the seed and the public key (Ed25519), PKCS#1 (RSA), 32
+    /// bytes (secp256k1) or an `ECPrivateKey` (ECDSA, P-256).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when it is none, or holds no sound key of its type. The message
-    /// shows nothing of the key.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the message is malformed or does not contain a
+    /// valid key of its type. The error message reveals nothing about the key.
     pub fn from_protobuf(message: &[u8]) -> Result<Self> {
         if pem::is_pem(message) {
             let remedy = "try again with the format pem-pkcs8-cleartext";
@@ -128,10 +128,10 @@ impl PrivateKey {
         Self::new(pair.map_err(|e| rejected(key_type, &e))?)
     }
 
-    /// The `PrivateKey` message of libp2p.
+    /// Returns the `PrivateKey` message of libp2p.
     ///
     /// # Errors
-    /// When memory for it is missing.
+    /// Returns an error if memory allocation fails.
     pub fn to_protobuf(&self) -> Result<Zeroizing<Vec<u8>>> {
         let data = match &*self.pair {
             Pair::Ed25519(pair) => {
@@ -151,10 +151,11 @@ impl PrivateKey {
         Ok(Zeroizing::new(protobuf::encode(self.key_type(), &data)))
     }
 
-    /// Reads PKCS#8 in DER (RFC 5208, RFC 5958), not encrypted.
+    /// Parses unencrypted PKCS#8 in DER (RFC 5208, RFC 5958).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when it is none, or is of a type that names cannot have.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the document is malformed or its key type is not
+    /// allowed for names.
     pub fn from_pkcs8(document: &[u8]) -> Result<Self> {
         let (algorithm, _) = der::pkcs8(document).ok_or_else(|| Error::invalid("this is no PKCS#8 private key"))?;
         let known = ALGORITHMS.iter().find(|(_, bytes)| *bytes == algorithm);
@@ -172,10 +173,10 @@ impl PrivateKey {
         Self::new(pair.map_err(|e| rejected(*key_type, &e))?)
     }
 
-    /// PKCS#8 in DER, version 1.
+    /// Returns PKCS#8 in DER, version 1.
     ///
     /// # Errors
-    /// When memory for it is missing.
+    /// Returns an error if memory allocation fails.
     pub fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>> {
         let bytes = match &*self.pair {
             Pair::Ed25519(pair) => pair.to_pkcs8v1().map(|document| document.as_ref().to_vec()),
@@ -185,18 +186,19 @@ impl PrivateKey {
         bytes.map(Zeroizing::new).map_err(failed)
     }
 
-    /// Reads the first PEM block of a text, which must be `PRIVATE KEY` (PKCS#8, not encrypted).
+    /// Parses the first PEM block of a text, which must be `PRIVATE KEY` (unencrypted PKCS#8).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind), and as [`from_pkcs8`](Self::from_pkcs8).
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the text contains no such block, and the errors
+    /// of [`from_pkcs8`](Self::from_pkcs8).
     pub fn from_pem(text: &[u8]) -> Result<Self> {
         Self::from_pkcs8(&pem::decode(text)?)
     }
 
-    /// PKCS#8 as PEM.
+    /// Returns PKCS#8 as PEM.
     ///
     /// # Errors
-    /// When memory for it is missing.
+    /// Returns an error if memory allocation fails.
     pub fn to_pem(&self) -> Result<Zeroizing<String>> {
         Ok(pem::encode(&self.to_pkcs8()?))
     }
@@ -204,7 +206,7 @@ impl PrivateKey {
     /// Signs `message`. A large RSA key takes milliseconds.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// Returns an error if the system cannot provide random numbers.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>> {
         let random = SystemRandom::new();
         match &*self.pair {
@@ -221,13 +223,13 @@ impl PrivateKey {
         }
     }
 
-    /// The public key.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// What kind of key it is.
+    /// Returns the type of the key.
     #[must_use]
     pub fn key_type(&self) -> KeyType {
         self.public.key_type
@@ -244,7 +246,7 @@ fn rsa_size(bits: Option<u32>) -> Result<KeySize> {
     }
 }
 
-/// The seed and the public key; older libraries wrote the public key twice.
+/// Parses the seed and the public key. Older libraries wrote the public key twice.
 fn ed25519(data: &[u8]) -> std::result::Result<Ed25519KeyPair, KeyRejected> {
     let (seed, public) = data.split_at_checked(32).unwrap_or_default();
     let public = match public.len() {
@@ -261,8 +263,8 @@ fn secp256k1(data: &[u8]) -> std::result::Result<EcdsaKeyPair, KeyRejected> {
     ec(EcdsaKeyPair::from_private_key_der, &ECDSA_P256K1_SHA256_ASN1_SIGNING, &sec1)
 }
 
-/// Reads a key of a curve with `read`. The library writes a key that came without its public half without it again; so the pair
-/// is put together anew, and every key is written in one way.
+/// Parses an elliptic-curve key with `read`. For a key that was parsed without its public half, the library also
+/// omits it when writing. The pair is therefore rebuilt, so that every key is written in the same form.
 fn ec(
     read: fn(&'static EcdsaSigningAlgorithm, &[u8]) -> std::result::Result<EcdsaKeyPair, KeyRejected>,
     algorithm: &'static EcdsaSigningAlgorithm,
@@ -273,7 +275,7 @@ fn ec(
     EcdsaKeyPair::from_private_key_and_public_key(algorithm, secret.as_ref(), pair.public_key().as_ref())
 }
 
-/// The key as an `ECPrivateKey`.
+/// Returns the key as an `ECPrivateKey`.
 fn sec1(pair: &EcdsaKeyPair) -> Result<Vec<u8>> {
     pair.private_key().as_der().map(|document| document.as_ref().to_vec()).map_err(failed)
 }
@@ -282,8 +284,9 @@ fn pkix(document: std::result::Result<PublicKeyX509Der<'_>, Unspecified>) -> Res
     document.map(|document| document.as_ref().to_vec()).map_err(failed)
 }
 
-/// Of the two signatures `(r, s)` and `(r, -s)` that hold alike, implementations of secp256k1 take the one whose `s` is low
-/// (BIP 62), and some refuse the other. The library gives either; another random number gives another signature.
+/// Signs `message` with a low `s`. Both `(r, s)` and `(r, -s)` are valid signatures. Implementations of secp256k1 use
+/// the one with the lower `s` (BIP 62), and some reject the other. The library returns either, so signing is repeated
+/// with new random numbers until `s` is low.
 fn sign_low_s(pair: &EcdsaKeyPair, message: &[u8]) -> Result<Vec<u8>> {
     let random = SystemRandom::new();
     for _ in 0..LOW_S_ATTEMPTS {

@@ -1,18 +1,18 @@
 //! The messages `PublicKey` and `PrivateKey` of libp2p: `required KeyType Type = 1; required bytes Data = 2;`.
 //!
-//! They are read in their deterministic encoding only (fields in the order of their numbers, shortest varints, nothing else),
-//! which is the one that the specification makes everybody write.
+//! The parser accepts only their deterministic encoding (fields in the order of their numbers, shortest varints,
+//! nothing else), which the specification requires of every writer.
 
 use ipfrs_core::{Error, Result};
 
 use super::KeyType;
 
-/// Field 1, a varint.
+/// Key of field 1, a varint.
 const TYPE: u8 = 0x08;
-/// Field 2, bytes.
+/// Key of field 2, a byte string.
 const DATA: u8 = 0x12;
 
-/// Reads a message; `what` it is, for the error.
+/// Parses a message. `what` names its kind for error messages.
 pub(super) fn decode<'a>(what: &str, message: &'a [u8]) -> Result<(KeyType, &'a [u8])> {
     let [TYPE, number, DATA, rest @ ..] = message else {
         return Err(Error::invalid(format!("not a libp2p {what}: its protobuf message has a Type and Data")));
@@ -26,7 +26,7 @@ pub(super) fn decode<'a>(what: &str, message: &'a [u8]) -> Result<(KeyType, &'a 
     }
 }
 
-/// The message. It is allocated once, so that no copy of a secret stays behind.
+/// Returns the encoded message. It is allocated once, so that no copy of a secret remains in memory.
 pub(super) fn encode(key_type: KeyType, data: &[u8]) -> Vec<u8> {
     let mut buffer = unsigned_varint::encode::usize_buffer();
     let length = unsigned_varint::encode::usize(data.len(), &mut buffer);

@@ -8,20 +8,20 @@ use ipld_core::ipld::Ipld;
 
 use super::invalid;
 
-/// The fields of the map that everybody knows. A record may hold more; they stay in its bytes.
+/// The standard fields of the map. A record may contain more fields, which are kept in its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Data {
     pub(super) value: Bytes,
-    /// A time of RFC 3339.
+    /// A timestamp in RFC 3339 format.
     pub(super) validity: Bytes,
     pub(super) sequence: u64,
-    /// Nanoseconds.
+    /// Time to live, in nanoseconds.
     pub(super) ttl: Option<u64>,
 }
 
 impl Data {
-    /// Reads the map. DAG-CBOR has one form for each value: another one is refused, so that nobody reads it in another
-    /// way.
+    /// Parses the map. DAG-CBOR has exactly one encoding for each value. Other encodings are rejected, because other
+    /// implementations could read them differently.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let value: Ipld = serde_ipld_dagcbor::from_slice(bytes)
             .map_err(|e| invalid("its data is no DAG-CBOR").with_source(Error::invalid(e.to_string())))?;
@@ -42,7 +42,7 @@ impl Data {
         })
     }
 
-    /// The map, its keys in the order of DAG-CBOR.
+    /// Encodes the map, with its keys in the order of DAG-CBOR.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let number = |number: u64| Ipld::Integer(i128::from(number));
         let mut map = BTreeMap::from([

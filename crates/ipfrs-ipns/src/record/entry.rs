@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::data::Data;
 
-/// The message `IpnsEntry`. What V1 signatures cover stands in fields of their own; the signed data repeats it.
+/// The message `IpnsEntry`. The values that V1 signatures cover are in separate fields, and the signed data repeats
+/// them.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct IpnsEntry {
     #[prost(bytes = "bytes", optional, tag = "1")]
@@ -28,8 +29,8 @@ pub(super) struct IpnsEntry {
 }
 
 impl IpnsEntry {
-    /// The first field that does not say what the signed data says. Where the record is one for readers of V1 as well,
-    /// they would take a missing field for zero or nothing.
+    /// Returns the first field that contradicts the signed data. In a record that also has V1 fields, a missing field
+    /// counts as a contradiction, because V1 readers would read it as zero or empty.
     pub(super) fn contradiction(&self, data: &Data) -> Option<&'static str> {
         let is_there = |field: &Option<Bytes>| field.as_ref().is_some_and(|bytes| !bytes.is_empty());
         let is_v1 = is_there(&self.value) || is_there(&self.signature_v1);
@@ -44,7 +45,7 @@ impl IpnsEntry {
         [
             ("value", differs(&self.value, &data.value)),
             ("validity", differs(&self.validity, &data.validity)),
-            // The one type that data can have is 0.
+            // The only valid type is 0.
             ("validityType", self.validity_type.is_some_and(|kind| kind != 0)),
             ("sequence", differs_number(self.sequence, data.sequence)),
             ("ttl", differs_number(self.ttl, data.ttl.unwrap_or_default())),

@@ -1,8 +1,8 @@
-//! Where denylists lie, how they are loaded, and how changes of theirs are noticed.
+//! Denylist files: finding them, loading them and noticing changes.
 //!
-//! The files are looked at twice a second. Asking the kernel to tell of changes would save a few `stat` calls, and miss
-//! changes on file systems of other machines and behind symlinks that are exchanged, which is how lists are mounted into
-//! containers.
+//! The files are examined twice a second. Change notifications from the kernel would save a few `stat` calls. They
+//! would miss changes on network file systems and behind symlinks that are swapped, which is how containers mount
+//! lists.
 
 use std::fs::{self, File, Metadata};
 use std::io::BufReader;
@@ -18,20 +18,20 @@ use super::list::List;
 use super::{DenylistMetrics, Denylists, Named, Shared};
 use crate::fingerprint::Fingerprints;
 
-/// How often files are looked at.
+/// Interval at which the files are examined.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// A change is taken over once the files have stayed the same for a period: what is being written is not read half. What
-/// changes all the time is read nevertheless after so many periods.
+/// Maximum number of periods that loading is postponed because the files keep changing. Usually a change is loaded
+/// once the files have stayed the same for one period, so that a file is not read while it is being written.
 const MAX_PATIENCE: u32 = 10;
 
-/// Lines that are no rules and are logged one by one, for each list.
+/// Maximum number of malformed lines that are logged individually for each list.
 const MAX_WARNINGS: usize = 10;
 
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 
-/// What tells one state of a file from another: device, inode, size, and the time of the last change to any of these or
-/// to the content.
+/// Metadata that identifies one state of a file: device, inode, size, and the times of the last content and status
+/// changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Signature {
     dev: u64,
@@ -53,10 +53,10 @@ impl Signature {
     }
 }
 
-/// Reads one list; the signature is from before.
+/// Reads one list. The returned signature is taken before the content is read.
 pub(super) fn read_list(path: &Path, fingerprints: &Fingerprints) -> Result<(List, Signature)> {
     let failed = |e| Error::io(format_args!("cannot read the denylist {}", path.display()), e);
-    // Before opening, which would wait for whoever writes to a pipe.
+    // Opening a pipe would block until a process opens its other end, so the file type is checked first.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(Error::invalid(format!("the denylist {} is no regular file", path.display())));
     }
@@ -67,21 +67,21 @@ pub(super) fn read_list(path: &Path, fingerprints: &Fingerprints) -> Result<(Lis
     Ok((list, Signature::of(&metadata)))
 }
 
-/// A file as it was seen last, and the list that it gave.
+/// A file in its last observed state, and the list that was loaded from it.
 #[derive(Debug)]
 struct Watched {
-    /// Which of the sources has brought it.
+    /// Index of the source that contains the file.
     source: usize,
     path: PathBuf,
-    /// `None` where it could not be looked at.
+    /// Signature at the last look; `None` if the file could not be examined.
     seen: Option<Signature>,
-    /// The rules that are in force, be they of this state or of an earlier one; `None` where there was no list yet.
+    /// The rules in force, from this state of the file or an earlier one; `None` if no list has been loaded yet.
     list: Option<Arc<List>>,
-    /// Why it could not be loaded when that was last tried.
+    /// Why the last attempt to load the file failed.
     failure: Option<String>,
 }
 
-/// What a look at a source shows.
+/// One file of a source, as found by a survey.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     source: usize,
@@ -90,11 +90,11 @@ struct Seen {
 }
 
 impl Denylists {
-    /// Loads the lists of `sources`: files, and directories of files `*.deny`, which are taken in the order of their names;
-    /// relative to the repo. `None` where there are no sources.
+    /// Loads the lists of `sources`: files, and directories, whose `*.deny` files are loaded in the order of their
+    /// names. Paths are relative to the repo. Returns `None` if there are no sources.
     ///
     /// # Errors
-    /// Names the file or directory that is missing, cannot be read, or is not a denylist.
+    /// The message names the file or directory that is missing, cannot be read, or is not a denylist.
     pub(crate) async fn open(repo: &Path, sources: &[PathBuf], metrics: DenylistMetrics) -> Result<Option<Self>> {
         if sources.is_empty() {
             return Ok(None);
@@ -119,14 +119,14 @@ impl Denylists {
         Ok(Some(denylists))
     }
 
-    /// Looks at the files no more.
+    /// Stops watching the files.
     pub(crate) fn close(&self) {
         if let Some(watching) = self.0.watching.lock().take() {
             watching.abort();
         }
     }
 
-    /// A list from its file, with the log lines about it: what was wrong `before` already is not told again.
+    /// Loads a list from its file and logs the result. Problems that `before` already had are not logged again.
     fn load(&self, path: &Path, before: Option<&List>) -> Result<(Arc<List>, Signature)> {
         let begun = Instant::now();
         let (list, signature) = read_list(path, &self.0.fingerprints)?;
@@ -150,7 +150,7 @@ impl Denylists {
         self.exchange(lists);
     }
 
-    /// Looks at the files until the denylists are closed or gone.
+    /// Watches the files until the denylists are closed or dropped.
     fn watch(&self, mut watched: Vec<Watched>) -> tokio::task::JoinHandle<()> {
         let shared = Arc::downgrade(&self.0);
         tokio::spawn(async move {
@@ -170,7 +170,7 @@ impl Denylists {
         })
     }
 
-    /// Takes over what has changed, once it does so no more.
+    /// Loads changed files once they have stopped changing.
     fn look(&self, watched: &mut Vec<Watched>, before: &mut Vec<Seen>, waited: &mut u32) {
         let seen = self.survey(watched);
         let is_same =
@@ -185,7 +185,7 @@ impl Denylists {
         }
     }
 
-    /// What is there now.
+    /// Returns the current files of all sources.
     fn survey(&self, watched: &[Watched]) -> Vec<Seen> {
         let mut all = Vec::new();
         for (source, path) in self.0.sources.iter().enumerate() {
@@ -194,7 +194,7 @@ impl Denylists {
                     let signature = fs::metadata(&path).ok().map(|metadata| Signature::of(&metadata));
                     Seen { source, path, signature }
                 })),
-                // It was there: its lists stay.
+                // The source existed before, so its lists stay in force.
                 Err(_) => {
                     let known = watched.iter().filter(|watched| watched.source == source);
                     all.extend(known.map(|known| Seen { source, path: known.path.clone(), signature: None }));
@@ -204,8 +204,9 @@ impl Denylists {
         all
     }
 
-    /// Loads what is new or has changed. Where that fails, the rules from before stay, and it is tried again: once the file
-    /// changes where what it holds was wrong, else with the next look, since what could not be read now may be read then.
+    /// Loads new and changed files. If loading fails, the earlier rules stay in force. A file with invalid content is
+    /// tried again once it changes; after any other error the next look tries again, because the cause may be
+    /// temporary.
     fn take_over(&self, watched: &mut Vec<Watched>, seen: Vec<Seen>) {
         let mut known = std::mem::take(watched);
         let mut has_changed = false;
@@ -248,7 +249,7 @@ impl Denylists {
     }
 }
 
-/// The files of a source.
+/// Returns the files of a source.
 pub(super) fn files_of(source: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| {
         let remedy = "put it there, or take it out of gateway.denylists";
@@ -290,7 +291,7 @@ impl Drop for Shared {
 }
 
 impl Denylists {
-    /// Lists without files, for tests of what they mean.
+    /// Creates lists without files, for tests of their rules.
     #[cfg(test)]
     pub(super) fn of_texts(texts: &[&str], metrics: DenylistMetrics) -> Self {
         let shared = Shared::new(Vec::new(), metrics);
@@ -308,10 +309,10 @@ impl Denylists {
 mod tests {
     use super::*;
 
-    /// The memory of this process is a file that can be looked at and opened, and not be read from its beginning.
+    /// The memory of this process is a file that `stat` and `open` accept but that cannot be read from its start.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_list_that_could_not_be_read_is_tried_again_and_told_of_once() {
+    fn unreadable_denylist_is_retried_and_logged_once() {
         let metrics = DenylistMetrics::new().unwrap();
         let denylists = Denylists(Arc::new(Shared::new(vec!["/proc/self/mem".into()], metrics.clone())));
         let mut watched = Vec::new();
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_none_is_not_read_again_until_it_changes() {
+    fn invalid_denylist_is_read_again_only_after_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bad.deny");
         fs::write(&path, "version: 2\n---\n").unwrap();

@@ -1,4 +1,4 @@
-//! The store without what is blocked.
+//! A view of the store that hides blocked content.
 
 use std::sync::{Arc, Weak};
 
@@ -13,8 +13,8 @@ use ipfrs_store::{
 
 use super::Denylists;
 
-/// Gives no block that a denylist blocks, and takes none: reading and putting one is the error of
-/// [`Denylists::check_block`], and it counts as not there. Everything else is passed on.
+/// A store that neither returns nor accepts blocks that a denylist blocks. Reading or putting one fails with the
+/// error of [`Denylists::check_block`], and queries report the block as missing. All other calls are passed on.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     store: Arc<dyn BlockStore>,
@@ -34,21 +34,21 @@ impl BlockStore for Guarded {
         self.store.get(cid).await
     }
 
-    /// Each block is looked up when it is taken, so that rules hold from the moment when they are in force, and a stream
-    /// of any length costs its consumer nothing at once.
+    /// Checks each block when the stream yields it. New rules therefore apply at once, and a long stream has no
+    /// initial cost.
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
         let denylists = self.denylists.clone();
         let blocks = self.store.get_many(cids);
         blocks.map(move |item| item.and_then(|(cid, data)| denylists.check_block(&cid).map(|()| (cid, data)))).boxed()
     }
 
-    /// The same, as each batch is taken.
+    /// Checks each batch when the stream yields it.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let (denylists, batches) = (self.denylists.clone(), self.store.get_batches(Arc::clone(&cids)));
         let mut answered = 0;
         let guarded = move |mut batch: BlockBatch| {
             for (index, cid) in cids.iter().skip(answered).take(batch.len()).enumerate() {
-                // What cannot be had anyway keeps its reason.
+                // A block that already failed keeps its own error.
                 let refused = batch.section(index).is_ok().then(|| denylists.check_block(cid).err()).flatten();
                 refused.into_iter().for_each(|error| batch.refuse(index, error));
             }
@@ -102,9 +102,10 @@ impl BlockStore for Guarded {
         self.store.stats().await
     }
 
-    /// Changes as well when other denylists are in force: what was given before may not be given again.
+    /// Returns a number that also changes when other denylists take effect, because a block that was returned before
+    /// may now be blocked.
     fn removals(&self) -> u64 {
-        // Both only grow, so that their sum changes whenever one of them does.
+        // Both numbers only grow, so their sum changes whenever one of them does.
         self.store.removals().wrapping_add(self.denylists.generation())
     }
 

@@ -5,23 +5,23 @@ use saphyr_parser::{Event, Parser};
 
 use super::hints::Hints;
 
-/// The one version of the format that there is.
+/// The only version of the format.
 const VERSION: &str = "1";
 
-/// What a denylist says of itself. Fields that are not known are left to whoever knows them.
+/// Header fields of a denylist. Unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Header {
     pub(crate) name: String,
-    /// What holds for every rule that does not say otherwise.
+    /// Defaults for rules that have no hints of their own.
     pub(crate) hints: Hints,
 }
 
 impl Header {
-    /// Reads the YAML before `---`. Aliases are not followed: a header is never larger in memory than as text.
+    /// Parses the YAML before `---`. Aliases are not expanded, so a header never takes more memory than its text.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no YAML, or not the fields of a header;
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for another version of the format.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the text is not YAML or its fields are not those of a
+    /// header; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for another version of the format.
     pub(crate) fn parse(yaml: &str) -> Result<Self> {
         let mut events = Events(Parser::new_from_str(yaml));
         let mut header = Self::default();
@@ -29,7 +29,7 @@ impl Header {
             match events.next()? {
                 Some(Event::StreamStart | Event::DocumentStart(_)) => {}
                 Some(Event::MappingStart(..)) => break,
-                // Nothing but comments.
+                // The header contains only comments.
                 None | Some(Event::StreamEnd | Event::DocumentEnd) => return Ok(header),
                 Some(Event::Scalar(text, ..)) if text.is_empty() => return Ok(header),
                 Some(_) => return Err(Error::invalid("it has no fields: write `name: value` on each line")),
@@ -49,7 +49,7 @@ impl Header {
                 _ => events.skip()?,
             }
         }
-        // What follows the mapping has to be YAML as well.
+        // The rest of the text must be valid YAML as well.
         while events.next()?.is_some() {}
         Ok(header)
     }
@@ -69,7 +69,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The next key of a mapping; `None` at its end. Keys that are no text, and their values, are skipped.
+    /// Returns the next key of a mapping, or `None` at its end. Skips keys that are not text, together with their
+    /// values.
     fn key(&mut self) -> Result<Option<String>> {
         loop {
             match self.next()? {
@@ -83,7 +84,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// A value that is text.
+    /// Returns a value that must be text.
     fn text(&mut self, key: &str) -> Result<String> {
         match self.next()? {
             Some(Event::Scalar(text, ..)) => Ok(text.into_owned()),
@@ -91,7 +92,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The mapping of hints; empty where there is no value.
+    /// Returns the mapping of hints; empty if there is no value.
     fn hints(&mut self) -> Result<Hints> {
         let mut hints = Hints::default();
         match self.next()? {
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_says_its_name_and_its_hints_and_whatever_else_is_skipped() {
+    fn denylist_header_has_name_hints_and_skips_the_rest() {
         let yaml = "version: 1\nname: \"A list\"\ndescription: >\n  folded\n  text\nauthor: a@b.example\n\
                     custom: [{a: [1, 2]}, b]\n? [odd, key]\n: value\nhints:\n  gateway_status: 451\n  other: x\n";
         let header = Header::parse(yaml).unwrap();
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_not_one_is_an_error() {
+    fn invalid_denylist_header_is_an_error() {
         for (yaml, kind) in [
             ("version: 2\n", ErrorKind::Unsupported),
             ("name: [a, b]\n", ErrorKind::InvalidInput),
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_of_aliases_cost_nothing() {
+    fn denylist_header_does_not_expand_aliases() {
         let mut yaml = "a0: &a0 [x, x]\n".to_owned();
         for level in 1..64 {
             yaml += &format!("a{level}: &a{level} [*a{before}, *a{before}]\n", before = level - 1);

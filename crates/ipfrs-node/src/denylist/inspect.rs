@@ -1,4 +1,4 @@
-//! A look at a denylist outside of a node.
+//! Inspection of a denylist without a node.
 
 use std::path::{Path, PathBuf};
 
@@ -7,34 +7,34 @@ use ipfrs_core::{Error, Result};
 use super::files::{files_of, read_list};
 use crate::fingerprint::Fingerprints;
 
-/// What a denylist holds.
+/// Summary of a denylist.
 #[derive(Debug)]
 pub struct DenylistReport {
-    /// What it calls itself; empty where it does not.
+    /// Name from the header; empty if it has none.
     pub name: String,
-    /// Rules that block or allow.
+    /// Number of rules that block or allow.
     pub rules: u64,
-    /// Lines that are no rules; they are passed over.
+    /// Number of lines that are not rules; they are ignored.
     pub malformed: u64,
-    /// The first of these, by line number, and why.
+    /// The first malformed lines, with their numbers and errors.
     pub problems: Vec<(u32, Error)>,
 }
 
-/// Reads a denylist as a node would. Waits for the disk.
+/// Reads a denylist in the same way as a node. Blocks on the disk.
 ///
 /// # Errors
-/// When it cannot be read, or as a whole is not a denylist: the message names the file and what is wrong.
+/// The file cannot be read, or is not a denylist. The message names the file and the cause.
 pub fn inspect_denylist(path: &Path) -> Result<DenylistReport> {
     let (list, _) = read_list(path, &Fingerprints::default())?;
     let (name, rules, malformed) = (list.name().to_owned(), list.count(), list.malformed());
     Ok(DenylistReport { name, rules, malformed, problems: list.into_problems() })
 }
 
-/// Reads the lists of `sources` (files, and directories of files `*.deny`, relative to `repo`) as a node would when it is
-/// opened. Waits for the disk.
+/// Reads the lists of `sources` (files, and directories of `*.deny` files, relative to `repo`) in the same way as a
+/// node that is opened. Blocks on the disk.
 ///
 /// # Errors
-/// For what a node would not be opened with: a source that is missing, cannot be read, or is not a denylist. The message
+/// A source that would prevent a node from opening: it is missing, cannot be read, or is not a denylist. The message
 /// names it.
 pub fn check_denylists(repo: &Path, sources: &[PathBuf]) -> Result<()> {
     let fingerprints = Fingerprints::default();

@@ -1,7 +1,8 @@
-//! A denylist in memory, and how it is read.
+//! A denylist in memory, and its parser.
 //!
-//! A rule takes 20 bytes: 16 that stand for what it is about, 4 for its line. Lists of hundreds of thousands of rules are
-//! common, and almost all of their rules are a hash. Texts are kept of prefixes and hints only.
+//! A rule takes 20 bytes: a 16-byte fingerprint of its target and 4 bytes for its line. Lists of hundreds of
+//! thousands of rules are common, and almost all of their rules are hashes. Text is stored only for prefixes and
+//! hints.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
@@ -14,41 +15,41 @@ use super::hints::Hints;
 use super::rule::{Root, Rule, Target, without_slashes};
 use crate::fingerprint::Fingerprints;
 
-/// Longest header, in bytes: where no `---` comes before, there is none.
+/// Maximum length of a header, in bytes. A list without `---` within this length has no header.
 const MAX_HEADER_BYTES: u64 = 1024 * 1024;
 
-/// Longest line, its end included, in bytes.
+/// Maximum length of a line including its end, in bytes.
 const MAX_LINE_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Most lines: a line's number is kept in 31 bits.
+/// Maximum number of lines: a line number is stored in 31 bits.
 const MAX_LINES: u32 = 1 << 31;
 
-/// Lines that are no rules and are told of; of the others the number is.
+/// Maximum number of malformed lines that are stored with their errors; the others are only counted.
 const MAX_PROBLEMS: usize = 100;
 
-/// A denylist that was read.
+/// A denylist in memory.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     header: Header,
-    /// What each rule is about, in order: see [`Question::about`].
+    /// Fingerprints of the rule targets, sorted: see [`Question::about`].
     keys: Vec<u128>,
-    /// The rule to each of `keys`.
+    /// The rule for each of `keys`.
     rules: Vec<Verdict>,
-    /// Rules for all that begins with a text, in the order of roots and then of lines.
+    /// Prefix rules, sorted by root and then by line.
     prefixes: Vec<Prefix>,
-    /// The lines that have hints of their own, in order, and which of `hints` these are.
+    /// The lines that have hints of their own, sorted, each with its index in `hints`.
     hinted: Vec<(u32, u32)>,
     hints: Vec<Hints>,
-    /// The hash functions of the double hashes.
+    /// The hash functions that the double hashes use.
     functions: Vec<HashFunction>,
     has_legacy: bool,
-    /// Lines that are no rules.
+    /// Number of lines that are not rules.
     malformed: u64,
     problems: Vec<(u32, Error)>,
     count: u64,
 }
 
-/// A line, and whether it allows.
+/// The line of a rule, and whether the rule allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Verdict(u32);
 
@@ -68,13 +69,13 @@ impl Verdict {
 
 #[derive(Debug)]
 struct Prefix {
-    /// The root.
+    /// Fingerprint of the root.
     key: u128,
     text: Box<[u8]>,
     verdict: Verdict,
 }
 
-/// What is looked for in lists: everything that can be a rule about one root, or one path below it.
+/// A query for the rules that can apply to one root, or to one path below it.
 #[derive(Debug)]
 pub(crate) struct Question<'a> {
     about: u128,
@@ -84,7 +85,7 @@ pub(crate) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// About a path below `root`; an empty one is the root itself.
+    /// Creates a query for a path below `root`; an empty path means the root itself.
     pub(crate) fn new(fingerprints: &Fingerprints, root: &Root<'_>, path: &'a [u8], double: &DoubleHashes) -> Self {
         let path = without_slashes(path);
         let hashed = |function: HashFunction, text: Vec<u8>| {
@@ -99,7 +100,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// How requests have to be hashed for the double hashes of some lists.
+/// The hashes that a query must compute to match the double hashes of some lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DoubleHashes {
     functions: Vec<HashFunction>,
@@ -122,7 +123,7 @@ impl DoubleHashes {
     }
 }
 
-/// What stands for a root with a path.
+/// Returns the fingerprint of a root with a path.
 fn about(fingerprints: &Fingerprints, root: &Root<'_>, path: &[u8]) -> u128 {
     let hashed =
         |kind: &[u8], hash: &Multihash| fingerprints.parts(&[kind, &hash.code().to_le_bytes(), hash.digest(), path]);
@@ -138,15 +139,14 @@ fn about_hash(fingerprints: &Fingerprints, hash: &Multihash) -> u128 {
 }
 
 impl List {
-    /// Reads a denylist. `fingerprints` are those that it is asked with. Takes about a microsecond for each rule: not for
-    /// a runtime's worker.
+    /// Parses a denylist. Queries must use the same `fingerprints`. Takes about a microsecond per rule, so it must
+    /// not run on a runtime worker.
     ///
     /// # Errors
-    /// What the reader fails with; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a header that is not one,
-    /// and where there are lines and none of them is a rule,
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a list of another version,
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a line of more than 2 MiB. Lines that are no rules, beside
-    /// some that are, are no errors: these hold.
+    /// The error of the reader; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid header, and if
+    /// there are lines but no rules; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for another version of the
+    /// format; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a line of more than 2 MiB, or too many lines.
+    /// Malformed lines in a list that also has rules are not errors; the rules take effect.
     pub(crate) fn read(mut content: impl BufRead + std::io::Seek, fingerprints: &Fingerprints) -> Result<Self> {
         let mut list = Self::default();
         let mut line = 0;
@@ -171,7 +171,8 @@ impl List {
         }
     }
 
-    /// A page that says that the download failed, or a list in another format, must not take the place of rules that block.
+    /// Rejects a file without any rule, so that an error page or a list in another format cannot replace rules that
+    /// block.
     fn refuse_what_is_none(self) -> Result<Self> {
         match (self.count, self.problems.first()) {
             (0, Some((line, why))) => {
@@ -181,39 +182,39 @@ impl List {
         }
     }
 
-    /// What the list calls itself; empty where it does not.
+    /// Returns the name from the header; empty if it has none.
     pub(crate) fn name(&self) -> &str {
         &self.header.name
     }
 
-    /// How many rules it has.
+    /// Returns the number of rules.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many lines are no rules.
+    /// Returns the number of lines that are not rules.
     pub(crate) fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// The first of these lines, and what is wrong with each.
+    /// Returns the first malformed lines, with their errors.
     pub(crate) fn problems(&self) -> &[(u32, Error)] {
         &self.problems
     }
 
-    /// The same, for whoever needs the list no more.
+    /// Same as [`problems`](Self::problems), but consumes the list.
     pub(crate) fn into_problems(self) -> Vec<(u32, Error)> {
         self.problems
     }
 
-    /// The hints of a line, with those of the header where it has none.
+    /// Returns the hints of a line, with missing ones taken from the header.
     pub(crate) fn hints(&self, line: u32) -> Hints {
         let own = self.hinted.binary_search_by_key(&line, |(line, _)| *line).ok();
         let own = own.and_then(|at| self.hints.get(self.hinted[at].1 as usize));
         own.map_or_else(|| self.header.hints.clone(), |own| own.or(&self.header.hints))
     }
 
-    /// The last rule that fits.
+    /// Returns the last rule that matches.
     pub(crate) fn find(&self, question: &Question<'_>) -> Option<Verdict> {
         let exact = std::iter::once(&question.about).chain(&question.doubles).filter_map(|key| self.at(*key));
         exact.chain(self.by_prefix(question)).max()
@@ -230,7 +231,8 @@ impl List {
     }
 }
 
-/// The header and the lines that it takes, or `None` where there is none and the content has to be read from its beginning.
+/// Returns the header and its number of lines, or `None` if there is none and the content must be read from its
+/// start.
 fn read_header(content: &mut impl BufRead) -> Result<Option<(Header, u32)>> {
     let mut start = content.take(MAX_HEADER_BYTES);
     let (mut yaml, mut lines) = (Vec::new(), 0);
@@ -251,12 +253,12 @@ fn read_header(content: &mut impl BufRead) -> Result<Option<(Header, u32)>> {
     Ok(Some((header, lines)))
 }
 
-/// A list that is being read.
+/// A list that is being parsed.
 struct Reading<'a> {
     list: List,
     fingerprints: &'a Fingerprints,
     entries: Vec<(u128, Verdict)>,
-    /// The hints that were there before, and which of the list's they are.
+    /// The texts of hints seen so far, with their index in the hints of the list.
     known_hints: HashMap<String, u32>,
 }
 
@@ -297,7 +299,7 @@ impl Reading<'_> {
             }
         }
         if !rule.hints.is_empty() {
-            // Lists repeat their reasons: each is kept once.
+            // Lists repeat the same reasons, so each distinct text is stored once.
             let words = text.split_once(|c: char| c.is_ascii_whitespace()).map_or("", |(_, words)| words).trim();
             let next = self.list.hints.len() as u32;
             let which = *self.known_hints.entry(words.to_owned()).or_insert(next);
@@ -309,7 +311,7 @@ impl Reading<'_> {
     }
 
     fn finish(mut self) -> List {
-        // Of rules about the same, the last one stays: it is the one that holds.
+        // The last of several rules with the same target takes precedence.
         self.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         self.entries.dedup_by_key(|(key, _)| *key);
         let list = &mut self.list;

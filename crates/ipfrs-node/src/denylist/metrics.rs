@@ -1,4 +1,4 @@
-//! What denylists count.
+//! Metrics of denylists.
 
 use std::path::Path;
 
@@ -6,19 +6,19 @@ use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
 use super::Kind;
 
-/// Handles of the metrics of denylists. Cloning shares them.
+/// Handles of the denylist metrics. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct DenylistMetrics {
-    /// Rules, by list.
+    /// Number of rules, by list.
     pub(crate) rules: IntGaugeVec,
-    /// What was asked for and not given, by kind.
+    /// Number of refused blocks, paths and names, by kind.
     pub(crate) blocked: IntCounterVec,
-    /// Changes that were not taken over.
+    /// Number of changed files that could not be loaded.
     pub(crate) reload_failures: IntCounter,
 }
 
 impl DenylistMetrics {
-    /// The families, to be registered.
+    /// Creates the metric families, which the caller registers.
     pub(crate) fn new() -> prometheus::Result<Self> {
         let rules = Opts::new("ipfrs_denylist_rules", "Rules in force, by denylist");
         let blocked = Opts::new("ipfrs_denylist_blocked_total", "Blocks, paths and names that denylists kept back");
@@ -38,15 +38,15 @@ impl DenylistMetrics {
         self.blocked.with_label_values(&[kind.label()]).inc();
     }
 
-    /// Shows a list that is in force.
+    /// Sets the metric of a list in force.
     pub(super) fn loaded(&self, path: &Path, rules: u64) {
         let rules = i64::try_from(rules).unwrap_or(i64::MAX);
         self.rules.with_label_values(&[&path.display().to_string()]).set(rules);
     }
 
-    /// Shows a list no more.
+    /// Removes the metric of a list.
     pub(super) fn removed(&self, path: &Path) {
-        // It may never have been in force.
+        // The list may never have been in force.
         let _ = self.rules.remove_label_values(&[&path.display().to_string()]);
     }
 

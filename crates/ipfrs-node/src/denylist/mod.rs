@@ -1,9 +1,10 @@
-//! What is not served: denylists in the compact format (<https://specs.ipfs.tech/compact-denylist-format/>, IPIP-383).
+//! Denylists in the compact format (<https://specs.ipfs.tech/compact-denylist-format/>, IPIP-383), which block
+//! content from being served.
 //!
-//! * `/ipfs/CID` blocks a block by its multihash, wherever somebody would be given it: [`Guarded`] is the store as
-//!   everything sees it that reads for somebody. Collections, pins and verification see the store itself.
-//! * Rules with a path block a path before it is followed, `/ipns/` rules a name before it is resolved.
-//! * The last rule that fits holds, of the last list that has one.
+//! * `/ipfs/CID` blocks a block by its multihash. All code that reads on behalf of clients uses [`Guarded`] instead
+//!   of the store. Garbage collection, pins and verification use the store itself.
+//! * Rules with a path are checked before the path is resolved, and `/ipns/` rules before the name is resolved.
+//! * The last matching rule of the last list that has one takes precedence.
 
 mod files;
 mod guard;
@@ -36,32 +37,33 @@ pub(crate) use rule::Root;
 use crate::fingerprint::{ByItself, Fingerprints};
 use crate::{ContentPath, LinkName, NameRoot, Node};
 
-/// Blocks whose verdicts are kept where these cost a cryptographic hash each, some 4 MB.
+/// Maximum number of blocks whose verdicts are cached, about 4 MB. Only used if each verdict costs a cryptographic
+/// hash.
 const MAX_VERDICTS: usize = 64 * 1024;
 
-/// The rules in force. Cloning shares them.
+/// The rules in force. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Denylists(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     rules: RwLock<Arc<Rules>>,
-    /// How often the rules were exchanged.
+    /// Number of times that the rules were replaced.
     generation: AtomicU64,
     fingerprints: Fingerprints,
-    /// Files, and directories of them, as the configuration names them.
+    /// Files and directories, as configured.
     sources: Vec<PathBuf>,
     metrics: DenylistMetrics,
     watching: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The rules of all lists at one time.
+/// The rules of all lists at one point in time.
 #[derive(Debug, Default)]
 struct Rules {
-    /// Later ones are asked first.
+    /// The lists in configuration order; later ones take precedence.
     lists: Vec<Named>,
     double: DoubleHashes,
-    /// What was found about blocks; only where there are double hashes.
+    /// Cached verdicts on blocks; only used if there are double hashes.
     verdicts: Option<Cache<u128, Option<Found>, quick_cache::UnitWeighter, ByItself>>,
 }
 
@@ -71,7 +73,7 @@ struct Named {
     list: Arc<List>,
 }
 
-/// A rule that fits: of which list, and which.
+/// A matching rule and the list that contains it.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     list: usize,
@@ -87,18 +89,18 @@ impl Rules {
         Self { verdicts: (!double.is_empty()).then(verdicts), lists, double }
     }
 
-    /// The rule that decides, if any fits.
+    /// Returns the rule that takes precedence, if any matches.
     fn find(&self, fingerprints: &Fingerprints, root: &Root<'_>, path: &[u8]) -> Option<Found> {
         let question = Question::new(fingerprints, root, path, &self.double);
         let lists = self.lists.iter().enumerate().rev();
         lists.into_iter().find_map(|(list, named)| Some(Found { list, verdict: named.list.find(&question)? }))
     }
 
-    /// The same for a block, from memory where it costs more than looking there.
+    /// Same as [`find`](Self::find) for a block, but uses the cache if a lookup costs a cryptographic hash.
     fn find_block(&self, fingerprints: &Fingerprints, cid: &Cid) -> Option<Found> {
         let find = || self.find(fingerprints, &Root::Content(*cid), b"");
         let Some(verdicts) = &self.verdicts else { return find() };
-        // Legacy double hashes are of a codec, too.
+        // Legacy double hashes depend on the codec as well.
         let hash = cid.hash();
         let key = fingerprints.parts(&[&cid.codec().to_le_bytes(), &hash.code().to_le_bytes(), hash.digest()]);
         if let Some(found) = verdicts.get(&key) {
@@ -110,7 +112,7 @@ impl Rules {
     }
 }
 
-/// What was asked for.
+/// Kind of the refused item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Block,
@@ -119,7 +121,7 @@ pub(crate) enum Kind {
 }
 
 impl Denylists {
-    /// A number that changes when the rules do: what was decided before may not hold.
+    /// Returns a number that changes with the rules. Earlier decisions may be invalid after a change.
     fn generation(&self) -> u64 {
         self.0.generation.load(Ordering::Acquire)
     }
@@ -128,18 +130,18 @@ impl Denylists {
         self.0.rules.read().clone()
     }
 
-    /// Puts other rules in force.
+    /// Replaces the rules.
     fn exchange(&self, lists: Vec<Named>) {
         *self.0.rules.write() = Arc::new(Rules::new(lists));
-        // After the rules: whoever reads the new number before deciding decides by the new rules.
+        // The number changes after the rules, so a thread that reads the new number decides by the new rules.
         self.0.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Refuses a block that is blocked.
+    /// Refuses a blocked block.
     ///
     /// # Errors
-    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind), or [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) where the list
-    /// says so, names the block, the list and the reason that it gives.
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind), or [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) if a hint
+    /// says so. The message names the block, the list and its reason.
     pub(crate) fn check_block(&self, cid: &Cid) -> Result<()> {
         let rules = self.rules();
         match rules.find_block(&self.0.fingerprints, cid) {
@@ -150,7 +152,7 @@ impl Denylists {
         }
     }
 
-    /// Refuses a path below a root that is blocked; what it leads to is another matter.
+    /// Refuses a blocked path below a root. Does not check the content at the path.
     fn check_path(&self, root: &Root<'_>, path: &[u8], kind: Kind, what: &dyn fmt::Display) -> Result<()> {
         let rules = self.rules();
         match rules.find(&self.0.fingerprints, root, path) {
@@ -171,7 +173,7 @@ impl Denylists {
 }
 
 impl Named {
-    /// What the list calls itself, or its file's name.
+    /// Returns the name of the list, or its file name if it has none.
     fn name(&self) -> Cow<'_, str> {
         match self.list.name() {
             "" => self.path.file_name().unwrap_or_default().to_string_lossy(),
@@ -180,7 +182,8 @@ impl Named {
     }
 }
 
-/// Empty blocks, files and directories, which are not blocked: no list can mean them, and much does not work without.
+/// Whether this is the hash of an empty block, file or directory. These are never blocked: a list cannot intend it,
+/// and much would fail without them.
 fn is_harmless(hash: &Multihash) -> bool {
     const HARMLESS: [&str; 7] = [
         "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn",
@@ -195,7 +198,7 @@ fn is_harmless(hash: &Multihash) -> bool {
 }
 
 impl Node {
-    /// A number that changes when the denylists do.
+    /// Returns a number that changes with the denylists.
     pub(crate) fn denylist_generation(&self) -> u64 {
         self.inner.denylists.as_ref().map_or(0, Denylists::generation)
     }
@@ -208,8 +211,8 @@ impl Node {
         self.inner.denylists.as_ref().map_or(Ok(()), |denylists| denylists.check_block(cid))
     }
 
-    /// Refuses a path that a denylist blocks, before it is followed; else gives [`Self::denylist_generation`] from before.
-    /// What a root alone leads to is a block.
+    /// Refuses a path that a denylist blocks, before it is resolved. Otherwise returns [`Self::denylist_generation`]
+    /// as it was before the check. A path without segments is checked as a block, not here.
     ///
     /// # Errors
     /// As [`Self::check_block`].
@@ -223,12 +226,12 @@ impl Node {
         Ok(generation)
     }
 
-    /// Refuses a name that a denylist blocks, before it is resolved, and the path `below` it. A name that is blocked has no
-    /// paths.
+    /// Refuses a name that a denylist blocks, before it is resolved, and the path `below` it. All paths below a
+    /// blocked name are refused as well.
     ///
     /// # Errors
-    /// As [`Self::resolve_name`](crate::Node::resolve_name) for a name that is blocked: [`ErrorKind::Gone`](ipfrs_core::ErrorKind) or
-    /// [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) or [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) for a blocked
+    /// name or path, as in [`Self::resolve_name`](crate::Node::resolve_name).
     pub fn check_name(&self, name: &NameRoot, below: &[LinkName]) -> Result<()> {
         let Some(denylists) = &self.inner.denylists else { return Ok(()) };
         let root = match name {
@@ -245,7 +248,7 @@ impl Node {
     }
 }
 
-/// Returns the names of a path with slashes between them.
+/// Returns the names of a path, joined by slashes.
 fn joined(segments: &[LinkName]) -> Vec<u8> {
     segments.iter().map(LinkName::as_bytes).collect::<Vec<_>>().join(&b'/')
 }

@@ -1,4 +1,4 @@
-//! One line of a denylist as a rule.
+//! Parser for one line of a denylist.
 
 use std::borrow::Cow;
 
@@ -10,42 +10,42 @@ use percent_encoding::percent_decode_str;
 use super::hints::Hints;
 use crate::names::dnslink::ascii_domain;
 
-/// Longest text that can be a multihash: one of 128 bytes in base16, with room.
+/// Maximum length of text that can be a multihash: one of 128 bytes in base16, plus a margin.
 const MAX_HASH_TEXT: usize = 300;
 
-/// A line that says what is blocked, or allowed after all.
+/// A line that blocks something, or allows it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) target: Target,
-    /// Written with `!` (or `+`, or `-`, as some lists have it): not blocked, whatever earlier lines say.
+    /// Whether the rule allows, whatever earlier lines say. Written as `!`, or as `+` or `-` in some existing lists.
     pub(crate) is_allow: bool,
     pub(crate) hints: Hints,
 }
 
-/// What a rule is about.
+/// Target of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A root, or a path below it. Empty is the root itself; no slash at either end.
+    /// A root (empty path) or a path below it, without slashes at either end.
     Path { root: Root<'static>, path: Vec<u8> },
-    /// All paths below a root that begin with `prefix`. Where that is empty, the root as well.
+    /// All paths below a root that begin with `prefix`. An empty prefix includes the root.
     Prefix { root: Root<'static>, prefix: Vec<u8> },
-    /// Whatever has this hash, as text; see [`Root::modern`] and [`Root::legacy`].
+    /// Content whose textual form has this hash; see [`Root::modern`] and [`Root::legacy`].
     DoubleHash { hash: Multihash, is_legacy: bool },
 }
 
-/// Where a content path begins. Codec and version of a content ID make no difference but for legacy double hashes.
+/// First part of a content path. The codec and version of a CID matter only for legacy double hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Root<'a> {
     /// `/ipfs/{CID}`.
     Content(Cid),
-    /// `/ipns/{key}`: a name of IPNS as a content ID.
+    /// `/ipns/{key}`: an IPNS name as a CID.
     Key(Cid),
-    /// `/ipns/{domain}`: in small letters, without a dot at the end.
+    /// `/ipns/{domain}`: in lower case, without a trailing dot.
     Domain(Cow<'a, str>),
 }
 
 impl Root<'_> {
-    /// What follows `/ipns/`: a key where it can be one, else a domain.
+    /// Parses the text after `/ipns/`: a key if possible, otherwise a domain.
     pub(crate) fn name(text: &str) -> Root<'static> {
         match parse_cid(text).ok().or_else(|| peer_id(text)) {
             Some(cid) => Root::Key(cid),
@@ -53,8 +53,8 @@ impl Root<'_> {
         }
     }
 
-    /// Returns the bytes whose hash is a double hash of today: the multihash in base58btc, or `/ipns/{domain}`, with
-    /// the path.
+    /// Returns the bytes that a current double hash covers: the multihash in base58btc, or `/ipns/{domain}`, with the
+    /// path.
     pub(crate) fn modern(&self, path: &[u8]) -> Vec<u8> {
         let root = match self {
             Self::Content(cid) | Self::Key(cid) => Base::Base58Btc.encode(cid.hash().to_bytes()),
@@ -63,8 +63,8 @@ impl Root<'_> {
         if path.is_empty() { root.into_bytes() } else { [root.as_bytes(), b"/", path].concat() }
     }
 
-    /// Returns the bytes whose SHA2-256 is a double hash of the lists of old: the CIDv1 in base32, or the domain, a
-    /// slash, and the path.
+    /// Returns the bytes that a legacy double hash covers with SHA2-256: the CIDv1 in base32, or the domain, then a
+    /// slash and the path.
     pub(crate) fn legacy(&self, path: &[u8]) -> Vec<u8> {
         let root = match self {
             Self::Content(cid) | Self::Key(cid) => Cid::new_v1(cid.codec(), *cid.hash()).to_string(),
@@ -74,7 +74,7 @@ impl Root<'_> {
     }
 }
 
-/// A peer ID in base58btc without the prefix of a multibase.
+/// Parses a peer ID in base58btc without a multibase prefix.
 fn peer_id(text: &str) -> Option<Cid> {
     Some(Cid::new_v1(codec::LIBP2P_KEY, base58_multihash(text)?))
 }
@@ -86,8 +86,8 @@ fn base58_multihash(text: &str) -> Option<Multihash> {
     Multihash::from_bytes(&Base::Base58Btc.decode(text).ok()?).ok()
 }
 
-/// A domain as it is compared. One without dots is a label of a subdomain gateway, where `-` stands for a dot and `--` for
-/// `-` (<https://specs.ipfs.tech/http-gateways/subdomain-gateway/#host-request-header>).
+/// Normalizes a domain for comparison. Text without dots is a label of a subdomain gateway, in which `-` stands for a
+/// dot and `--` for `-` (<https://specs.ipfs.tech/http-gateways/subdomain-gateway/#host-request-header>).
 fn domain(text: &str) -> String {
     if text.contains('.') {
         return ascii_domain(text).unwrap_or_else(|_| text.to_lowercase());
@@ -97,10 +97,10 @@ fn domain(text: &str) -> String {
 }
 
 impl Rule {
-    /// Reads a line; `None` where it is empty or a comment.
+    /// Parses a line. Returns `None` if it is empty or a comment.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says why it is no rule.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the reason why the line is not a rule.
     pub(crate) fn parse(line: &str) -> Result<Option<Self>> {
         let mut words = line.split_ascii_whitespace();
         let Some(first) = words.next().filter(|word| !word.starts_with('#')) else { return Ok(None) };
@@ -129,7 +129,7 @@ impl Rule {
 }
 
 fn below(root: Root<'static>, path: &str) -> Result<Target> {
-    // Before decoding: an asterisk that is encoded stands for itself.
+    // The asterisk is removed before decoding, because an encoded asterisk is literal.
     let prefix = path.strip_suffix('*');
     let path = decode(prefix.unwrap_or(path))?;
     let path = without_slashes(&path).to_owned();
@@ -147,7 +147,7 @@ pub(crate) fn without_slashes(mut path: &[u8]) -> &[u8] {
     path
 }
 
-/// Percent-decodes a path. As in URLs, it need not be text.
+/// Percent-decodes a path. As in URLs, the result may be invalid UTF-8.
 fn decode(path: &str) -> Result<Cow<'_, [u8]>> {
     let is_whole = |escape: &str| escape.len() >= 2 && escape.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     if !path.split('%').skip(1).all(is_whole) {
@@ -156,8 +156,9 @@ fn decode(path: &str) -> Result<Cow<'_, [u8]>> {
     Ok(percent_decode_str(path).into())
 }
 
-/// A multihash in base58btc, as the specification has it, or in a multibase; or the 64 digits of the lists of old. No text
-/// is both: 64 digits in base58btc are 46 or 47 bytes, and the multihashes that are known here have other lengths.
+/// Parses a multihash in base58btc, as in the specification, or in a multibase; or the 64 hexadecimal digits of
+/// legacy lists. The forms are unambiguous: 64 digits in base58btc decode to 46 or 47 bytes, and the supported
+/// multihashes have other lengths.
 fn double_hash(text: &str) -> Result<Target> {
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let digest = Base::Base16Lower.decode(text.to_ascii_lowercase());
@@ -166,7 +167,7 @@ fn double_hash(text: &str) -> Result<Target> {
         let hash = hash.map_err(|e| Error::invalid(format!("it is no digest: {e}")))?;
         return Ok(Target::DoubleHash { hash, is_legacy: true });
     }
-    // Longer text is not a multihash of ours, and decoding base58 takes the square of its length.
+    // Longer text is not a supported multihash, and decoding base58 takes quadratic time.
     if text.len() > MAX_HASH_TEXT {
         return Err(Error::invalid("its double hash is too long"));
     }

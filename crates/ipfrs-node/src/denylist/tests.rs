@@ -1,4 +1,4 @@
-//! What lists mean: the examples of the specification, and what may be in a file.
+//! Tests of denylist semantics: the examples of the specification, and file contents.
 
 use std::io::Cursor;
 
@@ -12,7 +12,7 @@ use super::rule::{Root, Rule, Target};
 use super::{DenylistMetrics, Denylists, Kind};
 use crate::fingerprint::Fingerprints;
 
-/// The example of the specification, and rules of the kinds that it has none of.
+/// The example of the specification, extended by the kinds of rules that it lacks.
 const EXAMPLE: &str = "version: 1
 name: Example IPFSCorp blocking list
 description: A collection of bad things we have found in the universe
@@ -46,7 +46,7 @@ fn lists(texts: &[&str]) -> Denylists {
     Denylists::of_texts(texts, DenylistMetrics::new().unwrap())
 }
 
-/// Whether `/ipfs/...` or `/ipns/...` is blocked as a path.
+/// Whether the path `/ipfs/...` or `/ipns/...` is blocked.
 fn blocks(lists: &Denylists, path: &str) -> bool {
     let (namespace, rest) = path[1..].split_once('/').unwrap();
     let (root, below) = rest.split_once('/').unwrap_or((rest, ""));
@@ -58,7 +58,7 @@ fn blocks(lists: &Denylists, path: &str) -> bool {
 }
 
 #[test]
-fn the_example_of_the_specification_means_what_it_says() {
+fn denylist_specification_example_applies() {
     let lists = lists(&[EXAMPLE]);
     for blocked in [
         "/ipfs/bafybeihvvulpp4evxj7x7armbqcyg6uezzuig6jp3lktpbovlqfkuqeuoq",
@@ -102,11 +102,11 @@ fn the_example_of_the_specification_means_what_it_says() {
         "/ipns/12D3KooWDkNqEJNmreF3NYYFK1ws7Ra2fuW6cHBTu567SPV3LdYA/path",
         "/ipfs/bafyb4ieqht3b2rssdmc7sjv2cy2gfdilxkfh7623nvndziyqnawkmo266a/path2",
         "/ipfs/bafyb4ieqht3b2rssdmc7sjv2cy2gfdilxkfh7623nvndziyqnawkmo266a",
-        // A legacy double hash is of one codec.
+        // A legacy double hash applies to one codec.
         "/ipfs/bafkreiefwqslmf6zyyrxodaxx4vwqircuxpza5ri45ws3y5a62ypxti42e",
         "/ipfs/bafybeiefwqslmf6zyyrxodaxx4vwqircuxpza5ri45ws3y5a62ypxti42e/path2",
         "/ipfs/QmecDgNqCRirkc3Cjz9eoRBNwXGckJ9WvTdmY16HP88768/a bc",
-        // Content and names are different things, whatever their multihash.
+        // A CID and a name with the same multihash are distinct.
         "/ipfs/k51qzi5uqu5dhmzyv3zac033i7rl9hkgczxyl81lwoukda2htteop7d3x0y1mf",
     ] {
         assert!(!blocks(&lists, allowed), "{allowed} is not to be blocked");
@@ -114,7 +114,7 @@ fn the_example_of_the_specification_means_what_it_says() {
 }
 
 #[test]
-fn double_hashes_of_names_are_of_the_key_or_of_the_whole_path() {
+fn double_hash_of_a_name_covers_key_or_path() {
     let base58 = |text: &str| Base::Base58Btc.encode(sha2_256(text.as_bytes()).to_bytes());
     let hex = |text: &str| Base::Base16Lower.encode(sha2_256(text.as_bytes()).digest());
     let base32 = |text: &str| {
@@ -138,9 +138,9 @@ fn double_hashes_of_names_are_of_the_key_or_of_the_whole_path() {
     }
 }
 
-/// Double hashes of the fixtures that the specification points to, made by others.
+/// Double hashes from other implementations, from the fixtures that the specification links to.
 #[test]
-fn double_hashes_that_others_made_fit() {
+fn double_hashes_of_other_implementations_match() {
     let key = "k51qzi5uqu5dixwsch9wpd9rolqby1m0uqj5hhxwtxal0dwltastfmh01d";
     for (hash, blocked, allowed) in [
         ("QmX6zeaAb8mC285YbXe4ac7LmX3jvrHBiFrw8kNnCM1bk4", "my.domain.com", "my.domain.com/path"),
@@ -163,7 +163,7 @@ fn double_hashes_that_others_made_fit() {
 const CID: &str = "bafybeihvvulpp4evxj7x7armbqcyg6uezzuig6jp3lktpbovlqfkuqeuoq";
 
 #[test]
-fn the_last_rule_that_fits_decides_and_later_lists_before_earlier_ones() {
+fn last_matching_rule_of_the_last_list_applies() {
     let double = Base::Base58Btc.encode(sha2_256(b"QmesfgDQ3q6prBy2Kg2gKbW4MAGuWiRP2DVuGA5MZSERLo").to_bytes());
     let block = |texts: &[&str]| lists(texts).check_block(&parse_cid(CID).unwrap()).is_err();
     let (deny, allow) = (format!("/ipfs/{CID}\n"), format!("!/ipfs/{CID}\n"));
@@ -174,7 +174,7 @@ fn the_last_rule_that_fits_decides_and_later_lists_before_earlier_ones() {
     assert!(!block(&[&format!("{deny}+/ipfs/{CID}")]));
     assert!(!block(&[&deny, &allow]));
     assert!(block(&[&allow, &deny]));
-    // Whatever the kinds of the rules are.
+    // The order also decides between rules of different kinds.
     assert!(block(&[&format!("//{double}\n")]));
     assert!(!block(&[&format!("//{double}\n{allow}")]));
     assert!(block(&[&format!("{allow}//{double}\n")]));
@@ -192,7 +192,7 @@ fn empty_blocks_files_and_directories_are_never_blocked() {
 }
 
 #[test]
-fn hints_say_the_status_and_the_reason_and_a_rule_overrides_its_list() {
+fn rule_hints_override_list_hints() {
     let header = "name: Court\nhints:\n  gateway_status: 451\n  reason: everything\n---\n";
     let error = |rule: &str| lists(&[&format!("{header}{rule}\n")]).check_block(&parse_cid(CID).unwrap()).unwrap_err();
     let inherited = error(&format!("/ipfs/{CID}"));
@@ -212,7 +212,7 @@ fn read(content: &[u8]) -> ipfrs_core::Result<List> {
 }
 
 #[test]
-fn lines_that_are_no_rules_are_told_of_with_their_numbers_and_the_others_hold() {
+fn malformed_lines_are_reported_and_other_rules_apply() {
     let text = format!(
         "name: x\n---\n# comment\n\n/ipfs/{CID}\r\n/mime/text/html\nnonsense\n/ipfs/\n/ipns/\n//zz\n/ipfs/{CID}/%zz\n\
          /ipfs/{CID}/%ff\n  /ipns/indented.example\n/path/alone*\n/ipfs/{CID}*\n"
@@ -226,7 +226,7 @@ fn lines_that_are_no_rules_are_told_of_with_their_numbers_and_the_others_hold() 
 }
 
 #[test]
-fn paths_of_rules_are_bytes_that_need_not_be_text() {
+fn denylist_paths_may_be_non_utf8() {
     let list = lists(&[&format!("/ipfs/{CID}/%FF.txt\n/ipfs/{CID}/sub%fe/*")]);
     let root = Root::Content(parse_cid(CID).unwrap());
     for (path, is_blocked) in [
@@ -242,7 +242,7 @@ fn paths_of_rules_are_bytes_that_need_not_be_text() {
 }
 
 #[test]
-fn what_is_no_list_as_a_whole_is_an_error() {
+fn invalid_denylist_file_is_an_error() {
     let long = [b"/ipns/a.example\n/ipns/".as_slice(), &vec![b'a'; 2 * 1024 * 1024]].concat();
     let error = read(&long).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -252,13 +252,13 @@ fn what_is_no_list_as_a_whole_is_an_error() {
     let page = read(b"\n<html><body>502 Bad Gateway</body></html>\n").unwrap_err();
     assert_eq!(page.kind(), ErrorKind::InvalidInput);
     assert!(page.message().contains("line 2"), "{page}");
-    // The longest line that may be.
+    // The longest accepted line.
     let longest = [b"/ipns/".as_slice(), &vec![b'a'; 2 * 1024 * 1024 - 7], b"\n"].concat();
     assert_eq!(read(&longest).unwrap().count(), 1);
 }
 
 #[test]
-fn without_a_separator_in_its_first_mebibyte_a_list_has_no_header() {
+fn separator_after_one_mebibyte_is_not_a_header() {
     let filler = "# filler\n".repeat(1024 * 1024 / 9 + 1);
     let list = read(format!("/ipns/a.example\n{filler}---\n/ipns/b.example\n").as_bytes()).unwrap();
     assert_eq!((list.count(), list.malformed()), (2, 1), "the separator itself is no rule");
@@ -268,17 +268,17 @@ fn without_a_separator_in_its_first_mebibyte_a_list_has_no_header() {
 
 proptest! {
     #[test]
-    fn no_content_makes_reading_panic(content in proptest::collection::vec(any::<u8>(), 0..512)) {
+    fn denylist_read_never_panics(content in proptest::collection::vec(any::<u8>(), 0..512)) {
         let _ = read(&content);
     }
 
     #[test]
-    fn no_line_makes_parsing_panic(line in "[!+-]?(//?|/ipfs/|/ipns/|/ipld/)?[\\PC%*/ =:]{0,64}") {
+    fn denylist_rule_parse_never_panics(line in "[!+-]?(//?|/ipfs/|/ipns/|/ipld/)?[\\PC%*/ =:]{0,64}") {
         let _ = Rule::parse(&line);
     }
 
     #[test]
-    fn a_rule_blocks_the_path_that_it_was_made_of_and_nothing_beside_it(
+    fn denylist_rule_blocks_exactly_its_path(
         digest in any::<[u8; 32]>(), path in "[a-zA-Z0-9 é%*?#]{1,12}(/[a-z]{1,5}){0,2}", is_double in any::<bool>(),
     ) {
         let cid = Cid::new_v1(0x55, ipfrs_core::Multihash::wrap(0x12, &digest).unwrap());
@@ -301,7 +301,7 @@ proptest! {
 }
 
 #[test]
-fn an_asterisk_that_is_encoded_is_no_wildcard() {
+fn encoded_asterisk_is_not_a_wildcard() {
     let target = |line: &str| Rule::parse(line).unwrap().unwrap().target;
     let path = |line| matches!(target(line), Target::Path { path, .. } if path == b"a*");
     assert!(path(&format!("/ipfs/{CID}/a%2a")));

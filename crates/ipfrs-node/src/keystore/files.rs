@@ -1,4 +1,4 @@
-//! The files that private keys are in: `<repo>/keystore/`, as Kubo writes them, and `identity.key`.
+//! Files that contain private keys: `<repo>/keystore/`, in the format of Kubo, and `identity.key`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,19 +9,20 @@ use ipfrs_core::{Base, Error, ErrorKind, Result};
 use ipfrs_ipns::PrivateKey;
 use zeroize::Zeroizing;
 
-/// Directory in the repo.
+/// Name of the directory in the repo.
 const DIRECTORY: &str = "keystore";
 
-/// What the name of each file begins with. The key's name follows in base32, so that no name of a key can lead anywhere else.
+/// Prefix of each file name. The name of the key follows in base32, so that it cannot form a path outside the
+/// directory.
 const PREFIX: &str = "key_";
 
-/// Far more than the largest key has.
+/// Maximum size of a key file, far above that of the largest key.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// The permissions of everybody but the owner.
+/// Permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// The directory of the keys that have a name.
+/// The directory of named keys.
 #[derive(Debug, Clone)]
 pub(super) struct KeyFiles {
     dir: PathBuf,
@@ -36,7 +37,7 @@ impl KeyFiles {
         self.dir.join(format!("{PREFIX}{}", Base::Base32Lower.encode(name)))
     }
 
-    /// The names of all keys, sorted. What is no key's file is passed over.
+    /// Returns the names of all keys, sorted. Other files are ignored.
     pub(super) fn names(&self) -> Result<Vec<String>> {
         let cannot = |e| Error::io(format_args!("cannot list the keys in {}", self.dir.display()), e);
         let entries = match fs::read_dir(&self.dir) {
@@ -60,19 +61,19 @@ impl KeyFiles {
         fs::exists(&path).map_err(|e| Error::io(format_args!("cannot find {}", path.display()), e))
     }
 
-    /// The key of a name, where there is one.
+    /// Returns the key of this name, if it exists.
     pub(super) fn read(&self, name: &str) -> Result<Option<PrivateKey>> {
         let path = self.path(name);
         let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
         let unsound = |e: Error| {
-            // Clients get this message, and may not learn where the repo is.
+            // Clients receive this message, so it must not reveal the location of the repo.
             let name = path.file_name().unwrap_or_default().display();
             Error::corrupt(format!("{name} in the keystore holds no key: {e}: restore it from a copy, or remove it"))
         };
         PrivateKey::from_protobuf(&bytes).map(Some).map_err(unsound)
     }
 
-    /// Writes the key of a name, durably, whatever was there.
+    /// Writes the key of this name durably, replacing an existing one.
     pub(super) fn write(&self, name: &str, key: &PrivateKey) -> Result<()> {
         let bytes = key.to_protobuf()?;
         let path = self.path(name);
@@ -89,14 +90,14 @@ impl KeyFiles {
         }
     }
 
-    /// Gives a key another name, durably. A key that has this name already is gone afterwards.
+    /// Renames a key durably, replacing any key of the new name.
     pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.path(from), self.path(to));
         let renamed = fs::rename(&from, &to).and_then(|()| sync_parent(&to));
         renamed.map_err(|e| Error::io(format_args!("cannot rename {} to {}", from.display(), to.display()), e))
     }
 
-    /// Removes the key of a name, durably.
+    /// Removes the key of this name durably.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         let removed = fs::remove_file(&path).and_then(|()| sync_parent(&path));
@@ -104,16 +105,16 @@ impl KeyFiles {
     }
 }
 
-/// What to do about a private key that others than its owner can read or change.
+/// Policy for a private key that users other than its owner can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exposed {
-    /// Not to use it, as ssh does.
+    /// Refuse to use it, as ssh does.
     Refuse,
-    /// To say so in the log.
+    /// Log a warning.
     Warn,
 }
 
-/// Reads a file with a private key; `None` where there is none.
+/// Reads a file with a private key. Returns `None` if it does not exist.
 pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Vec<u8>>>> {
     let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
     let file = match File::open(path) {
@@ -126,7 +127,7 @@ pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroi
     if mode & OTHERS != 0 {
         let file = path.display();
         if exposed == Exposed::Refuse {
-            // Clients get this message, and may not learn where the repo is.
+            // Clients receive this message, so it must not reveal the location of the repo.
             let name = path.file_name().unwrap_or_default().display();
             let what = format!("{name} in the keystore is a private key that others can reach (mode {mode:04o})");
             return Err(Error::new(ErrorKind::Forbidden, format!("{what}, and is not used: run chmod 600 on it")));
@@ -138,11 +139,11 @@ pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroi
     Ok(Some(bytes))
 }
 
-/// Writes a file with a private key, durably, whole or not at all. Only its owner can read it.
+/// Writes a file with a private key, durably and atomically. Only its owner can read it.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
-    // One that a crash left behind could have another mode.
+    // A draft that a crash left behind could have another mode.
     match fs::remove_file(&draft) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}

@@ -7,20 +7,20 @@ use serde::Deserialize;
 
 use crate::config::in_range;
 
-/// `[ipns]`: records of names.
+/// `[ipns]`: name records.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IpnsConfig {
-    /// How long a record that is published here is valid where the request does not say, in seconds.
+    /// Default validity of a record that is published here, in seconds.
     pub record_lifetime_seconds: u64,
-    /// How long others may go on using an answer from a record that is published here where the request does not say,
-    /// and from a record that does not say it, in seconds.
+    /// Default time to live, in seconds: for records that are published here without one, and for resolving records
+    /// that have none.
     pub record_ttl_seconds: u64,
-    /// Longest that an answer is used, whatever its record says, in seconds.
+    /// Maximum time to live of a resolution, whatever its record states, in seconds.
     pub max_cache_ttl_seconds: u64,
-    /// Whether the daemon signs records of its own keys again before they end.
+    /// Whether the daemon renews the records of its own keys before they expire.
     pub republish: bool,
-    /// Most names whose records are kept, beside those of own keys.
+    /// Maximum number of names whose records are stored, not counting own keys.
     pub max_records: usize,
 }
 
@@ -37,19 +37,19 @@ impl Default for IpnsConfig {
 }
 
 impl IpnsConfig {
-    /// How long a record that is published here is valid where nobody says.
+    /// Returns the default validity of a record that is published here.
     #[must_use]
     pub fn record_lifetime(&self) -> Duration {
         Duration::from_secs(self.record_lifetime_seconds)
     }
 
-    /// How long an answer from a record holds where nobody says.
+    /// Returns the default time to live of a record.
     #[must_use]
     pub fn record_ttl(&self) -> Duration {
         Duration::from_secs(self.record_ttl_seconds)
     }
 
-    /// How long an answer holds at most.
+    /// Returns the maximum time to live of a resolution.
     #[must_use]
     pub fn max_cache_ttl(&self) -> Duration {
         Duration::from_secs(self.max_cache_ttl_seconds)
@@ -58,7 +58,8 @@ impl IpnsConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and the accepted
+    /// range.
     pub fn validate(&self) -> Result<()> {
         in_range("ipns.record_lifetime_seconds", self.record_lifetime_seconds, 60, 3_153_600_000)?;
         in_range("ipns.record_ttl_seconds", self.record_ttl_seconds, 0, 31_536_000)?;

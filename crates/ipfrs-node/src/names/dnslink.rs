@@ -1,4 +1,4 @@
-//! DNSLink (dnslink.io): the content path that a domain links to, by configuration or by a TXT record.
+//! DNSLink (dnslink.io): the content path that a domain links to, from the configuration or a TXT record.
 
 mod config;
 mod domain;
@@ -26,58 +26,58 @@ use upstream::{Texts, Upstream};
 
 use crate::Node;
 
-/// How long an answer holds that the configuration gives. It changes with the next start only, but then at once.
+/// Time to live of a configured link. The configuration changes only on restart, but then at once.
 const CONFIGURED_TTL: Duration = Duration::from_secs(60);
-/// How long a failure is remembered: long enough to spare a resolver that is down, short enough for nobody to notice.
+/// How long a failure is cached: long enough to spare an unavailable resolver, short enough to go unnoticed.
 const FAILURE_TTL: Duration = Duration::from_secs(3);
-/// What an answer takes in memory, about.
+/// Approximate memory of a cache entry, in bytes.
 const ENTRY_BYTES: i64 = 384;
 
-/// Which answers of DNS serve.
+/// Which cached lookups are acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answers {
-    /// Also those that are kept from before, for as long as they hold.
+    /// Cached lookups as well, until they expire.
     #[default]
     Kept,
-    /// New ones only. They are kept for others.
+    /// New lookups only. Their results are cached for other requests.
     New,
 }
 
-/// Where a domain leads.
+/// Link of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// A content path: `/ipfs/{CID}/...` or `/ipns/{name}/...`, without a slash at the end.
     pub target: String,
-    /// How long this holds.
+    /// Remaining time to live.
     pub ttl: Duration,
 }
 
-/// Checks links as they are configured.
+/// Checks configured links.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] names the entry and what is wrong with it.
+/// [`ErrorKind::InvalidInput`]. The message names the entry and the problem.
 pub(crate) fn check_configured(links: &BTreeMap<String, String>) -> Result<()> {
     configured(links).map(drop)
 }
 
-/// How long a link that has expired is served before the resolvers are asked again (RFC 8767, 5).
+/// How long an expired link is served before the resolvers are queried again (RFC 8767, 5).
 const STALE_TTL: Duration = Duration::from_secs(30);
 
-/// What was found out about a domain.
+/// Cached result of a lookup.
 #[derive(Debug)]
 struct Answer {
     link: Result<Option<String>, (ErrorKind, String)>,
     until: Instant,
-    /// Link that was found before a failure: served in place of the failure, since the domain most likely leads there
-    /// still.
+    /// Link that was found before a failure. It is served in place of the failure, because it is most likely still
+    /// valid.
     last: Option<LastLink>,
 }
 
-/// A link that has expired.
+/// An expired link.
 #[derive(Debug, Clone)]
 struct LastLink {
     target: String,
-    /// When it may not be served any more.
+    /// Time from which it must no longer be served.
     end: Instant,
 }
 
@@ -97,12 +97,12 @@ impl Answer {
 
     fn leads_to(&self, target: &str) -> Link {
         let left = self.until.saturating_duration_since(Instant::now());
-        // In whole seconds, as DNS and HTTP count: a TTL of 300 is not 299 a moment later.
+        // In whole seconds, as in DNS and HTTP, rounded up: a TTL of 300 should not become 299 a moment later.
         let ttl = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
         Link { target: target.to_owned(), ttl }
     }
 
-    /// The link to serve where the next lookup fails, for `most` after its TTL.
+    /// Returns the link to serve if the next lookup fails, for up to `most` after its TTL.
     fn last(&self, most: Duration) -> Option<LastLink> {
         match &self.link {
             Ok(target) => target.as_ref().map(|target| LastLink { target: target.clone(), end: self.until + most }),
@@ -111,16 +111,16 @@ impl Answer {
     }
 }
 
-/// What is known of the links of domains, and whom to ask about others.
+/// Configured and cached links of domains, and the resolvers for all others.
 #[derive(Debug)]
 pub(crate) struct Dnslink {
     configured: BTreeMap<String, String>,
     config: DnsConfig,
     upstreams: Vec<Upstream>,
-    /// By the end of a domain, with the dot before it; the longest first.
+    /// Resolvers by domain suffix with its leading dot; the longest suffix first.
     by_suffix: Vec<(String, Vec<Upstream>)>,
     answers: Cache<String, Arc<Answer>>,
-    /// One permit for each domain that is asked about.
+    /// Limits the number of concurrent lookups; each takes one permit.
     turns: Semaphore,
     metrics: LookupMetrics,
 }
@@ -146,7 +146,7 @@ impl Dnslink {
         })
     }
 
-    /// Where `domain` leads; `None` where it has no DNSLink.
+    /// Returns the link of `domain`, or `None` if it has no DNSLink.
     ///
     /// # Errors
     /// As [`Node::dnslink`].
@@ -168,20 +168,22 @@ impl Dnslink {
             last = answer.last(self.config.max_stale()).filter(|last| Instant::now() < last.end);
         }
         if answers == Answers::New {
-            // Not the place of one that is on its way: that one is new.
+            // A lookup in progress is not removed, because its result will be new.
             drop(self.answers.remove_if(&domain, |_| true));
         }
         self.metrics.answers.misses.inc();
-        // What was asked since then is good enough, though it may not be kept: else those who waited would ask in turn.
+        // A result that was obtained after this point is new enough even if it is not cached. Otherwise the waiting
+        // requests would repeat the lookup one after another.
         let begun = Instant::now();
         loop {
-            // One request asks, others about the same domain wait for its answer; if it goes away, another one asks.
+            // One request performs the lookup, and others for the same domain wait for it. If it is cancelled,
+            // another one takes over.
             match self.answers.get_value_or_guard_async(&domain).await {
                 Ok(answer) if answer.until >= begun => return answer.link(answers),
                 Ok(_) => drop(self.answers.remove_if(&domain, |answer| answer.until < begun)),
                 Err(guard) => {
                     let answer = Arc::new(self.ask(&domain, upstreams, last).await);
-                    // It fails where the domain was removed meanwhile: then it is not kept.
+                    // Fails if the entry was removed in the meantime; the result is then not cached.
                     let _ = guard.insert(Arc::clone(&answer));
                     return answer.link(answers);
                 }
@@ -189,8 +191,8 @@ impl Dnslink {
         }
     }
 
-    /// Whom to ask about a domain; `None` where nobody is to be asked. A resolver that is configured for an ending knows
-    /// it, though it may not be public.
+    /// Returns the resolvers for a domain, or `None` if DNS must not be queried. A resolver that is configured for a
+    /// suffix is queried even if the suffix is not public.
     fn upstreams_of(&self, domain: &str) -> Option<&[Upstream]> {
         if !self.config.enabled {
             return None;
@@ -202,7 +204,7 @@ impl Dnslink {
         }
     }
 
-    /// Asks for the link of a domain, within the time that a lookup has. `last` is served where that fails.
+    /// Looks up the link of a domain, within the configured timeout. `last` is served if the lookup fails.
     async fn ask(&self, domain: &str, upstreams: &[Upstream], last: Option<LastLink>) -> Answer {
         let deadline = Instant::now() + self.config.time_limit();
         let mut is_overloaded = true;
@@ -210,7 +212,7 @@ impl Dnslink {
             Ok(Ok(_permit)) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let asked = ask_upstreams(domain, upstreams, deadline).await;
-                // A resolver is to blame for silence only if it had most of the time.
+                // A timeout is attributed to the resolver only if it had most of the time.
                 let is_cut = matches!(&asked, Err(e) if e.kind() == ErrorKind::Timeout);
                 is_overloaded = is_cut && left < self.config.time_limit() / 2;
                 asked
@@ -225,7 +227,7 @@ impl Dnslink {
                 let message = format!("the DNSLink of {domain} could not be looked up: {e}");
                 let ttl = match &last {
                     Some(_) => STALE_TTL,
-                    // The resolvers may be well: the next request asks them.
+                    // The resolvers may be healthy, so the next request queries them.
                     None if is_overloaded => Duration::ZERO,
                     None => FAILURE_TTL,
                 };
@@ -244,14 +246,14 @@ impl Dnslink {
         Answer { link, until: end, last }
     }
 
-    /// The error of a lookup that waited for a permit for most of its time.
+    /// Returns the error of a lookup that spent most of its time waiting for a permit.
     fn overload(&self) -> Error {
         let (most, seconds) = (self.config.max_lookups, self.config.timeout_seconds);
         let what = format!("{most} other domains are being looked up (dns.max_lookups = {most})");
         Error::new(ErrorKind::Unavailable, format!("{what}, and this one waited for most of {seconds} s: try again"))
     }
 
-    /// Brings the gauge of what the answers take in memory up to date.
+    /// Updates the gauge of the memory that cached lookups take.
     pub(crate) fn measure(&self) {
         self.metrics
             .answers
@@ -260,8 +262,9 @@ impl Dnslink {
     }
 }
 
-/// The link of a domain, and how long that holds: by the records of `_dnslink.{domain}`, and where these give none, by the
-/// domain's own. A failure to get the former says nothing of them, so the latter are not asked for then.
+/// Returns the link of a domain and its time to live. The records of `_dnslink.{domain}` take precedence; those of
+/// the domain itself are queried only if the former contain no link. If the first query fails, it is unknown whether
+/// they do, so the second query is not sent.
 async fn ask_upstreams(domain: &str, upstreams: &[Upstream], deadline: Instant) -> Result<(Option<String>, Duration)> {
     let mut shortest = Duration::MAX;
     for name in [format!("{}{domain}.", domain::PREFIX), format!("{domain}.")] {
@@ -275,7 +278,8 @@ async fn ask_upstreams(domain: &str, upstreams: &[Upstream], deadline: Instant) 
     Ok((None, shortest))
 }
 
-/// The TXT records of `name`, of the first resolver that answers. Each has an equal part of the time that is left.
+/// Returns the TXT records of `name` from the first resolver that responds. The remaining time is divided equally
+/// among the remaining resolvers.
 async fn texts_of(name: &Name, upstreams: &[Upstream], deadline: Instant) -> Result<Texts> {
     let mut failure = None;
     for (at, upstream) in upstreams.iter().enumerate() {
@@ -293,12 +297,12 @@ async fn texts_of(name: &Name, upstreams: &[Upstream], deadline: Instant) -> Res
 }
 
 impl Node {
-    /// Where the DNSLink of `domain` leads; `None` where it has none. The answer comes from the configuration, from
-    /// memory, or from DNS, which is never asked about addresses and local names.
+    /// Returns the DNSLink of `domain`, or `None` if it has none. The result comes from the configuration, the cache
+    /// or DNS. DNS is never queried for IP addresses and local names.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for what is no domain name; [`ErrorKind::Timeout`] and [`ErrorKind::Unavailable`] where
-    /// no resolver answers, with the domain and the resolver.
+    /// [`ErrorKind::InvalidInput`] for an invalid domain name; [`ErrorKind::Timeout`] and [`ErrorKind::Unavailable`]
+    /// if no resolver responds, with the domain and the resolver in the message.
     pub async fn dnslink(&self, domain: &str) -> Result<Option<Link>> {
         self.inner.dnslink.lookup(domain, Answers::Kept).await
     }

@@ -1,20 +1,20 @@
-//! What resolutions of names count.
+//! Metrics of name resolution.
 
 use ipfrs_core::{Error, ErrorKind};
 use prometheus::{IntCounter, IntCounterVec, Opts};
 
 use crate::CacheMeter;
 
-/// Handles of the metrics of names. Cloning shares them.
+/// Handles of the name metrics. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct NameMetrics {
     resolutions: IntCounterVec,
-    /// The cache of records.
+    /// Metrics of the record cache.
     pub(super) cache: CacheMeter,
 }
 
 impl NameMetrics {
-    /// The family of resolutions, to be registered.
+    /// Creates the metric family of resolutions, which the caller registers.
     pub(crate) fn family() -> prometheus::Result<IntCounterVec> {
         let opts = Opts::new("ipfrs_name_resolutions_total", "Names that were followed to where they lead");
         let family = IntCounterVec::new(opts, &["kind", "outcome"])?;
@@ -30,7 +30,7 @@ impl NameMetrics {
         Self { resolutions, cache }
     }
 
-    /// Counts a resolution that ended.
+    /// Counts a completed resolution.
     pub(super) fn resolved(&self, kind: &str, error: Option<&Error>) {
         let outcome = match error.map(Error::kind) {
             None => "resolved",

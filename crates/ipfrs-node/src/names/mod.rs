@@ -1,4 +1,4 @@
-//! Names that lead to content: those that stand behind `/ipns/`.
+//! Mutable names, which follow `/ipns/` in a path and resolve to content.
 
 mod config;
 pub(crate) mod dnslink;
@@ -27,23 +27,23 @@ use target::{Target, TargetRoot};
 use crate::path::segments;
 use crate::{ContentPath, LinkName, Node};
 
-/// Most names that one name may lead through, as in boxo (`namesys.DefaultDepthLimit`).
+/// Maximum number of names that a resolution follows, as in boxo (`namesys.DefaultDepthLimit`).
 const MAX_STEPS: usize = 32;
 
-/// What follows `/ipns/` in a path.
+/// First segment after `/ipns/` in a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NameRoot {
-    /// The name of a key: whoever has the key signs records that say where it leads.
+    /// The name of a key. The holder of the key signs records that contain its target.
     Key(Name),
-    /// A domain, in ASCII and lower case: its DNSLink says where it leads.
+    /// A domain in ASCII and lower case. Its DNSLink contains its target.
     Domain(String),
 }
 
 impl NameRoot {
-    /// Reads a name of a key, in any of the forms of [`Name::parse`], or a domain with a dot in it.
+    /// Parses the name of a key, in any of the forms of [`Name::parse`], or a domain with a dot in it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the text and what is wrong with it.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the text and the problem.
     pub fn parse(text: &str) -> Result<Self> {
         match Name::parse(text) {
             Ok(name) => Ok(Self::Key(name)),
@@ -69,26 +69,27 @@ impl fmt::Display for NameRoot {
     }
 }
 
-/// Where a name leads.
+/// Result of resolving a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedName {
-    /// Where it leads in the end: a path that does not change.
+    /// The final, immutable path.
     pub path: ContentPath,
-    /// How long this holds: the shortest time of all names on the way, and at most `ipns.max_cache_ttl_seconds`.
+    /// Time to live: the shortest of all names along the way, and at most `ipns.max_cache_ttl_seconds`.
     pub ttl: Duration,
 }
 
 impl Node {
-    /// Where a name leads, through at most 32 names.
+    /// Resolves a name, following at most 32 names.
     ///
     /// # Errors
-    /// [`ErrorKind::Unresolvable`] says which name on the way has no valid record or no DNSLink, leads to no content
-    /// path, or leads back to itself; else as [`Self::ipns_record`] and [`Self::dnslink`].
+    /// [`ErrorKind::Unresolvable`] if a name along the way has no valid record or no DNSLink, its target is not a
+    /// content path, or it leads back to itself; the message contains the name. Otherwise as [`Self::ipns_record`]
+    /// and [`Self::dnslink`].
     pub async fn resolve_name(&self, name: &NameRoot) -> Result<ResolvedName> {
         self.resolve_name_as(name, Answers::Kept).await
     }
 
-    /// As [`Self::resolve_name`], with what `answers` of DNS may be used.
+    /// Same as [`Self::resolve_name`], with a choice of which cached DNS lookups are acceptable.
     async fn resolve_name_as(&self, name: &NameRoot, answers: Answers) -> Result<ResolvedName> {
         let resolved = self.follow_name(name, answers).await;
         self.inner.metrics.names.resolved(name.kind(), resolved.as_ref().err());
@@ -97,7 +98,7 @@ impl Node {
         })
     }
 
-    /// Returns the path that one name leads to by itself, which may be below another name.
+    /// Returns the direct target of one name, which may be a path below another name.
     ///
     /// # Errors
     /// As [`Self::resolve_name`].
@@ -106,8 +107,8 @@ impl Node {
         Ok(self.name_step(name, answers).await?.0.to_bytes())
     }
 
-    /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or
-    /// `/ipns/{name}/...`, where the name is resolved; and the same as `ipfs://` and `ipns://`.
+    /// Parses `text` as a content path: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`,
+    /// whose name is resolved. The URI forms `ipfs://` and `ipns://` are accepted as well.
     ///
     /// # Errors
     /// As [`ContentPath::parse`], [`NameRoot::parse`] and [`Self::resolve_name`].
@@ -115,7 +116,7 @@ impl Node {
         self.content_path_as(path, Answers::Kept).await
     }
 
-    /// As [`Self::content_path`], with what `answers` of DNS may be used.
+    /// Same as [`Self::content_path`], with a choice of which cached DNS lookups are acceptable.
     ///
     /// # Errors
     /// As [`Self::content_path`].
@@ -138,7 +139,7 @@ impl Node {
 
     async fn follow_name(&self, root: &NameRoot, answers: Answers) -> Result<ResolvedName> {
         let mut passed: Vec<NameRoot> = Vec::new();
-        // The names below where the next target ends.
+        // Segments to append to the next target.
         let mut below = Vec::new();
         let mut ttl = self.inner.config.ipns.max_cache_ttl();
         let mut name = root.clone();
@@ -165,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Where a name leads by itself, and how long that holds.
+    /// Returns the direct target of a name and its time to live.
     async fn name_step(&self, name: &NameRoot, answers: Answers) -> Result<(Target, Duration)> {
         let (target, ttl) = match name {
             NameRoot::Key(key) => {

@@ -1,4 +1,4 @@
-//! Publishing: a signed record that says where the name of a key leads.
+//! Publishing: signing a record that contains the target of a name.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,21 +10,21 @@ use super::NameRoot;
 use super::target::{Target, TargetRoot};
 use crate::{LinkName, Node};
 
-/// How to publish.
+/// Options for publishing a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishOptions {
-    /// The key: what it is called, or its ID. `self` is the identity.
+    /// Name or ID of the key. `self` is the identity.
     pub key: String,
-    /// How long the record is valid; `ipns.record_lifetime_seconds` where it is `None`.
+    /// Validity of the record; `None` means `ipns.record_lifetime_seconds`.
     pub lifetime: Option<Duration>,
-    /// How long whoever resolved the name may go on using the answer, at most the lifetime; `ipns.record_ttl_seconds`, or
-    /// the lifetime where that is shorter, where it is `None`.
+    /// Time to live for resolvers, at most the lifetime. `None` means `ipns.record_ttl_seconds`, or the lifetime if
+    /// that is shorter.
     pub ttl: Option<Duration>,
-    /// The sequence, higher than that of the last record; the next one where it is `None`.
+    /// Sequence number, higher than that of the last record; `None` means the next one.
     pub sequence: Option<u64>,
-    /// Whether what the name is to lead to must be here.
+    /// Whether the target must exist in this node.
     pub must_resolve: bool,
-    /// Whether the record has the fields that implementations before V2 signatures read.
+    /// Whether the record includes the fields that implementations without V2 signatures read.
     pub has_v1: bool,
 }
 
@@ -34,26 +34,26 @@ impl Default for PublishOptions {
     }
 }
 
-/// What was published.
+/// A published name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedName {
     /// The name.
     pub name: Name,
-    /// Where it leads now: a content path.
+    /// Its new target, a content path.
     pub value: LinkName,
 }
 
 impl Node {
-    /// Makes the name of a key lead to `path`: `/ipfs/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`. The record is durable when
-    /// this returns, and holds for this node at once.
+    /// Publishes `path` as the target of the name of a key: `/ipfs/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`.
+    /// When this returns, the record is durable and this node uses it.
     ///
-    /// The sequence is the next one where the value is another than that of the last record; a record with the same value
-    /// keeps it, and is valid for longer.
+    /// If the value differs from that of the last record, the sequence number increases. A record with the same value
+    /// and a longer validity keeps it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for what is no path, and for a lifetime, TTL or sequence out of its range;
-    /// [`ErrorKind::NotFound`] for a key that is not here, and for a path that leads to nothing here, unless that need not be;
-    /// [`ErrorKind::Forbidden`] when the repo is read-only.
+    /// [`ErrorKind::InvalidInput`] for an invalid path, and for a lifetime, TTL or sequence out of its range;
+    /// [`ErrorKind::NotFound`] for an unknown key, and for a path that does not resolve here, unless `must_resolve`
+    /// is false; [`ErrorKind::Forbidden`] if the repo is read-only.
     pub async fn publish_name(&self, path: impl AsRef<[u8]>, options: &PublishOptions) -> Result<PublishedName> {
         self.check_writable()?;
         let target = target(path.as_ref())?;
@@ -71,7 +71,7 @@ impl Node {
         let validity = SystemTime::now().checked_add(lifetime).ok_or_else(|| {
             Error::invalid(format!("a lifetime of {} seconds ends after all times", lifetime.as_secs()))
         })?;
-        // The sequence that is found holds until the record is stored.
+        // Held until the record is stored, so that the sequence number stays correct.
         let _publishing = self.inner.keystore.publishing.lock().await;
         let last = self.last_ipns_record(&name).await?;
         let sequence = sequence(last.as_ref(), options.sequence, &value, validity)?;
@@ -80,7 +80,7 @@ impl Node {
         Ok(PublishedName { name, value })
     }
 
-    /// How long a record is valid, and how long an answer from it holds.
+    /// Returns the validity and the time to live of a record.
     fn times(&self, options: &PublishOptions) -> Result<(Duration, Duration)> {
         let config = &self.inner.config.ipns;
         let lifetime = options.lifetime.unwrap_or_else(|| config.record_lifetime());
@@ -98,7 +98,7 @@ impl Node {
     }
 }
 
-/// Reads a content path in any of its forms.
+/// Parses a content path in any of its forms.
 fn target(path: &[u8]) -> Result<Target> {
     let schemes = [("ipfs://", "/ipfs/"), ("ipns://", "/ipns/")];
     let uri = schemes.iter().find_map(|(scheme, root)| Some((root, path.strip_prefix(scheme.as_bytes())?)));
@@ -109,7 +109,7 @@ fn target(path: &[u8]) -> Result<Target> {
     }
 }
 
-/// The sequence of the next record.
+/// Returns the sequence number of the next record.
 fn sequence(last: Option<&Record>, asked: Option<u64>, value: &LinkName, validity: SystemTime) -> Result<u64> {
     let least = match last {
         None if asked.is_none() => return Ok(0),
@@ -132,7 +132,7 @@ fn sequence(last: Option<&Record>, asked: Option<u64>, value: &LinkName, validit
     }
 }
 
-/// Makes a record. RSA takes milliseconds.
+/// Creates a record on a blocking thread. RSA takes milliseconds.
 pub(super) async fn sign(
     key: PrivateKey,
     value: LinkName,

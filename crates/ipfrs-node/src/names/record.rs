@@ -1,4 +1,4 @@
-//! The records of names as the Node gives and takes them.
+//! Name records: reading, verifying and storing them.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -19,34 +19,34 @@ use super::IpnsConfig;
 use super::store::RecordStore;
 use crate::{NameRoot, Node};
 
-/// Most bytes of records that are kept in memory.
+/// Maximum memory of cached records, in bytes.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
-/// How many names fit there, about.
+/// Approximate number of names that fit into the cache.
 const CACHE_NAMES: usize = 20_000;
-/// What a name takes in memory beside its record, about.
+/// Approximate memory of a name besides its record, in bytes.
 const NAME_BYTES: u64 = 512;
-/// How many groups of names there are.
+/// Number of groups of names.
 const GROUPS: usize = 256;
 
-/// The records on disk and those in memory.
+/// The records on disk and the cached ones.
 #[derive(Debug)]
 pub(crate) struct Names {
     store: RecordStore,
-    /// `None` where nothing is kept in memory.
+    /// `None` if caching is disabled.
     cache: Option<Cache<Name, Known, ByBytes>>,
-    /// For each group of names, how often one of its records changed: what was read before is not believed afterwards.
+    /// For each group of names, the number of changes to its records. Cache entries from before a change are ignored.
     changes: [AtomicU64; GROUPS],
     hasher: RandomState,
-    /// What runs in the background.
+    /// The background task.
     tending: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is known of a name.
+/// A cached record.
 #[derive(Debug, Clone)]
 struct Known {
-    /// Its record, where there is one.
+    /// The record of the name, if it has one.
     record: Option<Record>,
-    /// The changes of its group before the record was read.
+    /// Change counter of the group before the record was read.
     changes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Names {
     }
 
     fn changes(&self, name: &Name) -> &AtomicU64 {
-        // The remainder is less than the number of groups.
+        // The remainder is less than the number of groups, so the index is in bounds.
         &self.changes[(self.hasher.hash_one(name) % GROUPS as u64) as usize]
     }
 
@@ -80,34 +80,34 @@ impl Names {
         (known.changes == self.changes(name).load(Ordering::Acquire)).then_some(known.record)
     }
 
-    /// Keeps what runs in the background until the node is closed.
+    /// Stores the handle of the background task until the node is closed.
     pub(super) fn tend(&self, tending: JoinHandle<()>) {
         *self.tending.lock() = Some(tending);
     }
 
-    /// Stops what runs in the background.
+    /// Stops the background task.
     pub(crate) async fn close(&self) {
         let tending = self.tending.lock().take();
         if let Some(tending) = tending {
             tending.abort();
-            // It was told to end: how it did says nothing.
+            // The task was aborted, so its result does not matter.
             drop(tending.await);
         }
     }
 
-    /// Approximate bytes of the records in memory.
+    /// Returns the approximate memory of the cached records, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, Cache::weight)
     }
 }
 
 impl Node {
-    /// The valid record of a name that is stored here. It is verified when it comes in and when it is read from the
-    /// disk.
+    /// Returns the valid record of a name that is stored here. A record is verified when it is stored and when it is
+    /// read from the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) where there is none, or it has expired;
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names a damaged file.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if there is none or it has expired;
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) for a damaged file, which the message names.
     pub async fn ipns_record(&self, name: &Name) -> Result<Record> {
         self.check_name(&NameRoot::Key(*name), &[])?;
         match self.last_ipns_record(name).await? {
@@ -120,10 +120,11 @@ impl Node {
         }
     }
 
-    /// The last record of a name that was stored here, also if it has expired: the next one needs a higher sequence.
+    /// Returns the last stored record of a name, even if it has expired: the next record needs a higher sequence
+    /// number.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names a damaged file.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) for a damaged file, which the message names.
     pub async fn last_ipns_record(&self, name: &Name) -> Result<Option<Record>> {
         let names = &self.inner.names;
         let known = names.known(name);
@@ -141,14 +142,14 @@ impl Node {
         Ok(record)
     }
 
-    /// Stores the record of a name durably, if it is valid and no better one is stored that is valid as well: one with
-    /// a higher sequence, or the same and a later end. Storing the same record again is no error.
+    /// Stores the record of a name durably if it is valid and no better valid one is stored. A record is better if it
+    /// has a higher sequence number, or the same and a later expiry. Storing the same record again succeeds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong with the record;
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over 10 KiB; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) where
-    /// a better one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records`, where none has
-    /// expired either; [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a read-only repo.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid record;
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over 10 KiB; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if
+    /// a better one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records` if no stored
+    /// record has expired; [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a read-only repo.
     pub async fn put_ipns_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
         let record = self.verified(name, bytes).await?;
         match self.keep_record(name, record.clone(), false).await {
@@ -158,13 +159,13 @@ impl Node {
         self.keep_record(name, record, false).await
     }
 
-    /// The same for a record that an own key has signed: there is always room for it.
+    /// Same as [`Self::put_ipns_record`] for a record that an own key signed. `ipns.max_records` does not apply.
     pub(super) async fn put_own_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
         let record = self.verified(name, bytes).await?;
         self.keep_record(name, record, true).await
     }
 
-    /// A record that may be stored for a name.
+    /// Returns the parsed record if it may be stored for a name.
     async fn verified(&self, name: &Name, bytes: Bytes) -> Result<Record> {
         self.check_writable()?;
         let name = *name;
@@ -180,15 +181,14 @@ impl Node {
         let mut writing = inner.names.store.turn().await;
         on_disk(move || {
             let put = inner.names.store.put(&mut writing, &name, &record, is_own);
-            // Whatever became of it, and of whoever asked for it.
+            // The counter changes even if `put` failed or the caller was cancelled.
             inner.names.changes(&name).fetch_add(1, Ordering::AcqRel);
             put
         })
         .await
     }
 
-    /// Removes the records of other keys that have expired, unless that was done a short time ago. Gives whether there was
-    /// any.
+    /// Removes the expired records of other keys, unless this was done recently. Returns whether any were removed.
     async fn clear_records(&self) -> Result<bool> {
         let inner = self.inner.clone();
         let mut writing = inner.names.store.turn().await;
@@ -208,7 +208,7 @@ impl Node {
     }
 }
 
-/// Verifying and waiting for a disk are nothing for a runtime worker.
+/// Runs `work` on a blocking thread: signature verification and disk access would block a runtime worker.
 async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     spawn_blocking(work).await.map_err(|e| Error::internal("work on an IPNS record failed").with_source(e))?
 }

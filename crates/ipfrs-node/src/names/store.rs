@@ -1,4 +1,4 @@
-//! The records on disk: `<repo>/ipns/{name}.ipns-record`, one file for each name, always whole.
+//! The records on disk: `<repo>/ipns/{name}.ipns-record`. Each name has one file, which is replaced atomically.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -12,32 +12,32 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{MAX_RECORD_BYTES, Name, Record};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// The directory in the repo.
+/// Name of the directory in the repo.
 const DIRECTORY: &str = "ipns";
-/// How files of records end.
+/// Extension of record files.
 const EXTENSION: &str = "ipns-record";
-/// How files end that are not whole yet.
+/// Extension of incomplete files.
 const DRAFT: &str = "new";
 
-/// How often records that have expired are looked for at most: all have to be read for that.
+/// Minimum interval between searches for expired records, which read all records.
 const CLEARING_PERIOD: Duration = Duration::from_secs(3_600);
 
-/// The directory of records. Its methods wait for the disk, but for [`turn`](Self::turn).
+/// The directory of records. All methods block on the disk except [`turn`](Self::turn).
 #[derive(Debug)]
 pub(super) struct RecordStore {
     dir: PathBuf,
-    /// Most records of keys that are not here.
+    /// Maximum number of records of keys that are not in the keystore.
     max_records: usize,
     writing: Arc<Mutex<Writing>>,
 }
 
-/// What the one who writes knows. Held while a record is compared with the one that is there and written: then nobody
-/// writes an older one over it.
+/// State of the writer. The lock is held while a record is compared with the stored one and written, so that an older
+/// record cannot replace it.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
-    /// How many records there are, once somebody has counted.
+    /// Number of records, once counted.
     count: Option<usize>,
-    /// When records that have expired were looked for.
+    /// Time of the last search for expired records.
     cleared: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl RecordStore {
         Self { dir: repo.join(DIRECTORY), max_records, writing: Arc::default() }
     }
 
-    /// Waits for the turn to write. Whoever waits takes no thread.
+    /// Waits for exclusive write access without blocking a thread.
     pub(super) async fn turn(&self) -> OwnedMutexGuard<Writing> {
         Arc::clone(&self.writing).lock_owned().await
     }
@@ -55,10 +55,10 @@ impl RecordStore {
         self.dir.join(format!("{name}.{EXTENSION}"))
     }
 
-    /// The record of a name, its signature verified; it may have expired.
+    /// Returns the record of a name after verifying its signature. The record may have expired.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] names a file that holds something else, and says what to do.
+    /// [`ErrorKind::Corrupt`] for a file that is not a record. The message names it and a remedy.
     pub(super) fn get(&self, name: &Name) -> Result<Option<Record>> {
         let path = self.path(name);
         let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
@@ -76,19 +76,19 @@ impl RecordStore {
         })
     }
 
-    /// Keeps a record, which is valid, unless a better one is kept that is valid as well. It is durable then. For names of
-    /// own keys there is always room.
+    /// Stores a valid record durably, unless a better valid one is stored. The limit on records does not apply to own
+    /// keys.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when a better one is kept; [`ErrorKind::RateLimited`] when there are too many; else what
-    /// the file system says.
+    /// [`ErrorKind::Conflict`] if a better record is stored; [`ErrorKind::RateLimited`] if there are too many;
+    /// otherwise the error of the file system.
     pub(super) fn put(&self, writing: &mut Writing, name: &Name, record: &Record, is_own: bool) -> Result<()> {
         match self.get(name) {
             Ok(Some(kept)) if kept.bytes() == record.bytes() => return Ok(()),
             Ok(Some(kept)) if kept.supersedes(record) && !kept.is_expired(SystemTime::now()) => {
                 return Err(older(name, record, &kept));
             }
-            // What is there cannot be believed.
+            // A damaged record cannot be compared, so it is replaced.
             Err(e) if e.kind() == ErrorKind::Corrupt => tracing::warn!(error = %e, "a damaged record is replaced"),
             Ok(_) => {}
             Err(e) => return Err(e),
@@ -112,7 +112,7 @@ impl RecordStore {
     }
 
     fn write(&self, path: &Path, record: &Record) -> std::io::Result<()> {
-        // Written whole under another name first: a crash never leaves half a record.
+        // The complete record is written under another name first, so a crash cannot leave a partial one.
         let draft = path.with_extension(DRAFT);
         let written = File::create(&draft).and_then(|mut file| {
             file.write_all(record.bytes())?;
@@ -120,7 +120,7 @@ impl RecordStore {
             fs::rename(&draft, path)
         });
         if written.is_err() {
-            // Half a draft is of no use to anybody.
+            // A partial draft is useless.
             let _ = fs::remove_file(&draft);
         }
         written.and_then(|()| File::open(&self.dir)?.sync_all())
@@ -135,16 +135,16 @@ impl RecordStore {
         made.map_err(|e| Error::io(format_args!("cannot make {}", self.dir.display()), e))
     }
 
-    /// Whether it makes sense to look for records that have expired.
+    /// Whether enough time has passed since the last search for expired records.
     pub(super) fn may_clear(&self, writing: &Writing) -> bool {
         writing.cleared.is_none_or(|cleared| cleared.elapsed() >= CLEARING_PERIOD)
     }
 
-    /// Removes the records that have expired, but for those of `own` names, which say what the next sequence is. Gives their
-    /// names.
+    /// Removes expired records and returns their names. Records of `own` names are kept, because they contain the
+    /// last sequence number.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// The directory cannot be read.
     pub(super) fn clear(&self, writing: &mut Writing, own: &HashSet<Name>) -> Result<Vec<Name>> {
         writing.cleared = Some(Instant::now());
         let now = SystemTime::now();
@@ -153,7 +153,7 @@ impl RecordStore {
             let path = path?;
             let name = path.file_stem().and_then(OsStr::to_str).and_then(|name| Name::parse(name).ok());
             let Some(name) = name.filter(|name| self.path(name) == path && !own.contains(name)) else { continue };
-            // One that is damaged stays for whoever looks into it.
+            // A damaged record is kept for inspection.
             let has_expired = matches!(self.get(&name), Ok(Some(record)) if record.is_expired(now));
             if has_expired && fs::remove_file(&path).is_ok() {
                 removed.push(name);
@@ -163,14 +163,15 @@ impl RecordStore {
         Ok(removed)
     }
 
-    /// Everything in the directory.
+    /// Returns all files in the directory.
     fn files(&self) -> Result<impl Iterator<Item = Result<PathBuf>> + '_> {
         let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.display()), e);
         let entries = fs::read_dir(&self.dir).map_err(cannot)?;
         Ok(entries.map(move |entry| entry.map(|entry| entry.path()).map_err(cannot)))
     }
 
-    /// How many records there are. Drafts that a crash left are removed: nobody writes one meanwhile.
+    /// Counts the records. Removes drafts that a crash left behind; the caller holds the write lock, so none is in
+    /// use.
     fn count(&self) -> Result<usize> {
         let mut count = 0;
         for path in self.files()? {

@@ -1,4 +1,4 @@
-//! What a record or a DNSLink says: a content path, or a path below another name.
+//! Target of a record or a DNSLink: a content path, or a path below another name.
 
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 
@@ -6,10 +6,10 @@ use super::NameRoot;
 use crate::path::{segments, with_segments};
 use crate::{ContentPath, LinkName};
 
-/// A record that leads nowhere has an empty value; boxo reads it as this path, the empty file.
+/// An empty value means no target; boxo reads it as this path, the empty file.
 const NOWHERE: &str = "/ipfs/bafkqaaa";
 
-/// Where one name leads.
+/// Direct target of one name.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) root: TargetRoot,
@@ -23,7 +23,7 @@ pub(super) enum TargetRoot {
 }
 
 impl Target {
-    /// Reads a path that begins with `/ipfs/`, `/ipld/` or `/ipns/`.
+    /// Parses a path that begins with `/ipfs/`, `/ipld/` or `/ipns/`.
     pub(super) fn parse(path: &[u8]) -> Result<Self> {
         let shown = || LinkName::from(path);
         if let Some(rest) = path.strip_prefix(b"/ipns/") {
@@ -43,7 +43,7 @@ impl Target {
         Ok(Self { root: TargetRoot::Content(*path.root()), segments: path.segments().to_vec() })
     }
 
-    /// Reads the value of a record: a path, or a binary CID, as some have it.
+    /// Parses the value of a record: a path, or a binary CID, which some implementations write.
     pub(super) fn of_value(value: &[u8]) -> Result<Self> {
         match value {
             [] => Self::parse(NOWHERE.as_bytes()),
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// Returns the path, as [`parse`](Self::parse) reads it.
+    /// Returns the path in the form that [`parse`](Self::parse) accepts.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let root = match &self.root {
             TargetRoot::Content(cid) => format!("/ipfs/{cid}"),

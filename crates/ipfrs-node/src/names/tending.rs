@@ -1,4 +1,4 @@
-//! Records of own names: published again before they end.
+//! Republishing of the records of own names before they expire.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,13 +11,14 @@ use super::publish::sign;
 use crate::keystore::NamedKey;
 use crate::{LinkName, Node};
 
-/// Longest time between two looks at the records, as in Kubo.
+/// Maximum interval between two checks of the records, as in Kubo.
 const MAX_PERIOD: Duration = Duration::from_secs(4 * 3_600);
 
 impl Node {
-    /// From now on and until the node is closed, signs the records of own keys again that end within half of
-    /// `ipns.record_lifetime_seconds`, or have ended: what is published here stays reachable for as long as the daemon
-    /// runs. Value, sequence and TTL stay. Does nothing with `ipns.republish = false` or for a read-only repo.
+    /// Starts a background task that renews the records of own keys until the node is closed. It signs each record
+    /// again that has expired or expires within half of `ipns.record_lifetime_seconds`, so that published names stay
+    /// resolvable while the daemon runs. Value, sequence number and TTL stay the same. Does nothing with
+    /// `ipns.republish = false` or for a read-only repo.
     pub fn tend_names(&self) {
         let config = &self.inner.config.ipns;
         if !config.republish || self.check_writable().is_err() {

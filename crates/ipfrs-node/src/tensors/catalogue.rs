@@ -1,4 +1,4 @@
-//! What tensors a file has, and what is remembered of that.
+//! The list of tensors in a file, and a cache of such lists.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use tokio::task::spawn_blocking;
 
 use crate::{CacheConfig, CacheMeter, FileContent, Node, Object, ObjectKind};
 
-/// Most that a header takes in memory while it is read, in bytes for each byte of it: metadata of empty texts.
+/// Maximum memory that parsing a header takes, as a multiple of its size. The worst case is metadata of empty
+/// strings.
 const READ_HEADER_FACTOR: usize = 16;
 
 impl Node {
-    /// The catalogue of a file, from memory or from its header.
+    /// Returns the catalogue of a file, from the cache or from its header.
     pub(super) async fn catalogue(&self, object: &Object) -> Result<Arc<Catalogue>> {
         let ObjectKind::File(file) = &object.kind else { return Err(no_file(object).await) };
         let removals = self.removals();
@@ -34,14 +35,14 @@ impl Node {
         let parsed = spawn_blocking(move || Catalogue::parse(&bytes, size)).await;
         let parsed = parsed.map_err(|e| Error::internal("reading a header failed").with_source(e))?;
         let catalogue = Arc::new(parsed.map_err(wrong)?);
-        // A catalogue of bytes that were removed meanwhile is not cached.
+        // If blocks were removed in the meantime, the catalogue is not cached.
         if let Some(cache) = cache.filter(|_| removals == self.removals()) {
             cache.insert(object.cid, removals, catalogue.clone());
         }
         Ok(catalogue)
     }
 
-    /// The first bytes of a file, in one piece. They are no download.
+    /// Returns the first bytes of a file in one piece. They do not count as a download.
     async fn read_head(&self, file: &FileContent, bytes: u64) -> Result<Bytes> {
         let span = Span { start: 0, len: bytes };
         let mut pieces = self.reader(file, span).inspect_err(|error| self.inner.metrics.refusals.note(error));
@@ -66,17 +67,17 @@ async fn no_file(object: &Object) -> Error {
     }
 }
 
-/// The catalogues of files that were asked for before.
+/// A cache of catalogues.
 #[derive(Debug)]
 pub(crate) struct Catalogues {
-    /// A file never changes, but its blocks may be removed or blocked: a catalogue is valid while [`Node::removals`]
-    /// is what stands beside it.
+    /// A file never changes, but its blocks may be removed or blocked. An entry is therefore valid only while
+    /// [`Node::removals`] returns the stored number.
     known: Cache<Cid, (u64, Arc<Catalogue>), ByTensors>,
     meter: CacheMeter,
 }
 
 impl Catalogues {
-    /// With as many bytes as there may be of paths.
+    /// Creates a cache with the same limit in bytes as the path cache.
     pub(crate) fn new(config: &CacheConfig, meter: CacheMeter) -> Self {
         let entries = config.max_entries.clamp(1, MOST_CATALOGUES);
         let least = config.max_bytes / entries as u64;
@@ -97,20 +98,20 @@ impl Catalogues {
     }
 }
 
-/// Most catalogues that are remembered, which the least weight of one sees to.
+/// Maximum number of cached catalogues, enforced through the minimum weight of an entry.
 const MOST_CATALOGUES: usize = 10_000;
 
-/// A cache that expects so few entries is not divided into shards, which would be too small for a large list: it would be
-/// read again for each request, and be in memory once for each that is under way.
+/// With such a small expected number of entries, the cache uses a single shard. Smaller shards could not hold a large
+/// list, which would then be read again by each request and held in memory once per concurrent request.
 const ONE_SHARD_ENTRIES: usize = 32;
 
-/// About what a tensor takes besides its name and shape.
+/// Approximate memory of a tensor besides its name and shape, in bytes.
 const TENSOR_BYTES: u64 = 96;
 
-/// Weighs catalogues by their bytes in memory.
+/// Weighs catalogues by their memory.
 #[derive(Debug, Clone)]
 pub(crate) struct ByTensors {
-    /// The weight of a small one.
+    /// Minimum weight of a catalogue.
     least: u64,
 }
 

@@ -6,10 +6,10 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TensorConfig {
-    /// Whether files can be asked for their tensors.
+    /// Whether the tensor API is enabled.
     pub enabled: bool,
-    /// Whether the bytes of a tensor go out as slices of the blocks that hold them, where they lie in long runs. Without,
-    /// they are copied into pieces of one size.
+    /// Whether long contiguous runs of a tensor are sent as slices of the blocks that contain them. If false, all
+    /// bytes are copied into pieces of a fixed size.
     pub zero_copy: bool,
 }
 

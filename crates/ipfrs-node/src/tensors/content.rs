@@ -1,4 +1,4 @@
-//! Tensors in the format that they are asked for: what stands around their bytes, and any span of all that.
+//! Tensors in a response format: the bytes around them, and reading any span of the result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,36 +14,37 @@ use ipfrs_tensor::{Catalogue, Dtype, FileFormat, Framing, Slice, TensorFormat, T
 use super::{TensorFile, TensorOperation, TensorPart};
 use crate::{FileContent, Node};
 
-/// Most bytes of metadata that go along with a part of a file: they are in memory for as long as a client likes.
+/// Maximum size of the metadata that are sent with a part of a file, in bytes. They stay in memory for as long as the
+/// client takes to read them.
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 
-/// What is asked of a file with tensors.
+/// A request for tensors of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TensorRequest {
-    /// The tensors, in the order in which they are sent. None: the only one of the file; in the format safetensors the file
-    /// itself.
+    /// Names of the tensors, in the order in which they are sent. Empty means the only tensor of the file, or in the
+    /// safetensors format the file itself.
     pub names: Vec<String>,
-    /// What is taken of the tensor, where it is one.
+    /// Slice of the tensor, if there is only one.
     pub slice: Slice,
-    /// How it is sent.
+    /// Format of the content.
     pub format: TensorFormat,
 }
 
-/// Tensors in a format: bytes whose number is known before they are read. Cheap to clone.
+/// Tensors in a response format. The size is known before the bytes are read. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TensorContent {
-    /// Type and shape of the tensor or slice, where it is one.
+    /// Type and shape of the tensor or slice, if there is only one.
     pub one: Option<(Dtype, Vec<u64>)>,
     size: u64,
     pieces: Arc<[Piece]>,
 }
 
-/// Bytes that lie one after the other in the content.
+/// A contiguous piece of the content.
 #[derive(Clone)]
 enum Piece {
     Framing(Bytes),
     Part(TensorPart),
-    /// All of the file.
+    /// The whole file.
     File(FileContent),
 }
 
@@ -68,19 +69,19 @@ impl Piece {
 }
 
 impl TensorContent {
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether the first piece of it is a head, for which nothing has to be read.
+    /// Whether the content starts with a head, which needs no read from the store.
     #[must_use]
     pub fn has_head(&self) -> bool {
         matches!(self.pieces.first(), Some(Piece::Framing(_)))
     }
 
-    /// Parts within what stands around them.
+    /// Combines parts with the bytes around them.
     fn framed(framing: Framing, parts: Vec<TensorPart>) -> Result<Self> {
         let one = match parts.as_slice() {
             [one] => Some((one.dtype, one.shape.clone())),
@@ -96,12 +97,12 @@ impl TensorContent {
 }
 
 impl TensorFile {
-    /// What a request asks of this file, before it is read.
+    /// Returns the content for a request, without reading it.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a tensor that the file does not have;
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when no tensor is named and there are several, when several are
-    /// named and the format is not safetensors or there is a slice, and as [`Self::part`]; others as
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) for a tensor that the file does not have;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if no tensor is named and the file does not have exactly
+    /// one, if several are named with a slice or in a format other than safetensors, and as [`Self::part`]; others as
     /// [`TensorFormat::frame`].
     pub fn content(&self, request: &TensorRequest) -> Result<TensorContent> {
         let TensorRequest { names, slice, format } = request;
@@ -131,15 +132,15 @@ impl TensorFile {
     }
 }
 
-/// Whether the metadata of a file are few enough to go along with a part of it.
+/// Whether the metadata of a file are small enough to be sent with a part of it.
 fn has_little_metadata(catalogue: &Catalogue) -> bool {
     let mut sizes = catalogue.metadata().iter().map(|(key, text)| key.len() + text.len());
     sizes.try_fold(MAX_METADATA_BYTES, |left, size| left.checked_sub(size + 1)).is_some()
 }
 
 impl Node {
-    /// A span of the bytes of some tensors, and counts the reading of those that it touches. Only the blocks of these bytes
-    /// are read, a bounded way ahead of the consumer.
+    /// Returns a stream of a span of the content, and counts each tensor that the span touches as read. Only the
+    /// blocks that contain the span are read, and the read-ahead is bounded.
     pub fn read_tensors(
         &self,
         content: &TensorContent,
@@ -151,7 +152,7 @@ impl Node {
             let piece_start = start;
             start += pieces[index].size();
             let (from, to) = (piece_start.max(span.start), start.min(span.end()));
-            // A tensor without elements is one that was asked for, too.
+            // An empty tensor that was requested counts as touched.
             let is_touched = if piece_start == start { from <= to } else { from < to };
             is_touched.then(|| (index, Span { start: from - piece_start, len: to - from }))
         });
@@ -159,7 +160,7 @@ impl Node {
             .flat_map(move |(index, span)| -> BoxStream<'static, Result<Bytes>> {
                 match &content.pieces[index] {
                     Piece::Framing(bytes) => {
-                        // Spans lie within the piece, whose length fits memory.
+                        // The span is within the piece, whose length fits in memory.
                         let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());
                         let end = usize::try_from(span.end()).unwrap_or(usize::MAX).min(bytes.len());
                         stream::once(std::future::ready(Ok(bytes.slice(start..end)))).boxed()
@@ -179,7 +180,7 @@ impl Node {
 }
 
 impl TensorFile {
-    /// The tensor of a request for one.
+    /// Returns the tensor of a request for a single one.
     fn one(&self, names: &[String]) -> Result<&TensorInfo> {
         match (names, self.catalogue.tensors()) {
             ([name], _) => self.catalogue.get(name),

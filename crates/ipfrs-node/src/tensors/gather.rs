@@ -1,4 +1,4 @@
-//! The bytes of a slice, gathered from where they lie.
+//! Gathers the bytes of a slice from its runs in the file.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,50 +14,52 @@ use tokio::task::coop::poll_proceed;
 
 use crate::{FileContent, Node};
 
-/// Shorter runs are copied together: a slice of a block is worth its own way to the socket from here on.
+/// Minimum length of a run that is sent without a copy. Shorter runs are copied together.
 const SLICE_FROM_BYTES: usize = 32 * 1024;
 
-/// Bytes of the pieces that are copied together.
+/// Size of the pieces into which runs are copied.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Over a gap of at most this, reading goes on. It is less than a block as files have them by default: none is read that
-/// the slice does not touch. Beyond it, finding the next block anew costs less than the blocks between.
+/// Maximum gap between runs that is read through. It is smaller than the default block size, so a block that contains
+/// no bytes of the slice is not read. For a larger gap, seeking to the next block costs less than reading the blocks
+/// between.
 const GAP_BYTES: u64 = 256 * 1024 - 1;
 
-/// Parts that are read until what was copied of them is given out, however little it is.
+/// Maximum number of parts to read before the copied bytes are yielded, however few they are.
 const PARTS_PER_PIECE: usize = 64;
 
-/// What a part counts for, at least, in the window of what is read ahead: it is a slice of a block.
+/// Minimum number of bytes that a part counts for in the read-ahead window, because it holds a slice of a block.
 const PART_BYTES: u64 = 256 * 1024;
 
-/// Most parts that are read at the same time.
+/// Maximum number of parts that are read concurrently.
 const MOST_PARTS: u64 = 64;
 
-/// Most runs that are taken until others may have a turn: some microseconds.
+/// Number of runs to process before yielding to other tasks, which takes some microseconds.
 const RUNS_PER_TURN: usize = 1_024;
 
-/// A stream of a span of the bytes of a plan's runs, in their order. Only blocks that hold some of them, or lie in short
-/// gaps between them, are read.
+/// A stream of a span of the bytes in a plan's runs, in order. Only blocks that contain some of the bytes, or are in
+/// short gaps between them, are read.
 ///
-/// Parts that lie far apart are read at the same time, as many as fit into the window of a reader, so that a slice of one
-/// column does not wait for one block after the other. Its memory is that window and one piece, however many runs there are:
-/// they are counted, not listed. All work happens when the stream is polled, and uses up the budget of a Tokio task.
+/// Distant parts are read concurrently, as many as fit into the window of a reader. A slice of one column therefore
+/// does not wait for each block in turn. The memory is limited to that window and one piece, because runs are
+/// computed on demand and not listed. All work happens when the stream is polled and uses the budget of the Tokio
+/// task.
 pub(super) struct Gather {
-    /// The runs whose bytes are to come, but for the first of them.
+    /// The remaining runs after the current one.
     runs: Plan,
-    /// Parts of the tensor that hold them, begun some way ahead.
+    /// The parts of the tensor that contain them. The first ones are already being read.
     parts: BoxStream<'static, Result<Reading>>,
-    /// What is left of the run that is being taken.
+    /// The rest of the current run.
     run: Option<Run>,
-    /// Where the last byte of the span ends in the tensor.
+    /// End of the last byte of the span, relative to the tensor.
     end: u64,
     reading: Option<Reading>,
     copied: BytesMut,
-    /// Parts that were taken up since something was given out.
+    /// Number of parts read since the last piece was yielded.
     taken_up: usize,
-    /// Most bytes that are copied together.
+    /// Maximum size of a piece of copied runs.
     piece_bytes: usize,
-    /// Runs of as many bytes are not copied.
+    /// Minimum length of a run that is not copied.
     slice_from: usize,
 }
 
@@ -65,21 +67,21 @@ pub(super) struct Gather {
 struct Reading {
     pieces: DagReader,
     piece: Bytes,
-    /// Where `piece` begins in the tensor.
+    /// Start of `piece`, relative to the tensor.
     at: u64,
-    /// Where the part ends in the tensor.
+    /// End of the part, relative to the tensor.
     end: u64,
 }
 
-/// What a turn gave.
+/// Result of one step.
 enum Turn {
-    /// Bytes to give out.
+    /// Bytes to yield.
     Piece(Bytes),
-    /// Nothing yet, and there is more to take.
+    /// The step reached its limit of runs.
     Over,
-    /// More is to be read first.
+    /// More must be read first.
     Dry,
-    /// All was taken.
+    /// All bytes were yielded.
     Done,
 }
 
@@ -90,7 +92,7 @@ impl fmt::Debug for Gather {
 }
 
 impl Gather {
-    /// The bytes `span` of the `plan` of a tensor that begins at `offset` of `file`.
+    /// Streams the bytes `span` of the `plan` of a tensor that starts at `offset` in `file`.
     pub(super) fn new(node: &Node, file: &FileContent, offset: u64, plan: &Plan, span: Span) -> Self {
         let config = &node.inner.config;
         let slice_from = if config.tensor.zero_copy { SLICE_FROM_BYTES } else { usize::MAX };
@@ -121,7 +123,7 @@ impl Gather {
         Self { runs, parts, run, end, reading: None, copied, taken_up: 0, piece_bytes, slice_from }
     }
 
-    /// Takes runs from the piece that is at hand.
+    /// Takes runs from the current piece.
     fn turn(&mut self) -> Turn {
         for _ in 0..RUNS_PER_TURN {
             let Some(run) = self.run.as_mut().filter(|run| run.start < self.end) else {
@@ -129,12 +131,12 @@ impl Gather {
                 return if last.is_empty() { Turn::Done } else { Turn::Piece(last) };
             };
             let Some(reading) = &mut self.reading else { return Turn::Dry };
-            // Runs come in order: what lies before this one is a gap.
+            // Runs are in ascending order, so the bytes before this one are a gap.
             reading.skip(run.start - reading.at.min(run.start));
             if reading.piece.is_empty() {
                 return Turn::Dry;
             }
-            // What is read ends where the span does.
+            // The last part ends at the end of the span, so no run needs to be shortened.
             let bytes = usize::try_from(run.bytes).unwrap_or(usize::MAX).min(reading.piece.len());
             let slice = if bytes < self.slice_from {
                 self.copied.reserve(self.piece_bytes.saturating_sub(self.copied.len()).max(bytes));
@@ -170,13 +172,13 @@ impl Gather {
 }
 
 impl Reading {
-    /// Reads up to the first piece of a part of the tensor.
+    /// Reads the first piece of a part of the tensor.
     async fn begin(mut pieces: DagReader, at: u64, end: u64) -> Result<Self> {
         let piece = pieces.next().await.unwrap_or_else(|| Err(too_short()))?;
         Ok(Self { pieces, piece, at, end })
     }
 
-    /// Goes on by so many bytes, as far as the piece has them.
+    /// Skips bytes, up to the end of the piece.
     fn skip(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.piece.len());
         self.at += bytes as u64;
@@ -203,7 +205,7 @@ impl Stream for Gather {
                 Turn::Done => return Poll::Ready(None),
                 Turn::Dry => {}
             }
-            // What reads the file uses up the budget itself.
+            // The reader takes from the budget itself.
             drop(budget);
             match &mut this.reading {
                 Some(reading) if reading.at < reading.end => match ready!(reading.pieces.poll_next_unpin(cx)) {

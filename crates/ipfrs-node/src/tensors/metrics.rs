@@ -1,8 +1,8 @@
-//! What is counted of tensors.
+//! Metrics of tensor operations.
 
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 
-/// What is done with tensors.
+/// An operation on tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorOperation {
     /// Listing the tensors of a file.
@@ -11,17 +11,17 @@ pub enum TensorOperation {
     Get,
     /// Reading a slice of a tensor.
     Slice,
-    /// Summing up a tensor.
+    /// Computing statistics of a tensor.
     Stats,
     /// Storing a tensor.
     Put,
 }
 
 impl TensorOperation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 5] = [Self::List, Self::Get, Self::Slice, Self::Stats, Self::Put];
 
-    /// The name in metrics.
+    /// Returns the label value in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl TensorOperation {
     }
 }
 
-/// Handles of the metrics of tensors. Cloning shares them.
+/// Handles of the tensor metrics. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct TensorMetrics {
     operations: IntCounterVec,
@@ -43,7 +43,7 @@ pub(crate) struct TensorMetrics {
 }
 
 impl TensorMetrics {
-    /// Counts in `operations`, whose label is the operation, `slices` and `size`.
+    /// Creates handles that count in `operations`, labeled by operation, and in `slices` and `size`.
     pub(crate) fn new(operations: IntCounterVec, slices: IntCounter, size: Histogram) -> Self {
         for operation in TensorOperation::ALL {
             operations.with_label_values(&[operation.name()]);
@@ -51,7 +51,7 @@ impl TensorMetrics {
         Self { operations, slices, size }
     }
 
-    /// Counts an operation, and the bytes of the tensor or slice that it concerns; a list concerns none.
+    /// Counts an operation and the size of its tensor or slice. A list has no size.
     pub(crate) fn count(&self, operation: TensorOperation, bytes: u64) {
         self.operations.with_label_values(&[operation.name()]).inc();
         match operation {

@@ -1,4 +1,4 @@
-//! Tensors of files: what a file holds, and the bytes of any slice of it.
+//! Tensors in files: listing them, and reading any slice of them.
 
 mod catalogue;
 mod config;
@@ -31,9 +31,9 @@ use swap::Swap;
 /// A file with tensors.
 #[derive(Debug, Clone)]
 pub struct TensorFile {
-    /// The content ID of the file.
+    /// CID of the file.
     pub cid: Cid,
-    /// What it holds.
+    /// Its tensors and metadata.
     pub catalogue: Arc<Catalogue>,
     path: Arc<ContentPath>,
     file: FileContent,
@@ -44,30 +44,30 @@ pub struct TensorFile {
 pub struct TensorPart {
     /// Type of the elements.
     pub dtype: Dtype,
-    /// Elements of each dimension of the part.
+    /// Number of elements in each dimension.
     pub shape: Vec<u64>,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Where its bytes are in the file, where they lie in one piece: whole tensors and leading slices do, but not of those that
-    /// are big-endian or lie column by column.
+    /// Location in the file, if the bytes are contiguous and need no conversion, as for whole tensors and leading
+    /// slices. `None` for big-endian and column-major data.
     span: Option<Span>,
-    /// The order of the elements in its bytes. What lies column by column is for the format npy alone, which says so.
+    /// Order of the elements. Only the npy format supports column-major data, because it states the order.
     pub order: Order,
-    /// [`TensorOperation::Get`] of a whole tensor, or [`TensorOperation::Slice`].
+    /// [`TensorOperation::Get`] for a whole tensor, or [`TensorOperation::Slice`].
     operation: TensorOperation,
     plan: Plan,
-    /// Where the tensor begins in the file.
+    /// Start of the tensor in the file.
     offset: u64,
     is_big_endian: bool,
     file: FileContent,
 }
 
 impl TensorFile {
-    /// A slice of a tensor of this file.
+    /// Returns a slice of a tensor of this file, without reading it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the tensor's shape, or is no whole
-    /// number of bytes.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the shape of the tensor, or
+    /// is not a whole number of bytes.
     pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
         let selection = slice.select(&tensor.shape)?;
         let plan = Plan::new(tensor.dtype, &selection, tensor.order)?;
@@ -91,7 +91,7 @@ impl TensorFile {
         })
     }
 
-    /// The file itself.
+    /// Returns the file itself.
     #[must_use]
     pub fn file(&self) -> &FileContent {
         &self.file
@@ -99,18 +99,18 @@ impl TensorFile {
 }
 
 impl Node {
-    /// The tensors of the file that a path leads to. Asking for the list of them is counted by [`Self::count_tensor`].
+    /// Returns the tensors of the file at a path. Does not count as a list operation; see [`Self::count_tensor`].
     ///
     /// # Errors
-    /// As [`Node::resolve`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no file with tensors, with what
-    /// is wrong in it; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over the limit;
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) where `tensor.enabled` is off.
+    /// As [`Node::resolve`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the path is not a valid file with
+    /// tensors, with the reason; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over the limit;
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if `tensor.enabled` is false.
     pub async fn tensors(&self, path: impl Into<Arc<ContentPath>>) -> Result<TensorFile> {
         self.check_tensors()?;
         self.tensors_of(self.resolve(path).await?).await
     }
 
-    /// As [`Self::tensors`], of what a path was found to lead to.
+    /// Same as [`Self::tensors`] for a path that is already resolved.
     ///
     /// # Errors
     /// As [`Self::tensors`].
@@ -124,10 +124,10 @@ impl Node {
         Ok(TensorFile { cid, catalogue, path: facts.path.clone(), file })
     }
 
-    /// Checks that there are tensors to be asked for.
+    /// Checks that tensors are enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) where `tensor.enabled` is off.
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if `tensor.enabled` is false.
     pub fn check_tensors(&self) -> Result<()> {
         match self.inner.config.tensor.enabled {
             true => Ok(()),
@@ -135,10 +135,10 @@ impl Node {
         }
     }
 
-    /// The bytes of a part of a tensor, little-endian and in row-major order, and counts the reading of it. What lies in one
-    /// piece is read as any span of a file; else elements are gathered, in memory of a fixed size, from the blocks that hold
-    /// them. Of a part that lies column by column the stream is an error
-    /// ([`ErrorKind::Unsupported`](ipfrs_core::ErrorKind)): [`Self::read_tensors`] gives it as an `.npy` file.
+    /// Returns a stream of the bytes of a part of a tensor, little-endian and in row-major order, and counts the
+    /// read. Contiguous bytes are read like any span of a file. Otherwise, elements are gathered from the blocks that
+    /// contain them, in memory of a fixed size. A column-major part results in an error
+    /// ([`ErrorKind::Unsupported`](ipfrs_core::ErrorKind)); [`Self::read_tensors`] returns it as an `.npy` file.
     pub fn read_tensor(&self, part: &TensorPart) -> BoxStream<'static, Result<Bytes>> {
         if part.order == Order::ColumnMajor {
             return stream::once(std::future::ready(Err(column_major()))).boxed();
@@ -147,7 +147,7 @@ impl Node {
         self.metered(self.read_part(part, Span::whole(part.bytes))).boxed()
     }
 
-    /// A span of the bytes of a part, in its order. Nothing of it counts as a download.
+    /// Returns a span of the bytes of a part, in its order. They do not count as a download.
     fn read_part(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
         if !part.is_big_endian {
             return self.read_stored(part, span);
@@ -157,7 +157,7 @@ impl Node {
         swap.turned(self.read_stored(part, around), span)
     }
 
-    /// As [`Self::read_part`], the bytes as they are in the file.
+    /// Same as [`Self::read_part`], without conversion of the stored bytes.
     fn read_stored(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
         match part.span.filter(|_| self.inner.config.tensor.zero_copy) {
             Some(Span { start, .. }) => {
@@ -167,17 +167,17 @@ impl Node {
         }
     }
 
-    /// Counts an operation on tensors, and the bytes that it concerns, for the metrics: lists and puts. Reading and summing up
-    /// are counted where they are done.
+    /// Counts an operation on tensors and its size in the metrics. Callers count lists and puts; reads and statistics
+    /// are counted by the methods that perform them.
     pub fn count_tensor(&self, operation: TensorOperation, bytes: u64) {
         self.inner.metrics.tensors.count(operation, bytes);
     }
 
-    /// Counts, extremes and moments of a tensor, in one pass over its bytes. As many tensors are summed up at the same time
-    /// as there are cores; dropping the future ends the work with the piece that is at hand.
+    /// Computes counts, extremes and moments of a tensor in one pass over its bytes. The number of concurrent
+    /// computations is limited to the number of cores. Dropping the future stops the work after the current piece.
     ///
     /// # Errors
-    /// As the stream of [`Node::read`].
+    /// As for the stream of [`Node::read`].
     pub async fn tensor_stats(&self, file: &TensorFile, tensor: &TensorInfo) -> Result<Summary> {
         self.count_tensor(TensorOperation::Stats, tensor.bytes);
         let mut stats = Stats::new(tensor.dtype);
@@ -186,7 +186,7 @@ impl Node {
         while let Some(piece) = pieces.try_next().await? {
             let turn = self.inner.sums.clone().acquire_owned().await;
             let turn = turn.map_err(|e| Error::internal("the node is closed").with_source(e))?;
-            // A megabyte is some milliseconds of arithmetic: not for a runtime worker.
+            // A megabyte takes some milliseconds of arithmetic, which would block a runtime worker.
             let summed = spawn_blocking(move || {
                 let _turn = turn;
                 stats.add(&piece);

@@ -1,4 +1,4 @@
-//! Tensors that are stored: a safetensors file, made while their bytes come in.
+//! Storing tensors: a safetensors file that is created while the bytes arrive.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use tokio::task::spawn_blocking;
 use super::TensorOperation;
 use crate::{Node, OperationId, UploadOptions, Uploaded};
 
-/// A tensor that is to be stored.
+/// A tensor to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTensor {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: Dtype,
-    /// Elements of each dimension, outermost first; none for a scalar.
+    /// Number of elements in each dimension, outermost first; empty for a scalar.
     pub shape: Vec<u64>,
 }
 
 impl NewTensor {
-    /// Bytes of its elements.
+    /// Returns the size of the elements in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a tensor of more than 2^64 bytes, of no whole number of them,
-    /// or of too many dimensions.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the tensor is larger than 2^64 bytes or not a whole
+    /// number of bytes, or has too many dimensions. The message contains its name.
     pub fn bytes(&self) -> Result<u64> {
         tensor_bytes(self.dtype, &self.shape)
             .map_err(|e| Error::new(e.kind(), format!("tensor {:?}: {}", self.name, e.message())))
@@ -35,15 +35,15 @@ impl NewTensor {
 }
 
 impl Node {
-    /// Stores tensors as one safetensors file, and gives where they are in it. `content` has the bytes of all of them, in
-    /// order, and is imported as it comes. The file is durable, and pinned unless `options` say otherwise, when this
-    /// returns; when it fails, or the future is dropped, nothing is pinned.
+    /// Stores tensors as one safetensors file, and returns their locations in it. `content` contains the bytes of all
+    /// tensors in order, and is imported as it arrives. When this returns, the file is durable, and pinned unless
+    /// `options` disable it. If this fails or the future is dropped, nothing is pinned.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that occur twice, shapes that overflow, and when there
-    /// are more or fewer bytes than the tensors have; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that the
-    /// format does not have, and where `tensor.enabled` is off; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over
-    /// the limit; else as [`Node::upload`].
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for duplicate names, shapes that overflow, and if `content`
+    /// has more or fewer bytes than the tensors; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that
+    /// the format does not have, and if `tensor.enabled` is false; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for
+    /// a header over the limit; otherwise as [`Node::upload`].
     pub async fn put_tensors<S>(
         &self,
         tensors: Vec<NewTensor>,
@@ -84,7 +84,7 @@ impl Node {
     }
 }
 
-/// The head of the file, and where its tensors are.
+/// Returns the head of the file and the locations of its tensors.
 fn describe(tensors: Vec<NewTensor>, metadata: &BTreeMap<String, String>) -> Result<(Bytes, Vec<TensorInfo>)> {
     let parts = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice()));
     let head = safetensors_head(parts, metadata)?;
@@ -109,7 +109,7 @@ fn too_many(bytes: u64) -> Error {
     Error::invalid(format!("there are more bytes than the {bytes} of the tensors that were described"))
 }
 
-/// What is missing of a file that ends at byte `at`.
+/// Returns the error for a file that ends too early, at byte `at`.
 fn too_few(tensors: &[TensorInfo], at: u64) -> Error {
     let first = tensors.partition_point(|tensor| end(tensor) <= at);
     let missing = tensors.get(first).map(|tensor| (tensor.name.as_str(), end(tensor) - at.max(tensor.offset)));

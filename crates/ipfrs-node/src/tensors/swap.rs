@@ -1,4 +1,4 @@
-//! Numbers in the byte order of this gateway's answers, which is little-endian.
+//! Conversion of big-endian numbers to little-endian, the byte order of responses.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::BoxStream;
@@ -6,10 +6,10 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::Result;
 use ipfrs_stream::Span;
 
-/// Turns numbers around that come in another byte order, in pieces that may end within a number.
+/// Converts numbers in another byte order. The pieces of a stream may end within a number.
 pub(super) struct Swap {
     number_bytes: usize,
-    /// The beginning of a number whose end has not come yet, and then what is turned around.
+    /// The start of an incomplete number; during a conversion also the bytes to convert.
     pending: BytesMut,
 }
 
@@ -18,7 +18,7 @@ impl Swap {
         Self { number_bytes, pending: BytesMut::new() }
     }
 
-    /// The span of whole numbers around one of all `bytes`.
+    /// Extends `span` to whole numbers, within the total number of `bytes`.
     pub(super) fn around(&self, span: Span, bytes: u64) -> Span {
         let each = self.number_bytes as u64;
         let start = span.start - span.start % each;
@@ -26,7 +26,7 @@ impl Swap {
         Span { start, len: end - start }
     }
 
-    /// The bytes `span` of all, out of the bytes [`around`](Self::around) it as they are stored.
+    /// Returns the converted bytes of `span`, from a stream of the stored bytes [`around`](Self::around) it.
     pub(super) fn turned(
         mut self,
         pieces: BoxStream<'static, Result<Bytes>>,

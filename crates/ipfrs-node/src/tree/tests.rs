@@ -1,4 +1,4 @@
-//! Trees that are built in memory and on disk are the same.
+//! Tests that trees built in memory and on disk are equal.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn entry(path: &str) -> Entry {
     Entry { cid: *block.cid(), tsize: 3, size: path.len() as u64, kind: EntryKind::File }
 }
 
-/// The directories of an import of which `max_bytes` are in memory, in the order in which they are built.
+/// Returns the directories of an import in build order, with at most `max_bytes` of entries in memory.
 async fn build(parts: &[Part], max_bytes: usize, wrap: bool) -> Result<Vec<Added>> {
     let dir = tempfile::tempdir().unwrap();
     build_in(Tree::with_memory(dir.path().to_owned(), max_bytes), parts, max_bytes, wrap).await
@@ -70,7 +70,7 @@ async fn build_in(mut tree: Tree, parts: &[Part], max_bytes: usize, wrap: bool) 
 }
 
 #[tokio::test]
-async fn a_directory_is_the_same_however_little_of_it_is_in_memory() {
+async fn directory_is_equal_in_memory_and_on_disk() {
     let parts: Vec<_> = (0..100_000).map(|i| file(format!("large/{i}"))).collect();
     let whole = build(&parts, usize::MAX, true).await.unwrap();
     assert_eq!(names(&whole), ["large", ""]);
@@ -78,7 +78,7 @@ async fn a_directory_is_the_same_however_little_of_it_is_in_memory() {
 }
 
 #[tokio::test]
-async fn directories_come_behind_those_in_them_with_what_they_came_with_last() {
+async fn directories_follow_children_with_last_attributes() {
     let nested = (0..1_000).map(|i| file(format!("a/{}/{}/{i}", i % 30, i % 7)));
     let parts: Vec<_> = [Part::Directory("a/29", mode(0o700)), Part::Directory("empty", mode(0o755))]
         .into_iter()
@@ -98,7 +98,7 @@ async fn directories_come_behind_those_in_them_with_what_they_came_with_last() {
 }
 
 #[test]
-fn keys_of_any_bytes_read_back_and_sort_inner_directories_first() {
+fn directory_keys_round_trip_and_sort_inner_first() {
     for names in [[&b"\xff"[..], b"\xfe\xff"], [b"\xfe\x01", b"\xfe"], [b"a", b"\xff\xff"]] {
         let (inner, outer) = (directory_key(&names), directory_key(&names[..1]));
         assert_eq!(names_of(&inner).unwrap(), names);
@@ -126,7 +126,7 @@ async fn empty_directories_are_skipped_in_memory_and_on_disk() {
 }
 
 #[tokio::test]
-async fn names_that_are_taken_are_found_out_in_memory_and_on_disk() {
+async fn duplicate_names_are_detected_in_memory_and_on_disk() {
     for (parts, message) in [
         ([file("d/a"), file("d/a")], "\"d/a\" is in the import twice"),
         ([file("a"), file("a")], "\"a\" is in the import twice"),
@@ -143,7 +143,7 @@ async fn names_that_are_taken_are_found_out_in_memory_and_on_disk() {
 }
 
 #[tokio::test]
-async fn nothing_is_a_directory_only_when_it_is_asked_for() {
+async fn single_file_has_a_directory_only_if_wrapped() {
     assert_eq!(build(&[file("a")], usize::MAX, false).await.unwrap(), []);
     let wrapped = build(&[file("a")], usize::MAX, true).await.unwrap();
     assert_eq!(names(&wrapped), [""]);

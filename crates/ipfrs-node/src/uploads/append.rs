@@ -1,4 +1,4 @@
-//! The bytes of one request on their way to the file of a resumable upload.
+//! Writing the bytes of one request to the file of a resumable upload.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,41 +12,41 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::spool::{Record, Spool, failed, on_disk};
 
-/// Bytes of a batch, about: one batch is written while the next arrives.
+/// Approximate size of a batch. One batch is written while the next one arrives.
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Most pieces of a batch: a client may send single bytes, and each piece takes memory of its own.
 const BATCH_PIECES: usize = 1024;
 
-/// How far an append came, and what ended it early.
+/// Result of an append.
 #[derive(Debug)]
 pub(super) struct Appended {
-    /// Bytes of the file that are durable.
+    /// Number of durable bytes in the file.
     pub(super) offset: u64,
-    /// Why there are not more.
+    /// The error that ended the append early.
     pub(super) error: Option<Error>,
 }
 
-/// A request that continues an upload.
+/// A request that appends to an upload.
 #[derive(Debug)]
 pub(super) struct Append {
     pub(super) spool: Spool,
     pub(super) id: String,
-    /// The upload's record.
+    /// Record of the upload.
     pub(super) record: Record,
     /// Whether the record on disk notes where a request began; it may still do so after a request that failed.
     pub(super) is_noted: Arc<AtomicBool>,
-    /// Offset at which the request begins.
+    /// Offset at which the content of the request starts.
     pub(super) offset: u64,
-    /// Whether the request says how long it is, and that fits.
+    /// Whether the request announced its length, and that length fits in the upload.
     pub(super) fits: bool,
-    /// Bytes that are left free on the disk.
+    /// Number of bytes to keep free on the disk.
     pub(super) kept: u64,
 }
 
-/// Writes `content` to the file of an upload, and makes it durable. Keeps what was written of content that breaks off,
-/// or for which the disk lacks room, and nothing of content that is too long. Calls `progress` with the bytes that
-/// have arrived.
+/// Writes `content` to the file of an upload and makes it durable. If the content breaks off or the disk is full, the
+/// bytes written so far are kept. If the content is too long, none of it is kept. Calls `progress` with the number of
+/// bytes that have arrived.
 pub(super) async fn append<S>(request: Append, mut content: S, mut progress: impl FnMut(u64) + Send) -> Appended
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin,
@@ -88,17 +88,17 @@ where
     Appended { offset, error: error.or(ended.err()) }
 }
 
-/// Writes batches one after the other, on a thread that may wait.
+/// Writes batches in order, on a blocking thread.
 struct Writer {
     file: Arc<File>,
     request: Arc<Append>,
-    /// How much of the file is written.
+    /// Length of the file that is written.
     written: u64,
     batch: Vec<Bytes>,
     batch_bytes: usize,
-    /// Whether a batch could not be written: what came behind it has no place.
+    /// Whether a batch could not be written. Later batches are then discarded.
     has_failed: bool,
-    /// The batch that is being written; it gives the length of the file after it.
+    /// The write in progress, which returns the length of the file after it.
     writing: Option<JoinHandle<Result<u64>>>,
 }
 
@@ -128,7 +128,7 @@ impl Writer {
         self.write().await
     }
 
-    /// Starts to write the batch, once the one before is written.
+    /// Starts to write the batch after the previous write has completed.
     async fn write(&mut self) -> Result<()> {
         self.written().await?;
         let (file, start, request) = (self.file.clone(), self.written, Arc::clone(&self.request));
@@ -147,7 +147,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits for the batch that is being written.
+    /// Waits for the write in progress.
     async fn written(&mut self) -> Result<()> {
         let Some(writing) = self.writing.take() else { return Ok(()) };
         let end = writing.await.map_err(|e| Error::internal("a task that writes an upload failed").with_source(e));
@@ -155,7 +155,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the rest and makes the file durable; or makes it `keep` bytes long again. Gives its length.
+    /// Writes the last batch and makes the file durable, or truncates it to `keep` bytes. Returns its length.
     async fn finish(mut self, keep: Option<u64>) -> (u64, Result<()>) {
         let mut outcome = match keep {
             None if !self.has_failed => self.write().await,
@@ -165,7 +165,7 @@ impl Writer {
         let (file, len, request) = (self.file.clone(), keep.unwrap_or(self.written), self.request);
         let start = request.offset;
         let ended = spawn_blocking(move || {
-            // Bytes of a failed write are not part of the file.
+            // Truncates the bytes of a failed write.
             let synced = file.set_len(len).and_then(|()| file.sync_data());
             let synced = synced.map_err(|e| failed("cannot make durable", &request.spool.part(&request.id), e));
             let settled = synced.and_then(|()| if request.is_noted() { request.save(None) } else { Ok(()) });
@@ -188,7 +188,7 @@ impl Writer {
 }
 
 impl Append {
-    /// Makes a record durable that notes where this request began, or that it has ended.
+    /// Saves the record durably, with or without the offset at which this request started.
     fn save(&self, revert_to: Option<u64>) -> Result<()> {
         // A failed save may have replaced the record all the same.
         self.is_noted.fetch_or(revert_to.is_some(), Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl Append {
         self.is_noted.load(Ordering::Relaxed)
     }
 
-    /// Checks that `bytes` can be written without what is kept free.
+    /// Checks that `bytes` can be written without using the space that is kept free.
     fn check_room(&self, bytes: u64) -> Result<()> {
         let (_, free) = self.spool.free_bytes()?;
         if free >= bytes.saturating_add(self.kept) {
@@ -231,7 +231,7 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// An upload of `length` bytes in a directory of its own, and the bytes of its file.
+    /// Creates an upload of `length` bytes in its own directory, and the content to upload.
     fn upload(repo: &Path, length: usize) -> (Spool, Record, String, Bytes) {
         let spool = Spool::new(repo);
         let record = Record::new(length as u64, String::new(), String::new(), UploadOptions::default());
@@ -246,7 +246,7 @@ mod tests {
         Append { spool: spool.clone(), id: id.clone(), record: record.clone(), is_noted, offset, fits, kept }
     }
 
-    /// The body of a request, in pieces of a mebibyte.
+    /// Returns the body of a request in pieces of one mebibyte.
     fn body(content: &Bytes) -> Vec<Result<Bytes>> {
         (0..content.len()).step_by(MIB).map(|at| Ok(content.slice(at..content.len().min(at + MIB)))).collect()
     }
@@ -258,7 +258,7 @@ mod tests {
         let (spool, _, id, content) = &upload;
         let first = append(request(&upload, 0, true, 0), stream::iter(body(&content.slice(..MIB))), |_| {}).await;
         assert_eq!((first.offset, first.error.is_none()), (MIB as u64, true));
-        // There is room for the short rest of the request, but not for what comes before it.
+        // The disk has space for the short last batch of the request, but not for the batch before it.
         *spool.free.lock() = Some(1_000 + MIB as u64 / 2);
         let pieces = stream::iter(body(&content.slice(MIB..)));
         let second = append(request(&upload, first.offset, true, 1_000), pieces, |_| {}).await;
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(fs::read(spool.part(id)).unwrap(), content[..]);
     }
 
-    /// Returns what [`Spool::load`] finds after the process is killed once all bytes but the last have arrived.
+    /// Returns the offset that [`Spool::load`] finds, and the file length, after a crash near the end of a request.
     async fn found_after_a_crash(fits: bool) -> (u64, u64) {
         let repo = tempfile::tempdir().unwrap();
         let upload = upload(repo.path(), 6 * MIB);
@@ -281,7 +281,7 @@ mod tests {
         fs::create_dir_all(crash.join(DIRECTORY)).unwrap();
         let (found, crashed) = (Spool::new(&crash), spool.clone());
         let (part, record) = ((found.part(id), spool.part(id)), (found.record(id), crashed.record(id)));
-        // The request fills the upload, and may go on behind it: the writer has at most one batch in hand by then.
+        // The content of the request fills the upload. At the crash, at most one batch is still being written.
         let at_crash = stream::once(async move {
             copy(record.1, record.0).unwrap();
             copy(part.1, part.0).unwrap();
@@ -290,13 +290,13 @@ mod tests {
         let pieces = stream::iter(body(&content.slice(MIB..))).chain(at_crash.boxed());
         append(request(&upload, start.offset, fits, 0), pieces, |_| {}).await;
         let offset = found.load().unwrap().pop().unwrap().offset;
-        // It stays as it was found.
+        // A second load finds the same state.
         assert_eq!(found.load().unwrap().pop().unwrap().offset, offset);
         (offset, fs::metadata(found.part(id)).unwrap().len())
     }
 
     #[tokio::test]
-    async fn crash_keeps_of_a_request_what_cannot_be_too_long() {
+    async fn crash_keeps_bytes_only_of_requests_that_fit() {
         let (offset, len) = found_after_a_crash(true).await;
         assert!(offset == len && offset >= 5 * MIB as u64, "{offset}, {len}");
         assert_eq!(found_after_a_crash(false).await, (MIB as u64, MIB as u64));

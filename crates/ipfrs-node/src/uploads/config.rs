@@ -3,16 +3,16 @@
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-/// `[upload]`: bounds of uploads under `/v1/stream/upload`.
+/// `[upload]`: limits of uploads under `/v1/stream/upload`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UploadConfig {
-    /// Most bytes of one upload.
+    /// Maximum size of an upload, in bytes.
     pub max_bytes: u64,
-    /// Most resumable uploads that are begun and not finished.
+    /// Maximum number of unfinished resumable uploads.
     pub max_unfinished: usize,
-    /// Seconds after its last request that a resumable upload is kept: until then it can be resumed, and asked for its
-    /// content ID when it is finished.
+    /// Seconds after its last request for which a resumable upload is kept. Until then, clients can resume it, or
+    /// query its CID if it is finished.
     pub expires_after_seconds: u64,
 }
 
@@ -26,7 +26,8 @@ impl UploadConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and the accepted
+    /// range.
     pub fn validate(&self) -> Result<()> {
         let in_range = |key: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),

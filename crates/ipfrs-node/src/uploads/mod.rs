@@ -1,4 +1,4 @@
-//! Uploads of single files: as one stream, or in requests that can be resumed.
+//! Uploads of single files: as one stream, or in resumable requests.
 
 mod append;
 mod config;
@@ -24,29 +24,29 @@ use self::space::Need;
 use crate::Node;
 use crate::operations::{OperationId, OperationKind};
 
-/// Uploads of more bytes reserve room on the disk.
+/// Uploads larger than this reserve space on the disk.
 const LEAST_RESERVED_BYTES: u64 = 1024 * 1024;
 
-/// A file that was uploaded: it is durable.
+/// An uploaded file, which is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uploaded {
-    /// Its content ID, or that of the directory that it was put into.
+    /// CID of the file, or of the directory that contains it.
     pub cid: Cid,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub size: u64,
-    /// Blocks of its DAG, and of the directory; one that is linked twice counts twice.
+    /// Number of blocks in the DAG of the file and in the directory; a block that is linked twice counts twice.
     pub blocks: u64,
 }
 
 impl Node {
-    /// Imports one file while it streams in, as the operation `id`. `length` is how long the file is going to be, where
-    /// that is known. When the future is dropped the upload has failed; blocks that were written stay unreferenced.
+    /// Imports one file as a stream, as the operation `id`. `length` is the expected size, if known. Dropping the
+    /// future fails the upload; blocks that were already written stay unreferenced.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when the ID is taken, [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
-    /// over `upload.max_bytes`, [`ErrorKind::NoSpace`](ipfrs_core::ErrorKind) when the disk has not `length` bytes
-    /// beside what it keeps free and what other uploads need; else what the content, the options or the store fail
-    /// with.
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if the ID is in use;
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over `upload.max_bytes`;
+    /// [`ErrorKind::NoSpace`](ipfrs_core::ErrorKind) if the disk lacks `length` bytes in addition to its reserve and
+    /// the needs of other uploads; otherwise the error of the content, the options or the store.
     pub async fn upload<S>(
         &self,
         options: &UploadOptions,
@@ -60,7 +60,7 @@ impl Node {
         let config = &self.inner.config.upload;
         check_length(length.unwrap_or(0), config)?;
         self.import_options(&options.import()?)?;
-        // A shorter one is stored as one batch, or refused with that.
+        // A shorter file is stored as one batch, which the store refuses if the disk is full.
         let reserved = match length {
             Some(length) if length > LEAST_RESERVED_BYTES => {
                 Some(self.reserve_upload(Need { spool: 0, packs: length }).await?)
@@ -88,7 +88,7 @@ impl Node {
         imported
     }
 
-    /// Imports one file. `progress` is told the bytes that were taken in and the blocks that are stored.
+    /// Imports one file. Calls `progress` with the bytes read and the number of blocks stored.
     async fn import_file<S>(
         &self,
         options: &UploadOptions,
@@ -100,7 +100,7 @@ impl Node {
     {
         let mut session = self.add(options.import()?).await?;
         let blocks = session.stored_blocks();
-        // A name is a path of the import only where there is a directory to hold it.
+        // A file name is a path in the import only if a directory wraps the file.
         let path = options.filename.as_deref().filter(|_| options.wrap).unwrap_or_default();
         let mut size = 0;
         let count = |bytes| {

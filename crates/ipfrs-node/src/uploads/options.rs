@@ -1,4 +1,4 @@
-//! What a client asks of an upload.
+//! Options of an upload.
 
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::AddOptions;
 
-/// Longest file name (`NAME_MAX` on Linux).
+/// Maximum length of a file name, in bytes (`NAME_MAX` on Linux).
 const MAX_NAME_BYTES: usize = 255;
 
-/// What a client asks of an upload. What is `None` follows from the profile, as in `add`.
+/// Options of an upload. Fields that are `None` take the value of the profile, as in `add`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UploadOptions {
-    /// The name of the file, and of its pin.
+    /// Name of the file and of its pin.
     pub filename: Option<String>,
-    /// Puts the file into a directory.
+    /// Whether to wrap the file in a directory.
     pub wrap: bool,
-    /// Pins what is made, so that it is not collected.
+    /// Whether to pin the result, which protects it from garbage collection.
     pub pin: bool,
     /// CID version, 0 or 1.
     pub cid_version: Option<u64>,
     /// Whether leaves are raw blocks.
     pub raw_leaves: Option<bool>,
-    /// How the file is cut into chunks: `size-262144`.
+    /// Chunker, such as `size-262144`.
     pub chunker: Option<String>,
     /// Name of the hash function.
     pub hash: Option<String>,
-    /// Name of the set of defaults.
+    /// Name of the import profile, which contains default options.
     pub profile: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Default for UploadOptions {
 }
 
 impl UploadOptions {
-    /// The import that was asked for.
+    /// Returns the options of the import.
     pub(crate) fn import(&self) -> Result<AddOptions> {
         if let Some(name) = &self.filename {
             Self::check_name(name)?;
@@ -65,10 +65,10 @@ impl UploadOptions {
         })
     }
 
-    /// Checks the name of a file.
+    /// Checks a file name.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says why it is none.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the reason why the name is invalid.
     pub fn check_name(name: &str) -> Result<()> {
         let why = match name {
             "" | "." | ".." => "it names no file",

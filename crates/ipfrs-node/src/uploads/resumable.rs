@@ -22,35 +22,35 @@ use crate::Node;
 use crate::metrics::Active;
 use crate::operations::{Operation, OperationId, OperationKind, random_id};
 
-/// What a client says when it begins a resumable upload.
+/// Parameters of a new resumable upload.
 #[derive(Debug)]
 pub struct NewUpload {
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub length: u64,
-    /// What the client wants to be told again, as it is.
+    /// Metadata of the client, which are returned unchanged.
     pub metadata: String,
-    /// What is to be made of the file.
+    /// Options of the import.
     pub options: UploadOptions,
-    /// The ID of the operation.
+    /// ID of the operation.
     pub operation: OperationId,
 }
 
-/// A resumable upload as it is.
+/// Status of a resumable upload.
 #[derive(Debug, Clone)]
 pub struct UploadStatus {
-    /// Names it: nobody can guess it.
+    /// ID of the upload, which is unguessable.
     pub id: String,
-    /// Bytes that have arrived and are durable.
+    /// Number of durable bytes.
     pub offset: u64,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub length: u64,
-    /// What the client wanted to be told again.
+    /// Metadata of the client, as given.
     pub metadata: String,
-    /// The ID of the operation.
+    /// ID of the operation.
     pub operation: String,
-    /// When it is forgotten unless something arrives before.
+    /// Time at which the upload is removed unless more bytes arrive.
     pub expires: SystemTime,
-    /// What was made of the file, once all of it has arrived.
+    /// Result of the import; `None` until the upload is complete.
     pub uploaded: Option<Uploaded>,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct Uploads {
     /// Disk space that unfinished uploads need.
     pub(super) ledger: Ledger,
     by_id: Mutex<HashMap<String, Arc<Upload>>>,
-    /// Set once what is on disk was looked at.
+    /// Initialized after the uploads on disk are loaded.
     pub(super) loaded: OnceCell<()>,
-    /// Removes what has expired.
+    /// The background task that removes expired uploads.
     tending: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -78,7 +78,7 @@ impl Uploads {
         }
     }
 
-    /// Keeps what runs in the background until the node is closed.
+    /// Stores the handle of the background task until the node is closed.
     pub(super) fn tend(&self, tending: JoinHandle<()>) {
         *self.tending.lock() = Some(tending);
     }
@@ -87,7 +87,7 @@ impl Uploads {
         self.by_id.lock().get(id).cloned()
     }
 
-    /// Enters an upload that begins, unless `most` others are unfinished.
+    /// Adds a new upload, unless `most` others are unfinished. Returns whether it was added.
     pub(super) fn enter(&self, upload: Arc<Upload>, most: usize) -> bool {
         let mut by_id = self.by_id.lock();
         let has_room = by_id.values().filter(|upload| !upload.is_finished()).count() < most;
@@ -105,12 +105,12 @@ impl Uploads {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Stops what runs in the background.
+    /// Stops the background task.
     pub(crate) async fn close(&self) {
         let tending = self.tending.lock().take();
         if let Some(tending) = tending {
             tending.abort();
-            // It was told to end: how it did says nothing.
+            // The task was aborted, so its result does not matter.
             drop(tending.await);
         }
     }
@@ -124,15 +124,15 @@ pub(super) struct Upload {
     /// Whether the record on disk notes where a request began.
     pub(super) is_noted: Arc<AtomicBool>,
     pub(super) state: watch::Sender<State>,
-    /// Disk space that it needs until it is finished.
+    /// Disk space that is reserved until the upload is finished.
     pub(super) reserved: Reservation,
-    /// `None` for those that were finished before the daemon started.
+    /// `None` for uploads that were finished before the daemon started.
     pub(super) operation: Option<Operation>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
-    /// Bytes that are durable.
+    /// Number of durable bytes.
     pub(super) offset: u64,
     pub(super) expires: SystemTime,
     pub(super) phase: Phase,
@@ -140,11 +140,11 @@ pub(super) struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// For the next request.
+    /// Waiting for the next request.
     Waiting,
-    /// One request is sending.
+    /// A request is sending content.
     Receiving,
-    /// What has arrived is being made durable, or imported.
+    /// The bytes that arrived are being made durable or imported.
     Settling,
     Finished(Uploaded),
     Removed,
@@ -167,13 +167,13 @@ impl Upload {
         }
     }
 
-    /// Notes what it needs once `offset` bytes have arrived, and `imported` of them are in the store.
+    /// Updates the reservation after `offset` bytes have arrived and `imported` of them are in the store.
     fn reserve_rest(&self, offset: u64, imported: u64) {
         let rest = |of: u64| self.record.length.saturating_sub(of);
         self.reserved.set(Need { spool: rest(offset), packs: rest(imported) });
     }
 
-    /// Takes the upload for a request that continues it at `offset`; `None` when there is nothing left to do.
+    /// Claims the upload for a request that continues it at `offset`. Returns `None` if it is already finished.
     fn claim(self: &Arc<Self>, offset: u64) -> Result<Option<Claim>> {
         let mut outcome = None;
         self.state.send_if_modified(|state| {
@@ -200,7 +200,7 @@ impl Upload {
     }
 }
 
-/// The right to change an upload. Whatever happens, it waits for the next request afterwards, or is finished.
+/// Exclusive right to change an upload. Dropping it makes an unfinished upload wait for the next request.
 struct Claim(Arc<Upload>);
 
 impl Claim {
@@ -252,16 +252,15 @@ pub(super) fn unknown(id: &str) -> Error {
 }
 
 impl Node {
-    /// Begins a resumable upload, perhaps with the `first` bytes of it, whose number is `announced` where that is known. It
-    /// is durable when this returns. When it fails, or the future is dropped before its end, nothing is left of an upload
-    /// of which nobody will know where it is.
+    /// Begins a resumable upload, optionally with its `first` bytes, whose number is `announced` if known. The upload
+    /// is durable when this returns. If this fails, or the future is dropped early, the upload is removed, because no
+    /// client knows its ID.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] over `upload.max_bytes`, [`ErrorKind::RateLimited`] when `upload.max_unfinished` are begun,
-    /// [`ErrorKind::NoSpace`] when the disk has not room for the file twice, as it arrives and as blocks, beside what
-    /// the store keeps free and what other uploads need;
-    /// [`ErrorKind::Conflict`] when the operation's ID is taken; else what is wrong with the options, and as
-    /// [`Self::continue_upload`].
+    /// [`ErrorKind::TooLarge`] over `upload.max_bytes`; [`ErrorKind::RateLimited`] if `upload.max_unfinished` uploads
+    /// are unfinished; [`ErrorKind::NoSpace`] if the disk lacks space for twice the file (the received bytes and the
+    /// blocks) in addition to its reserve and the needs of other uploads; [`ErrorKind::Conflict`] if the operation ID
+    /// is in use; otherwise an error in the options, or as [`Self::continue_upload`].
     pub async fn begin_upload<S>(
         &self,
         new: NewUpload,
@@ -304,7 +303,7 @@ impl Node {
         let uploads = self.uploads().await?;
         let record = Record::new(length, metadata, operation.to_string(), options);
         let (id, spool) = (random_id()?, uploads.spool.clone());
-        // As it arrives, and as blocks.
+        // Space for the received bytes and for the blocks.
         let reserved = self.reserve_upload(Need { spool: length, packs: length }).await?;
         let operation = self.inner.operations.begin(operation, OperationKind::Upload, 0, Some(length))?;
         operation.pause(0);
@@ -324,11 +323,11 @@ impl Node {
         Ok(upload.status(*upload.state.borrow()))
     }
 
-    /// An upload as it is. One that is being made durable or imported is waited for, and one whose bytes are all there is
-    /// imported now where that has not been done.
+    /// Returns the status of an upload. Waits while it is being made durable or imported. If all bytes have arrived
+    /// but the import has not run, this runs it.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`]; else what the import fails with.
+    /// [`ErrorKind::NotFound`] for an unknown ID; otherwise the error of the import.
     pub async fn upload_status(&self, id: &str) -> Result<UploadStatus> {
         let upload = self.find_upload(id).await?;
         let mut state = upload.state.subscribe();
@@ -338,7 +337,7 @@ impl Node {
                 Phase::Removed => return Err(unknown(id)),
                 Phase::Waiting if state.offset == upload.record.length => {
                     match self.continue_upload(id, state.offset, None, stream::empty()).await {
-                        // Somebody else imports it: that is waited for.
+                        // Another task imports the upload, so this loop waits for it.
                         Err(e) if e.kind() == ErrorKind::Conflict => {}
                         imported => return imported,
                     }
@@ -348,14 +347,14 @@ impl Node {
         }
     }
 
-    /// Appends `content`, of `announced` bytes where that is known, to an upload at `offset`. When all bytes are there the
-    /// file is imported and pinned before this returns. That goes on when the future is dropped: what `content` gives until
-    /// it ends is kept.
+    /// Appends `content`, of `announced` bytes if known, to an upload at `offset`. Once all bytes have arrived, the
+    /// file is imported and pinned before this returns. The work continues if the future is dropped: everything that
+    /// `content` yields is kept.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when `offset` is another one than the upload's, or another request is sending;
-    /// [`ErrorKind::TooLarge`] when that is more than was announced at the beginning: then nothing of it is kept; what
-    /// `content`, the disk or the import fail with: then what has arrived is kept.
+    /// [`ErrorKind::Conflict`] if `offset` is not the offset of the upload, or another request is sending;
+    /// [`ErrorKind::TooLarge`] if the content exceeds the length of the upload, in which case none of it is kept;
+    /// otherwise the error of `content`, the disk or the import, in which case the bytes that arrived are kept.
     pub async fn continue_upload<S>(
         &self,
         id: &str,
@@ -368,7 +367,7 @@ impl Node {
     {
         let upload = self.find_upload(id).await?;
         let length = upload.record.length;
-        // Where the upload is comes first: a client that is mistaken about that has to ask for it.
+        // The offset is checked before the length, so that a client with a wrong offset queries the status first.
         let claim = upload.claim(offset)?;
         if announced.unwrap_or(0) > length.saturating_sub(offset) {
             return Err(Error::too_large(format!(
@@ -379,13 +378,13 @@ impl Node {
         }
         let Some(claim) = claim else { return Ok(upload.status(*upload.state.borrow())) };
         let node = self.clone();
-        // A task of its own: what has arrived is written to its end, whether the client waits for the answer or not.
+        // A separate task writes all bytes that arrived, even if the client does not wait for the response.
         let fits = announced.is_some();
         let received = tokio::spawn(async move { node.receive(claim, offset, fits, content).await });
         received.await.map_err(|e| Error::internal("an upload failed").with_source(e))?
     }
 
-    /// Takes `content`, of which is known whether it `fits` in the upload.
+    /// Receives `content`. `fits` is true if its length is known to fit in the upload.
     async fn receive<S>(&self, claim: Claim, offset: u64, fits: bool, content: S) -> Result<UploadStatus>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
@@ -422,7 +421,7 @@ impl Node {
         ended.map(|()| upload.status(*upload.state.borrow()))
     }
 
-    /// Imports a file of which every byte is there.
+    /// Imports a file whose bytes have all arrived.
     async fn import_spooled(&self, claim: &Claim) -> Result<()> {
         let upload = &claim.0;
         let spool = &self.inner.uploads.spool;
@@ -456,16 +455,16 @@ impl Node {
         Ok(())
     }
 
-    /// Ends an upload: what has arrived of it is removed. What was imported stays.
+    /// Ends an upload and removes the bytes that arrived. Imported content stays.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`]; [`ErrorKind::Conflict`] while a request is sending.
+    /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] while a request is sending.
     pub async fn end_upload(&self, id: &str) -> Result<()> {
         let upload = self.find_upload(id).await?;
         self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client ended the upload")).await
     }
 
-    /// Removes an upload that nobody is working on, if `may` still says so.
+    /// Removes an upload that is not in use, if `may` accepts its current state.
     pub(super) async fn remove_upload(
         &self,
         upload: &Arc<Upload>,

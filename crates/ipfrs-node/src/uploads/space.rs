@@ -1,7 +1,7 @@
 //! Disk space that unfinished uploads still need.
 //!
-//! An upload reserves what it needs when it begins, and returns it as the disk takes its bytes: then they count as
-//! used.
+//! An upload reserves its space when it begins. As bytes are written to the disk, the reservation shrinks, because
+//! the disk then reports them as used.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,12 +18,12 @@ use crate::Node;
 /// one client could announce a file as large as the disk, send nothing, and lock out everyone else until it expires.
 const IDLE_AFTER: Duration = Duration::from_secs(600);
 
-/// Bytes that are to be written.
+/// Numbers of bytes that are still to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Need {
-    /// To the directory of resumable uploads.
+    /// Bytes for the directory of resumable uploads.
     pub(super) spool: u64,
-    /// To the packs of the store.
+    /// Bytes for the packs of the store.
     pub(super) packs: u64,
 }
 
@@ -37,16 +37,17 @@ impl Need {
     }
 }
 
-/// Sum of what all unfinished uploads need.
+/// Sum of the needs of all unfinished uploads.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     total: Arc<Mutex<Need>>,
-    /// Held from the look at the disk to the reservation: two uploads are not promised the same bytes.
+    /// Held from the measurement of the disk until the reservation, so that two uploads cannot reserve the same
+    /// bytes.
     admitting: tokio::sync::Mutex<()>,
 }
 
 impl Ledger {
-    /// Reserves what an upload needs, whether the disk has it or not.
+    /// Reserves space for an upload without checking the disk.
     pub(super) fn reserve(&self, need: Need) -> Reservation {
         let reservation = Reservation { total: Arc::clone(&self.total), need: Mutex::default() };
         reservation.set(need);
@@ -54,7 +55,7 @@ impl Ledger {
     }
 }
 
-/// Bytes that one upload needs. Dropping it returns them.
+/// Bytes that are reserved for one upload. Dropping this releases them.
 #[derive(Debug)]
 pub(super) struct Reservation {
     total: Arc<Mutex<Need>>,
@@ -67,7 +68,7 @@ impl Reservation {
         *self.need.lock()
     }
 
-    /// Replaces what the upload needs.
+    /// Replaces the reserved number of bytes.
     pub(super) fn set(&self, need: Need) {
         let (mut own, mut total) = (self.need.lock(), self.total.lock());
         *total = total.minus(*own).plus(need);
@@ -81,10 +82,10 @@ impl Drop for Reservation {
     }
 }
 
-/// The disks that uploads are written to, which may be one.
+/// The disks that uploads are written to, which may be the same one.
 #[derive(Debug)]
 struct Disks {
-    /// Number of the file system that has the directory of resumable uploads.
+    /// Device number of the file system that contains the directory of resumable uploads.
     spool_device: u64,
     spool_free: u64,
     /// `None` for engines without a disk.
@@ -92,7 +93,7 @@ struct Disks {
 }
 
 impl Disks {
-    /// Checks that `need` fits beside what was `promised` before.
+    /// Checks that `need` fits in addition to `promised`, the reservations of other uploads.
     fn check(&self, need: Need, promised: Need) -> Result<()> {
         let all = promised.plus(need);
         let packs = self.packs.as_ref();
@@ -127,11 +128,11 @@ fn no_room(need: Need, free: u64, kept: u64, promised: Need) -> Error {
 }
 
 impl Node {
-    /// Reserves what an upload needs that begins.
+    /// Reserves space for a new upload.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] when the disk has not that much beside its reserve and what others need; what the disk
-    /// fails with.
+    /// [`ErrorKind::NoSpace`] if the disk lacks the space in addition to its reserve and the needs of other uploads;
+    /// otherwise the error of the disk.
     pub(super) async fn reserve_upload(&self, need: Need) -> Result<Reservation> {
         let uploads = self.uploads().await?;
         let admitting = uploads.ledger.admitting.lock().await;
@@ -163,8 +164,8 @@ impl Node {
         idle.fold(Need::default(), |sum, upload| sum.plus(upload.reserved.need()))
     }
 
-    /// Returns how many bytes resumable uploads leave free on their disk: the store's reserve, where its packs are on
-    /// the same one.
+    /// Returns the number of bytes that resumable uploads keep free on their disk: the reserve of the store if its
+    /// packs are on the same disk.
     pub(super) async fn kept_beside_spool(&self) -> Result<u64> {
         let Some(disk) = self.inner.store.disk().await? else { return Ok(0) };
         let spool = self.inner.uploads.spool.clone();
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(total(), need(10, 15));
         one.set(need(3, 10));
         assert_eq!(total(), need(3, 15));
-        // An import that failed needs its blocks again.
+        // After a failed import, the blocks must be written again.
         one.set(need(0, 4));
         one.set(need(0, 10));
         drop(two);

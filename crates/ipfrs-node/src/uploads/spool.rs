@@ -1,14 +1,14 @@
-//! What resumable uploads leave on disk: `<repo>/uploads/{id}.part` with the bytes that have arrived, and
-//! `{id}.json` with everything else.
+//! Files of resumable uploads: `<repo>/uploads/{id}.part` contains the bytes that have arrived, and `{id}.json` the
+//! record with everything else.
 //!
-//! A record is there before the first byte is acknowledged, and the length of the part is how much has arrived: bytes are
-//! only appended, and file systems make a longer length durable after the bytes that it covers. When the file is
-//! imported the record gets the result, and the part goes. What a crash leaves between these steps is found by
-//! [`Spool::load`].
+//! The record exists before the first byte is acknowledged, and the length of the part is the number of bytes that
+//! arrived. Bytes are only appended, and file systems make a greater length durable after the bytes that it covers.
+//! After the import, the result is written to the record and the part is removed. [`Spool::load`] handles the states
+//! that a crash between these steps leaves behind.
 //!
-//! A request that does not say how long it is may turn out too long, and then nothing of it may stay. So before its
-//! first byte is written, the record notes where it begins; after its last, that note is removed. A crash in between
-//! takes the part back to where the request began.
+//! A request that does not announce its length may turn out to be too long, and then none of it may be kept. The
+//! record therefore stores the offset at which such a request starts before its first byte is written, and the offset
+//! is removed after its last byte. After a crash in between, the part is truncated to that offset.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -25,39 +25,39 @@ use tokio::task::spawn_blocking;
 
 use super::UploadOptions;
 
-/// Directory in the repo.
+/// Name of the directory in the repo.
 pub(super) const DIRECTORY: &str = "uploads";
 
-/// The version of the records.
+/// Version of the record format.
 const VERSION: u32 = 1;
 
-/// Digits of an ID.
+/// Number of digits in an ID.
 const ID_DIGITS: usize = 32;
 
-/// Files are read in pieces of this size.
+/// Size of the pieces in which files are read.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// A resumable upload, as it is written down.
+/// The stored record of a resumable upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     pub(super) version: u32,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub(super) length: u64,
-    /// What the client wants to be told again.
+    /// Metadata of the client, which are returned unchanged.
     pub(super) metadata: String,
-    /// The operation, as clients know it.
+    /// ID of the operation.
     pub(super) operation: String,
-    /// What is to be made of the file.
+    /// Options of the import.
     pub(super) options: UploadOptions,
-    /// What was made of it.
+    /// Result of the import; `None` until the upload is imported.
     pub(super) imported: Option<Imported>,
-    /// Length of the part before a request of unknown length that is under way.
+    /// Length of the part before the current request of unknown length, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) revert_to: Option<u64>,
 }
 
-/// The result of an upload, as it is written down.
+/// The stored result of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Imported {
@@ -76,19 +76,19 @@ impl Record {
 pub(super) struct Found {
     pub(super) id: String,
     pub(super) record: Record,
-    /// Bytes that have arrived.
+    /// Number of bytes that have arrived.
     pub(super) offset: u64,
-    /// When its last bytes arrived, or when it was imported.
+    /// Time at which its last bytes arrived, or it was imported.
     pub(super) touched: SystemTime,
 }
 
-/// The directory. Its functions may wait for the disk.
+/// The directory of resumable uploads. Its methods may block on the disk.
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
     directory: PathBuf,
     /// Set once the directory is durable.
     is_made: Arc<OnceLock<()>>,
-    /// Free bytes of the disk, as a test sets them.
+    /// Free bytes of the disk, set by tests.
     #[cfg(test)]
     pub(super) free: Arc<parking_lot::Mutex<Option<u64>>>,
 }
@@ -111,7 +111,7 @@ impl Spool {
         self.directory.join(format!("{id}.json"))
     }
 
-    /// Makes the directory where it is not there yet.
+    /// Creates the directory if it does not exist.
     fn make(&self) -> Result<()> {
         if self.is_made.get().is_some() && self.directory.is_dir() {
             return Ok(());
@@ -126,9 +126,10 @@ impl Spool {
         Ok(())
     }
 
-    /// Returns the file system that uploads are on (`st_dev`), and how many bytes can be written to it.
+    /// Returns the device number (`st_dev`) of the file system of uploads, and the number of bytes that can be
+    /// written to it.
     pub(super) fn free_bytes(&self) -> Result<(u64, u64)> {
-        // The directory is made with the first upload, on the file system of the repo.
+        // The first upload creates the directory on the file system of the repo.
         let repo = self.directory.parent().filter(|_| !self.directory.is_dir());
         let directory = repo.unwrap_or(&self.directory);
         let look = || Ok((fs::metadata(directory)?.dev(), rustix::fs::statvfs(directory)?));
@@ -140,7 +141,7 @@ impl Spool {
         Ok((device, system.f_bavail.saturating_mul(system.f_frsize)))
     }
 
-    /// Makes the files of a new upload.
+    /// Creates the files of a new upload.
     pub(super) fn create(&self, id: &str, record: &Record) -> Result<()> {
         self.make()?;
         let part = self.part(id);
@@ -149,7 +150,7 @@ impl Spool {
         self.save(id, record)
     }
 
-    /// Makes a record durable: whole or not at all.
+    /// Saves a record durably and atomically.
     pub(super) fn save(&self, id: &str, record: &Record) -> Result<()> {
         let path = self.record(id);
         let text =
@@ -165,7 +166,7 @@ impl Spool {
         written.map_err(|e| failed("cannot write", &path, e))
     }
 
-    /// Makes the bytes of an upload fewer.
+    /// Truncates the part of an upload.
     fn cut(&self, id: &str, len: u64) -> Result<()> {
         let path = self.part(id);
         let cut = OpenOptions::new().write(true).open(&path).and_then(|file| {
@@ -175,18 +176,20 @@ impl Spool {
         cut.map_err(|e| failed("cannot truncate", &path, e))
     }
 
-    /// Removes the bytes of an upload.
+    /// Removes the part of an upload.
     pub(super) fn remove_part(&self, id: &str) -> Result<()> {
         remove(&self.part(id))
     }
 
-    /// Removes everything of an upload. Without its record it is gone, whatever happens to the rest.
+    /// Removes all files of an upload. The record is removed first: without it the upload does not exist, even if
+    /// removing the part fails.
     pub(super) fn remove(&self, id: &str) -> Result<()> {
         remove(&self.record(id))?;
         self.remove_part(id)
     }
 
-    /// All uploads. What belongs to none is removed; a record that cannot be read stays, and is told.
+    /// Returns all uploads. Removes leftover files that belong to no upload. A record that cannot be read is kept and
+    /// logged.
     pub(super) fn load(&self) -> Result<Vec<Found>> {
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
@@ -215,7 +218,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// The upload of a record; `None` when its bytes are gone, and so it is.
+    /// Returns the upload of a record, or `None` if its part is missing; the record is then removed.
     fn find(&self, id: &str) -> Result<Option<Found>> {
         let path = self.record(id);
         let text = fs::read(&path).map_err(|e| failed("cannot read", &path, e))?;
@@ -249,7 +252,7 @@ impl Spool {
     }
 }
 
-/// Whether `text` could be an ID that we made.
+/// Whether `text` has the form of an upload ID.
 pub(super) fn is_id(text: &str) -> bool {
     text.len() == ID_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -271,12 +274,12 @@ pub(super) fn failed(what: &str, path: &Path, error: io::Error) -> Error {
     Error::io(format_args!("{what} {}", path.display()), error)
 }
 
-/// Runs what waits for the disk.
+/// Runs `work` on a blocking thread.
 pub(super) async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     spawn_blocking(work).await.map_err(|e| Error::internal("a task that works on a file failed").with_source(e))?
 }
 
-/// The bytes of a file.
+/// Returns a stream of the bytes of a file.
 pub(super) fn read(path: PathBuf) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
     stream::unfold((None::<Arc<File>>, 0_u64), move |(file, at)| {
         let path = path.clone();
@@ -285,7 +288,7 @@ pub(super) fn read(path: PathBuf) -> impl Stream<Item = Result<Bytes>> + Send + 
                 let read = || {
                     let file = file.map_or_else(|| File::open(&path).map(Arc::new), Ok)?;
                     let left = file.metadata()?.len().saturating_sub(at).min(PIECE_BYTES);
-                    // At most a mebibyte.
+                    // At most one mebibyte.
                     let mut piece = vec![0; usize::try_from(left).unwrap_or(0)];
                     file.read_exact_at(&mut piece, at)?;
                     Ok((file, Bytes::from(piece)))
@@ -298,7 +301,7 @@ pub(super) fn read(path: PathBuf) -> impl Stream<Item = Result<Bytes>> + Send + 
                     let end = at + piece.len() as u64;
                     Some((Ok(piece), (Some(file), end)))
                 }
-                // A stream that failed is not asked again.
+                // The consumer does not poll a stream that failed again.
                 Err(e) => Some((Err(e), (None, at))),
             }
         }

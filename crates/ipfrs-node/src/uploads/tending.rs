@@ -1,4 +1,4 @@
-//! Resumable uploads between requests: found after a start, bounded in number, removed when they expire.
+//! Background work for resumable uploads: loading them after a start, limiting their number, removing expired ones.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,16 +14,17 @@ use super::spool::{Found, on_disk};
 use crate::Node;
 use crate::operations::{Operation, OperationId, OperationKind};
 
-/// Most uploads that are finished and can still be asked for.
+/// Maximum number of finished uploads whose status is kept.
 const MAX_FINISHED: usize = 10_000;
 
-/// Longest and shortest time between two looks for uploads that have expired.
+/// Maximum and minimum interval between two checks for expired uploads.
 const MAX_PERIOD_SECONDS: u64 = 60;
 const MIN_PERIOD_SECONDS: u64 = 1;
 
 impl Node {
-    /// Finds the resumable uploads of an earlier run, imports those whose bytes are all there, and from now on removes
-    /// those that expire, until the node is closed. For daemons: what runs one command leaves them alone.
+    /// Starts a background task that loads the resumable uploads of an earlier run, imports those whose bytes have
+    /// all arrived, and removes expired ones until the node is closed. Only the daemon calls this; a node that runs a
+    /// single command leaves the uploads unchanged.
     pub fn tend_uploads(&self) {
         if self.check_writable().is_err() {
             return;
@@ -54,7 +55,7 @@ impl Node {
             let state = *upload.state.borrow();
             if state.expires <= now {
                 let has_expired = |state: &State| state.expires <= now;
-                // One that a request is sending to has not expired.
+                // An upload to which a request is sending has not expired.
                 match self.remove_upload(&upload, has_expired, &why).await {
                     Ok(()) if state.phase == Phase::Waiting => self.inner.metrics.uploads_expired.inc(),
                     Ok(()) => {}
@@ -62,7 +63,7 @@ impl Node {
                     Err(error) => tracing::error!(id = upload.id, %error, "an expired upload cannot be removed"),
                 }
             } else if is_first && state.phase == Phase::Waiting && state.offset == upload.record.length {
-                // All of its bytes were there when the last run ended.
+                // All of its bytes had arrived when the last run ended.
                 if let Err(error) = self.upload_status(&upload.id).await {
                     tracing::error!(id = upload.id, %error, "an upload could not be imported: its client may try again");
                 }
@@ -71,7 +72,7 @@ impl Node {
         Ok(())
     }
 
-    /// The uploads, after a look at what is on disk.
+    /// Returns the uploads, after loading them from the disk.
     pub(super) async fn uploads(&self) -> Result<&Uploads> {
         self.check_writable()?;
         let uploads = &self.inner.uploads;
@@ -81,7 +82,7 @@ impl Node {
 
     pub(super) async fn find_upload(&self, id: &str) -> Result<Arc<Upload>> {
         let found = self.uploads().await?.get(id);
-        // One that a request is sending to does not expire.
+        // An upload to which a request is sending does not expire.
         let is_there = |upload: &Arc<Upload>| {
             let state = *upload.state.borrow();
             state.expires > SystemTime::now() || matches!(state.phase, Phase::Receiving | Phase::Settling)
@@ -119,13 +120,14 @@ impl Node {
             None => (Phase::Waiting, Some(self.go_on(&record.operation, offset, record.length)?)),
         };
         let state = watch::Sender::new(State { offset, expires: self.expiry(touched), phase });
-        // One that is finished needs nothing more.
+        // A finished upload needs no more space.
         let rest = if operation.is_some() { record.length } else { 0 };
         let reserved = self.inner.uploads.ledger.reserve(Need { spool: rest.saturating_sub(offset), packs: rest });
         Ok(Upload { id, record, is_noted: Arc::default(), state, reserved, operation })
     }
 
-    /// The operation of an upload that was begun in an earlier run. Its ID may be taken by now.
+    /// Resumes the operation of an upload from an earlier run. If its ID is in use by now, the operation gets a new
+    /// one.
     fn go_on(&self, id: &str, offset: u64, length: u64) -> Result<Operation> {
         let begin = |id| self.inner.operations.begin(id, OperationKind::Upload, offset, Some(length));
         let operation = id.parse().and_then(begin).or_else(|_| begin(OperationId::random()?))?;
@@ -133,12 +135,12 @@ impl Node {
         Ok(operation)
     }
 
-    /// When an upload expires to which something happened at `touched`.
+    /// Returns the expiry of an upload that was last changed at `touched`.
     pub(super) fn expiry(&self, touched: SystemTime) -> SystemTime {
         touched + Duration::from_secs(self.inner.config.upload.expires_after_seconds)
     }
 
-    /// Enters an upload that begins, unless there are too many.
+    /// Adds a new upload, unless there are too many.
     pub(super) fn enter_upload(&self, upload: &Arc<Upload>) -> Result<()> {
         let most = self.inner.config.upload.max_unfinished;
         if !self.inner.uploads.enter(upload.clone(), most) {
@@ -153,7 +155,7 @@ impl Node {
         Ok(())
     }
 
-    /// Forgets the finished upload that would be forgotten first when there are too many.
+    /// If there are too many finished uploads, removes the one that expires first.
     pub(super) async fn forget_finished(&self) {
         let mut finished = self.inner.uploads.all();
         finished.retain(|upload| upload.is_finished());

@@ -1,4 +1,4 @@
-//! Collections beside everything that writes, pins and reads.
+//! Garbage collection concurrent with writes, pins and reads.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Mutex, mpsc};
 
-/// Variable that says for how many seconds the stress test runs.
+/// Environment variable with the duration of the stress test, in seconds.
 const SECONDS: &str = "IPFRS_STRESS_SECONDS";
 
-/// Things that the stress test adds, pins and lets go.
+/// Number of things that the stress test adds, pins and unpins.
 const SLOTS: u64 = 48;
 
-/// Pieces that the files are made of; files share them.
+/// Number of distinct pieces in the files. Files share pieces.
 const PIECES: u64 = 64;
 
 const PIECE_BYTES: usize = 16 * 1024;
@@ -37,14 +37,14 @@ async fn collect(node: &Node) -> Result<Collected> {
 }
 
 #[tokio::test]
-async fn pins_that_were_lost_are_no_reason_to_remove_everything() {
+async fn gc_refuses_to_run_after_pins_were_lost() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     let (kept, _) = node.put_block(put(codec::RAW, "kept")).await.unwrap();
     let (other, _) = node.put_block(put(codec::RAW, "other")).await.unwrap();
     node.close().await.unwrap();
     std::fs::remove_file(repo.path().join("pins.redb")).unwrap();
-    // A restart, and pins that are made meanwhile, change nothing.
+    // Neither a restart nor a pin created in the meantime changes this.
     for _ in 0..2 {
         let node = open(&repo).await;
         node.pin(&[path(kept)], &PinOptions::default(), |_| {}).await.unwrap();
@@ -62,7 +62,7 @@ async fn pins_that_were_lost_are_no_reason_to_remove_everything() {
 }
 
 #[tokio::test]
-async fn over_an_engine_that_has_blocks_nothing_is_collected_before_somebody_says_so() {
+async fn gc_over_engine_with_blocks_requires_force() {
     let engine = Arc::new(MemoryStore::default());
     let over = async |repo: &tempfile::TempDir| {
         Node::over(engine.clone(), repo.path(), NodeConfig::default(), &Registry::new()).await.unwrap()
@@ -92,14 +92,14 @@ fn put(codec: u64, data: impl Into<Bytes>) -> PutBlock {
     PutBlock { data: data.into(), cid: None, format: BlockFormat { codec, ..BlockFormat::default() } }
 }
 
-/// Something to add: the pieces of one file, or of several in a directory.
+/// Content to add: the pieces of one file, or of several files in a directory.
 #[derive(Debug, Clone)]
 struct Thing {
     files: Vec<Vec<u64>>,
 }
 
 impl Thing {
-    /// One of its pieces is `own`, so that no two things are the same.
+    /// Creates random content. One of its pieces is unique to `own`, so that no two things are equal.
     fn random(random: &mut StdRng, own: u64) -> Self {
         let files = if random.random_bool(0.7) { 1 } else { random.random_range(2..6) };
         let mut file = || (0..random.random_range(0..24)).map(|_| random.random_range(0..PIECES)).collect();
@@ -127,7 +127,7 @@ impl Thing {
         Ok(session.finish().await?.pop().unwrap().cid)
     }
 
-    /// Reads everything and compares it.
+    /// Reads all files and compares them with the added content.
     async fn check(&self, node: &Node, root: Cid) {
         for (number, file) in self.files.iter().enumerate() {
             let path = if self.files.len() == 1 { path(root) } else { path(root).join(number.to_string()) };
@@ -140,7 +140,7 @@ impl Thing {
     }
 }
 
-/// A thing and what has become of it. Who works with a slot has it alone; blocks are shared between slots all the same.
+/// A thing and its state. A task that uses a slot locks it, but slots still share blocks.
 #[derive(Debug)]
 struct Slot {
     thing: Thing,
@@ -148,7 +148,7 @@ struct Slot {
     is_pinned: bool,
 }
 
-/// Does one thing with one slot.
+/// Performs one random operation on one random slot.
 async fn work(node: &Node, slots: &[Mutex<Slot>], random: &mut StdRng) {
     let mut slot = slots[random.random_range(0..slots.len())].lock().await;
     match (random.random_range(0..100), slot.cid) {
@@ -159,7 +159,7 @@ async fn work(node: &Node, slots: &[Mutex<Slot>], random: &mut StdRng) {
         (25..40, _) => slot.cid = Some(slot.thing.add(node, true).await.unwrap()),
         (40..60, Some(cid)) => match node.pin(&[path(cid)], &PinOptions::default(), |_| {}).await {
             Ok(_) => slot.is_pinned = true,
-            // It was collected.
+            // The block was removed by gc.
             Err(e) => assert!(e.kind() == ErrorKind::NotFound && !slot.is_pinned, "{e}"),
         },
         (60..80, Some(cid)) if slot.is_pinned => {
@@ -177,7 +177,7 @@ async fn work(node: &Node, slots: &[Mutex<Slot>], random: &mut StdRng) {
     }
 }
 
-/// How many blocks these things have, without duplicates.
+/// Returns the number of distinct blocks of these things.
 async fn blocks_of(things: &[Thing]) -> u64 {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
@@ -188,7 +188,7 @@ async fn blocks_of(things: &[Thing]) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whatever_goes_on_nothing_pinned_is_lost_and_everything_else_is_collected() {
+async fn gc_stress_keeps_exactly_the_pinned_blocks() {
     let seconds = std::env::var(SECONDS).map_or(30, |seconds| seconds.parse().unwrap());
     let end = Instant::now() + Duration::from_secs(seconds);
     let repo = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ async fn whatever_goes_on_nothing_pinned_is_lost_and_everything_else_is_collecte
     }
     assert!(collections > 2 && removed > 100, "{collections} collections removed {removed} blocks");
 
-    // Most of what is pinned goes, the rest stays whole.
+    // Most of the pinned blocks are removed; the others stay complete.
     let mut kept = Vec::new();
     for (number, slot) in slots.iter().enumerate() {
         let slot = slot.lock().await;
@@ -244,10 +244,10 @@ async fn whatever_goes_on_nothing_pinned_is_lost_and_everything_else_is_collecte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_of_what_is_there_unpinned_keeps_it_from_a_collection() {
+async fn gc_keeps_unpinned_blocks_that_an_import_reuses() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
-    // More than what an import holds back: most of it has reached the store before the last piece is taken in.
+    // This is more than an import buffers, so most of it has reached the store before the last piece is read.
     let thing = Thing { files: vec![(0..2_000).collect()] };
     let garbage = thing.add(&node, true).await.unwrap();
     let blocks = node.stats().await.unwrap().blocks;
@@ -263,7 +263,7 @@ async fn an_import_of_what_is_there_unpinned_keeps_it_from_a_collection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pin_that_a_collection_overtakes_is_whole_or_is_none() {
+async fn pin_concurrent_with_gc_is_complete_or_fails() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     let thing = Thing { files: (0..200).map(|file| vec![file % PIECES, file / PIECES, 7]).collect() };
@@ -272,7 +272,7 @@ async fn a_pin_that_a_collection_overtakes_is_whole_or_is_none() {
     let is_begun = std::sync::atomic::AtomicBool::new(false);
     let pinning = node.pin(&paths, &options, |_| is_begun.store(true, std::sync::atomic::Ordering::Relaxed));
     let mut pinning = std::pin::pin!(pinning);
-    // As far as its first blocks.
+    // Runs until the first blocks have been visited.
     while !is_begun.load(std::sync::atomic::Ordering::Relaxed) {
         assert!(poll!(pinning.as_mut()).is_pending());
         tokio::task::yield_now().await;
@@ -288,7 +288,7 @@ async fn a_pin_that_a_collection_overtakes_is_whole_or_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_collection_runs_at_a_time_and_one_that_is_dropped_makes_room() {
+async fn concurrent_gc_conflicts_until_the_first_is_dropped() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     for number in 0..3 {
@@ -309,7 +309,7 @@ async fn one_collection_runs_at_a_time_and_one_that_is_dropped_makes_room() {
 }
 
 #[tokio::test]
-async fn a_pinned_block_is_removed_under_no_codec() {
+async fn remove_blocks_refuses_pinned_block_under_any_codec() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     let thing = Thing { files: vec![vec![1, 2]] };
@@ -330,7 +330,7 @@ async fn a_pinned_block_is_removed_under_no_codec() {
 }
 
 #[tokio::test]
-async fn a_block_that_is_to_be_removed_twice_is_not_there_the_second_time() {
+async fn remove_blocks_reports_duplicate_cid_as_missing() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     let (cid, _) = node.put_block(put(codec::RAW, "twice")).await.unwrap();
@@ -341,12 +341,12 @@ async fn a_block_that_is_to_be_removed_twice_is_not_there_the_second_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shallow_dag_of_a_million_leaves_is_pinned_and_collected() {
+async fn dag_of_a_million_leaves_is_pinned_and_kept_by_gc() {
     const LEAVES: u16 = 50_000;
     const NODES: u8 = 22;
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
-    // Leaves that carry their bytes, so that they need not be stored.
+    // Leaves with identity CIDs, so that they need not be stored.
     let mut nodes = Vec::new();
     for number in 0..NODES {
         let mut list = [&[0x99][..], &LEAVES.to_be_bytes()].concat();

@@ -1,4 +1,5 @@
-//! A DNS server of this process, on loopback: over UDP, TCP and HTTP, with answers as tests want them.
+//! DNS server in the test process, on loopback. It serves UDP, TCP and HTTP and returns the replies that tests
+//! configure.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,22 +14,22 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// What the server says about a name.
+/// Configured reply for a name.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// A record of these strings, with a TTL.
     Txt(Vec<String>, u32),
     /// Several records of one string each.
     Several(Vec<String>, u32),
-    /// The name is another name, with a TTL, of which the server tells as well.
+    /// A CNAME record for another name, with a TTL. The reply also contains the records of that name.
     Alias(&'static str, u32),
-    /// No such name, to be remembered so long.
+    /// The name does not exist; resolvers may cache this for the given number of seconds.
     Absent(u32),
-    /// The name is there, and has no such record.
+    /// The name exists, but has no such record.
     Empty,
     /// The server failed.
     Failure,
-    /// No answer.
+    /// The server does not reply.
     Silence,
 }
 
@@ -43,15 +44,15 @@ struct State {
     replies: Mutex<HashMap<String, Reply>>,
     questions: Mutex<Vec<String>>,
     asked: Notify,
-    /// Answers wait for this while it is there.
+    /// If set, replies wait for this notification.
     held: Mutex<Option<Arc<Notify>>>,
-    /// Over UDP every answer is cut off.
+    /// Whether replies over UDP are truncated.
     is_truncating: Mutex<bool>,
-    /// The head of the next answers over HTTP, instead of that of a success.
+    /// Head of the next HTTP responses, instead of that of a successful one.
     http_head: Mutex<Option<String>>,
 }
 
-/// The server. What is not told otherwise is absent, to be remembered for a minute.
+/// The server. Names that are not configured do not exist; resolvers may cache this for a minute.
 #[derive(Debug)]
 pub(crate) struct DnsServer {
     pub(crate) address: SocketAddr,
@@ -62,7 +63,7 @@ pub(crate) struct DnsServer {
 
 impl DnsServer {
     pub(crate) async fn start(replies: impl IntoIterator<Item = (&str, Reply)>) -> Self {
-        // UDP and TCP at the same port, as DNS has it: try until both are free.
+        // DNS uses the same port for UDP and TCP, so retry until both are free.
         let (udp, tcp) = loop {
             let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
             if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
@@ -86,12 +87,12 @@ impl DnsServer {
         self.state.replies.lock().insert(format!("{name}."), reply);
     }
 
-    /// The names that were asked about since this was called last.
+    /// Returns the names that were queried since the last call.
     pub(crate) fn questions(&self) -> Vec<String> {
         std::mem::take(&mut *self.state.questions.lock())
     }
 
-    /// Answers wait until the notification.
+    /// Delays replies until the returned notification.
     pub(crate) fn hold(&self) -> Arc<Notify> {
         let held = Arc::new(Notify::new());
         *self.state.held.lock() = Some(Arc::clone(&held));
@@ -103,7 +104,7 @@ impl DnsServer {
         held.notify_waiters();
     }
 
-    /// Returns when the next question has arrived.
+    /// Waits for the next query.
     pub(crate) async fn asked(&self) {
         self.state.asked.notified().await;
     }
@@ -118,7 +119,7 @@ impl DnsServer {
 }
 
 impl State {
-    /// The answer to a question, as it goes over TCP and HTTP; `None` for silence.
+    /// Returns the reply to a query, as sent over TCP and HTTP; `None` for [`Reply::Silence`].
     async fn answer(&self, question: &[u8]) -> Option<Message> {
         let question = Message::from_vec(question).unwrap();
         let query = question.queries.first().unwrap().clone();
@@ -175,7 +176,7 @@ async fn serve_udp(state: Arc<State>, socket: UdpSocket) {
             let Some(answer) = state.answer(&question).await else { return };
             let is_truncating = *state.is_truncating.lock();
             let answer = if is_truncating { answer.truncate() } else { answer };
-            // Who asked may be gone.
+            // The client may have closed its socket.
             let _ = socket.send_to(&answer.to_vec().unwrap(), from).await;
         });
     }
@@ -205,7 +206,7 @@ async fn serve_http(state: Arc<State>, listener: TcpListener) {
         let (stream, _) = listener.accept().await.unwrap();
         let state = Arc::clone(&state);
         answering.spawn(async move {
-            // The client goes away when its test ends.
+            // The client disconnects when its test ends.
             let _ = answer_http(&state, stream).await;
         });
     }

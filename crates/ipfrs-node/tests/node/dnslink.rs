@@ -1,4 +1,4 @@
-//! DNSLinks: whom is asked, what is made of the answers, and how long they are kept.
+//! DNSLink resolution: the choice of resolvers, the parsing of records, and caching.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn link_is_kept_for_the_ttl_of_its_record() {
     assert!(server.questions().is_empty());
     server.tell("_dnslink.site.org", Reply::link("/ipns/other.org", 1));
     later(201).await;
-    // A TTL that is too short is five seconds.
+    // TTLs that are too short are raised to five seconds.
     assert_eq!(resolving.link("site.org").await, Some(("/ipns/other.org".to_owned(), 5)));
     assert_eq!(server.questions().len(), 1);
     assert_eq!(resolving.metric("ipfrs_dnslink_lookups_total{outcome=\"found\"}"), 2);
@@ -81,7 +81,7 @@ async fn link_is_kept_for_the_ttl_of_its_record() {
 }
 
 #[tokio::test]
-async fn dns_is_asked_again_for_those_who_want_no_kept_answer() {
+async fn new_answers_bypass_the_dnslink_cache() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 300))]).await;
     let resolving = Resolving::through(&server).await;
     let path = async |answers| resolving.node.content_path_as("/ipns/site.org/a", answers).await.unwrap().to_string();
@@ -96,7 +96,7 @@ async fn dns_is_asked_again_for_those_who_want_no_kept_answer() {
 }
 
 #[tokio::test]
-async fn records_are_found_as_zones_have_them() {
+async fn dnslink_records_are_found_in_all_zone_layouts() {
     let long = format!("{TARGET}/{}", "directory/".repeat(40).trim_end_matches('/'));
     let text = format!("dnslink={long}");
     let strings: Vec<_> = text.as_bytes().chunks(255).map(|part| String::from_utf8(part.to_vec()).unwrap()).collect();
@@ -106,7 +106,7 @@ async fn records_are_found_as_zones_have_them() {
         ("_dnslink.alias.org", Reply::Alias("_dnslink.hop.net", 100)),
         ("_dnslink.hop.net", Reply::Alias("link.host.net", 30)),
         ("link.host.net", Reply::link(TARGET, 60)),
-        // The domain's own record counts where that of the label has none, whatever else it has.
+        // The domain's own record is used if the record at `_dnslink` has no link, whatever other text it has.
         ("bare.org", Reply::link(TARGET, 60)),
         ("_dnslink.spf.org", Reply::Several(vec!["v=spf1 -all".to_owned()], 60)),
         ("spf.org", Reply::link(TARGET, 60)),
@@ -130,7 +130,7 @@ async fn records_are_found_as_zones_have_them() {
 }
 
 #[tokio::test]
-async fn answers_that_are_cut_off_are_asked_for_over_tcp() {
+async fn truncated_dns_answer_is_retried_over_tcp() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     server.truncate();
     assert_eq!(Resolving::through(&server).await.link("site.org").await, found(60));
@@ -138,7 +138,7 @@ async fn answers_that_are_cut_off_are_asked_for_over_tcp() {
 }
 
 #[tokio::test]
-async fn that_there_is_no_link_is_remembered_as_the_zone_says_within_limits() {
+async fn absent_dnslink_is_cached_for_soa_ttl_within_limits() {
     let absent = |name, ttl| (name, Reply::Absent(ttl));
     let server = DnsServer::start([
         absent("_dnslink.short.org", 50),
@@ -162,7 +162,7 @@ async fn that_there_is_no_link_is_remembered_as_the_zone_says_within_limits() {
 }
 
 #[tokio::test]
-async fn failures_are_told_and_soon_forgotten() {
+async fn dnslink_failures_are_cached_briefly() {
     let own = Reply::link("/ipns/never.org", 60);
     let server = DnsServer::start([("_dnslink.site.org", Reply::Failure), ("site.org", own)]).await;
     let resolving = Resolving::through(&server).await;
@@ -171,7 +171,7 @@ async fn failures_are_told_and_soon_forgotten() {
     assert!(error.message().contains("site.org") && error.message().contains(&server.address.to_string()), "{error}");
     let asked = server.questions();
     assert!(asked.iter().all(|name| name == "_dnslink.site.org"), "{asked:?}");
-    // Whoever comes at once is told the same.
+    // An immediate second lookup returns the same error.
     assert_eq!(resolving.node.dnslink("site.org").await.unwrap_err().message(), error.message());
     assert!(server.questions().is_empty());
     server.tell("_dnslink.site.org", Reply::link(TARGET, 60));
@@ -188,7 +188,7 @@ async fn failures_are_told_and_soon_forgotten() {
 }
 
 #[tokio::test]
-async fn resolvers_are_asked_in_order_and_those_of_an_ending_instead() {
+async fn resolvers_are_queried_in_order_and_by_suffix() {
     let broken = DnsServer::start([("_dnslink.site.org", Reply::Failure)]).await;
     let general = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let special = DnsServer::start([
@@ -206,14 +206,14 @@ async fn resolvers_are_asked_in_order_and_those_of_an_ending_instead() {
     for domain in ["site.test", "deep.site.test"] {
         assert_eq!(resolving.link(domain).await, Some(("/ipns/special.org".to_owned(), 60)));
     }
-    // An answer is an answer, whatever the next resolver would say.
+    // Any valid reply is final: the next resolver is not queried.
     assert_eq!(resolving.link("nothing.org").await, None);
     assert_eq!(general.questions(), ["_dnslink.site.org"]);
     assert_eq!(special.questions().len(), 2);
 }
 
 #[tokio::test]
-async fn questions_about_one_domain_are_joined() {
+async fn concurrent_lookups_of_one_domain_are_joined() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let resolving = Resolving::through(&server).await;
     let held = server.hold();
@@ -228,7 +228,7 @@ async fn questions_about_one_domain_are_joined() {
 }
 
 #[tokio::test]
-async fn questions_about_one_domain_are_joined_though_its_answer_is_not_kept() {
+async fn concurrent_lookups_are_joined_without_caching() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 0))]).await;
     let dns = json!({ "resolvers": server.address.to_string(), "min_ttl_seconds": 0 });
     let resolving = Resolving::with(dns, &[]).await;
@@ -246,7 +246,7 @@ async fn questions_about_one_domain_are_joined_though_its_answer_is_not_kept() {
 }
 
 #[tokio::test]
-async fn client_that_goes_away_leaves_its_question_to_the_others() {
+async fn cancelled_lookup_is_continued_for_other_clients() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let resolving = Resolving::through(&server).await;
     let held = server.hold();
@@ -281,7 +281,7 @@ async fn lookups_beyond_the_limit_wait() {
 }
 
 #[tokio::test]
-async fn resolver_has_all_of_the_time_of_a_lookup() {
+async fn single_resolver_gets_the_whole_lookup_timeout() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let resolving =
         Resolving::with(json!({ "resolvers": server.address.to_string(), "timeout_seconds": 10 }), &[]).await;
@@ -298,7 +298,7 @@ async fn resolver_has_all_of_the_time_of_a_lookup() {
 }
 
 #[tokio::test]
-async fn lookup_that_waited_for_a_permit_blames_no_resolver() {
+async fn lookup_timeout_in_permit_wait_names_max_lookups() {
     let server = DnsServer::start([("_dnslink.a.org", Reply::Silence), ("_dnslink.b.org", Reply::Silence)]).await;
     let dns = json!({ "resolvers": server.address.to_string(), "max_lookups": 1 });
     let resolving = Resolving::with(dns, &[]).await;
@@ -311,7 +311,7 @@ async fn lookup_that_waited_for_a_permit_blames_no_resolver() {
     assert_eq!(second.kind(), ErrorKind::Unavailable, "{second}");
     assert!(second.message().contains("dns.max_lookups = 1"), "{second}");
     assert!(!second.message().contains(&server.address.to_string()), "{second}");
-    // Its failure is not kept: the next request asks.
+    // The failure is not cached, so the next request queries again.
     tokio::time::resume();
     server.tell("_dnslink.b.org", Reply::link(TARGET, 60));
     assert_eq!(resolving.link("b.org").await, found(60));
@@ -330,7 +330,7 @@ async fn expired_link_is_served_while_no_resolver_answers() {
     assert!(!server.questions().is_empty());
     assert_eq!(resolving.link("site.org").await, found(30));
     assert!(server.questions().is_empty(), "resolvers that fail are asked every 30 seconds");
-    // A request for a new link fails, and leaves the old one to others.
+    // A request for a new link fails, and the old link stays available to others.
     let name = NameRoot::Domain("site.org".to_owned());
     resolving.node.resolve_name_once(&name, Answers::New).await.unwrap_err();
     assert_eq!(resolving.link("site.org").await, found(30));
@@ -359,7 +359,7 @@ async fn expired_link_is_not_served_by_default() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_local_names_and_configured_links() {
+async fn local_and_configured_names_need_no_dns_query() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let links = [("site.org", "/ipns/configured.org/"), ("localhost", TARGET), ("Bücher.test", TARGET)];
     let resolving = Resolving::with(json!({ "resolvers": server.address.to_string() }), &links).await;
@@ -379,7 +379,7 @@ async fn nobody_is_asked_about_local_names_and_configured_links() {
 }
 
 #[tokio::test]
-async fn questions_go_over_http_as_rfc_8484_says() {
+async fn dns_queries_over_https_follow_rfc_8484() {
     let server = DnsServer::start([
         ("_dnslink.site.org", Reply::link(TARGET, 300)),
         ("_dnslink.alias.org", Reply::Alias("_dnslink.site.org", 100)),
@@ -406,14 +406,14 @@ async fn questions_go_over_http_as_rfc_8484_says() {
     assert!(failure("a.org").await.contains("502"));
     server.http_head("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n");
     assert!(failure("b.org").await.contains("application/dns-message"));
-    // An answer from a cache on the way is as old as the cache says.
+    // The `Age` header of a cache on the path reduces the TTL.
     server.http_head("HTTP/1.1 200 OK\r\nContent-Type: application/dns-message\r\nAge: 60\r\n");
     later(300).await;
     assert_eq!(resolving.link("site.org").await, found(240));
 }
 
 #[tokio::test]
-async fn resolver_over_https_that_is_not_there_is_named() {
+async fn unreachable_https_resolver_is_named_in_error() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("https://{nobody}/dns-query");
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;

@@ -1,4 +1,4 @@
-//! Listings with what their entries point to.
+//! Listings with the targets of their entries.
 
 use std::task::Poll;
 
@@ -22,7 +22,7 @@ async fn put(node: &Node, codec: u64, data: Bytes) -> Cid {
     node.put_block(PutBlock { data, cid: None, format }).await.unwrap().0
 }
 
-/// A directory with `count` entries that all are `target`.
+/// Creates a directory with `count` entries that all link to `target`.
 async fn put_directory(node: &Node, count: usize, target: Cid) -> Cid {
     let links: Vec<_> = (0..count).map(|i| PbLink { cid: target, name: format!("{i}").into(), tsize: 0 }).collect();
     put(node, codec::DAG_PB, dag_pb::encode(&links, &[8, 1])).await
@@ -33,14 +33,14 @@ async fn resolve(node: &Node, cid: Cid) -> Object {
 }
 
 #[tokio::test]
-async fn entries_that_point_to_one_block_decode_it_once_for_a_batch() {
+async fn listing_decodes_a_shared_target_once_per_batch() {
     let repo = tempfile::tempdir().unwrap();
     let node = memory_node(&repo).await;
     let leaf = put(&node, codec::RAW, Bytes::new()).await;
     let target = put_directory(&node, 500, leaf).await;
     let object = resolve(&node, put_directory(&node, 256, target).await).await;
     let mut listing = node.list(&object, usize::MAX);
-    // Everything is in memory: a poll ends before the first entry only where the budget of the task does.
+    // Everything is in memory, so a poll returns before the first entry only if the task has used up its budget.
     let mut polls = 1;
     let first = loop {
         match poll!(listing.next()) {
@@ -55,7 +55,7 @@ async fn entries_that_point_to_one_block_decode_it_once_for_a_batch() {
 }
 
 #[test]
-fn large_blocks_are_looked_at_off_the_runtime() {
+fn listing_decodes_large_blocks_off_the_runtime() {
     let repo = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
@@ -78,7 +78,7 @@ fn large_blocks_are_looked_at_off_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_symlink_longer_than_any_path_is_listed_without_its_target() {
+async fn listing_omits_overlong_symlink_target() {
     let repo = tempfile::tempdir().unwrap();
     let node = memory_node(&repo).await;
     for (len, shown) in [(4096, 4096), (4097, 0)] {

@@ -1,4 +1,4 @@
-//! The Node as front-ends see it.
+//! Tests of the Node through its public API, as front-ends use it.
 #![allow(clippy::unwrap_used)]
 
 mod collection;

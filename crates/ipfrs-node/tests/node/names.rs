@@ -1,4 +1,4 @@
-//! Room for the records of names, and what removing keys leaves.
+//! Limit on IPNS records, and removal of keys.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -31,7 +31,7 @@ fn record(key: &PrivateKey, sequence: u64, end: SystemTime) -> Bytes {
 }
 
 #[tokio::test]
-async fn records_that_have_expired_make_room_but_for_those_of_own_keys() {
+async fn expired_records_are_evicted_except_for_own_keys() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo, 2).await;
     let (now, [own, stranger, valid, late]) = (SystemTime::now(), [key(), key(), key(), key()]);
@@ -46,7 +46,7 @@ async fn records_that_have_expired_make_room_but_for_those_of_own_keys() {
     assert_eq!(node.last_ipns_record(&stranger.1).await.unwrap(), None);
     let full = node.put_ipns_record(&late.1, record(&late.0, 0, now + HOUR)).await.unwrap_err();
     assert!(full.kind() == ErrorKind::RateLimited && full.message().contains("ipns.max_records"), "{full}");
-    // What is published here has room all the same, and goes on where it was.
+    // Records of this node's own keys are exempt from the limit, and their sequence numbers continue.
     for (key, sequence) in [("self", 0), ("own", 8)] {
         let options = PublishOptions { key: key.into(), must_resolve: false, ttl: Some(HOUR), ..Default::default() };
         let published = node.publish_name(&format!("{TARGET}/{key}"), &options).await.unwrap();
@@ -56,7 +56,7 @@ async fn records_that_have_expired_make_room_but_for_those_of_own_keys() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_named_twice_is_removed_once() {
+async fn remove_keys_ignores_duplicate_names() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo, 1).await;
     for name in ["a", "b"] {

@@ -8,11 +8,11 @@ b'world'
 
 =====================  ==============================================================
 :class:`Node`          a store in this process, without a daemon
-:class:`Client`        a daemon's store, over HTTP
-:class:`AsyncNode`     as ``Node``, for asyncio
-:class:`AsyncClient`   as ``Client``, for asyncio
+:class:`Client`        a client of a daemon's store, over HTTP
+:class:`AsyncNode`     ``Node`` for asyncio
+:class:`AsyncClient`   ``Client`` for asyncio
 :class:`Gateway`       a daemon inside this process, for notebooks and tests
-:mod:`ipfrs.errors`    what goes wrong, by kind; all are :class:`IpfrsError`
+:mod:`ipfrs.errors`    exceptions by kind; all are :class:`IpfrsError`
 :mod:`ipfrs.fs`        ``ipfrs://`` for fsspec: pandas, pyarrow, dask, zarr
 :mod:`ipfrs.bench`     ``python -m ipfrs.bench concurrency``: how fast it is here
 =====================  ==============================================================
@@ -54,7 +54,7 @@ from .errors import (
     UnsupportedError,
 )
 
-# Not among the names of `from ipfrs import *`: built-in ones would be hidden.
+# Not part of `from ipfrs import *`, because these names would hide built-in ones.
 from .errors import FileNotFoundError as FileNotFoundError
 from .errors import TimeoutError as TimeoutError
 
@@ -97,7 +97,7 @@ __all__ = [
 ]
 
 for _name in __all__:
-    # Users see where a name is to be had, not where it is written.
+    # Show users the module from which a class is imported, not the one that defines it.
     if isinstance(globals()[_name], type):
         globals()[_name].__module__ = "ipfrs"
 del _name

@@ -1,4 +1,4 @@
-"""Adds what users have: bytes, paths, files, and pieces of any kind."""
+"""Adds content from bytes, paths, files and iterables of pieces."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ._values import Progress
 
 _READ_BYTES = 1024 * 1024
-"""How much of a file is read at once."""
+"""Bytes of a file that are read at once."""
 _GATHERED_BYTES = 256 * 1024
-"""Pieces that are smaller are gathered up to this size."""
+"""Smaller pieces are combined up to this size."""
 
 
 def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Progress | None) -> Steps[str]:
-    """Adds one file: bytes, a path, a binary file, or pieces."""
+    """Adds one file from bytes, a path, a binary file object or pieces."""
     taken = native_options(options, "add")
     told = Told(progress)
     if isinstance(source, (str, os.PathLike)):
@@ -49,7 +49,7 @@ def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Prog
 def add_dir(
     native: Backend, path: Any, hidden: bool, options: Mapping[str, Any], progress: Progress | None
 ) -> Steps[str]:
-    """Adds a directory with everything in it."""
+    """Adds a directory with all its contents."""
     taken = native_options(options, "add_dir")
     told = Told(progress)
     name = os.fsdecode(path)
@@ -59,7 +59,7 @@ def add_dir(
 
 
 def import_car(native: Backend, source: Any, pin_roots: bool) -> Steps[list[str]]:
-    """Imports a CAR: bytes, a path, a binary file, or pieces."""
+    """Imports a CAR from bytes, a path, a binary file object or pieces."""
     data = None if isinstance(source, (str, os.PathLike)) else buffer(source)
     file: io.BufferedReader | None = None
     if data is not None:
@@ -100,7 +100,7 @@ def _check_directory(path: str) -> None:
 
 
 def _reader(source: Any) -> Callable[[], Any]:
-    """A function whose steps give one piece after the other, and None at the end."""
+    """Returns a function whose steps return one piece after the other, and None at the end."""
     if isinstance(source, Mapping):
         raise TypeError(f"a {type(source).__name__} is no content: give its bytes, as json.dumps(data).encode() does")
     if isinstance(source, AsyncIterable):
@@ -135,7 +135,7 @@ def _read(file: Any) -> bytes | None:
 
 
 def _poured(read: Callable[[], Any], writer: Any, told: Told) -> Steps[Any]:
-    """Hands all pieces to a writer, small ones gathered, and gives what it finishes with."""
+    """Passes all pieces to a writer, combining small ones, and returns the result of its ``finish``."""
     gathered = bytearray()
     try:
         while True:
@@ -144,7 +144,7 @@ def _poured(read: Callable[[], Any], writer: Any, told: Told) -> Steps[Any]:
                 break
             data = memoryview(bytes_of(piece, "a piece of the content"))
             if data.nbytes < _GATHERED_BYTES:
-                # Copied, since whoever makes pieces may use the same buffer for the next.
+                # Copy the piece, because its producer may reuse the buffer for the next one.
                 gathered += data
             if gathered and (len(gathered) >= _GATHERED_BYTES or data.nbytes >= _GATHERED_BYTES):
                 yield writer.write(gathered)

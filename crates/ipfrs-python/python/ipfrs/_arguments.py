@@ -1,4 +1,4 @@
-"""What methods are given, checked before anything happens."""
+"""Checks of arguments, before a method has any effect."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from .errors import InvalidInputError
 
 _REMEDY = "give a content ID, or a path such as CID/name"
 _MAX_BYTES = 2**64 - 1
-"""Where the native module's numbers end."""
+"""The largest integer that the native module accepts."""
 
 
 def path(value: object) -> str:
-    """A path as it is; what it leads to is for others to say.
+    """Checks that a path is a str that is not empty, and returns it unchanged. Does not resolve it.
 
     Raises:
-        TypeError: It is no str.
-        InvalidInputError: It is empty.
+        TypeError: The path is not a str.
+        InvalidInputError: The path is empty.
     """
     return text(value, "a path", _REMEDY)
 
 
 def text(value: object, what: str, remedy: str) -> str:
-    """``value`` as it is, if it is a str that is not empty; else the error says the remedy.
+    """Checks that ``value`` is a str that is not empty, and returns it unchanged. The error message includes
+    ``remedy``.
 
     Raises:
-        TypeError: It is no str.
-        InvalidInputError: It is empty.
+        TypeError: ``value`` is not a str.
+        InvalidInputError: ``value`` is empty.
     """
     if not isinstance(value, str):
         raise TypeError(f"{what} is a str, not {type(value).__name__}: {value!r:.80}")
@@ -41,25 +42,25 @@ def text(value: object, what: str, remedy: str) -> str:
 
 
 def url(value: object) -> str:
-    """The URL of a daemon as it is.
+    """Checks the URL of a daemon, and returns it unchanged.
 
     Raises:
-        TypeError: It is no str.
-        InvalidInputError: It is empty.
+        TypeError: The URL is not a str.
+        InvalidInputError: The URL is empty.
     """
     return text(value, "a URL", "give that of a daemon, such as http://127.0.0.1:8080")
 
 
 def without_user(url: str) -> str:
-    """A URL as it may be shown: without a user and a password."""
+    """Returns a URL without user and password, so that it may be shown."""
     return re.sub(r"^([a-zA-Z]+:[/\\]*)[^/\\?#]*@", r"\1", url.strip())
 
 
 def texts(values: object) -> list[str]:
-    """Content IDs as a list.
+    """Returns content IDs as a list.
 
     Raises:
-        TypeError: It is one str, or something in it is none.
+        TypeError: ``values`` is a single str, or an element is not a str.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(f"content IDs are an iterable of str, such as [cid], not {type(values).__name__}")
@@ -67,11 +68,11 @@ def texts(values: object) -> list[str]:
 
 
 def block_cid(value: object) -> str:
-    """The content ID in ``CID``, ``/ipfs/CID`` or ``ipfs://CID``: a block has no path.
+    """Returns the content ID in ``CID``, ``/ipfs/CID`` or ``ipfs://CID``. A block has no path.
 
     Raises:
-        TypeError: It is no str.
-        InvalidInputError: It is empty, or leads further.
+        TypeError: ``value`` is not a str.
+        InvalidInputError: ``value`` is empty, or has a path after the content ID.
     """
     cid = text(value, "a content ID", _REMEDY)
     if "/" not in cid:
@@ -85,11 +86,12 @@ def block_cid(value: object) -> str:
 
 
 def start(offset: object) -> int:
-    """Where a span of bytes begins, as a number that the native module has; what is larger is behind every file.
+    """Returns the start of a range of bytes, limited to the integers of the native module. Larger values are past the
+    end of every file.
 
     Raises:
-        TypeError: It is no integer.
-        InvalidInputError: It is negative.
+        TypeError: ``offset`` is not an integer.
+        InvalidInputError: ``offset`` is negative.
     """
     number = _integer(offset, "offset")
     if number < 0:
@@ -98,11 +100,11 @@ def start(offset: object) -> int:
 
 
 def span(offset: object, length: object) -> tuple[int, int | None]:
-    """A span of bytes: as :func:`start`, and the length likewise, or None.
+    """Returns a range of bytes: the offset as in :func:`start`, and the length limited likewise, or None.
 
     Raises:
-        TypeError: Something is no integer.
-        InvalidInputError: A number is negative.
+        TypeError: An argument is not an integer.
+        InvalidInputError: An argument is negative.
     """
     at = start(offset)
     if length is None:
@@ -121,7 +123,7 @@ def _integer(value: object, what: str) -> int:
 
 
 def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """Options of ``add`` as the native module takes them; those that are None are left out.
+    """Returns the options of ``add`` for the native module, without those that are None.
 
     Raises:
         TypeError: There is no such option.
@@ -141,11 +143,12 @@ def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
 
 
 def buffer(source: object) -> Any | None:
-    """``source`` as something with contiguous bytes, copied only if it has none; None if it is no buffer at all.
+    """Returns ``source`` as an object with contiguous bytes. It is copied only if its bytes are not contiguous.
+    Returns None if it does not support the buffer protocol.
 
     Raises:
-        TypeError: Its elements are Python objects, whose bytes are addresses.
-        ValueError: It was released or closed.
+        TypeError: The elements are Python objects, whose bytes are addresses.
+        ValueError: ``source`` was released or closed.
     """
     try:
         view = memoryview(source)  # type: ignore[arg-type]
@@ -154,17 +157,17 @@ def buffer(source: object) -> Any | None:
     except ValueError:
         if not hasattr(source, "tobytes"):
             raise
-        # A NumPy array of a type that the buffer protocol has no letter for, such as bfloat16 or datetime64.
+        # A NumPy array of a type that the buffer protocol cannot describe, such as bfloat16 or datetime64.
         return cast(Any, source).tobytes()
     _no_objects(view, source)
     return source if view.c_contiguous else view.tobytes()
 
 
 def writable(target: object) -> Any:
-    """``target``, if bytes may be put into it. What else is wrong with it, the native module says.
+    """Checks that bytes may be written into ``target``, and returns it. The native module reports all other errors.
 
     Raises:
-        TypeError: Its elements are Python objects, and would be any address.
+        TypeError: The elements are Python objects, and the bytes would be arbitrary addresses.
     """
     try:
         view = memoryview(target)  # type: ignore[arg-type]
@@ -183,10 +186,10 @@ def _no_objects(view: memoryview, owner: object) -> None:
 
 
 def bytes_of(source: object, what: str) -> Any:
-    """As :func:`buffer`.
+    """Returns ``source`` as :func:`buffer` does.
 
     Raises:
-        TypeError: It is no buffer.
+        TypeError: ``source`` does not support the buffer protocol.
     """
     data = buffer(source)
     if data is None:
@@ -195,10 +198,10 @@ def bytes_of(source: object, what: str) -> Any:
 
 
 def blocks(sources: object) -> list[Any]:
-    """Blocks as a list of buffers.
+    """Returns blocks as a list of buffers.
 
     Raises:
-        TypeError: It is one buffer, or something in it is none.
+        TypeError: ``sources`` is a single buffer, or an element is not a buffer.
     """
     if isinstance(sources, (str, bytes, bytearray, memoryview)) or not isinstance(sources, Iterable):
         raise TypeError(f"blocks are an iterable of bytes-like, such as [data], not {type(sources).__name__}")
@@ -206,10 +209,10 @@ def blocks(sources: object) -> list[Any]:
 
 
 def refuse_directory(path: str, kind: str) -> None:
-    """Only files can be opened.
+    """Checks that a path refers to a file, because only files can be opened.
 
     Raises:
-        InvalidInputError: It is something else.
+        InvalidInputError: The path refers to something else.
     """
     if kind == "directory":
         raise InvalidInputError(f"{path} is a directory: open a file in it, or list it with ls")
@@ -218,15 +221,15 @@ def refuse_directory(path: str, kind: str) -> None:
 
 
 def described(source: object) -> str:
-    """What something is, for messages."""
+    """Returns a description of ``source`` for error messages."""
     return f"{type(source).__name__}: encode it first" if isinstance(source, str) else type(source).__name__
 
 
 def no_async(source: object) -> None:
-    """Refuses what only asyncio can read.
+    """Rejects sources that only asyncio can read.
 
     Raises:
-        TypeError: It is an async iterable and nothing else.
+        TypeError: ``source`` is an async iterable and not also an iterable.
     """
     if isinstance(source, AsyncIterable) and not isinstance(source, Iterable):
         raise TypeError("an async iterable is read by AsyncNode and AsyncClient: use one of them, or a plain iterable")

@@ -1,4 +1,4 @@
-"""Types of elements: as safetensors, numpy, ml_dtypes and torch call them, and arrays over bytes."""
+"""Element types by their names in safetensors, numpy, ml_dtypes and torch, and arrays over bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dtype:
-    """One type.
+    """An element type.
 
     Attributes:
-        bits: Bits of an element.
-        numpy: Its name for numpy; None where only ml_dtypes has it.
-        extension: Its name in ml_dtypes; None where numpy has it.
-        torch: Its name in torch; None where torch has none.
+        bits: Size of an element in bits.
+        numpy: Name in numpy; None if only ml_dtypes has the type.
+        extension: Name in ml_dtypes; None if numpy has the type.
+        torch: Name in torch; None if torch does not have the type.
     """
 
     bits: int
@@ -33,8 +33,8 @@ class Dtype:
     torch: str | None = None
 
 
-# All that safetensors has, in its own order, which is that of files: the last comes first.
-# C128 is numpy's alone.
+# All types of safetensors, in the order of its enumeration. Files store tensors in the reverse order of their types.
+# C128 is not a safetensors type, but numpy has it.
 DTYPES = {
     "BOOL": Dtype(8, "|b1", torch="bool"),
     "F4": Dtype(4, extension="float4_e2m1fn", torch="float4_e2m1fn_x2"),
@@ -66,7 +66,7 @@ _BY_NUMPY = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
 
 
 def known(name: str) -> Dtype:
-    """The type of this name, or an error that names those that are known."""
+    """Returns the type with this name. The error for an unknown name lists the known ones."""
     try:
         return DTYPES[name]
     except KeyError:
@@ -74,12 +74,12 @@ def known(name: str) -> Dtype:
 
 
 def itemsize(name: str) -> int:
-    """Bytes of an element; 1 where that is less."""
+    """Returns the size of an element in bytes, or 1 if it is smaller than a byte."""
     return max(known(name).bits // 8, 1)
 
 
 def numpy_dtype(name: str) -> numpy.dtype[Any]:
-    """The type as numpy has it, if need be by ml_dtypes."""
+    """Returns the corresponding numpy type, which ml_dtypes provides if numpy does not."""
     import numpy
 
     dtype = known(name)
@@ -102,12 +102,12 @@ def numpy_dtype(name: str) -> numpy.dtype[Any]:
 
 
 def name_of(dtype: numpy.dtype[Any]) -> str:
-    """What safetensors calls a type of numpy or ml_dtypes.
+    """Returns the safetensors name of a type of numpy or ml_dtypes.
 
     Raises:
-        InvalidInputError: It has none for it.
+        InvalidInputError: safetensors has no such type.
     """
-    # Types of ml_dtypes are of kind V or f, with a name that is none of numpy's.
+    # Types of ml_dtypes have the kind V or f, and names that numpy does not use.
     found = _BY_EXTENSION.get(dtype.name)
     if found is None:
         found = _BY_NUMPY.get(dtype.newbyteorder("<").str)
@@ -117,7 +117,8 @@ def name_of(dtype: numpy.dtype[Any]) -> str:
 
 
 def array(name: str, shape: tuple[int, ...], data: memoryview | Array) -> Array:
-    """An array over these bytes, writable if they are; one of its own for elements of less than a byte."""
+    """Returns an array over ``data``, writable if ``data`` is. For elements smaller than a byte, the array has its
+    own memory."""
     import numpy
 
     dtype, bits = numpy_dtype(name), known(name).bits
@@ -130,19 +131,19 @@ def array(name: str, shape: tuple[int, ...], data: memoryview | Array) -> Array:
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
-    """Elements of less than a byte, the lowest bits first, as one byte each."""
+    """Unpacks elements smaller than a byte, lowest bits first, into one byte each."""
     import numpy
 
     if bits == 4:
         return numpy.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)
-    # Four elements of 6 bits in three bytes.
+    # Three bytes hold four elements of 6 bits.
     low, middle, high = packed.reshape(-1, 3).T
     four = [low & 63, (low >> 6 | middle << 2) & 63, (middle >> 4 | high << 4) & 63, high >> 2]
     return numpy.stack(four, axis=-1).reshape(-1)
 
 
 def packed(elements: Array, bits: int) -> Array:
-    """The reverse of what :func:`array` does with elements of less than a byte."""
+    """Packs elements smaller than a byte. The inverse of :func:`array`."""
     import numpy
 
     codes = elements.reshape(-1).view(numpy.uint8)
@@ -155,13 +156,14 @@ def packed(elements: Array, bits: int) -> Array:
 
 
 def integers(name: str, data: Array) -> Array:
-    """The elements as integers of the same size in one dimension: what every DLPack consumer takes."""
+    """Returns the elements as integers of the same size, in one dimension. Every DLPack consumer accepts these."""
     size = min(itemsize(name), 8)
     return data.view({1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}[size])
 
 
 def torch_tensor(name: str, shape: tuple[int, ...], data: Array) -> Any:
-    """A torch tensor over bytes that are ours, by DLPack. F4 stays packed, two elements to each of torch's."""
+    """Returns a torch tensor over ``data``, through DLPack. F4 remains packed, with two elements in each torch
+    element."""
     try:
         import torch  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

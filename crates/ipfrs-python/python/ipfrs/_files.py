@@ -1,4 +1,4 @@
-"""Files that are read: for the standard library, and for asyncio."""
+"""Files that are open for reading: for the standard library, and for asyncio."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ._native import Backend
 
 BUFFER_BYTES = 256 * 1024
-"""How much is read ahead of programs that read little at a time."""
+"""Read-ahead for programs that read little at a time."""
 
 
 def _position(current: int, size: int, offset: int, whence: int) -> int:
-    """Where ``seek`` leads."""
+    """Returns the position that ``seek`` moves to."""
     starts = {os.SEEK_SET: 0, os.SEEK_CUR: current, os.SEEK_END: size}
     if whence not in starts:
         raise ValueError(f"whence is {whence!r}: it is os.SEEK_SET, os.SEEK_CUR or os.SEEK_END")
@@ -29,7 +29,7 @@ def _position(current: int, size: int, offset: int, whence: int) -> int:
 
 
 class RawFile(io.RawIOBase):
-    """A file of a node, unbuffered: what :meth:`Node.open` puts a buffer around."""
+    """An unbuffered file of a node, which :meth:`Node.open` wraps in a buffer."""
 
     def __init__(self, native: Backend, cid: str, size: int, name: str) -> None:
         self._native = native
@@ -81,10 +81,10 @@ class RawFile(io.RawIOBase):
 
 
 class AsyncFile:
-    """A file that is read with ``await``, as :meth:`AsyncNode.open` gives it.
+    """A file that is open for reading with ``await``. Created by :meth:`AsyncNode.open`.
 
-    It is no more than a position in a file: nothing is held open, and :meth:`close` only says that it is not used any
-    more. It is used by one task at a time.
+    It is only a position in a file and holds no resources. :meth:`close` only prevents further use. One task at a
+    time may use it.
 
     Example:
         >>> async with await anode.open(await anode.add(b"hello world")) as file:
@@ -97,20 +97,20 @@ class AsyncFile:
         self._cid = cid
         self._at = 0
         self.size = size
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         self.name = name
-        """The path that it was opened with."""
+        """The path with which the file was opened."""
         self.closed = False
-        """Whether it was closed."""
+        """Whether the file was closed."""
 
     async def read(self, size: int | None = -1) -> bytes:
-        """The next bytes.
+        """Reads the next bytes.
 
         Args:
-            size: Most bytes to read; None or a negative number for all there are.
+            size: Maximum number of bytes to read; None or a negative number for all remaining ones.
 
         Returns:
-            Fewer bytes than ``size`` only at the end of the file.
+            The bytes. They are fewer than ``size`` only at the end of the file.
 
         Raises:
             ValueError: The file is closed.
@@ -131,13 +131,13 @@ class AsyncFile:
         return data
 
     async def readinto(self, buffer: Any) -> int:
-        """Fills ``buffer`` with the next bytes.
+        """Reads the next bytes into ``buffer``.
 
         Args:
-            buffer: Anything writable with contiguous bytes: bytearray, memoryview, a NumPy array.
+            buffer: A writable object with contiguous bytes, such as a bytearray, a memoryview or a NumPy array.
 
         Returns:
-            How many bytes were written: fewer than it has only at the end of the file.
+            The number of bytes written. It is less than the size of the buffer only at the end of the file.
 
         Raises:
             ValueError: The file is closed.
@@ -155,22 +155,22 @@ class AsyncFile:
         return count
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves to a byte, as ``seek`` of files does; gives where that is.
+        """Moves to a position, as ``seek`` of built-in files does, and returns it.
 
         Raises:
-            ValueError: The file is closed, or the position negative.
+            ValueError: The file is closed, or the position is negative.
         """
         self._check_open()
         self._at = _position(self._at, self.size, offset, whence)
         return self._at
 
     def tell(self) -> int:
-        """The next byte to be read, counted from 0."""
+        """Returns the position of the next byte to read, from 0."""
         self._check_open()
         return self._at
 
     async def close(self) -> None:
-        """Says that it is not used any more; closing twice is no error."""
+        """Marks the file as closed. Closing twice is not an error."""
         self.closed = True
 
     def _check_open(self) -> None:

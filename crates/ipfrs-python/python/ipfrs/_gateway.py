@@ -1,4 +1,4 @@
-"""A daemon inside the process, for notebooks and tests."""
+"""A daemon inside this process, for notebooks and tests."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class Gateway:
-    """The daemon in this process: HTTP, gRPC and everything, as ``ipfrs-cli gateway start`` runs it.
+    """A complete daemon in this process, with HTTP and gRPC, as run by ``ipfrs-cli gateway start``.
 
-    Where nobody says otherwise, the system chooses the port of HTTP, and there is no gRPC.
+    Unless configured otherwise, the system chooses the HTTP port, and gRPC is off.
 
     Args:
         config: The configuration: the path of a TOML file, or sections as a mapping, such as
-            ``{"server": {"port": 8080}}``. None: ``config.toml`` of the repo if it is there.
-        repo: Directory of the repo, which is made if it is not there. None: the one that ``IPFRS_PATH``
-            names, else ``~/.ipfrs``.
-        **overrides: Sections that win over ``config``, key by key: ``server={"port": 8080}``. What is
-            said in Python wins over the environment, and that over files.
+            ``{"server": {"port": 8080}}``. None: ``config.toml`` of the repo, if it exists.
+        repo: Directory of the repo, which is created if it does not exist. None: the value of ``IPFRS_PATH``, or
+            else ``~/.ipfrs``.
+        **overrides: Sections that override ``config``, key by key: ``server={"port": 8080}``. Values given in
+            Python override the environment, which overrides files.
 
     Raises:
-        TypeError: A section is no mapping, or a value is none that TOML has.
+        TypeError: A section is not a mapping, or a value has no TOML representation.
 
     Example:
         >>> with ipfrs.Gateway(repo="served") as gateway:
@@ -66,11 +66,12 @@ class Gateway:
             raise TypeError(f"config is the path of a TOML file or a mapping of sections, not {type(config).__name__}")
         self._config = document(sections) or None
         self._native: _native.Gateway | None = None
-        # Starting takes its time: two threads must not start two.
+        # Starting takes time, and two threads must not start two gateways.
         self._turn = threading.Lock()
 
     def start(self) -> Self:
-        """Opens the repo and listens; returns once requests are answered. Does nothing where it runs already.
+        """Opens the repo and starts listening. Returns when the gateway accepts requests. Has no effect if it is
+        running.
 
         Returns:
             The gateway itself.
@@ -93,11 +94,11 @@ class Gateway:
         return self
 
     def stop(self) -> None:
-        """Ends it, and gives the repo back. Stopping twice is no error.
+        """Stops the gateway and releases the repo. Stopping twice is not an error.
 
-        Running transfers may end first, for ``server.shutdown_grace_seconds`` (30) at most: one that is left half-way,
-        such as an iterator of `chunks` that nobody asks for more, takes all of them. A gateway that is let go of
-        without this is asked to end, and only the end of the interpreter waits until it has.
+        Running transfers have ``server.shutdown_grace_seconds`` (30) to finish. A transfer that is no longer read,
+        such as an abandoned iterator of `chunks`, takes all of this time. A gateway that is garbage-collected without
+        `stop` stops in the background, and only the exit of the interpreter waits for it.
 
         Example:
             >>> gateway = ipfrs.Gateway(repo="served").start()
@@ -111,7 +112,7 @@ class Gateway:
 
     @property
     def running(self) -> bool:
-        """Whether requests are answered.
+        """Whether the gateway is serving requests.
 
         Example:
             >>> gateway.running
@@ -121,10 +122,10 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Where it listens, for instance ``http://127.0.0.1:8080``; of several addresses the first.
+        """URL of the gateway, such as ``http://127.0.0.1:8080``. The first one if it listens on several addresses.
 
         Raises:
-            RuntimeError: It does not run.
+            RuntimeError: The gateway is not running.
 
         Example:
             >>> gateway.url == url
@@ -134,10 +135,10 @@ class Gateway:
 
     @property
     def urls(self) -> list[str]:
-        """All addresses where HTTP is served.
+        """All URLs at which HTTP is served.
 
         Raises:
-            RuntimeError: It does not run.
+            RuntimeError: The gateway is not running.
 
         Example:
             >>> gateway.urls[0] == url
@@ -147,10 +148,10 @@ class Gateway:
 
     @property
     def grpc_addresses(self) -> list[str]:
-        """Where gRPC is served; empty where it is not.
+        """Addresses at which gRPC is served. Empty if gRPC is off.
 
         Raises:
-            RuntimeError: It does not run.
+            RuntimeError: The gateway is not running.
 
         Example:
             >>> gateway.grpc_addresses
@@ -160,10 +161,10 @@ class Gateway:
 
     @property
     def repo(self) -> str:
-        """The directory of the repo.
+        """Directory of the repo.
 
         Raises:
-            RuntimeError: It does not run.
+            RuntimeError: The gateway is not running.
 
         Example:
             >>> gateway.repo == client.stats()["repo"]
@@ -172,10 +173,10 @@ class Gateway:
         return self._started().repo
 
     def client(self, token: str | None = None, *, timeout: float | None = None) -> Client:
-        """A new :class:`Client` of this gateway.
+        """Returns a new :class:`Client` of this gateway.
 
         Raises:
-            RuntimeError: It does not run.
+            RuntimeError: The gateway is not running.
 
         Example:
             >>> with gateway.client() as client:
@@ -185,10 +186,10 @@ class Gateway:
         return Client(self.url, token, timeout=timeout)
 
     def async_client(self, token: str | None = None, *, timeout: float | None = None) -> AsyncClient:
-        """A new :class:`AsyncClient` of this gateway.
+        """Returns a new :class:`AsyncClient` of this gateway.
 
         Raises:
-            RuntimeError: It does not run.
+            RuntimeError: The gateway is not running.
 
         Example:
             >>> async with gateway.async_client() as client:
@@ -198,7 +199,8 @@ class Gateway:
         return AsyncClient(self.url, token, timeout=timeout)
 
     def _exclusive(self) -> threading.Lock:
-        """The lock, unless a thread of the parent may have it: then nobody gives it back."""
+        """Returns the lock. Raises an error in a forked process, where a thread of the parent may hold the lock
+        forever."""
         _native.check_fork()
         return self._turn
 
@@ -241,7 +243,7 @@ class Gateway:
 
 
 def _joined(config: Mapping[str, object], overrides: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """Sections of both, key by key."""
+    """Merges the sections of both mappings, key by key."""
     sections = dict(config)
     for name, keys in overrides.items():
         given = sections.get(name)

@@ -1,6 +1,6 @@
-"""How things end: what was forgotten open is told, and a forked process that nothing works in it.
+"""End of life of objects: warnings about unclosed ones, and errors in forked processes.
 
-What is still open when the interpreter ends is closed by the native module.
+When the interpreter exits, the native module closes all objects that are still open.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ os.register_at_fork(after_in_child=_native.refuse_forked)
 
 
 def forgotten(thing: object, remedy: str) -> None:
-    """Warns that ``thing`` was collected without having been closed, as files do. In a forked process nothing is to be
-    closed: it is the parent's."""
+    """Warns that ``thing`` was garbage-collected without being closed, as Python does for files. Does nothing in a
+    forked process, where the object belongs to the parent."""
     try:
         _native.check_fork()
     except ForkedError:

@@ -1,16 +1,16 @@
-"""The native module. ``Backend`` is one class for all: made blocking, its methods give values; made asynchronous, the
-same methods give awaitables of these values, and everything that is said to be ``Any`` here is such an awaitable."""
+"""The native module. ``Backend`` has two modes. If it is blocking, its methods return values. If it is asynchronous,
+the same methods return awaitables of these values. A return type of ``Any`` stands for either."""
 
 from typing import Any, Callable, Final, TypedDict, final
 
-# Anything with the buffer protocol whose bytes lie in one piece (C-contiguous); others are an InvalidInputError.
+# Anything with the buffer protocol and contiguous bytes (C-contiguous). Others raise an InvalidInputError.
 Buffer = Any
 WritableBuffer = Any
 
 __version__: Final[str]
 
 class AddOptions(TypedDict, total=False):
-    """Options of an import, as Kubo's ``add`` has them."""
+    """Options of an import, as in Kubo's ``add``."""
 
     profile: str | None
     cid_version: int | None
@@ -81,7 +81,7 @@ class Backend:
 
 @final
 class Writer:
-    """Takes the bytes of a file, or of a CAR, as they come. Dropped or aborted before ``finish``, nothing is kept."""
+    """A sink for the bytes of a file or a CAR. If it is dropped or aborted before ``finish``, nothing is kept."""
 
     def write(self, data: Buffer) -> Any: ...  # None; waits until there is room
     def finish(self) -> Any: ...  # tuple[str, int] of a file, list[str] of a CAR
@@ -89,7 +89,7 @@ class Writer:
 
 @final
 class Chunks:
-    """Bytes on their way, in pieces of at most some megabytes."""
+    """A stream of bytes, in pieces of at most a few megabytes."""
 
     @property
     def size(self) -> int | None: ...  # bytes in all, where that is known

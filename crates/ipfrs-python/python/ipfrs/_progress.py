@@ -1,4 +1,4 @@
-"""Telling how far something is."""
+"""Reporting of progress."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class Told:
-    """Tells a callable, or a bar as tqdm has it, how far something is.
+    """Reports progress to a callable, or to a progress bar such as tqdm's.
 
     Args:
-        progress: Called with the bytes that are done and the bytes that there are (None where that is not known), or a
-            bar whose ``update`` is called with the bytes since the last time.
+        progress: A callable that receives the number of bytes done and the total number of bytes (None if unknown);
+            or a bar, whose ``update`` receives the number of bytes since the last call.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: ``progress`` is neither a callable nor a bar.
     """
 
     def __init__(self, progress: Progress | None) -> None:
@@ -32,11 +32,11 @@ class Told:
 
     @property
     def callback(self) -> Callable[[int, int | None], None] | None:
-        """What the native module calls; None where nobody is told."""
+        """The function that the native module calls, or None if progress is not wanted."""
         return self.tell if self._bar is not None or self._call is not None else None
 
     def tell(self, done: int, total: int | None = None) -> None:
-        """So many bytes are done, of so many."""
+        """Reports that ``done`` bytes of ``total`` are done."""
         if self._call is not None:
             self._call(done, total)
         elif self._bar is not None:
@@ -46,5 +46,5 @@ class Told:
         self._done = done
 
     def advance(self, count: int, total: int | None = None) -> None:
-        """So many bytes more are done."""
+        """Reports that ``count`` more bytes are done."""
         self.tell(self._done + count, total)

@@ -1,4 +1,4 @@
-"""Writing safetensors files, as the bytes that the package ``safetensors`` writes.
+"""Encodes safetensors files, byte for byte as the package ``safetensors`` does.
 
 https://github.com/huggingface/safetensors#format
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
-# What is handed over at once, and most that is copied of an array that does not lie in order.
+# Size of a piece, and the maximum that is copied at once of an array that is not contiguous.
 _PIECE_BYTES = 1024 * 1024
 _ALIGNMENT = 8
 _METADATA = "__metadata__"
@@ -29,18 +29,19 @@ _METADATA = "__metadata__"
 def safetensors_pieces(
     tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The bytes of a safetensors file in pieces, ready to be added.
+    """Returns the bytes of a safetensors file in pieces, for use with ``add``.
 
-    Everything is checked before this returns. Nothing is copied but what does not lie in order:
-    arrays that are not contiguous or not little-endian, a piece at a time.
+    All arguments are checked before this function returns. Only arrays that are not contiguous or not little-endian
+    are copied, one piece at a time.
 
     Args:
-        tensors: Arrays by name: of numpy, of ml_dtypes, torch tensors, or what numpy makes an array of.
-        metadata: Texts by name, for the file's header.
+        tensors: Arrays by name: numpy or ml_dtypes arrays, torch tensors, or anything that numpy converts to an
+            array.
+        metadata: Strings by name, for the file's header.
 
     Raises:
-        TypeError: `tensors` is no mapping.
-        InvalidInputError: A name, a type or a text that safetensors does not have; it is named.
+        TypeError: `tensors` is not a mapping.
+        InvalidInputError: safetensors does not support a name, type or string, which the message names.
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors are a mapping of names to arrays, not {type(tensors).__name__}")
@@ -81,7 +82,7 @@ class _Tensor:
 
     @classmethod
     def _of_torch(cls, name: str, value: Any) -> _Tensor:
-        """A tensor of torch, by its bytes: numpy has not all of torch's types."""
+        """Returns a torch tensor as its bytes, because numpy does not have all types of torch."""
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         called = str(value.dtype).partition(".")[2]
@@ -96,11 +97,11 @@ class _Tensor:
         return cls(name, dtype, shape, array.nbytes, array)
 
     def place(self) -> tuple[int, str]:
-        """Where it stands among the others: as the package sorts them, the largest elements first."""
+        """Returns the sort key of the tensor. As in the package, types with larger elements come first."""
         return -_dtypes.RANK[self.dtype], self.name
 
     def pieces(self) -> Iterator[memoryview]:
-        """Its bytes in order."""
+        """Yields the bytes of the tensor in order."""
         import numpy
 
         bits = _dtypes.known(self.dtype).bits
@@ -115,7 +116,7 @@ class _Tensor:
                 yield whole[start : start + _PIECE_BYTES]
             return
         if array.dtype.kind == "V" or _dtypes.known(self.dtype).extension:
-            # Types of ml_dtypes are moved as what has the same size.
+            # Types of ml_dtypes are copied as integers of the same size.
             array = array.view(f"u{array.itemsize}")
         moved = numpy.nditer(
             array,
@@ -126,7 +127,7 @@ class _Tensor:
             buffersize=_PIECE_BYTES // array.itemsize,
         )
         for piece in moved:
-            # The buffer is used again for the next piece, which is asked for when this one was taken.
+            # nditer reuses its buffer for the next piece, which is requested after this one was consumed.
             copied: Array = numpy.array(piece)
             yield copied.reshape(-1).view(numpy.uint8).data
 
@@ -144,7 +145,7 @@ def _checked(text: object, what: str) -> str:
 def _head(tensors: list[_Tensor], metadata: Mapping[str, str]) -> bytes:
     members: dict[str, Any] = {}
     if metadata:
-        # The package writes them in any order; one order makes the same file of the same content.
+        # The package writes metadata in any order. A fixed order makes the content ID depend only on the content.
         named = sorted((_checked(name, "the name of metadata"), text) for name, text in metadata.items())
         members[_METADATA] = {name: _checked(text, f"metadata {name!r}") for name, text in named}
     end = 0

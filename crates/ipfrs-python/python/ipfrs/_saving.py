@@ -1,8 +1,8 @@
-"""Saves content on this machine: beside the target first, moved there when it is whole.
+"""Saves content to the local file system: first beside the target, then moved there when it is complete.
 
-Names come from strangers. Everything is made anew inside a directory that nobody else knows, each name is one plain
-component, and nothing that was made is ever followed: a symlink and a directory of the same name cannot both be made,
-so no name can lead outside.
+Names in content are untrusted. Every entry is created anew inside a directory with an unpredictable name, each name
+is a single plain component, and no created entry is ever followed. A symlink and a directory of the same name cannot
+both be created, so no name can lead outside.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ if TYPE_CHECKING:
     from ._values import Progress
 
     _Leaf: TypeAlias = tuple[str, str, str, int]
-    """CID, kind, path to save it at, and size."""
+    """CID, kind, target path and size."""
 
 _T = TypeVar("_T")
 
 _MAX_DEPTH = 128
-"""Directories within directories that are followed."""
+"""Maximum depth of nested directories."""
 
 _MAX_SMALL_BYTES = 256 * 1024
-"""Files up to this size, which are single blocks unless they were cut finer, are fetched with one call for many."""
+"""Files up to this size are fetched together with one call. They are single blocks unless they were chunked more
+finely."""
 
 _MAX_BATCH = 128
-"""Blocks of one such call. A block has 2 MiB at most, whatever a directory says of its size."""
+"""Maximum number of blocks per such call. A block has at most 2 MiB, whatever size a directory claims."""
 
 _RAW, _DAG_PB = ("bafkrei",), ("bafybei", "Qm")
-"""How content IDs of SHA2-256 begin, by codec."""
+"""Prefixes of content IDs with SHA2-256, by codec."""
 
 
 def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> Steps[str]:
-    """Saves a file, a symlink or a directory with everything in it; gives where it is now."""
+    """Saves a file, a symlink or a directory with all its contents, and returns its path."""
     told = Told(progress)
-    # One name may lead elsewhere from one call to the next.
+    # An IPNS name may resolve differently from one call to the next.
     cid, kind, size, *_ = yield native.stat(path)
     if kind == "node":
         raise InvalidInputError(f"{path} is no file and no directory: save its block with get, or all with export_car")
@@ -67,7 +68,7 @@ def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> St
 
 
 def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
-    """Writes a CAR to a path or a file object; gives how many bytes it has."""
+    """Writes a CAR to a path or a file object, and returns its size in bytes."""
     chunks = yield native.export_car(path)
     if hasattr(dest, "write"):
         return (yield from _written(chunks, dest, Told(None), None))
@@ -80,16 +81,16 @@ def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
 
 
 def _staged(target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
-    """Has something built in a directory of its own, and moves it to the target; gives what building it led to."""
+    """Builds content in a temporary directory, moves it to the target, and returns the result of ``built``."""
     directory = _stage(target)
-    # What cannot be removed is no reason to fail what was done.
+    # Failing to remove the directory does not fail a completed operation.
     remove = partial(shutil.rmtree, directory, ignore_errors=True)
     try:
         root = yield partial(_begin, directory, target, is_file)
         done = yield from built(root)
         yield partial(os.replace, root, target)
     except GeneratorExit:
-        # The event loop has ended: nobody takes a step any more.
+        # The event loop has ended, so no further step will run.
         remove()
         raise
     except BaseException:
@@ -100,7 +101,7 @@ def _staged(target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> St
 
 
 def _target(path: str, dest: str) -> str:
-    """``dest``; within it, if it is a directory, the last part of ``path``."""
+    """Returns ``dest``, or, if that is a directory, the path within it named after the last component of ``path``."""
     if not dest:
         raise InvalidInputError("dest is empty: give the path of a file or directory to save to")
     if not os.path.isdir(dest):
@@ -109,14 +110,14 @@ def _target(path: str, dest: str) -> str:
 
 
 def _stage(target: str) -> str:
-    """The name of a new directory beside the target."""
+    """Returns the name of a new directory beside the target."""
     parent, name = os.path.split(os.path.abspath(target))
     return os.path.join(parent, f".{name[:48]}.partial-{secrets.token_hex(8)}")
 
 
 def _begin(directory: str, target: str, is_file: bool) -> str:
-    """Makes the directory, and gives where what is saved is built. A file may replace a file; anything else that is in
-    the way is an error now, before anything is fetched."""
+    """Creates the directory, and returns the path at which to build the content. A file may replace a file. Any other
+    existing target is an error, reported before anything is fetched."""
     try:
         mode = os.lstat(target).st_mode
     except FileNotFoundError:
@@ -157,12 +158,12 @@ def _tree(native: Backend, root: str, path: str, told: Told) -> Steps[None]:
 
 
 def _leaves(native: Backend, leaves: list[_Leaf], told: Told) -> Steps[None]:
-    """Saves files and symlinks of one directory: small ones from blocks fetched together, others one by one."""
+    """Saves files and symlinks of one directory. Small ones are fetched together, and others one by one."""
     small = (cid for cid, kind, _, size in leaves if kind == "symlink" or (kind == "file" and size <= _MAX_SMALL_BYTES))
     wanted = list(dict.fromkeys(cid for cid in small if cid.startswith(_RAW + _DAG_PB)))
     blocks: dict[str, Any] = {}
     if len(wanted) > 1:
-        # If the call fails, each is requested on its own, and its error says what is wrong with it.
+        # If the call fails, request each block on its own, which reports the error of that block.
         with suppress(IpfrsError):
             blocks = dict(zip(wanted, (yield native.get_many(wanted))))
     made: list[tuple[str, str, Any]] = []
@@ -184,7 +185,8 @@ def _leaves(native: Backend, leaves: list[_Leaf], told: Told) -> Steps[None]:
 
 
 def _content(cid: str, kind: str, block: Any) -> Any:
-    """Returns the target of a symlink, or the bytes of a file, from its block; None if that lacks some of them."""
+    """Returns the target of a symlink, or the bytes of a file, from its block. Returns None if the block is
+    incomplete."""
     if block is None:
         return None
     if kind == "symlink":
@@ -193,7 +195,8 @@ def _content(cid: str, kind: str, block: Any) -> Any:
 
 
 def _file_content(block: bytes) -> bytes | None:
-    """Returns the bytes of a UnixFS file that is one block; None if other blocks are below it, or it is malformed."""
+    """Returns the bytes of a UnixFS file that is a single block. Returns None if the file has other blocks, or is
+    malformed."""
     try:
         ((number, node),) = _fields(block)
         data = list(_fields(node)) if number == 1 and isinstance(node, bytes) else []
@@ -201,7 +204,7 @@ def _file_content(block: bytes) -> bytes | None:
         return None
     kinds, contents, sizes, parts = ([value for found, value in data if found == wanted] for wanted in (1, 2, 3, 4))
     content = contents[0] if contents else b""
-    # The type is Raw or File; there are no parts, and at most one content, of the size that the node says.
+    # A valid block has the type Raw or File, no parts, and at most one content field, whose size matches the node.
     if kinds not in ([0], [2]) or len(contents) > 1 or parts or not isinstance(content, bytes):
         return None
     return content if sizes in ([], [len(content)]) else None
@@ -227,10 +230,10 @@ def _leaf(native: Backend, cid: str, kind: str, path: str, told: Told, size: int
 
 
 def symlink_target(block: bytes) -> bytes:
-    """Where a symlink of UnixFS leads: field 2 of the message in field 1 of the dag-pb node.
+    """Returns the target of a UnixFS symlink: field 2 of the message in field 1 of the dag-pb node.
 
     Raises:
-        InvalidInputError: The block is none, or leads nowhere.
+        InvalidInputError: The block is not a symlink, or its target is invalid.
     """
     target = _field(_field(block, 1), 2)
     if not target or b"\0" in target:
@@ -239,7 +242,7 @@ def symlink_target(block: bytes) -> bytes:
 
 
 def _field(message: bytes, wanted: int) -> bytes:
-    """The bytes of a field of a protobuf message; none where it does not have it."""
+    """Returns the bytes of a field of a protobuf message, or empty bytes if the field is absent."""
     found = b""
     for number, value in _fields(message):
         if number == wanted and isinstance(value, bytes):
@@ -248,7 +251,7 @@ def _field(message: bytes, wanted: int) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message, up to one that breaks off: their numbers and values."""
+    """Yields the numbers and values of the fields of a protobuf message, up to a truncated one."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -301,14 +304,14 @@ def _write(file: Any, piece: memoryview) -> None:
         count = file.write(piece)
         if count == 0 or (count is None and isinstance(file, io.RawIOBase)):
             raise BlockingIOError(errno.EAGAIN, "the file takes nothing now: open it blocking")
-        # Raw files may take a part of it, and tell how much; others take all, and need not tell.
+        # Raw files may write a part of it and return its size. Others write all of it, and need not return a size.
         if not isinstance(count, int) or count >= piece.nbytes:
             return
         piece = piece[count:]
 
 
 def _made(make: Any, path: Any) -> Any:
-    """Everything is made anew and never opened again: the second entry of a name fails."""
+    """Creates an entry with ``make``. Entries are never opened again, so the second entry of the same name fails."""
     try:
         return make(path)
     except FileExistsError:

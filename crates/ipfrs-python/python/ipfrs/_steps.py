@@ -1,7 +1,8 @@
-"""Operations of several steps, written once for classes that block and for those of asyncio.
+"""Operations of several steps, written once for the blocking classes and those of asyncio.
 
-A step is what a generator yields: a call of the native module, which is its value already or an awaitable of it, or a
-``functools.partial`` of work on local files, which asyncio hands to a thread. ``finished`` and ``awaited`` drive them.
+Such an operation is a generator that yields steps. A step is a call of the native module, whose result is the value
+itself or an awaitable of it, or a ``functools.partial`` of work on local files, which asyncio runs in a thread.
+``finished`` and ``awaited`` run the steps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def finished(steps: Steps[_T]) -> _T:
-    """Takes all steps, and gives what they lead to."""
+    """Runs all steps, and returns the result of the generator."""
     try:
         step = next(steps)
         while True:
@@ -37,7 +38,8 @@ def finished(steps: Steps[_T]) -> _T:
 
 
 async def awaited(steps: Steps[_T]) -> _T:
-    """Takes all steps on the event loop, and gives what they lead to. Being cancelled is an error of the step."""
+    """Runs all steps on the event loop, and returns the result of the generator. A cancellation is raised in the
+    current step."""
     try:
         step = next(steps)
         while True:
@@ -55,18 +57,20 @@ async def awaited(steps: Steps[_T]) -> _T:
 
 
 class Reading(partial):  # type: ignore[type-arg]
-    """A step that may take for ever and leaves nothing behind, such as reading from a pipe."""
+    """A step that may block forever and has no effects to undo, such as reading from a pipe."""
 
 
 async def in_thread(step: partial[Any]) -> Any:
-    """Does what blocks in a thread. Cancelled, it waits until that is over, unless it is :class:`Reading`."""
+    """Runs a blocking step in a thread. If cancelled, waits until the step has finished, unless it is
+    :class:`Reading`."""
     work = asyncio.get_running_loop().run_in_executor(None, step)
     if isinstance(step, Reading):
         return await work
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        # It cannot be stopped, and has to be over before it can be undone. A file that it opened reaches nobody.
+        # The step cannot be stopped, and must finish before it can be undone. A file that it opened would otherwise
+        # stay open.
         await asyncio.wait([work])
         if not work.cancelled() and work.exception() is None and hasattr(work.result(), "close"):
             work.result().close()

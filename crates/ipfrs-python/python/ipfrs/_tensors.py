@@ -1,4 +1,4 @@
-"""Tensors as arrays, slices of them, and whole models: operations of several steps, as in ``_steps``."""
+"""Tensors as arrays, their slices, and whole models, as operations of several steps (see ``_steps``)."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 __all__ = ["load_tensors", "safetensors_pieces", "tensor", "tensors"]
 
-# Tensors that lie side by side are read together while they have at most this many bytes: a model
-# of a thousand small tensors is a few reads, and an array that is kept keeps at most this alive.
+# Adjacent tensors are read together, up to this many bytes. A model of a thousand small tensors then takes a few
+# reads, and an array that is kept alive keeps at most this much memory alive.
 _GROUP_BYTES = 4 * 1024 * 1024
 _MAX_INT64 = 2**63 - 1
 
 
 def tensors(backend: Backend, path: str) -> Steps[TensorFile]:
-    """All tensors of a file, and what the file says of itself."""
+    """Returns all tensors of a file, and its metadata."""
     cid, form, metadata, infos = yield backend.tensors(path)
     found = tuple(TensorInfo(name, dtype, tuple(shape), nbytes, offset) for name, dtype, shape, nbytes, offset in infos)
     return TensorFile(cid, form, metadata, found)
 
 
 def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Array]:
-    """A tensor or a slice of it as a read-only array.
+    """Returns a tensor, or a slice of it, as a read-only array.
 
-    The array lies over the bytes as they came, and in the process over the mapped block where one
-    holds them all: nothing is copied there, and elements may lie at addresses that are no multiple
-    of their size, which numpy reads as any other.
+    The array is a view of the received bytes. In the process, it is a view of the mapped block if one block contains
+    all of them. Nothing is copied in that case, and elements may be at addresses that are not multiples of their
+    size, which numpy supports.
     """
     if isinstance(key, str):
         key = _parsed(key)
@@ -59,7 +59,7 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
         file = yield from tensors(backend, path)
         if file.format != "npy":
             raise
-        # It was saved column by column, which is sent as a whole only.
+        # The array is stored in column-major order. Such an array can only be read as a whole.
         whole: Array = yield from _numpy_file(backend, file)
         whole.flags.writeable = False
         import numpy
@@ -76,11 +76,11 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked of a tensor.
+    """The requested part of a tensor.
 
     Attributes:
-        text: The slice that is fetched.
-        view: The index that makes the result of what is fetched; None where that is the result.
+        text: The slice to fetch.
+        view: The index to apply to the fetched array; None if it already is the result.
     """
 
     text: str
@@ -88,10 +88,10 @@ class Selection:
 
     @classmethod
     def of(cls, key: Index) -> Selection:
-        """What ``array[key]`` takes; None takes everything.
+        """Returns the selection for ``array[key]``. None selects everything.
 
         Raises:
-            InvalidInputError: `key` is neither integers, slices, ``...`` nor None.
+            InvalidInputError: An element of `key` is not an integer, a slice, ``...`` or None.
         """
         if key is None:
             return cls("", None)
@@ -104,7 +104,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class _Part:
-    """One part of a key: what is fetched, and the index of what is fetched if its dimension stays."""
+    """One part of a key: the range to fetch, and the index of the fetched dimension unless the dimension is dropped."""
 
     text: str
     view: slice | EllipsisType | None = None
@@ -112,7 +112,7 @@ class _Part:
 
 
 def _parsed(text: str) -> Index:
-    """The index that ``0:10, ..., ::2`` stands for."""
+    """Parses an index such as ``0:10, ..., ::2``."""
     if not text.strip():
         return None
     parts = [part.strip() for part in text.split(",")]
@@ -151,12 +151,12 @@ def _part(part: object) -> _Part:
 
 
 def _backwards(start: int | None, stop: int | None, step: int) -> _Part:
-    """A range with a negative step: it is fetched forwards, and looked at from its end.
+    """Returns a range with a negative step. It is fetched forwards and viewed backwards.
 
-    The last element that is fetched is the first of the result, so that no length has to be known.
+    The last fetched element is the first one of the result, so the length of the dimension need not be known.
     """
     if stop == -1:
-        # Behind the last element there is none to begin with.
+        # A range that stops after the last element is empty.
         return _Part("0:0", slice(None))
     first = None if stop is None else stop + 1
     end = None if start is None or start == -1 else start + 1
@@ -169,7 +169,7 @@ def _range(start: int | None, stop: int | None, step: int) -> str:
 
 
 def _integer(number: object) -> int:
-    """The number, within the bounds that tensors cannot reach."""
+    """Returns the number, limited to a range that exceeds all tensors."""
     try:
         value = operator.index(number)  # type: ignore[arg-type]
     except TypeError:
@@ -183,9 +183,9 @@ def _integer(number: object) -> int:
 def load_tensors(
     backend: Backend, path: str, names: Iterable[str] | None = None, framework: str = "numpy"
 ) -> Steps[dict[str, Any]]:
-    """All tensors of a file, or those that are named, each in memory of its own or of its neighbours'.
+    """Returns all or the named tensors of a file. Each has its own memory, or shares memory with its neighbours.
 
-    Bytes go straight to where they stay: there is no second copy of anything, at any time.
+    The bytes are read directly into their final memory, so there is never a second copy.
     """
     if framework not in ("numpy", "torch"):
         raise InvalidInputError(f"unknown framework {framework!r}: known are 'numpy' and 'torch'")
@@ -213,7 +213,7 @@ def _named(file: TensorFile, names: Iterable[str] | None) -> dict[str, TensorInf
 
 
 def _groups(wanted: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
-    """Tensors that are read together: neighbours, whose elements lie at multiples of their size."""
+    """Yields groups of tensors that are read together: neighbours whose elements are aligned to their size."""
     group: list[TensorInfo] = []
     end = 0
     for info in sorted(wanted, key=lambda info: (info.offset, info.nbytes)):
@@ -244,7 +244,7 @@ def _read(backend: Backend, cid: str, group: list[TensorInfo]) -> Steps[Array]:
 
 
 def _numpy_file(backend: Backend, file: TensorFile) -> Steps[Array]:
-    """The array of an ``.npy`` file, which may be big-endian or lie column by column."""
+    """Returns the array of an ``.npy`` file, which may be big-endian or in column-major order."""
     import numpy
     from numpy.lib import format as npy
 

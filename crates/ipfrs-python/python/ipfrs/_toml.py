@@ -1,4 +1,4 @@
-"""Writes configurations as TOML: ``tomllib`` only reads, and this needs no dependency."""
+"""Encodes configurations as TOML. ``tomllib`` can only read it, and this module has no dependencies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 
 
 def configuration(config: Path | Mapping[str, object] | None) -> str | None:
-    """The text of a configuration: of a mapping of sections, or of the file that it names."""
+    """Returns a configuration as TOML, from a mapping of sections or from the file at a path."""
     if config is None or isinstance(config, Mapping):
         return None if config is None else document(config)
     if not isinstance(config, (str, os.PathLike)):
@@ -30,19 +30,18 @@ def configuration(config: Path | Mapping[str, object] | None) -> str | None:
 
 
 def document(sections: Mapping[str, object]) -> str:
-    """The TOML text of a mapping of sections, each a mapping of keys.
+    """Returns the TOML text of a mapping of sections, each a mapping of keys.
 
     Args:
-        sections: For instance ``{"server": {"port": 0}}``. Values are those that TOML has: str,
-            bool, int, float, dates and times, and lists and mappings of these. Paths are written
-            as strings.
+        sections: For example ``{"server": {"port": 0}}``. Values may be of the TOML types: str, bool, int, float,
+            dates and times, and lists and mappings of these. Paths are written as strings.
 
     Returns:
-        Text that reads back as the same values.
+        Text that parses to the same values.
 
     Raises:
-        TypeError: A value is none that TOML has, or a section is no mapping; the message names it.
-        ValueError: An integer has more than 64 bits, or a text is no valid Unicode.
+        TypeError: A value has no TOML representation, or a section is not a mapping. The message names it.
+        ValueError: An integer has more than 64 bits, or a string is not valid Unicode.
     """
     return "".join(_section(name, keys) for name, keys in sections.items())
 
@@ -110,6 +109,6 @@ def _value(value: object, where: str) -> str:
 
 def _float(value: float) -> str:
     if math.isfinite(value):
-        # Not repr(), which subclasses such as those of NumPy have their own of.
+        # Subclasses such as those of NumPy override repr().
         return float.__repr__(value)
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -1,4 +1,4 @@
-"""Values that methods take and give back: frozen dataclasses, and the types of arguments."""
+"""Arguments and results of methods: frozen dataclasses, and types of arguments."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 Kind = Literal["file", "directory", "symlink", "node"]
-"""What a path leads to. ``"node"``: something that is no UnixFS, such as dag-cbor."""
+"""Kind of the content at a path. ``"node"`` is a node that is not UnixFS, such as dag-cbor."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a directory, as :meth:`Node.ls` gives it.
+    """An entry of a directory, as returned by :meth:`Node.ls`.
 
     Attributes:
-        name: Its name within the directory.
-        cid: Its content ID.
-        kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for what is no UnixFS or not here.
-        size: Bytes of a file; 0 for a directory or a symlink.
+        name: Name within the directory.
+        cid: Content ID.
+        kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for a node that is not UnixFS or not stored
+            here.
+        size: Size of a file in bytes; 0 for a directory or a symlink.
 
     Example:
         >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -45,15 +46,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stat:
-    """What is known of a path, as :meth:`Node.stat` gives it.
+    """Metadata of the content at a path, as returned by :meth:`Node.stat`.
 
     Attributes:
-        cid: Content ID of what the path leads to.
-        kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for what is no UnixFS.
-        size: Bytes of a file; 0 for a directory or a symlink; of anything else those of its block.
-        blocks: Number of links of the root block; None where that is not known.
-        mode: Unix permissions, such as ``0o644``; None where none were stored.
-        mtime: Seconds since 1970; None where no time was stored.
+        cid: Content ID that the path resolves to.
+        kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for a node that is not UnixFS.
+        size: Size of a file in bytes; 0 for a directory or a symlink; otherwise the size of the block.
+        blocks: Number of links of the root block; None if unknown.
+        mode: Unix permissions, such as ``0o644``; None if none are stored.
+        mtime: Modification time in seconds since 1970; None if none is stored.
 
     Example:
         >>> node.stat(node.add(b"hello")).size
@@ -70,12 +71,12 @@ class Stat:
 
 @dataclass(frozen=True)
 class Pin:
-    """One pin, as :meth:`Node.pins` gives it.
+    """A pin, as returned by :meth:`Node.pins`.
 
     Attributes:
-        cid: Content ID of what is kept.
-        kind: ``"recursive"``: with everything below it; ``"direct"``: this block alone.
-        name: The name that it was pinned with; empty where there is none.
+        cid: Content ID of the pinned block.
+        kind: ``"recursive"`` for the block and everything below it, or ``"direct"`` for the block only.
+        name: Name of the pin; empty if it has none.
 
     Example:
         >>> cid = node.add(b"kept", pin_name="important")
@@ -90,11 +91,11 @@ class Pin:
 
 @dataclass(frozen=True)
 class Collected:
-    """What :meth:`Node.gc` has removed.
+    """Result of a garbage collection, as returned by :meth:`Node.gc`.
 
     Attributes:
-        blocks: Number of blocks.
-        bytes: Bytes of their data.
+        blocks: Number of removed blocks.
+        bytes: Size of the removed blocks in bytes.
 
     Example:
         >>> node.gc().blocks >= 0
@@ -107,14 +108,14 @@ class Collected:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor of a file.
+    """A tensor of a file.
 
     Attributes:
-        name: Its name; empty for the one tensor of an ``.npy`` file.
-        dtype: Type of its elements as safetensors calls it: ``"F32"``, ``"BF16"``, ``"I64"`` ...
-        shape: Its dimensions, outermost first.
-        nbytes: Bytes of its elements.
-        offset: Bytes before it in the file.
+        name: Name of the tensor; empty for the only tensor of an ``.npy`` file.
+        dtype: Type of the elements, by its safetensors name: ``"F32"``, ``"BF16"``, ``"I64"`` ...
+        shape: Dimensions, outermost first.
+        nbytes: Size of the elements in bytes.
+        offset: Position of the first byte in the file.
 
     Example:
         >>> TensorInfo("weight", "F32", (2, 3), 24, 0).shape
@@ -130,12 +131,12 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class TensorFile(Mapping[str, TensorInfo]):
-    """The tensors of a ``.safetensors`` or ``.npy`` file by their names, as :meth:`Node.tensors` gives them.
+    """The tensors of a ``.safetensors`` or ``.npy`` file by name, as returned by :meth:`Node.tensors`.
 
     Attributes:
         cid: Content ID of the file.
         format: ``"safetensors"`` or ``"npy"``.
-        metadata: What the file says of itself.
+        metadata: Metadata in the header of the file.
         tensors: All tensors, in the order of the file.
 
     Example:
@@ -167,10 +168,10 @@ class TensorFile(Mapping[str, TensorInfo]):
 
 
 class AddOptions(TypedDict, total=False):
-    """Options of :meth:`Node.add` and :meth:`Node.add_dir`, as ``ipfs add`` has them.
+    """Options of :meth:`Node.add` and :meth:`Node.add_dir`. They correspond to those of ``ipfs add``.
 
-    What is left out follows from the profile, and that from ``import.profile`` of the
-    configuration: without options, content IDs are those of ``ipfs add``.
+    Omitted options take their value from the profile, and an omitted profile from ``import.profile`` of the
+    configuration. Without options, content IDs are the same as those of ``ipfs add``.
 
     Example:
         >>> modern: AddOptions = {"cid_version": 1, "raw_leaves": True}
@@ -185,43 +186,43 @@ class AddOptions(TypedDict, total=False):
     raw_leaves: bool
     """Store the leaves of files as raw blocks."""
     chunker: str
-    """How files are cut: ``"size-262144"`` (bytes), ``"rabin-MIN-AVG-MAX"``, ``"buzhash"``."""
+    """Chunking of files: ``"size-262144"`` (bytes), ``"rabin-MIN-AVG-MAX"``, ``"buzhash"``."""
     hash: str
-    """``"sha2-256"``, ``"sha2-512"``, ``"sha3-256"``, ``"blake2b-256"``, ``"blake3"`` ..."""
+    """Hash function: ``"sha2-256"``, ``"sha2-512"``, ``"sha3-256"``, ``"blake2b-256"``, ``"blake3"`` ..."""
     trickle: bool
-    """Lay files out so that their beginning is near the root."""
+    """Use the trickle layout, in which the beginning of a file is near the root."""
     inline: bool
-    """Small blocks go into the content IDs that name them, and are not stored."""
+    """Store small blocks inside the content IDs that refer to them, instead of in the store."""
     inline_limit: int
-    """Most bytes of such a block, up to 128; 32 if left out. It needs no ``inline`` beside it."""
+    """Maximum size of such a block in bytes, up to 128; 32 by default. Setting it implies ``inline``."""
     max_file_links: int
-    """Most links of a file's inner nodes."""
+    """Maximum number of links of a file's inner nodes."""
     max_directory_links: int
-    """Most entries of a directory that is not sharded."""
+    """Maximum number of entries of a directory that is not sharded."""
     max_hamt_fanout: int
     """Fan-out of the shards of large directories: a power of two, 8 to 1024."""
     mode: int
-    """Unix permissions to give to everything, such as ``0o644``."""
+    """Unix permissions to store for every file and directory, such as ``0o644``."""
     mtime: float
-    """Time to give to everything, in seconds since 1970."""
+    """Modification time to store for every file and directory, in seconds since 1970."""
     preserve_mode: bool
-    """Keep the permissions that files have on disk."""
+    """Store the permissions that files have on disk."""
     preserve_mtime: bool
-    """Keep the times that files have on disk."""
+    """Store the modification times that files have on disk."""
     name: str
-    """Name of the file in the directory that ``wrap`` makes; of a path, its last part if left out."""
+    """Name of the file in the directory created by ``wrap``. Defaults to the last component of a path."""
     wrap: bool
-    """Put it into a directory of its own, so that its name is kept, and return that one's ID."""
+    """Wrap the content in a directory, which preserves its name, and return the content ID of the directory."""
     only_hash: bool
-    """Make the content ID and store nothing."""
+    """Compute the content ID and store nothing."""
     pin: bool
-    """Keep it when garbage is collected; True if left out."""
+    """Pin the content, so that garbage collection keeps it. True by default."""
     pin_name: str
     """Name of the pin."""
 
 
 class _Bar(Protocol):
-    """What a tqdm bar has of what is used here."""
+    """The part of tqdm's interface that progress bars need."""
 
     total: Any
 
@@ -229,13 +230,13 @@ class _Bar(Protocol):
 
 
 class _Readable(Protocol):
-    """A binary file, or anything else that is read like one."""
+    """A binary file, or another object with its ``read`` method."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class _Writable(Protocol):
-    """A binary file, or anything else that is written like one."""
+    """A binary file, or another object with its ``write`` method."""
 
     def write(self, data: memoryview, /) -> object: ...
 

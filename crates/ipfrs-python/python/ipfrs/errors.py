@@ -1,11 +1,11 @@
-"""What goes wrong, by kind: each error is an :class:`IpfrsError` and a fitting built-in exception at the same time.
+"""Exceptions by kind. Each is an :class:`IpfrsError` and also a suitable built-in exception.
 
 =======================  ====================  ===================================================
 class                    is also a             when
 =======================  ====================  ===================================================
-`NotFoundError`          KeyError              the block, path, tensor or pin is not here
-`FileNotFoundError`      FileNotFoundError     a file of this machine is not there
-`UnresolvableError`      LookupError           a name leads to no content
+`NotFoundError`          KeyError              the block, path, tensor or pin was not found
+`FileNotFoundError`      FileNotFoundError     a local file was not found
+`UnresolvableError`      LookupError           a name does not resolve to content
 `GoneError`              KeyError              a denylist blocks it, or it is over a limit
 `InvalidInputError`      ValueError            the call is wrong, and will be
 `InvalidContentError`    ValueError            a block is not what its codec, or UnixFS, says
@@ -13,22 +13,22 @@ class                    is also a             when
 `UnsupportedError`       ValueError            it is asked for what is not done here
 `MissingPackageError`    ImportError           a package is not installed; an `UnsupportedError`
 `ConflictError`          RuntimeError          the block is pinned, the repo is in use
-`UnauthenticatedError`   PermissionError       there is no token, or a wrong one
-`ForbiddenError`         PermissionError       it is not allowed; the repo is open read-only
-`LegalReasonsError`      PermissionError       it is not given out for legal reasons
-`TimeoutError`           TimeoutError          it did not end in time
-`UnavailableError`       ConnectionError       nobody listens there, or the connection broke
+`UnauthenticatedError`   PermissionError       the token is missing or wrong
+`ForbiddenError`         PermissionError       the call is not allowed, or the repo is read-only
+`LegalReasonsError`      PermissionError       the content is blocked for legal reasons
+`TimeoutError`           TimeoutError          the operation did not finish in time
+`UnavailableError`       ConnectionError       the daemon is not reachable, or the connection broke
 `RateLimitedError`       OSError               there were too many requests: try again later
-`CorruptError`           OSError               bytes are not what their content ID says
+`CorruptError`           OSError               bytes do not match their content ID
 `NoSpaceError`           OSError               the disk is full
-`InternalError`          OSError               a defect, or a failure of the machine
-`ClosedError`            ValueError            it was closed before, as with a closed file
+`InternalError`          OSError               a bug, or a failure of the machine
+`ClosedError`            ValueError            the object is closed, as with a closed file
 `ForkedError`            RuntimeError          the process was forked after ``import ipfrs``
 =======================  ====================  ===================================================
 
-``error.kind`` is the stable code that the daemon's errors have too, or ``file_not_found``, ``closed`` or ``forked``, and
-``str(error)`` the message. Arguments of a wrong type are the built-in TypeError, and what Python says of local files
-is the built-in OSError. All errors can be pickled.
+``error.kind`` is the stable code that the daemon's errors have too, or ``file_not_found``, ``closed`` or ``forked``.
+``str(error)`` is the message. Arguments of a wrong type raise the built-in TypeError, and errors that Python reports for
+local files are the built-in OSError. All errors can be pickled.
 
 Example:
     >>> try:
@@ -70,77 +70,77 @@ __all__ = [
 
 
 class IpfrsError(Exception):
-    """Anything that ipfrs reports. ``str(error)`` says what was wrong with which thing, and what to do about it."""
+    """Base class of all errors. ``str(error)`` describes the error, the object that it affects, and a remedy."""
 
     kind: str = "internal"
-    """The stable code of what went wrong, such as ``"not_found"``."""
+    """Stable code of the error, such as ``"not_found"``."""
 
     def __str__(self) -> str:
-        # KeyError shows the repr of its argument, OSError its number: the message alone is what a person can read.
+        # KeyError shows the repr of its argument, and OSError its number. The message alone is readable.
         return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
 
 class NotFoundError(IpfrsError, KeyError):
-    """The named block, path or resource is not here."""
+    """The block, path or other resource was not found."""
 
     kind = "not_found"
 
 
 class FileNotFoundError(IpfrsError, builtins.FileNotFoundError):
-    """A file of this machine is not there."""
+    """A local file was not found."""
 
     kind = "file_not_found"
     errno = _errno.ENOENT
 
 
 class UnresolvableError(IpfrsError, LookupError):
-    """A name leads to no content: it has no valid record and no DNSLink."""
+    """A name does not resolve to content, because it has no valid record and no DNSLink."""
 
     kind = "unresolvable"
 
 
 class InvalidInputError(IpfrsError, ValueError):
-    """The call is malformed; the same call will fail again."""
+    """The call is invalid, and will fail again."""
 
     kind = "invalid_input"
 
 
 class InvalidContentError(IpfrsError, ValueError):
-    """The content itself is malformed: a block is not what its codec, or UnixFS, says."""
+    """The content is invalid: a block does not match its codec, or is not valid UnixFS."""
 
     kind = "invalid_content"
 
 
 class UnsupportedError(IpfrsError, ValueError):
-    """Well-formed, but asks for something that is not done here."""
+    """The call is well-formed, but requests a feature that is not supported."""
 
     kind = "unsupported"
 
 
 class MissingPackageError(UnsupportedError, ImportError):
-    """Needs a Python package that is not installed; the message says how to install it."""
+    """A required Python package is not installed. The message says how to install it."""
 
 
 class TooLargeError(IpfrsError, ValueError):
-    """Over one of the limits, which the message names."""
+    """A limit is exceeded, which the message names."""
 
     kind = "too_large"
 
 
 class UnauthenticatedError(IpfrsError, PermissionError):
-    """No credentials, or wrong ones."""
+    """The credentials are missing or wrong."""
 
     kind = "unauthenticated"
 
 
 class ForbiddenError(IpfrsError, PermissionError):
-    """The caller is known and not allowed, or the repo is open read-only."""
+    """The caller is not allowed to make the call, or the repo is open read-only."""
 
     kind = "forbidden"
 
 
 class RateLimitedError(IpfrsError, OSError):
-    """Too many requests; try again later."""
+    """There were too many requests. Try again later."""
 
     kind = "rate_limited"
 
@@ -158,25 +158,25 @@ class GoneError(IpfrsError, KeyError):
 
 
 class LegalReasonsError(IpfrsError, PermissionError):
-    """Is not given out for legal reasons."""
+    """The content is blocked for legal reasons."""
 
     kind = "legal_reasons"
 
 
 class TimeoutError(IpfrsError, builtins.TimeoutError):
-    """The operation did not end in its time."""
+    """The operation did not finish in time."""
 
     kind = "timeout"
 
 
 class UnavailableError(IpfrsError, ConnectionError):
-    """A part that is needed, such as the daemon, is not there now; try again later."""
+    """A required component, such as the daemon, is unavailable. Try again later."""
 
     kind = "unavailable"
 
 
 class CorruptError(IpfrsError, OSError):
-    """Stored or received bytes are not what their content ID says."""
+    """Stored or received bytes do not match their content ID."""
 
     kind = "corrupt"
 
@@ -189,19 +189,19 @@ class NoSpaceError(IpfrsError, OSError):
 
 
 class InternalError(IpfrsError, OSError):
-    """A defect, or a failure of the machine."""
+    """A bug in ipfrs, or a failure of the machine."""
 
     kind = "internal"
 
 
 class ClosedError(IpfrsError, ValueError):
-    """It was closed before; as with a closed file."""
+    """The object is closed, as with a closed file."""
 
     kind = "closed"
 
 
 class ForkedError(IpfrsError, RuntimeError):
-    """The process was forked after ``import ipfrs``: threads and locks stay with the parent."""
+    """The process was forked after ``import ipfrs``. The threads and locks belong to the parent."""
 
     kind = "forked"
 
@@ -231,4 +231,4 @@ BY_KIND: dict[str, type[IpfrsError]] = {
         ForkedError,
     )
 }
-"""The class of each kind."""
+"""Exception class of each kind."""

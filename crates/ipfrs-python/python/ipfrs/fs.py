@@ -1,11 +1,11 @@
-"""``ipfrs://`` for fsspec: pandas, pyarrow, dask and zarr read content by its ID.
+"""``ipfrs://`` for fsspec: pandas, pyarrow, dask and zarr read content by its content ID.
 
-Installed with fsspec, the protocol is known by itself::
+If fsspec is installed, the protocol is registered automatically::
 
-    pandas.read_parquet("ipfrs://bafy.../table.parquet")                     # of the daemon at IPFRS_URL
-    pandas.read_csv("ipfrs://bafy.../a.csv", storage_options={"path": repo})   # of a store in the process
+    pandas.read_parquet("ipfrs://bafy.../table.parquet")                     # from the daemon at IPFRS_URL
+    pandas.read_csv("ipfrs://bafy.../a.csv", storage_options={"path": repo})   # from a store in the process
 
-Content never changes under its ID: whatever caches it is right forever, and nothing can be written.
+Content never changes under its content ID, so caches stay valid, and the file system is read-only.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
     from ._values import Entry, Kind, Stat
 
-    # The directory of a store, or URL and token of a daemon.
+    # Directory of a store, or URL and token of a daemon.
     _Place: TypeAlias = Union[tuple[str], tuple[Optional[str], Optional[str]]]
 
 __all__ = ["IpfrsFileSystem"]
 
 _BLOCK_BYTES = 1024 * 1024
-# Ranges that are read at the same time.
+# Maximum number of ranges that are read concurrently.
 _READERS = 8
-# fsspec has one of its own, which is called differently from version to version.
+# fsspec has such an instance, but its name differs between versions.
 _NOBODY = NoOpCallback()
 _TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
 
-# fsspec makes an instance for each thread, and a store can be open once: instances share what they opened.
+# fsspec creates an instance per thread, but a store can be open only once, so instances share open stores.
 _shared: dict[_Place, Node | Client] = {}
 _sharing = threading.Lock()
 
 
 def _after_fork_in_child() -> None:
-    # Another thread may have held it. What is shared stays: using it says that the process was forked.
+    # Another thread may have held the lock. Shared stores remain, and raise an error about the fork when used.
     global _sharing
     _sharing = threading.Lock()
 
@@ -61,18 +61,19 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
-    """Files and directories by content ID, read-only.
+    """A read-only file system of files and directories by content ID.
 
-    Paths are ``CID/a/b``, with ``ipfrs://`` or ``/ipfs/`` before them or without; ``/ipns/NAME/a/b`` is
-    followed each time that it is used.
+    Paths have the form ``CID/a/b``, optionally with the prefix ``ipfrs://`` or ``/ipfs/``. A path ``/ipns/NAME/a/b``
+    is resolved each time that it is used.
 
     Args:
-        endpoint_url: The daemon's URL; if left out, the variable ``IPFRS_URL`` says it, or it is the default of
+        endpoint_url: URL of the daemon. Defaults to the environment variable ``IPFRS_URL``, or else to the default of
             :class:`ipfrs.Client`.
-        token: The daemon's token.
-        path: The directory of a store that is opened in the process instead, as :class:`ipfrs.Node` does.
-        client: An open :class:`ipfrs.Node` or :class:`ipfrs.Client` to use instead. It stays yours to close.
-        **storage_options: Those of every fsspec file system.
+        token: Access token for the daemon.
+        path: Directory of a store to open in this process instead, as :class:`ipfrs.Node` does.
+        client: An open :class:`ipfrs.Node` or :class:`ipfrs.Client` to use instead. The caller remains responsible
+            for closing it.
+        **storage_options: Options that all fsspec file systems accept.
 
     Raises:
         InvalidInputError: More than one of `endpoint_url`, `path` and `client` is given.
@@ -110,7 +111,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
     @property
     def _store(self) -> Node | Client:
-        """Where content is read. What was closed meanwhile is opened again."""
+        """The store or client to read from. If it was closed, it is opened again."""
         return _opened(self._place) if self._given is None else self._given
 
     @classmethod
@@ -128,16 +129,17 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
     @property
     def fsid(self) -> str:
-        """Content is the same wherever it comes from."""
+        """Identifier of the file system. It is constant, because content is the same on all servers."""
         return "ipfs"
 
-    # What is there
+    # Metadata
 
     def info(self, path: str, **kwargs: object) -> dict[str, Any]:
-        """What is known of a path: ``name``, ``size`` in bytes, ``type``, ``cid``, and ``mode`` and ``mtime`` if known.
+        """Returns metadata of a path: ``name``, ``size`` in bytes, ``type``, ``cid``, and ``mode`` and ``mtime`` if
+        known.
 
         Raises:
-            FileNotFoundError: There is nothing at this path, or not here.
+            FileNotFoundError: The path does not exist, or a block is missing.
         """
         path = self._strip_protocol(path)
         for entry in self._ls_from_cache(path) or ():
@@ -147,15 +149,16 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             return _described(path, self._store.stat(path))
 
     def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: object) -> list[Any]:
-        """The entries of a directory, or the file itself: their names, or with `detail` what :meth:`info` says of each.
+        """Returns the entries of a directory, or the file itself, as names, or as :meth:`info` returns them if
+        `detail`.
 
         Raises:
-            FileNotFoundError: There is nothing at this path, or not here.
+            FileNotFoundError: The path does not exist, or a block is missing.
         """
         path = self._strip_protocol(path)
         if not path:
             raise InvalidInputError("ipfrs:// itself has no listing: name a content ID")
-        # fsspec's own look into its cache would take what is known of a directory for what is in it.
+        # fsspec's own cache lookup would mistake the metadata of a directory for its entries.
         entries = None if refresh or path not in self.dircache else self.dircache[path]
         if entries is None:
             entries = self._list(path)
@@ -173,7 +176,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return entries
 
     def exists(self, path: str, **kwargs: object) -> bool:
-        """Whether there is something at this path. Unlike elsewhere, a daemon that does not answer is an error."""
+        """Returns whether a path exists. Unlike in other file systems, an unreachable daemon raises an error."""
         try:
             self.info(path)
         except (FileNotFoundError, InvalidInputError):
@@ -181,22 +184,22 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return True
 
     def ukey(self, path: str) -> str:
-        """The content ID, which is that of these bytes alone."""
+        """Returns the content ID, which identifies the bytes uniquely."""
         return str(self.info(path)["cid"])
 
     def modified(self, path: str) -> datetime.datetime:
-        """When it was changed, if that was stored with it, else 1970: those who ask, such as DuckDB, want to know
-        whether it is still the same, which content under its ID always is."""
+        """Returns the modification time stored with the content, or 1970 if there is none. Callers such as DuckDB use
+        it to detect changes, and content under a content ID never changes."""
         path = self._strip_protocol(path)
         with _missing(path):
             seconds = self._store.stat(path).mtime
         return datetime.datetime.fromtimestamp(seconds or 0, datetime.timezone.utc)
 
     def checksum(self, path: str) -> int:
-        """A number made of the content ID."""
+        """Returns a number derived from the content ID."""
         return int(tokenize(self.ukey(path)), 16)
 
-    # What is in it
+    # Content
 
     def _open(
         self,
@@ -215,10 +218,10 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return file
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: object) -> bytes:
-        """The bytes from `start` up to `end`, which count from the end where they are negative.
+        """Returns the bytes from `start` to `end`. Negative positions count from the end of the file.
 
         Raises:
-            FileNotFoundError: There is nothing at this path, or not here.
+            FileNotFoundError: The path does not exist, or a block is missing.
         """
         path = self._strip_protocol(path)
         if (start or 0) < 0 or (end or 0) < 0:
@@ -239,7 +242,8 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         on_error: str = "return",
         **kwargs: object,
     ) -> list[Any]:
-        """A range of each path, several at a time. With ``on_error="return"`` an error takes its range's place."""
+        """Returns a range of each path, fetched concurrently. With ``on_error="return"``, a failed range is its
+        exception."""
         if max_gap is not None:
             raise NotImplementedError("max_gap: ranges are read as they are")
         starts = starts if isinstance(starts, (list, tuple)) else [starts] * len(paths)
@@ -259,10 +263,10 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             return list(readers.map(one, zip(paths, starts, ends)))
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = _NOBODY, outfile: Any = None, **kwargs: object) -> None:
-        """Writes a file to `lpath`, or makes a directory there, in pieces as they come.
+        """Writes a file to `lpath` in pieces, or creates a directory there.
 
         Raises:
-            FileNotFoundError: There is nothing at this path, or not here.
+            FileNotFoundError: The path does not exist, or a block is missing.
         """
         about = self.info(rpath)
         if about["type"] == "directory":
@@ -277,7 +281,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
                 outfile.write(piece)
                 callback.relative_update(len(piece))
 
-    # What cannot be done
+    # Unsupported operations
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise io.UnsupportedOperation(
@@ -288,9 +292,9 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = mv = put_file = pipe_file = touch = _refuse
 
     def close(self) -> None:
-        """Forgets what was listed, and closes what was opened, for all file systems with the same options.
+        """Clears the cache of listings, and closes the shared store of all file systems with the same options.
 
-        Whatever is used again is opened again; what was given as `client` stays open.
+        A later use opens the store again. An object given as `client` stays open.
         """
         self.dircache.clear()
         if self._given is None:
@@ -301,18 +305,18 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
 
 class IpfrsFile(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
-    """A file that is open for reading: what is read ahead is kept by fsspec, as ``cache_type`` says."""
+    """A file that is open for reading. fsspec caches data that is read ahead, according to ``cache_type``."""
 
     DEFAULT_BLOCK_SIZE = _BLOCK_BYTES
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        # By content ID: the path leads nowhere else while the file is open.
+        # Read by content ID, because the path might resolve to other content while the file is open.
         data: bytes = self.fs.cat_file(self.details["cid"], start, end)
         return data
 
 
 def _opened(place: _Place) -> Node | Client:
-    """What is open already at this place, or is opened now."""
+    """Returns the open store or client for this place, or opens one."""
     with _sharing:
         store = _shared.get(place)
         if store is None or store.closed:
@@ -326,7 +330,7 @@ def _opened(place: _Place) -> Node | Client:
 
 
 def _inside(path: str, name: str) -> str:
-    """The path of an entry. Names come from strangers, and fsspec joins them with paths on this machine."""
+    """Returns the path of an entry. Names are untrusted, and fsspec joins them with local paths."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidInputError(f"refusing an entry called {name!r} in {path}: that is no name within a directory")
     return f"{path}/{name}"
@@ -348,7 +352,7 @@ def _described(name: str, found: Entry | Stat) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _missing(path: str) -> Iterator[None]:
-    """Errors as those who use file systems know them."""
+    """Converts errors to those that users of file systems expect."""
     try:
         yield
     except NotFoundError as error:

@@ -1,4 +1,4 @@
-//! What paths lead to: files, directories, tensors.
+//! Content at paths: files, directories and tensors.
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -8,7 +8,7 @@ use ipfrs_node::{LinkName, ListedKind, Node, Object, ObjectKind, Span, TensorFil
 use crate::backing::{Content, Entry, Pieces, Stat, TensorBytes, TensorEntry, TensorList, TensorStats};
 use crate::run::all_of;
 
-/// What `path` leads to. Paths are remembered, as the gateway does.
+/// Resolves `path`, through the path cache that the gateway uses as well.
 pub(super) async fn object(node: &Node, path: &LinkName) -> Result<Object> {
     let path = node.content_path(path).await?;
     let text = path.to_string();
@@ -20,7 +20,7 @@ pub(super) async fn object(node: &Node, path: &LinkName) -> Result<Object> {
     object.whole()
 }
 
-/// The same bytes. They break off when bytes of a stored file turn out to be gone: what came last may be wrong then.
+/// Wraps a stream so that it ends with an error if the storage of a file is lost. The last piece may then be wrong.
 pub(super) fn watched(node: &Node, pieces: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Pieces {
     let (node, faults) = (node.clone(), node.faults());
     let check = move |piece: Result<Bytes>| match node.faults() == faults {
@@ -123,7 +123,7 @@ pub(super) async fn tensor(node: &Node, path: &LinkName, name: &str, slice: &str
     Ok(TensorBytes { dtype: part.dtype.name().to_owned(), shape: part.shape, content })
 }
 
-/// The tensor of that name; without a name, the only one.
+/// Returns the tensor with this name, or the only tensor if `name` is empty.
 fn named<'a>(file: &'a TensorFile, name: &str) -> Result<&'a TensorInfo> {
     match (name, file.catalogue.tensors()) {
         ("", [only]) => Ok(only),

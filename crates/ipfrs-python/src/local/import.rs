@@ -1,4 +1,4 @@
-//! Imports of bytes that come in pieces, and of files and trees of the machine.
+//! Imports of streams, and of local files and trees.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use ipfrs_node::{AddOptions as NodeOptions, AddSession, Added as Imported, Attri
 use crate::backing::{AddOptions, Added, Pieces, Progress};
 use crate::tree::{self, Tree, TreeEvent};
 
-/// Files of a tree between two looks at which of them are durable.
+/// Number of files of a tree between checks for files that have become durable.
 const FILES_PER_LOOK: usize = 256;
 
 impl AddOptions {
@@ -44,7 +44,7 @@ fn mtime((seconds, nanos): (i64, u32)) -> Mtime {
 
 impl tree::Attributes {
     fn for_node(self) -> Attributes {
-        // As the daemon reads them from a client: a mode of 0 is none.
+        // A mode of 0 means none, as in the daemon's requests.
         Attributes { mode: Some(self.mode).filter(|mode| *mode != 0), mtime: Some(mtime(self.mtime)) }
     }
 }
@@ -52,13 +52,13 @@ impl tree::Attributes {
 /// Imports one file.
 pub(super) async fn add(node: &Node, content: Pieces, options: &AddOptions) -> Result<Added> {
     let mut session = node.add(options.for_node()?).await?;
-    // Without a directory to be in, a name is nowhere.
+    // The name is only used in a wrapping directory.
     let name = if options.wrap_with_directory { options.name.as_bytes() } else { b"" };
     session.file(name, Attributes::default(), content, |_| {}).await?;
     root(session, None).await
 }
 
-/// Imports what is at `path`.
+/// Imports the file or directory at `path`.
 pub(super) async fn add_path(
     node: &Node,
     path: PathBuf,
@@ -94,7 +94,7 @@ pub(super) async fn add_path(
     root(session, latest).await
 }
 
-/// Ends the import, whose last object is its root.
+/// Finishes the import and returns its root, which is its last object.
 async fn root(session: AddSession, latest: Option<Imported>) -> Result<Added> {
     let last = session.finish().await?.pop().or(latest);
     let root = last.ok_or_else(|| Error::internal("an import has no root"))?;

@@ -1,4 +1,4 @@
-//! Answers: their bytes, their lines, and whether they are whole.
+//! Responses: their bytes and lines, and a check that they are complete.
 
 use std::sync::{Arc, Weak};
 
@@ -15,38 +15,38 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::failure;
 use super::patience::{Patience, Sending};
 
-/// Most bytes of a line, and of a document.
+/// Maximum size of a line or a document, in bytes.
 const MAX_WHOLE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Most bytes of a listing, all of which is kept.
+/// Maximum size of a listing, which is kept in memory, in bytes.
 const MAX_LISTING_BYTES: u64 = 1 << 30;
 
-/// Most bytes of a failure that are read.
+/// Maximum number of bytes that are read of an error message.
 const MAX_FAILURE_BYTES: usize = 64 * 1024;
 
-/// An answer whose head has come. Reading it to its end makes sure that it is whole.
+/// A response whose headers have arrived. Reading it to its end verifies that it is complete.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: StatusCode,
     headers: HeaderMap,
     body: Body,
-    /// Bytes that it has, where the daemon says so.
+    /// Size of the body in bytes, if the daemon sent it.
     expected: Option<u64>,
     seen: u64,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     line: BytesMut,
     url: Arc<str>,
     patience: Patience,
-    /// The body of the request, which may still be on its way.
+    /// State of the request body, which may still be in transit.
     sending: Option<Sending>,
     streams: Arc<Streams>,
 }
 
-/// An answer that is read by and by; `None` once its client is closed.
+/// A response that is read incrementally. `None` once its client is closed.
 type Slot = AsyncMutex<Option<Answer>>;
 
-/// The answers of a client that are read by and by. Whoever reads them may have stopped: what is left of them would keep
-/// connections, and a daemon that drains, waiting.
+/// Responses of a client that are read incrementally. Consumers may have stopped reading them. The unread rest would
+/// keep connections open, and would delay the shutdown of a daemon.
 #[derive(Debug, Default)]
 pub(super) struct Streams(Mutex<Vec<Weak<Slot>>>);
 
@@ -59,7 +59,7 @@ impl Streams {
         slot
     }
 
-    /// Ends those that nobody is waiting for.
+    /// Drops all responses that no task is currently reading.
     pub(super) fn end(&self) {
         let slots = std::mem::take(&mut *self.0.lock());
         for slot in slots.iter().filter_map(Weak::upgrade) {
@@ -85,17 +85,17 @@ impl Answer {
         Self { status, headers, body, expected, seen: 0, line: BytesMut::new(), url, patience, sending, streams }
     }
 
-    /// How many bytes there are, where the daemon says so.
+    /// Returns the size of the body in bytes, if the daemon sent it.
     pub(super) fn expected(&self) -> Option<u64> {
         self.expected
     }
 
-    /// A header as text; empty where it is not there.
+    /// Returns a header as text, or an empty string if it is missing.
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The next bytes, or `None` at the end of an answer that is whole.
+    /// Returns the next bytes, or `None` at the end of a complete response.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.patience.wait(&self.url, self.sending.as_ref(), self.body.frame()).await? {
             let frame = frame.map_err(|e| failure::broken_off(&self.url, self.seen, &e))?;
@@ -119,7 +119,7 @@ impl Answer {
         }
     }
 
-    /// Its bytes as they come.
+    /// Converts the response into a stream of its bytes.
     pub(super) fn pieces(self) -> BoxStream<'static, Result<Bytes>> {
         let streams = self.streams.clone();
         let next = async |slot: Arc<Slot>| {
@@ -132,7 +132,7 @@ impl Answer {
         stream::try_unfold(streams.keep(self), next).boxed()
     }
 
-    /// All of its bytes, in memory of their own: at most `limit`.
+    /// Reads the entire body, of at most `limit` bytes, into its own memory.
     pub(super) async fn whole(mut self, limit: usize) -> Result<Vec<u8>> {
         let too_long = |url: &str| {
             Error::corrupt(format!("{url} sent more than {limit} bytes where there cannot be so many: is it a daemon?"))
@@ -151,13 +151,13 @@ impl Answer {
         Ok(whole)
     }
 
-    /// The one JSON value that it has.
+    /// Reads the entire body as one JSON value.
     pub(super) async fn document<T: DeserializeOwned>(self) -> Result<T> {
         let url = self.url.clone();
         read(&url, &self.whole(MAX_WHOLE_BYTES).await?)
     }
 
-    /// The JSON value of its next line. A line that reports a failure is that failure.
+    /// Returns the JSON value of the next line. If the line reports a failure, returns that error.
     pub(super) async fn line<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut searched = 0;
         loop {
@@ -184,7 +184,7 @@ impl Answer {
         }
     }
 
-    /// The same of a listing, whose bytes are bounded: whoever asks keeps all of its lines.
+    /// Returns the next line of a listing. The size of the listing is limited, because callers keep all of its lines.
     pub(super) async fn entry<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let entry = self.line().await?;
         if self.expected.unwrap_or(0).max(self.seen) > MAX_LISTING_BYTES {
@@ -194,7 +194,8 @@ impl Answer {
         Ok(entry)
     }
 
-    /// The JSON value of its last line, where there is any. The others are read as well, so that none of them is a failure.
+    /// Returns the JSON value of the last line, if there is one. Reads the other lines too, in case one reports a
+    /// failure.
     pub(super) async fn last_line<T: DeserializeOwned>(mut self) -> Result<Option<T>> {
         let mut last = None;
         while let Some(line) = self.line().await? {
@@ -210,7 +211,7 @@ impl Answer {
         }
     }
 
-    /// The failure that it reports.
+    /// Reads the failure that the response reports.
     pub(super) async fn failure(mut self) -> Error {
         let mut body = Vec::new();
         while let Ok(Some(piece)) = self.next().await {

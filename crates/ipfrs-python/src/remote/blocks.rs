@@ -1,4 +1,4 @@
-//! Blocks: one by one, and many in one request.
+//! Operations on blocks, individually and in batches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,20 +21,20 @@ const CAR: &str = "application/vnd.ipld.car";
 const RAW: &str = "application/vnd.ipld.raw";
 const JSON: &str = "application/json";
 
-/// A block up to this size is hashed where it is; a larger one would hold up others.
+/// Maximum size of blocks that are hashed on the current thread. Larger ones would delay other tasks.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
 
-/// A smaller block gets memory of its own: as a part of what came with it, it would keep all of that.
+/// Blocks below this size are copied. As slices of the received buffer, they would keep all of it in memory.
 const OWN_MEMORY_BYTES: usize = 64 * 1024;
 
-/// Blocks that are named in one request, until a daemon says that these are too many: `batch.max_batch_size` as it is by
-/// default.
+/// Initial number of blocks per request, until a daemon reports that it is too large. This is the default of
+/// `batch.max_batch_size`.
 const BATCH_BLOCKS: usize = 1_000;
 
-/// CIDs that fit a URL.
+/// Number of CIDs that fit into a URL.
 const CIDS_PER_URL: usize = 400;
 
-/// How many blocks the daemon takes in one request.
+/// Maximum number of blocks that the daemon accepts per request.
 #[derive(Debug)]
 pub(super) struct BatchLimit(AtomicUsize);
 
@@ -47,7 +47,7 @@ impl BatchLimit {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether fewer blocks may be taken where `count` were too many.
+    /// Lowers the limit if `error` means that `count` blocks were too many. Returns whether it was lowered.
     fn lower(&self, error: &Error, count: usize) -> bool {
         let is_over = error.kind() == ErrorKind::TooLarge && count > 1;
         if is_over {
@@ -64,7 +64,7 @@ struct BlockStat {
     size: u64,
 }
 
-/// Refuses what the daemon would only refuse once it has come.
+/// Rejects blocks that the daemon would reject only after receiving them.
 fn check_size(data: &Bytes) -> Result<()> {
     let bytes = data.len();
     if bytes > MAX_BLOCK_BYTES {
@@ -81,13 +81,13 @@ pub(super) async fn put(http: &Http, data: Bytes, options: &BlockOptions) -> Res
     Ok(http.send(call).await?.document::<BlockStat>().await?.key)
 }
 
-/// What is read of the answer to a batch that was stored.
+/// The fields of the response to a stored batch that this client reads.
 #[derive(Deserialize)]
 struct Put {
     transaction_status: String,
 }
 
-/// One CAR, one request, one transaction.
+/// Stores all blocks in one transaction, with one request that contains a CAR.
 pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOptions) -> Result<Vec<String>> {
     if blocks.is_empty() {
         return Ok(Vec::new());
@@ -108,7 +108,7 @@ pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOpt
     Ok(cids)
 }
 
-/// The CIDs of blocks, and the CAR that they are in.
+/// Returns the CIDs of blocks, and a CAR that contains the blocks.
 fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<String>, Sized)> {
     let (mut cids, mut body) = (Vec::with_capacity(blocks.len()), Sized::default());
     body.push(car::header(&[]));
@@ -133,12 +133,12 @@ pub(super) async fn get(http: &Http, cid: &str) -> Result<Bytes> {
     Ok(data.into())
 }
 
-/// Whether an error is about bytes that came, as opposed to their coming.
+/// Whether an error is about the received bytes, and not about the transfer.
 fn is_of_bytes(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::InvalidInput)
 }
 
-/// Bytes that cannot be right, whatever was asked.
+/// Returns the error for a response that cannot be right for any request.
 fn wrong(http: &Http, error: &Error) -> Error {
     Error::corrupt(format!("{} sent what was not asked for: {error}", http.shown()))
 }
@@ -148,7 +148,7 @@ struct CidList {
     cids: Vec<String>,
 }
 
-/// Asks about the first of `cids`, as many as the daemon takes: gives the answer, and about how many it is.
+/// Queries as many of the first `cids` as the daemon accepts. Returns the response and their number.
 async fn ask(
     http: &Http,
     limit: &BatchLimit,
@@ -186,7 +186,7 @@ pub(super) async fn get_many(http: &Http, limit: &BatchLimit, cids: &[String]) -
     Ok(found)
 }
 
-/// Those of the blocks that were asked for which are in a CAR: it has them in the order in which they were asked for.
+/// Returns the requested blocks that a CAR contains. The CAR has them in the requested order.
 async fn read(answer: Answer, asked: &[Cid]) -> Result<Vec<Option<Bytes>>> {
     let mut blocks = CarReader::new(answer.pieces(), CarLimits::default());
     blocks.header().await?;
@@ -207,7 +207,7 @@ async fn read(answer: Answer, asked: &[Cid]) -> Result<Vec<Option<Bytes>>> {
     }
 }
 
-/// A block in memory that it does not share, if it is a small one.
+/// Copies a small block into its own memory, and returns larger ones unchanged.
 fn own(data: Bytes) -> Bytes {
     if data.len() < OWN_MEMORY_BYTES { Bytes::copy_from_slice(&data) } else { data }
 }

@@ -1,4 +1,4 @@
-//! What went wrong, in the kinds that a node in the process reports.
+//! Failures of requests, converted to the error kinds of a node in the process.
 
 use std::error::Error as StdError;
 
@@ -7,23 +7,24 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde::Deserialize;
 
-/// With these words the RPC names a missing block to clients of Kubo. The message says so before.
+/// Text with which the RPC API names a missing block to Kubo clients. The message before it already says so.
 const MISSING: &str = ": ipld: could not find ";
 
-/// With these words it says that no other node was asked.
+/// Text with which the RPC API says that no other node was queried.
 const OFFLINE: &str = ": block was not found locally (offline)";
 
-/// Words of Kubo's that tell of which kind a failure is, where that is not said: streams of bytes end with a message only.
+/// Texts of Kubo that identify the kind of a failure when no kind is given, because byte streams end with a message
+/// only.
 const WORDS: [(&str, ErrorKind); 3] = [
     (MISSING, ErrorKind::NotFound),
     ("is blocked and cannot be provided", ErrorKind::Gone),
     ("context deadline exceeded", ErrorKind::Timeout),
 ];
 
-/// Most bytes of a text that is no JSON that are shown.
+/// Maximum number of bytes shown of an error text that is not JSON.
 const MAX_TEXT_BYTES: usize = 1_024;
 
-/// What the RPC and the native API say of a failure.
+/// A failure as reported by the RPC API or the native API.
 #[derive(Deserialize)]
 struct Told {
     #[serde(rename = "Message", alias = "detail")]
@@ -39,7 +40,7 @@ impl Told {
     }
 }
 
-/// A failure of a kind that may be told; else it is known by its words, as clients of Kubo know it.
+/// Creates an error of the given kind, or else of the kind that its text implies, as Kubo clients determine it.
 fn of_message(kind: Option<ErrorKind>, message: String) -> Error {
     let by_words = || WORDS.iter().find(|(words, _)| message.contains(words)).map(|(_, kind)| *kind);
     let kind = kind.or_else(by_words).unwrap_or(ErrorKind::Internal);
@@ -48,7 +49,7 @@ fn of_message(kind: Option<ErrorKind>, message: String) -> Error {
     Error::new(kind, text.strip_suffix(OFFLINE).filter(|_| end < message.len()).unwrap_or(text))
 }
 
-/// Some codes are known to HTTP only.
+/// Returns the error kind of a code. Some codes exist only in the HTTP API.
 fn kind_of_code(code: &str) -> ErrorKind {
     ErrorKind::from_code(code).unwrap_or(match code {
         "method_not_allowed" => ErrorKind::Unsupported,
@@ -57,20 +58,20 @@ fn kind_of_code(code: &str) -> ErrorKind {
     })
 }
 
-/// The failure that the last line of a stream reports, if it is one.
+/// Returns the failure that the last line of a stream reports, if the line reports one.
 pub(super) fn of_line(line: &[u8]) -> Option<Error> {
-    // No other object begins like this.
+    // Only failures begin with this key.
     let is_failure = line.starts_with(b"{\"Message\":");
     is_failure.then(|| serde_json::from_slice::<Told>(line).ok()).flatten().map(Told::into_error)
 }
 
-/// The failure that the trailer of a stream reports.
+/// Returns the failure that the trailer of a stream reports.
 pub(super) fn of_trailer(trailers: &HeaderMap) -> Option<Error> {
     let told = trailers.get("x-stream-error").filter(|told| !told.is_empty())?;
     Some(of_message(None, String::from_utf8_lossy(told.as_bytes()).into_owned()))
 }
 
-/// The failure that an answer reports.
+/// Returns the failure that a response reports.
 pub(super) fn of_answer(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
     if let Ok(told) = serde_json::from_slice::<Told>(body) {
         return told.into_error();
@@ -113,7 +114,7 @@ fn kind_of_status(status: StatusCode) -> ErrorKind {
     }
 }
 
-/// Why no answer came.
+/// Returns the error for a request without a response.
 pub(super) fn unanswered(url: &str, error: &reqwest::Error) -> Error {
     let cause = root(error);
     let message = match error.is_connect() {
@@ -125,18 +126,18 @@ pub(super) fn unanswered(url: &str, error: &reqwest::Error) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// Why an answer ended before its end.
+/// Returns the error for a response that ended early.
 pub(super) fn broken_off(url: &str, seen: u64, error: &reqwest::Error) -> Error {
     incomplete(url, seen, &root(error))
 }
 
-/// An answer that is shorter than it should be.
+/// Returns the error for a response that is shorter than it should be.
 pub(super) fn incomplete(url: &str, seen: u64, why: &str) -> Error {
     let what = format!("the answer of {url} broke off after {seen} bytes ({why})");
     Error::new(ErrorKind::Unavailable, format!("{what}: the daemon's log may say more"))
 }
 
-/// Whether a request failed because the daemon had closed the connection that it was sent on.
+/// Whether a request failed because the daemon had closed the idle connection that it was sent on.
 pub(super) fn is_of_idle_connection(error: &reqwest::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     let is_closed = |cause: &(dyn StdError + 'static)| {

@@ -1,4 +1,4 @@
-//! Files and directories: their bytes, their entries, and what paths lead to.
+//! Files and directories: their bytes, entries and metadata.
 
 use ipfrs_core::{Base, Error, ErrorKind, Result};
 use ipfrs_node::LinkName;
@@ -8,15 +8,15 @@ use super::failure;
 use super::http::{Call, Http};
 use crate::backing::{Content, Entry, Stat};
 
-/// Largest offset and length of the RPC, which counts in signed 64 bits. No file is longer.
+/// Maximum offset and length in the RPC API, which uses signed 64-bit integers. No file is longer.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// Returns `length` bytes of a file from `offset`, as they come.
+/// Returns a stream of `length` bytes of a file from `offset`.
 pub(super) async fn read(http: &Http, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
     let offset = Some(offset.min(MAX_OFFSET)).filter(|offset| *offset > 0);
     let length = length.map(|length| length.min(MAX_OFFSET));
     let call = Call::question("cat").with_path(path).with_some("offset", offset);
-    // An answer whose length is in its head has no place for the reason why it broke off.
+    // Without trailers, a response with a fixed length could not report why it broke off.
     let answer = http.send(call.with_some("length", length).with_trailers()).await?;
     match answer.expected() {
         Some(size) => Ok(Content { size, pieces: answer.pieces() }),
@@ -44,12 +44,12 @@ struct Link {
     size: u64,
     #[serde(rename = "Type")]
     kind: u8,
-    /// The name in base64, where it is not UTF-8.
+    /// The name in base64, if it is not UTF-8.
     name_bytes: Option<String>,
 }
 
 impl Link {
-    /// Returns the name as it is.
+    /// Returns the exact name.
     fn exact_name(&self) -> Result<LinkName> {
         let Some(bytes) = &self.name_bytes else { return Ok(self.name.as_str().into()) };
         let decoded = Base::Base64Pad.decode(bytes);
@@ -59,7 +59,7 @@ impl Link {
     }
 }
 
-/// The entries of a directory, in its order.
+/// Returns the entries of a directory in its order.
 pub(super) async fn list(http: &Http, path: &LinkName) -> Result<Vec<Entry>> {
     let call = Call::question("ls").with_path(path).with("stream", true).with_trailers();
     let (mut answer, mut entries) = (http.send(call).await?, Vec::new());
@@ -68,7 +68,7 @@ pub(super) async fn list(http: &Http, path: &LinkName) -> Result<Vec<Entry>> {
             entries.push(Entry {
                 name: link.exact_name()?,
                 cid: link.hash,
-                // The number of the UnixFS `DataType`.
+                // Number of the UnixFS `DataType`.
                 kind: match link.kind {
                     1 => "directory",
                     2 => "file",
@@ -79,7 +79,7 @@ pub(super) async fn list(http: &Http, path: &LinkName) -> Result<Vec<Entry>> {
             });
         }
     }
-    // The parts of a file are listed as well, without names; there may be none.
+    // The RPC API also lists the parts of a file, without names. A file may also have no parts.
     if entries.iter().all(|entry| entry.name.is_empty()) && matches!(stat(http, path).await?.kind, "file" | "symlink") {
         return Err(Error::invalid(format!("{path} is no directory: read it, or ask for its stat")));
     }
@@ -127,7 +127,7 @@ pub(super) async fn stat(http: &Http, path: &LinkName) -> Result<Stat> {
     })
 }
 
-/// The command takes no paths that begin with a CID.
+/// Returns `path` with the prefix `/ipfs/` if it begins with a CID, because the command does not accept such paths.
 fn rooted(path: &LinkName) -> LinkName {
     let bytes = path.as_bytes();
     let is_rooted = [&b"/ipfs/"[..], b"/ipns/", b"ipfs://", b"ipns://"].iter().any(|prefix| bytes.starts_with(prefix));
@@ -139,7 +139,7 @@ fn rooted(path: &LinkName) -> LinkName {
     [b"/ipfs/", &below[slashes..]].concat().into()
 }
 
-/// Go's places for the set-user-ID, set-group-ID and sticky bits, beside those of Unix.
+/// The set-user-ID, set-group-ID and sticky bits in Unix, each with the corresponding bit of Go.
 pub(super) const SPECIAL_BITS: [(u32, u32); 3] = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
 
 fn unix_mode(go: u32) -> u32 {
@@ -147,7 +147,7 @@ fn unix_mode(go: u32) -> u32 {
     go & 0o777 | special
 }
 
-/// What is neither a file nor a directory is a block.
+/// Returns the metadata of a block, for paths that are neither files nor directories.
 async fn stat_of_node(http: &Http, path: &LinkName) -> Result<Stat> {
     let cid = resolve(http, path).await?;
     let size = super::blocks::size(http, &cid).await?;
@@ -171,7 +171,7 @@ pub(super) async fn resolve(http: &Http, path: &LinkName) -> Result<String> {
     }
 }
 
-/// A content ID as dag-json writes links: `{"/":cid}`.
+/// A content ID in the form in which dag-json writes links: `{"/":cid}`.
 #[derive(Debug, Deserialize)]
 pub(super) struct CidLink {
     #[serde(rename = "/")]

@@ -1,4 +1,4 @@
-//! Requests to a daemon, over connections that are kept.
+//! Requests to a daemon over persistent connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::answer::{Answer, Streams};
 use super::failure;
 use super::patience::{Patience, Sending};
 
-/// A machine that is there answers sooner, even from the other side of the world.
+/// Timeout for connecting. A reachable machine responds sooner, even from the other side of the world.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Servers close connections that are idle for longer: ours does after 30 s.
+/// Time after which idle connections are closed. Servers close them too: the ipfrs daemon does after 30 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the system waits for the other side to take what it was sent, at least and at most.
+/// Minimum and maximum time that the system waits for the peer to acknowledge sent data.
 const TAKING_TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(24 * 3_600));
 
-/// Most bytes of a URL that servers take: 65,534 in all.
+/// Maximum length of path and query in bytes. Servers accept URLs of up to 65,534 bytes.
 const MAX_URL_BYTES: usize = 64_000;
 
-/// A daemon, and how it is asked.
+/// A daemon's address, and the HTTP client with which it is accessed.
 #[derive(Debug)]
 pub(super) struct Http {
     client: Client,
-    /// Without a slash at its end.
+    /// Base URL, without a trailing slash.
     base: Url,
-    /// As `base`, without a password.
+    /// The base URL without user and password.
     shown: Arc<str>,
     patience: Patience,
     streams: Arc<Streams>,
 }
 
-/// A request, as far as it is made.
+/// A request under construction.
 #[derive(Debug)]
 pub(super) struct Call {
     method: Method,
@@ -45,9 +45,9 @@ pub(super) struct Call {
     query: String,
     headers: HeaderMap,
     body: Option<Body>,
-    /// How far the body is, where it is not there from the beginning.
+    /// State of the body, if it is produced while it is sent.
     sending: Option<Sending>,
-    /// Whether it may be sent again when the connection broke off before the answer began.
+    /// Whether the request may be sent again if the connection broke before the response began.
     is_repeatable: bool,
 }
 
@@ -57,41 +57,41 @@ impl Call {
         Self { method, path, query, headers, body: None, sending: None, is_repeatable: false }
     }
 
-    /// A command of the RPC that changes nothing.
+    /// Creates a request for an RPC command that has no side effects.
     pub(super) fn question(command: &str) -> Self {
         Self { is_repeatable: true, ..Self::command(command) }
     }
 
-    /// A command of the RPC.
+    /// Creates a request for an RPC command.
     pub(super) fn command(command: &str) -> Self {
         Self::new(Method::POST, format!("/api/v0/{command}"))
     }
 
-    /// A route of the native API that is read.
+    /// Creates a GET request for a route of the native API.
     pub(super) fn get(path: String) -> Self {
         Self { is_repeatable: true, ..Self::new(Method::GET, path) }
     }
 
-    /// A route of the native API that is sent something.
+    /// Creates a POST request for a route of the native API.
     pub(super) fn post(path: &str) -> Self {
         Self::new(Method::POST, path.to_owned())
     }
 
-    /// The same with a value in its query.
+    /// Adds a parameter to the query.
     pub(super) fn with(mut self, name: &str, value: impl ToString) -> Self {
         let query = std::mem::take(&mut self.query);
         self.query = form_urlencoded::Serializer::new(query).append_pair(name, &value.to_string()).finish();
         self
     }
 
-    /// The same with a path as its argument, which need not be UTF-8.
+    /// Adds a path, which need not be UTF-8, as an argument.
     pub(super) fn with_path(mut self, path: &LinkName) -> Self {
         self.query.push_str(if self.query.is_empty() { "arg=" } else { "&arg=" });
         self.query.extend(form_urlencoded::byte_serialize(path.as_bytes()));
         self
     }
 
-    /// The same with a value in its query, where there is one.
+    /// Adds a parameter to the query if `value` is given.
     pub(super) fn with_some(self, name: &str, value: Option<impl ToString>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -99,7 +99,7 @@ impl Call {
         }
     }
 
-    /// The same for a client that is told why a stream of the RPC broke off.
+    /// Requests trailers, with which the RPC API reports why a stream broke off.
     pub(super) fn with_trailers(mut self) -> Self {
         self.headers.insert(TE, HeaderValue::from_static("trailers"));
         self
@@ -110,7 +110,7 @@ impl Call {
         self
     }
 
-    /// The same with a body that is all there.
+    /// Sets a body that is complete.
     pub(super) fn sends(mut self, media_type: &str, body: impl Into<Body>) -> Result<Self> {
         let media_type = HeaderValue::from_str(media_type);
         let media_type = media_type.map_err(|e| Error::internal("a media type is no header").with_source(e))?;
@@ -119,19 +119,19 @@ impl Call {
         Ok(self)
     }
 
-    /// The same with a body that is made while it is sent.
+    /// Sets a body that is produced while it is sent.
     pub(super) fn streams(self, media_type: &str, body: Body, sending: Sending) -> Result<Self> {
         Ok(Self { sending: Some(sending), ..self.sends(media_type, body)? })
     }
 
-    /// The same although it has a body: it asks for something.
+    /// Marks the request as repeatable. It has a body but no side effects.
     pub(super) fn repeatable(self) -> Self {
         Self { is_repeatable: true, ..self }
     }
 }
 
 impl Http {
-    /// The daemon at `url`. Nothing is asked of it yet.
+    /// Creates a client of the daemon at `url`. Sends no request yet.
     pub(super) fn new(url: &str, token: Option<&str>, timeout: Option<f64>) -> Result<Self> {
         let (base, shown) = base(url)?;
         if token.is_some() && !(base.username().is_empty() && base.password().is_none()) {
@@ -144,7 +144,7 @@ impl Http {
             .user_agent(concat!("ipfrs-python/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
-            // Else it gives up after 30 s, however patient the user is.
+            // The default timeout of 30 s would apply even if the user allows a longer time.
             .tcp_user_timeout(patience.longest().map(|longest| longest.clamp(TAKING_TIMEOUT.0, TAKING_TIMEOUT.1)))
             .redirect(redirect::Policy::none())
             .http1_only();
@@ -152,7 +152,7 @@ impl Http {
             client = client.no_proxy();
         }
         if base.scheme() == "http" {
-            // Reading the system's certificates takes longer than a hundred requests.
+            // Reading the system's certificates takes longer than a hundred requests, and HTTP does not need them.
             client = client.tls_certs_only([]);
         }
         if let Some(token) = token {
@@ -162,17 +162,18 @@ impl Http {
         Ok(Self { client, base, shown: shown.into(), patience, streams: Arc::default() })
     }
 
-    /// Lets go of answers that nobody is reading.
+    /// Drops responses that no task is reading.
     pub(super) fn end_streams(&self) {
         self.streams.end();
     }
 
-    /// The URL of the daemon.
+    /// Returns the URL of the daemon, without user and password.
     pub(super) fn shown(&self) -> &Arc<str> {
         &self.shown
     }
 
-    /// Sends a request and waits for the head of its answer. An answer that reports a failure is that failure.
+    /// Sends a request and waits for the headers of its response. If the response reports a failure, returns that
+    /// error.
     pub(super) async fn send(&self, call: Call) -> Result<Answer> {
         let Call { method, path, query, headers, body, sending, is_repeatable } = call;
         if path.len() + query.len() > MAX_URL_BYTES {
@@ -204,11 +205,11 @@ impl Http {
     }
 }
 
-/// Reads the URL of a daemon: to ask with, and to show.
+/// Parses the URL of a daemon. Returns the URL for requests, and one without user and password to show.
 fn base(url: &str) -> Result<(Url, String)> {
     let wrong = |why: &str| {
         let form = "give one of the form http://HOST:PORT, such as http://127.0.0.1:8080";
-        // What cannot be read may have a password in it anywhere.
+        // An invalid URL may contain a password anywhere, so it is not shown.
         Error::invalid(format!("the URL of the daemon {why}: {form}"))
     };
     let base = Url::parse(url.trim()).map_err(|e| wrong(&format!("cannot be read ({e})")))?;
@@ -222,13 +223,13 @@ fn base(url: &str) -> Result<(Url, String)> {
         return Err(wrong("has a query or a fragment"));
     }
     let mut shown = base.clone();
-    // It has a host: that is all that these ask for.
+    // Setting these fails only for a URL without a host.
     let _ = shown.set_username("");
     let _ = shown.set_password(None);
     Ok((base, shown.as_str().trim_end_matches('/').to_owned()))
 }
 
-/// Whether a daemon is on this machine: no proxy leads there.
+/// Whether the daemon runs on this machine, which is not reached through a proxy.
 fn is_here(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

@@ -1,4 +1,4 @@
-//! How long a daemon may let us wait.
+//! Timeouts for a daemon that does not respond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,53 +8,56 @@ use parking_lot::Mutex;
 use tokio::pin;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The longest time that the daemon may send nothing, or take nothing of what it is sent; `None` for no limit.
+/// Maximum time that the daemon may neither send data nor accept sent data. `None` for no limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience(Option<Duration>);
 
-/// Who would wait for longer waits for ever; clocks count no further than some centuries.
+/// Upper limit of timeouts, because clocks cannot represent times beyond a few centuries. A longer timeout never
+/// expires.
 const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
-/// How far a body is that is made while it is sent. Cloning shares it.
+/// State of a body that is produced while it is sent. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sending(Arc<Mutex<Sent>>);
 
 #[derive(Debug, Default)]
 struct Sent {
     turn: Turn,
-    /// Why it could not be made.
+    /// The error with which producing the body failed.
     failure: Option<Error>,
 }
 
-/// Who is waited for.
+/// The side that has to act next.
 #[derive(Debug, Clone, Copy, Default)]
 enum Turn {
-    /// Whoever makes the body.
+    /// The producer of the body.
     #[default]
     Ours,
-    /// The daemon, since then.
+    /// The daemon, since this time.
     Theirs(Instant),
 }
 
 impl Sending {
-    /// The next piece is not made yet.
+    /// Records that the next piece has not been produced yet.
     pub(super) fn is_ours(&self) {
         self.0.lock().turn = Turn::Ours;
     }
 
-    /// A piece was handed over, or the last one.
+    /// Records that a piece, or the end of the body, was passed to the connection.
     pub(super) fn is_theirs(&self) {
         self.0.lock().turn = Turn::Theirs(Instant::now());
     }
 
-    /// It cannot be made: gives what breaks the connection off, which is all that the daemon is to see.
+    /// Records that the body could not be produced. Returns an error that makes the connection break, without the
+    /// cause.
     pub(super) fn fail(&self, error: Error) -> Error {
         let seen = Error::new(error.kind(), error.message());
         self.0.lock().failure = Some(error);
         seen
     }
 
-    /// Why a request failed: if that is it, for what could not be made of its body.
+    /// Returns the reason for a failed request: the error of producing its body if there was one, and `error`
+    /// otherwise.
     pub(super) fn explain(&self, error: Error) -> Error {
         self.0.lock().failure.take().unwrap_or(error)
     }
@@ -78,12 +81,12 @@ impl Patience {
         }
     }
 
-    /// The longest time, where there is a limit.
+    /// Returns the timeout, if there is one.
     pub(super) fn longest(self) -> Option<Duration> {
         self.0
     }
 
-    /// Waits for `answer`, which is not late while the body is on its way.
+    /// Waits for `answer`. The time in which the body is still being produced does not count.
     pub(super) async fn wait<F: Future>(self, url: &str, sending: Option<&Sending>, answer: F) -> Result<F::Output> {
         let Some(longest) = self.0 else { return Ok(answer.await) };
         let Some(sending) = sending else { return timeout(longest, answer).await.map_err(|_| late(url, longest)) };

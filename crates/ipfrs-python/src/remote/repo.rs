@@ -1,4 +1,4 @@
-//! Pins, CARs, garbage, and the daemon itself.
+//! Pins, CARs, garbage collection, and properties of the daemon.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::patience::Sending;
 use super::upload::Outgoing;
 use crate::backing::{Pieces, PinEntry, StoreStats};
 
-/// Most bytes that are kept to see the header of a CAR.
+/// Maximum number of bytes that are buffered to read the header of a CAR.
 const MAX_HEADER_BYTES: usize = 4 * 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ struct PinLine {
     name: String,
 }
 
-/// Recursive pins, then direct ones: asking for both in one request would give the indirect ones as well.
+/// Returns recursive pins, then direct pins. One request for both would return indirect pins as well.
 pub(super) async fn pins(http: &Http) -> Result<Vec<PinEntry>> {
     let mut pins = Vec::new();
     for kind in ["recursive", "direct"] {
@@ -76,13 +76,13 @@ pub(super) async fn import_car(http: &Http, car: Pieces, pin_roots: bool) -> Res
     if pin_roots {
         return send_car(http, car, true).await;
     }
-    // The daemon tells what it pins, and nothing else.
+    // The daemon reports only the roots that it pins.
     let (roots, car) = roots_of(car).await?;
     send_car(http, car, false).await?;
     Ok(roots)
 }
 
-/// Gives the roots that the daemon pins.
+/// Sends a CAR and returns the roots that the daemon pinned.
 async fn send_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
     let (outgoing, sending) = (Outgoing::new(car), Sending::default());
     let call = Call::command("dag/import").with("pin-roots", pin_roots).with_trailers();
@@ -101,7 +101,7 @@ async fn send_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<Strin
     imported.await.map_err(|e| sending.explain(e))
 }
 
-/// The roots that the header of a CAR names, each once, and the same CAR from its beginning.
+/// Returns the distinct roots named in the header of a CAR, and the same CAR from its beginning.
 async fn roots_of(mut car: Pieces) -> Result<(Vec<String>, Pieces)> {
     let mut read = Vec::new();
     let mut bytes = 0;
@@ -128,7 +128,7 @@ struct Collected {
     removed_bytes: Option<u64>,
 }
 
-/// Blocks that are gone, and the bytes that they had.
+/// Runs garbage collection. Returns the number of removed blocks, and their size in bytes.
 pub(super) async fn collect(http: &Http, force: bool) -> Result<(u64, u64)> {
     let call = Call::command("repo/gc").with("silent", true).with("progress", true).with("force", force);
     let summary = http.send(call.with_trailers()).await?.last_line::<Collected>().await?;
@@ -142,7 +142,7 @@ pub(super) async fn collect(http: &Http, force: bool) -> Result<(u64, u64)> {
 #[serde(rename_all = "PascalCase")]
 struct Version {
     version: String,
-    /// Own version of the daemon, which the other need not be; absent where it is none of ours.
+    /// Version of ipfrs, which may differ from `version`. Absent if another implementation serves the API.
     ipfrs: Option<String>,
 }
 

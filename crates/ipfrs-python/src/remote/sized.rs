@@ -1,4 +1,4 @@
-//! A body that is there before it is sent, in pieces.
+//! A body of known size, in pieces.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -9,13 +9,13 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use reqwest::Body;
 
-/// Smaller pieces are copied together: each by itself costs more than that.
+/// Smaller pieces are copied together, because sending each separately costs more than copying.
 const GATHER_BELOW_BYTES: usize = 8 * 1024;
 
-/// What is gathered is a piece at this size.
+/// Size at which the combined bytes become a piece.
 const GATHERED_BYTES: usize = 256 * 1024;
 
-/// Pieces, large ones as they came.
+/// Pieces of a body. Large ones are not copied.
 #[derive(Debug, Default)]
 pub(super) struct Sized {
     pieces: VecDeque<Bytes>,

@@ -1,4 +1,4 @@
-//! Tensors within files.
+//! Tensors in files.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use super::http::{Call, Http};
 use crate::backing::{Content, TensorBytes, TensorEntry, TensorList, TensorStats};
 
-/// What a segment of a path has as it is (RFC 3986, "unreserved").
+/// Characters to escape in a path segment: all except the unreserved ones of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The route of a file's tensors. It takes the path as the gateway's URLs have it.
+/// Returns the route for the tensors of a file. It contains the path in the form of the gateway's URLs.
 ///
 /// # Errors
-/// For names that URLs do not have: they would lead to another route.
+/// Returns an error for names that cannot occur in URLs, because they would resolve to another route.
 fn route(path: &LinkName) -> Result<Call> {
     let below = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| path.as_bytes().strip_prefix(prefix.as_bytes()));
     let (root, rest) = match below(&["/ipns/", "ipns://"]) {
@@ -86,7 +86,7 @@ struct Stats {
 }
 
 pub(super) async fn stats(http: &Http, path: &LinkName, name: &str) -> Result<TensorStats> {
-    // Without a name, the daemon would go through all the tensors of a file.
+    // Without a name, the daemon would read all tensors of the file.
     if name.is_empty() && list(http, path).await?.tensors.len() != 1 {
         return Err(Error::invalid(format!("{path} has several tensors: say which, by name")));
     }

@@ -1,4 +1,4 @@
-//! Imports: content on its way to a daemon, and what came of it.
+//! Imports: uploads to a daemon, and their results.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::patience::Sending;
 use crate::backing::{AddOptions, Added, Pieces, Progress};
 use crate::tree::{Attributes, Tree, TreeEvent};
 
-/// Content on its way, which is let go of when the call ends: a connection whose other side takes nothing would keep it.
+/// Content being sent. It is dropped when the call ends, because a connection whose peer does not read would keep it
+/// alive.
 pub(super) struct Outgoing(Arc<Mutex<Option<Pieces>>>);
 
 impl Outgoing {
@@ -26,12 +27,12 @@ impl Outgoing {
         Self(Arc::new(Mutex::new(Some(pieces.fuse().boxed()))))
     }
 
-    /// The body of a request, which tells `sending` whose turn it is.
+    /// Returns the body of a request. It records in `sending` which side has to act next.
     pub(super) fn body(&self, sending: Sending) -> Body {
         let pieces = Arc::clone(&self.0);
         Body::wrap_stream(stream::poll_fn(move |cx| {
             let mut pieces = pieces.lock();
-            // An end would make the daemon take what it has for everything.
+            // Ending the stream would make the daemon take the received part for the whole content.
             let Some(left) = pieces.as_mut() else { return Poll::Ready(Some(Err(given_up()))) };
             let polled = left.poll_next_unpin(cx);
             if polled.is_pending() {
@@ -46,7 +47,7 @@ impl Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        // Not with the lock held: what the pieces are of may have to wait for Python.
+        // Drop the pieces without holding the lock, because dropping them may wait for Python.
         let pieces = self.0.lock().take();
         drop(pieces);
     }
@@ -56,12 +57,12 @@ fn given_up() -> Error {
     Error::new(ErrorKind::Unavailable, "the call was given up")
 }
 
-/// What a file is sent as.
+/// Media type of files.
 const FILE: &str = "application/octet-stream";
 
 /// Imports one file.
 pub(super) async fn add(http: &Http, content: Pieces, options: &AddOptions) -> Result<Added> {
-    // Without a directory to be in, a name is nowhere.
+    // The name is only used in a wrapping directory.
     if options.name.is_empty() || !options.wrap_with_directory {
         return send(http, options, FILE, content).await;
     }
@@ -72,7 +73,7 @@ pub(super) async fn add(http: &Http, content: Pieces, options: &AddOptions) -> R
     send(http, options, &form.content_type(), body).await
 }
 
-/// Imports what is at `path`.
+/// Imports the file or directory at `path`.
 pub(super) async fn add_path(
     http: &Http,
     path: PathBuf,
@@ -86,7 +87,7 @@ pub(super) async fn add_path(
     send(http, options, &media_type, body.boxed()).await
 }
 
-/// A tree as a body.
+/// A tree that is converted to a multipart body.
 struct Walk {
     /// `None` at the end.
     tree: Option<Tree>,
@@ -121,14 +122,14 @@ impl Walk {
     }
 }
 
-/// Permissions and time as Kubo's clients append them to the name of a field. Which of them are kept is the daemon's to
-/// decide.
+/// Returns the mode and modification time in the form that Kubo's clients append to a field name. The daemon decides
+/// which of them to keep.
 fn text(attributes: Attributes) -> String {
     let (seconds, nanos) = attributes.mtime;
     format!("?mode=0{:o}&mtime={seconds}&mtime-nsecs={nanos}", go_mode(attributes.mode))
 }
 
-/// A line of the answer. That of the root is the last one.
+/// One line of the response. The last line is that of the root.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Line {
@@ -136,7 +137,7 @@ struct Line {
     size: String,
 }
 
-/// Sends `body` to be imported.
+/// Sends `body` for import.
 async fn send(http: &Http, options: &AddOptions, media_type: &str, body: Pieces) -> Result<Added> {
     let (outgoing, sending) = (Outgoing::new(body), Sending::default());
     let call = query(Call::command("add"), options).with_trailers();
@@ -147,7 +148,7 @@ async fn send(http: &Http, options: &AddOptions, media_type: &str, body: Pieces)
     added.ok_or_else(|| Error::corrupt(format!("{} does not say what it added", http.shown())))
 }
 
-/// The options in the names of the RPC.
+/// Adds the options under their names in the RPC API.
 fn query(call: Call, options: &AddOptions) -> Call {
     let only = |is_set: bool| is_set.then_some(true);
     call.with("pin", options.pin)
@@ -172,7 +173,7 @@ fn query(call: Call, options: &AddOptions) -> Call {
         .with_some("pin-name", Some(&options.pin_name).filter(|name| !name.is_empty()))
 }
 
-/// Permission bits as Go has them.
+/// Converts permission bits to those of Go.
 fn go_mode(unix: u32) -> u32 {
     let special: u32 = SPECIAL_BITS.iter().filter(|(bit, _)| unix & bit != 0).map(|(_, go)| go).sum();
     unix & 0o777 | special

@@ -1,23 +1,23 @@
-//! Living on when a page of a mapped file is gone.
+//! Recovery from missing pages of mapped files.
 //!
-//! Reading such a page, because somebody else truncated the file or the disk failed, raises SIGBUS. The handler that is
-//! installed here finds the address in a table of the mapped files, *notes the fault*, puts zeros in place of what is
-//! gone, and lets the read go on. A SIGBUS anywhere else is passed on to whoever handled the signal before.
+//! Reading a page that is missing, because another process truncated the file or the disk failed, raises SIGBUS. The
+//! handler installed here finds the address in a table of the mapped files, *records the fault*, maps zeros in place
+//! of the missing pages, and lets the read continue. Any other SIGBUS is passed to the previous handler.
 //!
-//! The zeros are nobody's content, and nobody may take them for it. Two facts see to that:
+//! The zeros are not content, and no reader may treat them as content. Two facts ensure this:
 //!
-//! 1. [`Faults::count`] changes *before* there are zeros. So whoever compares it after reading with what it was before
-//!    knows whether what was read can be trusted; and a file with a fault gives no more slices.
-//! 2. A thread that hands memory to the kernel compares first and is not in time to compare afterwards: what is in a
-//!    socket's buffer cannot be taken back. It announces itself ([`Faults::sending`]), and the handler waits with the
-//!    zeros until those who announced themselves at the old count are done. Meanwhile the kernel finds no page, where it
-//!    reads for itself, and gives `EFAULT`.
+//! 1. [`Faults::count`] changes *before* the zeros appear. A reader that compares the count before and after reading
+//!    therefore knows whether the bytes are valid. A file with a fault returns no more slices.
+//! 2. A thread that passes memory to the kernel compares the count first; comparing afterwards would be too late,
+//!    because bytes in a socket's buffer cannot be taken back. The thread announces itself ([`Faults::sending`]), and
+//!    the handler maps the zeros only after all threads that announced themselves at the old count are done.
+//!    Meanwhile the kernel finds no page when it reads the memory itself, and returns `EFAULT`.
 //!
-//! **What the handler may do.** It may run anywhere, in the middle of an allocation too. It uses atomics that are lock-free
-//! on every target that this builds for, `mmap` and `sched_yield`, which are bare system calls on Linux, and nothing that
-//! allocates, locks or unwinds. It saves `errno`. Waiting in it is safe: those who are waited for hold no slice by
-//! reference in user space (they are in `sendmsg` or `sendfile` on a socket that does not block), so they neither fault nor
-//! wait for the faulting thread.
+//! **Restrictions on the handler.** It may run at any point, including in the middle of an allocation. It uses
+//! atomics that are lock-free on every supported target, and `mmap` and `sched_yield`, which are bare system calls on
+//! Linux. It uses nothing that allocates, locks or unwinds. It saves `errno`. Waiting in the handler is safe: the
+//! threads that it waits for do not access slices in user space (they are in `sendmsg` or `sendfile` on a nonblocking
+//! socket), so they neither fault nor wait for the faulting thread.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,48 +28,49 @@ use std::sync::{Arc, Once, OnceLock};
 use libc::{c_int, c_void, siginfo_t};
 use parking_lot::Mutex;
 
-/// Most files that are mapped at the same time, by all stores of the process: as many as the system lets a process map
-/// (`vm.max_map_count`) unless it is told otherwise. The table is in memory that is never touched until it is used.
+/// Maximum number of files mapped at the same time by all stores of the process. Equal to the system's default limit
+/// of mappings per process (`vm.max_map_count`). The pages of the table occupy no memory before their first use.
 const MAX_REGIONS: usize = 65_536;
 
-/// What regions are measured in; the smallest page that Linux has.
+/// Unit in which regions are measured, in bytes: the smallest page size on Linux.
 const UNIT: usize = 4_096;
 
-/// Bits of [`Slot::region`] for the length: up to 8 GiB, where a pack has at most 4.
+/// Bits of [`Slot::region`] for the length: up to 8 GiB. A pack has at most 4 GiB.
 const LEN_BITS: u32 = 21;
 
-/// How often memory of a store's mapped files turned out to be gone.
+/// Number of times that memory of a store's mapped files turned out to be missing.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     count: AtomicU64,
-    /// Threads that hand memory to the kernel at the moment, by the parity of the count that they saw.
+    /// Threads that are passing memory to the kernel, by the parity of the count that they saw.
     sending: [AtomicU64; 2],
 }
 
-/// While this lives, no zeros are put in place of what is gone.
+/// A guard that prevents the handler from mapping zeros in place of missing pages.
 #[derive(Debug)]
 pub struct Sending<'a>(&'a AtomicU64);
 
 impl Faults {
-    /// A number that changes when memory is gone, before anything else can be read there.
+    /// Returns a counter that changes when memory is found missing, before the zeros can be read there.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Announces that memory will be handed to the kernel; `None` when the count is not `seen` any more.
+    /// Announces that memory will be passed to the kernel. Returns `None` if the count is no longer `seen`.
     pub(super) fn sending(&self, seen: u64) -> Option<Sending<'_>> {
         let sending = Sending(&self.sending[parity(seen)]);
-        // All of this is sequentially consistent: either the load sees what `begin` added, or `begin` sees this.
+        // All of this is sequentially consistent: either the load sees the addition in `begin`, or `begin` sees this
+        // one.
         sending.0.fetch_add(1, Ordering::SeqCst);
         (self.count.load(Ordering::SeqCst) == seen).then_some(sending)
     }
 
-    /// Changes the count; gives what it was.
+    /// Increments the count and returns the previous one.
     fn begin(&self) -> u64 {
         self.count.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Waits for those who announced themselves at the count `before`. Those who come later count in the other place.
+    /// Waits for the threads that announced themselves at the count `before`. Later threads use the other counter.
     fn wait_for_senders(&self, before: u64) {
         while self.sending[parity(before)].load(Ordering::SeqCst) != 0 {
             // SAFETY: a system call without arguments.
@@ -88,11 +89,12 @@ fn parity(count: u64) -> usize {
     (count % 2) as usize
 }
 
-/// One mapped file, as the handler sees it.
+/// A mapped file, as the handler sees it.
 struct Slot {
-    /// First unit and number of units in one word, so that it is never seen half-written; 0 while the slot is free.
+    /// First unit and number of units in one word, so that readers never see a half-written value; 0 while the slot
+    /// is free.
     region: AtomicU64,
-    /// Whether something of it is gone.
+    /// Whether part of the file is missing.
     is_hurt: AtomicBool,
     faults: AtomicPtr<Faults>,
 }
@@ -101,19 +103,19 @@ static SLOTS: [Slot; MAX_REGIONS] = [const {
     Slot { region: AtomicU64::new(0), is_hurt: AtomicBool::new(false), faults: AtomicPtr::new(ptr::null_mut()) }
 }; MAX_REGIONS];
 
-/// Slots from here on have never been used.
+/// Number of leading slots that have been used at least once.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Held by whoever takes or frees a slot. The handler does not.
+/// Held while a slot is allocated or freed. The handler does not take it.
 static TABLE: Mutex<()> = Mutex::new(());
 
-/// Who handled SIGBUS before.
+/// The previous handler of SIGBUS.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Bytes of a page, for the handler.
+/// Page size in bytes, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(UNIT);
 
-/// A mapped region whose loss the process survives.
+/// A mapped region whose missing pages do not end the process.
 #[derive(Debug)]
 pub(super) struct Region {
     slot: usize,
@@ -121,14 +123,14 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Protects `len` bytes from `start` on; installs the handler the first time.
+    /// Protects `len` bytes from `start`. The first call installs the handler.
     ///
     /// # Errors
-    /// When [`MAX_REGIONS`] are protected already.
+    /// If [`MAX_REGIONS`] regions are protected already, or the mapping is too large for the table.
     ///
     /// # Safety
-    /// `start` is the beginning of a mapping of at least `len` bytes, which stays until this is dropped, and which
-    /// nobody minds to see replaced by zeros where it cannot be read.
+    /// `start` is the beginning of a mapping of at least `len` bytes. The mapping exists until the returned value is
+    /// dropped, and its owner accepts that pages that cannot be read are replaced by zeros.
     pub(super) unsafe fn protect(start: *const u8, len: usize, faults: &Arc<Faults>) -> io::Result<Self> {
         install();
         let units = len.div_ceil(UNIT);
@@ -142,17 +144,17 @@ impl Region {
         SLOTS[slot].is_hurt.store(false, Ordering::Relaxed);
         SLOTS[slot].faults.store(Arc::as_ptr(faults).cast_mut(), Ordering::Relaxed);
         USED.fetch_max(slot + 1, Ordering::Release);
-        // Last: from now on the slot is found, with everything that was stored before.
+        // Last: the handler can find the slot from now on, and sees everything stored above.
         SLOTS[slot].region.store(word, Ordering::Release);
         Ok(Self { slot, faults: Arc::clone(faults) })
     }
 
-    /// Whether something of it is gone.
+    /// Whether part of the region is missing.
     pub(super) fn is_hurt(&self) -> bool {
         SLOTS[self.slot].is_hurt.load(Ordering::SeqCst)
     }
 
-    /// Notes that something of it is gone.
+    /// Records that part of the region is missing.
     pub(super) fn hurt(&self) {
         if !SLOTS[self.slot].is_hurt.swap(true, Ordering::SeqCst) {
             self.faults.begin();
@@ -167,31 +169,32 @@ impl Drop for Region {
     }
 }
 
-/// A region as one word; `None` where it does not fit, or does not begin on a page.
+/// Encodes a region as one word. Returns `None` if it does not fit or does not begin on a page.
 fn encode(start: usize, units: usize) -> Option<u64> {
     let fits =
         start.is_multiple_of(UNIT) && units < 1 << LEN_BITS && start as u64 / (UNIT as u64) < 1 << (64 - LEN_BITS);
     fits.then(|| (start / UNIT) as u64 * (1 << LEN_BITS) + units as u64)
 }
 
-/// First address of the region, and the first one behind it.
+/// Returns the first address of the region and the first address after it.
 fn decode(word: u64) -> (usize, usize) {
     let start = (word >> LEN_BITS) as usize * UNIT;
     (start, start + (word & ((1 << LEN_BITS) - 1)) as usize * UNIT)
 }
 
-/// Installs the handler, once.
+/// Installs the handler once.
 fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
-        // SAFETY: `sigaction` is plain data for which zeros are valid; the pointers are to it or null; the handler has
-        // the type that SA_SIGINFO asks for. Whoever handled the signal before is known before the handler runs.
+        // SAFETY: `sigaction` is plain data for which zeros are valid. The pointers point to it or are null. The
+        // handler has the signature required by SA_SIGINFO. The previous handler is stored before the new one can
+        // run.
         let installed = unsafe {
             let mut previous: libc::sigaction = std::mem::zeroed();
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_sigbus as *const () as usize;
-            // On the alternate stack, as the handlers that may be called from here expect it.
+            // On the alternate stack, as expected by the handlers that may be called from here.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigemptyset(&raw mut action.sa_mask);
             let known = libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous);
@@ -205,11 +208,11 @@ fn install() {
 }
 
 extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the C library keeps `errno` of each thread at an address that stays.
+    // SAFETY: the C library keeps the `errno` of each thread at a fixed address.
     let errno = unsafe { &mut *libc::__errno_location() };
     let saved = *errno;
-    // SAFETY: with SA_SIGINFO the kernel gives a valid `info`, which has an address when the kernel raised the signal
-    // itself: its codes are positive.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid `info`. It contains an address if the kernel raised the
+    // signal itself, which positive codes indicate.
     let (is_fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr().addr()) };
     if !(is_fault && mend(address)) {
         pass_on(signal, is_fault, info, context);
@@ -217,11 +220,11 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     *errno = saved;
 }
 
-/// Puts zeros where a region cannot be read, from the page of `address` on; `false` when it is not in a region, or that
-/// cannot be done.
+/// Maps zeros over the part of the region that cannot be read, from the page of `address` to the end. Returns `false`
+/// if the address is in no region or the mapping fails.
 ///
-/// The thread that faulted holds a slice of the region, so the region and its slot stay until this returns. Of other
-/// slots, which may change meanwhile, nothing is read but one word; and no two regions overlap.
+/// The faulting thread holds a slice of the region, so the region and its slot exist until this returns. Other slots
+/// may change concurrently, but only one word of them is read, and no two regions overlap.
 fn mend(address: usize) -> bool {
     let contains = |slot: &&Slot| {
         let (start, end) = decode(slot.region.load(Ordering::Acquire));
@@ -230,28 +233,29 @@ fn mend(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire).min(MAX_REGIONS);
     let Some(slot) = SLOTS[..used].iter().find(contains) else { return false };
     let (_, end) = decode(slot.region.load(Ordering::Acquire));
-    // SAFETY: it was stored from an `Arc` that the region holds.
+    // SAFETY: the pointer was stored from an `Arc` that the region holds.
     let Some(faults) = (unsafe { slot.faults.load(Ordering::Acquire).as_ref() }) else { return false };
     slot.is_hurt.store(true, Ordering::SeqCst);
     faults.wait_for_senders(faults.begin());
     let page = address - address % PAGE.load(Ordering::Relaxed);
-    // A truncation takes everything up to the end, so that is replaced at once.
+    // A truncation removes everything up to the end of the file, so the rest is replaced at once.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: `page..end` is within the region, whose owner agreed to this. Slices of it stay readable; what they show
-    // changes, as it did in the file, and whoever reads it is told by the count (fact 1).
+    // SAFETY: `page..end` is within the region, whose owner agreed to the replacement. Slices of it stay readable.
+    // Their bytes change, as they did in the file, and the count reports that to their readers (fact 1).
     let zeros = unsafe { libc::mmap(ptr::without_provenance_mut(page), end - page, libc::PROT_READ, flags, -1, 0) };
     zeros != libc::MAP_FAILED
 }
 
-/// Does what would have been done without us.
+/// Does what would have happened without this handler.
 fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_void) {
     let handler = PREVIOUS.get().map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
     let wants_info = PREVIOUS.get().is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0);
     match handler {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: plain data, as in `install`; both calls are async-signal-safe. The read that faulted is tried again
-            // and ends the process; a signal that somebody sent is sent again, for after this handler.
+            // SAFETY: plain data, as in `install`; both calls are async-signal-safe. The faulting read is repeated
+            // and ends the process. A signal sent by a process is raised again and delivered after this handler
+            // returns.
             unsafe {
                 let action: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
@@ -260,7 +264,8 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
                 }
             }
         }
-        // SAFETY: neither default nor ignore, so it is a handler of the type that its flags say.
+        // SAFETY: it is neither the default nor ignored, so it is a handler with the signature that its flags
+        // indicate.
         handler => unsafe {
             if wants_info {
                 let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = std::mem::transmute(handler);
@@ -283,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// A mapping of a file with `pages` pages of ones, and the file.
+    /// Returns a mapping of a file with `pages` pages of ones, and the file.
     fn ones(pages: usize) -> (MmapRaw, std::fs::File) {
         let file = tempfile::tempfile().unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; pages * UNIT], 0).unwrap();
@@ -291,12 +296,12 @@ mod tests {
     }
 
     fn read(map: &MmapRaw, offset: usize) -> u8 {
-        // SAFETY: within the mapping; volatile, because the file changes under it.
+        // SAFETY: within the mapping; volatile, because the file changes under the mapping.
         unsafe { map.as_ptr().add(offset).read_volatile() }
     }
 
     #[test]
-    fn pages_that_are_gone_read_as_zeros_after_the_count_has_changed() {
+    fn missing_pages_read_as_zeros_after_count_changes() {
         let (map, file) = ones(8);
         let (other, _other_file) = ones(1);
         let (faults, others) = (Arc::new(Faults::default()), Arc::new(Faults::default()));
@@ -310,7 +315,7 @@ mod tests {
         file.set_len(4 * UNIT as u64).unwrap();
         assert_eq!((read(&map, 0), faults.count(), region.is_hurt()), (1, 0, false));
         assert_eq!((read(&map, 6 * UNIT + 5), faults.count(), region.is_hurt()), (0, 1, true));
-        // Everything behind went with it, what is before it did not.
+        // Everything after the fault is missing; the bytes before it are unchanged.
         assert_eq!((read(&map, 7 * UNIT), faults.count()), (0, 1));
         assert_eq!((read(&map, 4 * UNIT - 1), faults.count()), (1, 1));
         assert_eq!((read(&map, 4 * UNIT), faults.count()), (0, 2));
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_wait_for_those_who_hand_memory_to_the_kernel() {
+    fn zeros_are_mapped_after_pending_sends() {
         let (map, file) = ones(2);
         let faults = Arc::new(Faults::default());
         // SAFETY: the mapping outlives the region.
@@ -339,7 +344,7 @@ mod tests {
             }
             assert!(faults.sending(seen).is_none());
             assert!(!is_read.load(Ordering::SeqCst));
-            // Who begins now knows of the fault, and is not waited for.
+            // A sender that starts now has seen the fault, so the handler does not wait for it.
             let _later = faults.sending(seen + 1).unwrap();
             drop(sending);
             while !is_read.load(Ordering::SeqCst) {

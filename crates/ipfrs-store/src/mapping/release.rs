@@ -1,11 +1,12 @@
-//! Giving the room of removed files back, beside everything else.
+//! Frees the disk space of removed files on a separate thread.
 //!
-//! A file system frees a removed file when its last descriptor is closed, and all of it before `close` returns: a quarter of
-//! a second for a gigabyte where the disk is told of it (`discard`). Whoever happens to hold the last slice would wait for
-//! that, most likely a thread that serves requests. So a thread of its own does it.
+//! A file system frees a removed file when its last descriptor is closed, and frees all of it before `close` returns.
+//! With `discard`, this takes a quarter of a second for a gigabyte. The thread that drops the last slice would wait
+//! for that, and it most likely serves requests. Therefore, a separate thread closes the file.
 //!
-//! The file is not shortened, which would let others have the disk in between: that it has no name does not say that nobody
-//! else reads it. Slices outlive their store, which may be open again elsewhere by then, and a backup may be copying it.
+//! The file is not truncated beforehand, although that would let other threads use the disk in between: another
+//! process may still read a file that has no name. Slices outlive their store, which another process may have opened
+//! by then, and a backup may be copying the file.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,26 +17,26 @@ use parking_lot::{Condvar, Mutex};
 
 use super::View;
 
-/// Files of no more than this are closed by whoever held them last.
+/// Length in bytes up to which the thread that drops the last slice closes the file itself.
 const SMALL_BYTES: u64 = if cfg!(test) { 4 * 1024 } else { 1024 * 1024 };
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_served: false });
 
-/// Notified when a file was released.
+/// Notified when a file has been released.
 static RELEASED: Condvar = Condvar::new();
 
 struct Queue {
     waiting: VecDeque<View>,
-    /// Whether the thread runs. It ends when there is nothing to do.
+    /// Whether the release thread runs. It exits when the queue is empty.
     is_served: bool,
 }
 
-/// Unmaps and closes a file; elsewhere, if that may take long.
+/// Unmaps and closes a file. A large removed file is closed on the release thread.
 pub(super) fn release(view: View) {
     let Some(bytes) = removed_bytes(&view.file) else { return };
     if bytes <= SMALL_BYTES {
         drop(view);
-        // Under the lock, so that no waiter misses it between its check and its wait.
+        // Under the lock, so that no waiter misses the notification between its check and its wait.
         let _queue = QUEUE.lock();
         RELEASED.notify_all();
         return;
@@ -57,7 +58,7 @@ pub(super) fn release(view: View) {
     }
 }
 
-/// Waits until the room of all files that were released before is given back.
+/// Waits until the space of all files released before the call has been freed.
 pub(crate) fn wait_for_released() {
     let mut queue = QUEUE.lock();
     while queue.is_served {
@@ -65,7 +66,7 @@ pub(crate) fn wait_for_released() {
     }
 }
 
-/// Waits until `is_released`, which is asked again whenever a file was released, but no longer than `longest`.
+/// Waits until `is_released` returns true, checking it after each released file, but at most for `longest`.
 pub(crate) fn wait_until(is_released: impl Fn() -> bool, longest: Duration) {
     let deadline = Instant::now() + longest;
     let mut queue = QUEUE.lock();
@@ -87,7 +88,8 @@ fn release_all() {
     }
 }
 
-/// Length of a file without a name; `None` where it has one, and closing it frees nothing.
+/// Returns the length of a file that has no name. Returns `None` if it has one, because closing it then frees
+/// nothing.
 fn removed_bytes(file: &File) -> Option<u64> {
     let status = rustix::fs::fstat(file).ok()?;
     (status.st_nlink == 0).then(|| u64::try_from(status.st_size).unwrap_or(0))
@@ -104,7 +106,7 @@ mod tests {
     const LEN: u64 = 64 * 1024;
 
     #[test]
-    fn a_removed_file_stays_whole_for_who_else_has_it_once_its_last_slice_is_gone() {
+    fn removed_file_stays_readable_after_last_slice_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("removed");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The locations of recently used blocks, so that most lookups need neither the index nor another thread.
+//! A cache of the locations of recently used blocks. Most lookups need neither the index nor another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,13 +8,14 @@ use quick_cache::sync::Cache;
 use super::changes::Changes;
 use super::record::{Key, Location};
 
-/// Approximate memory of an entry: key, location, and what the cache keeps around them.
+/// Approximate memory of an entry, in bytes: key, location, and the overhead of the cache.
 const ENTRY_BYTES: u64 = 128;
 
-/// Present blocks only: that a block is absent is never remembered, so a put is seen at once.
+/// Holds only present blocks. The absence of a block is never cached, so a put is visible at once.
 ///
-/// A lookup that read the index before a deletion or a move was committed must not put the old location here after it:
-/// whoever fills the cache says with which generation it began to read, and is ignored when one came in between.
+/// A lookup that read the index before a deletion or a move was committed must not insert the old location
+/// afterwards. The caller of [`fill`](Self::fill) therefore passes the generation at which it began to read, and the
+/// call has no effect if the generation has changed since.
 #[derive(Debug)]
 pub(super) struct LocationCache {
     entries: Option<Cache<Key, Location>>,
@@ -23,12 +24,12 @@ pub(super) struct LocationCache {
     misses: AtomicU64,
 }
 
-/// A moment in the history of deletions and moves.
+/// A counter of deletions and moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
 impl LocationCache {
-    /// Room for about `entries` locations; none at all when `enabled` is false.
+    /// Creates a cache for about `entries` locations, or one that stores nothing if `enabled` is false.
     pub(super) fn new(enabled: bool, entries: usize) -> Self {
         Self {
             entries: (enabled && entries > 0).then(|| Cache::new(entries)),
@@ -38,7 +39,7 @@ impl LocationCache {
         }
     }
 
-    /// The location of a block, when it is known here. Counts a hit or a miss.
+    /// Returns the location of a block, if it is cached. Counts a hit or a miss.
     pub(super) fn get(&self, key: &[u8]) -> Option<Location> {
         let found = self.entries.as_ref().and_then(|entries| entries.get(key));
         let counter = if found.is_some() { &self.hits } else { &self.misses };
@@ -46,12 +47,12 @@ impl LocationCache {
         found
     }
 
-    /// The present, to be asked for before the index is read.
+    /// Returns the current generation. The caller must get it before it reads the index.
     pub(super) fn generation(&self) -> Generation {
         Generation(*self.generation.read())
     }
 
-    /// Remembers what was read from the index, unless blocks were deleted or moved since `began`.
+    /// Inserts locations read from the index, unless blocks were deleted or moved since `began`.
     pub(super) fn fill(&self, began: Generation, found: impl Iterator<Item = (Key, Location)>) {
         let Some(entries) = &self.entries else { return };
         let generation = self.generation.read();
@@ -60,7 +61,7 @@ impl LocationCache {
         }
     }
 
-    /// Takes over changes that the index holds since a moment ago.
+    /// Applies changes that were just added to the index.
     pub(super) fn apply(&self, changes: Changes) {
         let Some(entries) = &self.entries else { return };
         let ends = changes.blocks.values().any(|change| change.from.is_some() || change.to.is_none());
@@ -68,7 +69,7 @@ impl LocationCache {
         *generation += u64::from(ends);
         for (key, change) in changes.blocks {
             match (change.from, change.to) {
-                // Moved. Nobody has asked for it: it takes no other's room, if it has none.
+                // Moved without a lookup: the entry is only replaced if it exists, so that it evicts no other.
                 (Some(_), Some(to)) => drop(entries.replace(key, to, true)),
                 (None, Some(to)) => entries.insert(key, to),
                 (_, None) => drop(entries.remove(&key)),
@@ -76,7 +77,7 @@ impl LocationCache {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub(super) fn clear(&self) {
         if let Some(entries) = &self.entries {
             *self.generation.write() += 1;
@@ -84,7 +85,7 @@ impl LocationCache {
         }
     }
 
-    /// Hits and misses so far, and the approximate size in bytes.
+    /// Returns the number of hits, the number of misses, and the approximate size in bytes.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let entries = self.entries.as_ref().map_or(0, |entries| entries.len() as u64);
         (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed), entries * ENTRY_BYTES)
@@ -100,7 +101,7 @@ mod tests {
     const LOCATION: Location = Location { pack: 1, offset: 2, len: 3, prefix: 4, codec: 5 };
 
     #[test]
-    fn a_location_read_before_a_deletion_is_not_remembered_after_it() {
+    fn location_read_before_deletion_is_not_cached() {
         let cache = LocationCache::new(true, 100);
         let key = || Key::from(*b"key");
         let began = cache.generation();
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_ends_what_began_before_it_and_takes_no_room_for_what_nobody_asked_for() {
+    fn move_invalidates_older_lookups_and_evicts_no_entry() {
         let cache = LocationCache::new(true, 100);
         let keys = || ["known", "unknown"].map(|key| Key::from(key.as_bytes()));
         let began = cache.generation();

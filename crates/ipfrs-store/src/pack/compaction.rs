@@ -1,5 +1,5 @@
-//! Giving back the room of dead blocks: what is needed of a pack is written again at the end of the newest, and the pack
-//! is removed. `docs/DESIGN.md` says why a crash at any point in between costs nothing.
+//! Compaction reclaims the space of dead blocks: it copies the needed content of a pack to the end of the newest
+//! pack, and removes the old pack. `docs/DESIGN.md` explains why a crash at any point loses nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,44 +16,45 @@ use super::shared::{DiskUse, Shared};
 use crate::mapping::wait_for_released;
 use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
 
-/// What a part of a pack holds that is needed.
+/// The needed content of one part of a pack.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
-    /// Blocks that can be read there.
+    /// Blocks that the index locates there.
     pub(super) blocks: Vec<Copied>,
-    /// Keys of its tombstones whose blocks are nowhere.
+    /// Keys of its tombstones whose blocks are absent.
     pub(super) deleted: Vec<Key>,
 }
 
-/// What became of a pack.
+/// Result of compacting one pack.
 enum Outcome {
     Removed {
         moved_bytes: u64,
         pack_bytes: u64,
     },
-    /// Nothing: it was removed by a compaction that was dropped while it waited for that.
+    /// A compaction whose future was dropped while it waited has already removed the pack.
     Gone,
     Damaged(DamagedPack),
 }
 
-/// A pack that is worth being compacted.
+/// A pack that is worth compacting.
 struct Candidate {
     pack: Arc<Pack>,
-    /// The part of it that is dead.
+    /// Dead share of the pack.
     share: f64,
-    /// Bytes that are to be moved.
+    /// Bytes to copy.
     live_bytes: u64,
 }
 
-/// The pack that comes next.
+/// The next step of a compaction.
 enum Choice {
     Next(Arc<Pack>),
     Done,
-    /// There is no room for any that is left, and whether one of them is worth it on a disk that is not full.
+    /// The disk has no space to compact any remaining pack. The flag says whether one of them would be worth
+    /// compacting on a disk that is not full.
     NoRoom(Error, bool),
 }
 
-/// What comes next in a pack.
+/// Result of reading the next part of a pack.
 enum Next {
     Part(Needed),
     End,
@@ -62,12 +63,12 @@ enum Next {
 }
 
 impl PackStore {
-    /// For [`BlockStore::compact`](crate::BlockStore::compact).
+    /// Implements [`BlockStore::compact`](crate::BlockStore::compact).
     pub(super) async fn compact_packs(&self, options: CompactOptions) -> Result<Compacted> {
         options.check()?;
         let _turn = self.shared.compaction.lock().await;
         let mut compacted = Compacted::default();
-        // What is moved goes to packs that are begun from now on: those are not looked at.
+        // Blocks are copied to packs created from now on, and those packs are not compacted in this run.
         let mut untried: BTreeSet<u32> = self.shared.packs().iter().map(|pack| pack.number()).collect();
         let before = self.release_removed(false).await?;
         let mut has_waited = false;
@@ -76,13 +77,13 @@ impl PackStore {
             let pack = match self.blocking(move |shared| Ok(choose(shared, options, &left))).await? {
                 Choice::Next(pack) => pack,
                 Choice::Done => break Ok(()),
-                // Reads that are about to end may hold the room that is missing.
+                // Reads that are about to end may still occupy the missing space.
                 Choice::NoRoom(..) if !has_waited => {
                     has_waited = true;
                     self.release_removed(true).await?;
                     continue;
                 }
-                // A pack that only a full disk makes worth it is tried, and is no reason to fail.
+                // A pack that is only worth compacting because the disk is full does not make the compaction fail.
                 Choice::NoRoom(_, false) => break Ok(()),
                 Choice::NoRoom(error, _) => break Err(error),
             };
@@ -103,7 +104,7 @@ impl PackStore {
                 }
                 Err(error) => break Err(Error::new(error.kind(), format!("{}: {error}", pack.path().display()))),
             }
-            // The next one may need the room of this one.
+            // The next pack may need the space of this one.
             drop(pack);
             self.release_removed(false).await?;
         };
@@ -117,8 +118,8 @@ impl PackStore {
         })
     }
 
-    /// Has the disk get back the space of removed packs: caches drop the slices that they hold, and files are closed.
-    /// Waits a moment for reads as well where this `is_last`. Returns what packs take then.
+    /// Lets the disk reclaim the space of removed packs: caches drop their slices, and files are closed. If
+    /// `is_last`, also waits briefly for reads. Returns the disk usage of the packs afterwards.
     async fn release_removed(&self, is_last: bool) -> Result<DiskUse> {
         let release = move |shared: &Shared| {
             shared.caches.drop_stale();
@@ -134,7 +135,7 @@ impl PackStore {
     async fn compact_pack(&self, pack: &Arc<Pack>) -> Result<Outcome> {
         let number = pack.number();
         self.queue.seal(&self.shared, number).await?;
-        // What was asked of the writer before is done by now.
+        // Calls queued at the writer earlier are done at this point.
         if self.shared.pack(number)?.is_none() {
             return Ok(Outcome::Gone);
         }
@@ -171,16 +172,16 @@ fn damaged(pack: &Pack, offset: u64, reason: String) -> Outcome {
     Outcome::Damaged(DamagedPack { path: pack.path().to_owned(), offset, reason })
 }
 
-/// Returns the pack among `untried` with which to go on: one in which nothing is alive, since that costs no room,
-/// then the one with the largest dead share, which gives the most for the room that it needs, among those for which
-/// there is room. When all are to be compacted, the oldest for which there is room, so that no tombstone is carried
-/// to where it is not looked at. Asks the disk for its room.
+/// Returns the pack among `untried` to compact next. A pack without live blocks is first, because it needs no space.
+/// Otherwise it is the pack with the largest dead share among those that fit on the disk, because it frees the most
+/// for the space it needs. If all packs are to be compacted, it is the oldest that fits, so that no tombstone is
+/// copied to a pack that is not visited. Queries the free space of the disk.
 fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> Choice {
     let (packs, least) = (shared.dead(), shared.dead_share_worth(options));
     let newest = packs.last().map(|(pack, _)| pack.number());
     let worth = |(pack, dead): (Arc<Pack>, u64)| {
         let bytes = u64::from(pack.end()).saturating_sub(CAR_HEADER.len() as u64);
-        // A pack that is empty is worth nothing, unless it is about to be filled.
+        // An empty pack is worth compacting only if it is not the newest, which is about to be filled.
         let share = match bytes {
             0 if Some(pack.number()) == newest => return None,
             0 => 1.0,
@@ -214,7 +215,8 @@ fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> 
     no_room
 }
 
-/// Reads and verifies the next part of a pack, and asks the index what of it is needed; waits for the disk.
+/// Reads and verifies the next part of a pack, and looks up in the index which blocks of it are needed. Waits for the
+/// disk.
 fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<Next> {
     let chunk = match scanner.next_chunk(pack.file(), pack.path()) {
         Ok(Some(chunk)) => chunk,
@@ -234,7 +236,8 @@ fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<N
     if let Some((lost, _)) = lost.iter().zip(found).find(|(lost, at)| is_read_here(lost, at)) {
         return Ok(Next::Damage(lost.start, lost.reason.clone()));
     }
-    // The writer asks again. What is not needed now will not be needed then: no block comes back to an old place.
+    // The writer checks again. A block that is not needed now is not needed then, because no block returns to an old
+    // location.
     let keys: Vec<&[u8]> = all.keys().collect();
     let found = shared.with_index(|index| index.locate(&keys))?;
     let mut found = found.into_iter();
@@ -246,14 +249,14 @@ fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<N
 /// A block whose data is damaged.
 struct Lost {
     key: Key,
-    /// Offset of its section, and of its data, in the pack.
+    /// Offset of the section in the pack, and offset of the data in the pack.
     start: u64,
     data: u64,
     reason: String,
 }
 
-/// Everything in a chunk, needed or not, and the blocks that are damaged; or the offset of what cannot be told, and the
-/// reason.
+/// Returns all content of a chunk, needed or not, and the damaged blocks. The error is the offset of a section that
+/// cannot be attributed to a block, and the reason.
 fn take_apart(pack: u32, chunk: &Chunk) -> Result<(Needed, Vec<Lost>), (u64, String)> {
     let (mut all, mut lost) = (Needed::default(), Vec::new());
     for section in chunk.sections() {
@@ -274,7 +277,7 @@ fn take_apart(pack: u32, chunk: &Chunk) -> Result<(Needed, Vec<Lost>), (u64, Str
 }
 
 impl Needed {
-    /// The keys of the blocks, then those of the tombstones.
+    /// Returns the keys of the blocks, then the keys of the tombstones.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.blocks.iter().map(|block| &*block.key).chain(self.deleted.iter().map(|key| &**key))
     }

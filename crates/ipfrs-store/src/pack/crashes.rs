@@ -1,5 +1,5 @@
-//! Crashes at every instant of the life of a store whose index makes, merges and removes runs: what was acknowledged is there
-//! afterwards, nothing else is, and the index can be used as it is.
+//! Crashes at every point in the life of a store whose index creates, merges and removes runs. Afterwards, exactly
+//! the acknowledged content must be present, and the index must be usable without a rebuild.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -23,18 +23,19 @@ fn options() -> PackOptions {
     PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() }
 }
 
-/// A directory whose syncs cost nothing, where the system has one: what would be lost is played.
+/// Returns a temporary directory in memory, if the system has one, so that syncs cost nothing. The tests simulate
+/// lost writes.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Block `number`, of up to two kilobytes.
+/// Returns block `number`, of up to two kilobytes.
 fn block(number: u32) -> Block {
     let data: Bytes = number.to_le_bytes().repeat(1 + number as usize * 37 % 500).into();
     Block::hash(1, codec::RAW, HashFunction::Sha2_256, data).unwrap()
 }
 
-/// A store that is watched, and what it must hold.
+/// A store with a recorder, and the blocks that it must hold.
 struct Watched {
     store: PackStore,
     recorder: Arc<Recorder>,
@@ -42,7 +43,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// A new store, watched from when it is there.
+    /// Creates a store and starts recording once it exists.
     fn open(dir: &Path) -> Self {
         drop(recovery::open(dir, options()).unwrap());
         let recorder = Recorder::start(dir);
@@ -66,7 +67,7 @@ impl Watched {
         self.acknowledged();
     }
 
-    /// Commits the index, and again when the merge that follows is done.
+    /// Commits the index, and commits again after the merge that follows.
     async fn flush(&self) {
         for _ in 0..2 {
             self.store.flush().await.unwrap();
@@ -83,13 +84,13 @@ impl Watched {
     }
 }
 
-/// What a store holds: all of its blocks, their totals, and how many bytes are alive in each pack.
+/// Content of a store: all of its blocks, their totals, and the live bytes of each pack.
 type Content = (BTreeSet<Cid>, Totals, BTreeMap<u32, u64>);
 
-/// What stores hold whose index is lost, by their other files.
+/// Content of stores whose index was lost, keyed by their remaining files.
 type Rebuilt = Mutex<HashMap<Files, Content>>;
 
-/// Asserts that a store that was left with these files has what is expected, and the same without its index.
+/// Asserts that a store recovered from these files has the expected content, and the same content without its index.
 async fn assert_recovers(files: &Files, expected: &Expected, rebuilt: &Rebuilt) {
     let dir = directory();
     restore(dir.path(), files);
@@ -133,7 +134,7 @@ async fn content(dir: &Path, expected: &Expected) -> Content {
     content
 }
 
-/// Looks at all states in which a crash may have left a store, on several threads.
+/// Checks all states in which a crash may leave a store, on several threads.
 fn assert_all_recover(crashes: &[(Files, Arc<Expected>)]) {
     let (next, rebuilt) = (AtomicUsize::new(0), Rebuilt::default());
     thread::scope(|scope| {
@@ -154,7 +155,7 @@ fn assert_all_recover(crashes: &[(Files, Arc<Expected>)]) {
     });
 }
 
-/// The states of a store that puts and deletes, makes and merges runs, and compacts its packs.
+/// Returns the crash states of a store that puts and deletes blocks, creates and merges runs, and compacts its packs.
 async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
     let mut watched = Watched::open(dir);
     for round in 0..10 {
@@ -166,7 +167,7 @@ async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
             watched.flush().await;
         }
     }
-    // Some of what was deleted comes back, elsewhere.
+    // Some deleted blocks are put again, at other locations.
     watched.put(10..30).await;
     watched.delete(0..20).await;
     watched.store.close().await.unwrap();
@@ -174,7 +175,7 @@ async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
 }
 
 #[test]
-fn a_crash_at_any_instant_loses_nothing_and_leaves_an_index_that_can_be_used() {
+fn crash_at_any_point_loses_nothing_and_keeps_index_usable() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dir = directory();
     let crashes = runtime.block_on(crashes_of_a_life(dir.path()));
@@ -191,7 +192,7 @@ fn a_crash_at_any_instant_loses_nothing_and_leaves_an_index_that_can_be_used() {
     assert_all_recover(&crashes);
 }
 
-/// The states of a store that recovers from a crash that left `files`.
+/// Returns the crash states of a store that recovers from a crash that left `files`.
 async fn crashes_of_a_recovery(files: &Files, expected: &Expected) -> Vec<(Files, Arc<Expected>)> {
     let dir = directory();
     restore(dir.path(), files);
@@ -202,7 +203,7 @@ async fn crashes_of_a_recovery(files: &Files, expected: &Expected) -> Vec<(Files
 }
 
 #[test]
-fn a_crash_at_any_instant_of_a_recovery_loses_nothing_either() {
+fn crash_during_recovery_loses_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dir = directory();
     let crashes = runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! One pack file: created, opened, appended to.
+//! A pack file: creating, opening and appending.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -17,30 +17,30 @@ use super::record::CAR_HEADER;
 use crate::Mappings;
 use crate::mapping::{Claim, FileSlice, MappedFile};
 
-/// Most buffers that one `pwritev` takes (`IOV_MAX` on Linux).
+/// Maximum number of buffers of one `pwritev` call (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1_024;
 
 /// Unit of `st_blocks`, whatever the block size of the file system (POSIX `stat` on Linux).
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// An open pack. It ends where its last complete section ends: the file is never longer than what was written, so that
-/// a copy of it is a valid CAR at any time.
+/// An open pack. The file ends with its last complete section and is never longer than what was written, so a copy of
+/// it is a valid CAR at any time.
 #[derive(Debug)]
 pub(super) struct Pack {
     number: u32,
     path: PathBuf,
     map: Arc<MappedFile>,
-    /// Whether the log says that somebody truncated it.
+    /// Whether the log already reports that the pack was truncated.
     is_reported: AtomicBool,
     known: Mutex<PackUse>,
 }
 
-/// A pack as it was found in the directory, before anything in it is trusted.
+/// A pack found in the directory, before any of its content is trusted.
 #[derive(Debug)]
 pub(super) struct FoundPack {
-    /// Its number.
+    /// Number of the pack.
     pub(super) number: u32,
-    /// Where it is.
+    /// Path of the file.
     pub(super) path: PathBuf,
     /// Open for reading, and for writing unless the store is read-only.
     pub(super) file: File,
@@ -48,12 +48,12 @@ pub(super) struct FoundPack {
     pub(super) len: u32,
 }
 
-/// The path of a pack.
+/// Returns the path of a pack.
 pub(super) fn path_of(packs_dir: &Path, number: u32) -> PathBuf {
     packs_dir.join(format!("{number:08}.car"))
 }
 
-/// The number of a pack, from its file name; `None` for any other file.
+/// Returns the number of a pack from its file name, or `None` for any other file.
 pub(super) fn number_of(name: &str) -> Option<u32> {
     let digits = name.strip_suffix(".car")?;
     let plain = digits.len() >= 8 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -61,7 +61,7 @@ pub(super) fn number_of(name: &str) -> Option<u32> {
 }
 
 impl Pack {
-    /// Creates pack `number`, empty but for its header and durable as such, with room for `capacity` bytes.
+    /// Creates pack `number` with a capacity of `capacity` bytes. The pack holds only its header, which is durable.
     pub(super) fn create(packs_dir: &Path, number: u32, capacity: u32, mappings: &Mappings) -> Result<Self> {
         let path = path_of(packs_dir, number);
         let failed = |error| cannot("create", &path, error);
@@ -80,12 +80,12 @@ impl Pack {
             sync_directory(packs_dir)?;
             MappedFile::new(file, capacity as usize, CAR_HEADER.len() as u64, mappings)
         };
-        // Half a pack must not stand in the way of the next try.
+        // A partly created pack must not block the next attempt.
         let map = begin().inspect_err(|_| drop(fs::remove_file(&path))).map_err(failed)?;
         Ok(Self::of(number, path, map))
     }
 
-    /// Maps a pack that was found sound, with room for `capacity` bytes.
+    /// Maps a pack that was found sound, with a capacity of `capacity` bytes.
     pub(super) fn open(found: FoundPack, capacity: u32, mappings: &Mappings) -> Result<Self> {
         let FoundPack { number, path, file, len } = found;
         let map = MappedFile::new(file, capacity.max(len) as usize, u64::from(len), mappings)
@@ -97,61 +97,62 @@ impl Pack {
         Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false), known: Mutex::default() }
     }
 
-    /// Takes over what the index knows of it, for [`Self::known`].
+    /// Stores the statistics of the pack in the index, for [`Self::known`].
     pub(super) fn set_known(&self, known: PackUse) {
         *self.known.lock() = known;
     }
 
-    /// What the index knew of it a moment ago.
+    /// Returns the statistics of the pack in the index, as of the last commit.
     pub(super) fn known(&self) -> PackUse {
         *self.known.lock()
     }
 
-    /// Whether a block may be in it that is not read there any more: as far as the index knows, or behind damage, where it
-    /// does not. Then a later tombstone may be all that keeps that block from coming back when the index is rebuilt.
+    /// Whether the pack may contain a dead block: one that the index no longer locates there, or one after damage,
+    /// which the index does not cover. In that case a later tombstone may be all that prevents the block from
+    /// reappearing when the index is rebuilt.
     pub(super) fn may_hold_dead_blocks(&self) -> bool {
         let known = self.known();
         known.dead_block_bytes() > 0 || known.covered.max(CAR_HEADER.len() as u32) < self.end()
     }
 
-    /// Its number.
+    /// Returns the number of the pack.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file.
+    /// Returns the file.
     pub(super) fn file(&self) -> &File {
         self.map.file()
     }
 
-    /// Returns the claim on the file, for another descriptor of it.
+    /// Returns the claim on the file, to be cloned for another descriptor of it.
     pub(super) fn claim(&self) -> &Claim {
         self.map.claim()
     }
 
-    /// Returns how much of the disk the file takes, in bytes; nothing where the file system does not tell.
+    /// Returns the disk space allocated to the file, in bytes, or 0 if the file system does not report it.
     pub(super) fn allocated_bytes(&self) -> u64 {
         let allocated = |status: rustix::fs::Stat| u64::try_from(status.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES;
         rustix::fs::fstat(self.file()).map_or(0, allocated)
     }
 
-    /// Bytes written and published.
+    /// Returns the length of the published part, in bytes.
     pub(super) fn end(&self) -> u32 {
         self.map.readable() as u32
     }
 
-    /// Bytes that can still be appended.
+    /// Returns the number of bytes that can still be appended.
     pub(super) fn room(&self) -> u64 {
         self.map.capacity() - self.map.readable()
     }
 
-    /// Whether slices of it can be given out. Not when somebody else truncated it, or its disk failed: then its blocks are
-    /// for [`read_verified`](super::verified::read_verified). The log says so once.
+    /// Whether slices of the pack can be returned. If another process truncated it or its disk failed, its blocks
+    /// must be read with [`read_verified`](super::verified::read_verified) instead. Logs the damage once.
     pub(super) fn is_intact(&self) -> bool {
         if self.map.is_intact() {
             return true;
@@ -168,12 +169,14 @@ impl Pack {
         false
     }
 
-    /// Gives no more slices of it: the system may have dropped pages that it could not write, and show what was there before.
+    /// Stops returning slices of the pack. The kernel may have dropped pages that it could not write, so that the
+    /// mapping shows older content.
     pub(super) fn distrust(&self) {
         self.map.distrust();
     }
 
-    /// Refuses to append to a file whose length is not what was written: somebody else changed it.
+    /// Checks that the length of the file is the number of bytes written. Otherwise another process has changed the
+    /// file, and nothing may be appended.
     pub(super) fn check_length(&self) -> Result<()> {
         let failed = |error| cannot("read the length of", &self.path, error);
         let (length, end) = (self.file().metadata().map_err(failed)?.len(), u64::from(self.end()));
@@ -187,32 +190,32 @@ impl Pack {
         )))
     }
 
-    /// Writes at the end, without publishing. What a failed write left behind is for [`Self::cut`].
+    /// Writes at the end without publishing. [`Self::cut`] removes the remains of a failed write.
     pub(super) fn append(&self, slices: &mut [IoSlice<'_>]) -> Result<()> {
         write_all_at(self.file(), slices, u64::from(self.end())).map_err(|error| cannot("write", &self.path, error))
     }
 
-    /// Has `bytes` from `start` on written to the disk, without waiting for it.
+    /// Starts writing `bytes` bytes from `start` to the disk, without waiting.
     pub(super) fn begin_write_back(&self, start: u32, bytes: u64) {
         self.map.begin_write_back(u64::from(start), bytes);
     }
 
-    /// Waits until everything that was written is on the disk.
+    /// Waits until everything written is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         #[cfg(test)]
         let _syncing = instants::before_sync(self.file());
         self.file().sync_data().map_err(|error| cannot("sync", &self.path, error))
     }
 
-    /// Makes what was appended readable.
+    /// Makes appended bytes readable.
     pub(super) fn publish(&self, end: u32) {
         self.map.publish(u64::from(end));
     }
 
-    /// Takes away what was appended after `end`, durably; the index must name nothing of it.
+    /// Durably removes the bytes after `end`. The index must not refer to them.
     pub(super) fn cut(&self, end: u32) -> Result<()> {
         self.publish(end);
-        // Lengthening a file that somebody else truncated would make zeros of what is gone.
+        // Extending a file that another process truncated would turn the missing part into zeros.
         if !self.is_intact() {
             return self.check_length();
         }
@@ -220,10 +223,10 @@ impl Pack {
         cut.map_err(|error| cannot("cut", &self.path, error))
     }
 
-    /// `len` bytes at `offset`.
+    /// Returns `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) when the pack is shorter than that.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the pack ends before that.
     pub(super) fn slice(&self, offset: u32, len: usize) -> Result<FileSlice> {
         self.map.slice(u64::from(offset), len).ok_or_else(|| {
             let (path, end) = (self.path.display(), self.end());

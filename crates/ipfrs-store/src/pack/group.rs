@@ -1,4 +1,4 @@
-//! What one commit writes: the sections of several calls, one after the other.
+//! A group commit: the sections of several calls, written one after another.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -12,13 +12,13 @@ use super::compaction::Needed;
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
 
-/// A group that has this many payload bytes takes no further call.
+/// Payload bytes from which a group accepts no more calls.
 pub(super) const GROUP_BYTES: usize = 16 * 1024 * 1024;
 
-/// A group that has this many sections takes no further call.
+/// Sections from which a group accepts no more calls.
 pub(super) const GROUP_BLOCKS: usize = 4_096;
 
-/// Sections to be written, and what they change in the index. Locations count from the first section, until
+/// Sections to write, and their changes to the index. Offsets are relative to the first section until
 /// [`Self::place`].
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -29,8 +29,9 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The sections of `blocks` that are not there yet, and how each block stands. `indexed` says where the index has
-    /// them, in some places of which `is_lost`; `before` is what the group does first.
+    /// Returns the sections of those `blocks` that are not stored yet, and the outcome for each block. `indexed`
+    /// holds their locations in the index, and `is_lost` says whether the block at a location can no longer be read.
+    /// `before` holds the earlier changes of the group.
     pub(super) fn put(
         blocks: &[Block],
         keys: &[Key],
@@ -55,7 +56,8 @@ impl Batch {
         (batch, stored)
     }
 
-    /// The tombstones of what `call` is to delete and is there, and which of its blocks those are.
+    /// Returns the tombstones for the present blocks that `call` is to delete, and for each block whether it was
+    /// deleted.
     pub(super) fn delete(call: &Delete, indexed: &[Option<Location>], before: &Self) -> Result<(Self, Vec<bool>)> {
         let mut batch = Self::default();
         let mut deleted = Vec::with_capacity(call.keys.len());
@@ -72,13 +74,14 @@ impl Batch {
         Ok((batch, deleted))
     }
 
-    /// What is `needed` of a pack, with those of its `tombstones` if they matter, as far as it still is: where the index has
-    /// the blocks, and then those that were deleted.
+    /// Returns the content of `needed` that is still needed, and its `tombstones` if they matter. `indexed` holds the
+    /// locations in the index, first of the blocks and then of the deleted keys.
     pub(super) fn keep(needed: &Needed, indexed: &[Option<Location>], tombstones: bool, before: &Self) -> Result<Self> {
         let mut batch = Self::default();
         let (blocks, deleted) = indexed.split_at(needed.blocks.len());
         for (block, indexed) in needed.blocks.iter().zip(blocks) {
-            // What the group changes first is not where it was any more; and it may be twice in the pack.
+            // A block changed earlier in the group is no longer at its old location. The pack may also contain a
+            // block twice.
             let is_there = *indexed == Some(block.from) && !before.changes.blocks.contains_key(&block.key);
             if is_there && !batch.changes.blocks.contains_key(&block.key) {
                 let to = Some(batch.push(&block.cid, block.data.clone()));
@@ -87,7 +90,7 @@ impl Batch {
         }
         if tombstones {
             let absent = needed.deleted.iter().zip(deleted).filter(|(key, at)| !batch.is_present(key, **at, before));
-            // Who was deleted again and again is deleted once.
+            // A block that was deleted repeatedly needs only one tombstone.
             let absent: BTreeSet<Key> = absent.map(|(key, _)| key.clone()).collect();
             batch.push_tombstones(&Vec::from_iter(absent))?;
         }
@@ -107,7 +110,7 @@ impl Batch {
         let len = data.len();
         self.bytes = offset + len as u64;
         self.sections.push((prefix, data));
-        // A call has fewer than 4 GiB: the queue refuses larger ones.
+        // A call has fewer than 4 GiB: the queue rejects larger ones.
         Location { pack: 0, offset: offset as u32, len: len as u32, prefix: prefix as u16, codec: pack_codec(cid) }
     }
 
@@ -120,7 +123,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts `next` after what is here.
+    /// Appends `next` to this batch.
     pub(super) fn append(&mut self, mut next: Self) {
         if self.is_empty() {
             *self = next;
@@ -136,7 +139,7 @@ impl Batch {
         self.bytes += next.bytes;
     }
 
-    /// Fixes where the first section is.
+    /// Sets the location of the first section.
     pub(super) fn place(&mut self, pack: u32, offset: u32) {
         for to in self.changes.blocks.values_mut().filter_map(|change| change.to.as_mut()) {
             to.pack = pack;
@@ -144,7 +147,7 @@ impl Batch {
         }
     }
 
-    /// Length of the sections, in bytes.
+    /// Returns the length of the sections, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -154,7 +157,7 @@ impl Batch {
         self.sections.is_empty()
     }
 
-    /// The sections' bytes.
+    /// Returns the bytes of the sections.
     pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(2 * self.sections.len());
         let mut prefixes = self.prefixes.as_slice();
@@ -167,48 +170,48 @@ impl Batch {
         slices
     }
 
-    /// What the index is to be told.
+    /// Returns the changes to apply to the index.
     pub(super) fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// The same, for keeps.
+    /// Converts the batch into its changes to the index.
     pub(super) fn into_changes(self) -> Changes {
         self.changes
     }
 }
 
-/// Blocks to store: all of them or none.
+/// A call that stores all of its blocks or none.
 #[derive(Debug)]
 pub(super) struct Put {
-    /// The blocks, each of which may be stored.
+    /// The blocks. The store accepts each of them.
     pub(super) blocks: Vec<Block>,
-    /// Their keys.
+    /// Keys of the blocks.
     pub(super) keys: Vec<Key>,
-    /// Who waits for it.
+    /// Channel to the caller.
     pub(super) reply: Reply<Vec<Stored>>,
 }
 
 impl Put {
-    /// A call that stores `blocks`.
+    /// Creates a call that stores `blocks`.
     pub(super) fn new(blocks: Vec<Block>, reply: Reply<Vec<Stored>>) -> Self {
         let keys = blocks.iter().map(|block| key_of(block.cid().hash())).collect();
         Self { blocks, keys, reply }
     }
 }
 
-/// Blocks to delete.
+/// A call that deletes blocks.
 pub(super) struct Delete {
     hashes: Vec<Multihash>,
-    /// Their keys.
+    /// Keys of the blocks.
     pub(super) keys: Vec<Key>,
     spared: Spared,
-    /// Who waits for it.
+    /// Channel to the caller.
     pub(super) reply: Reply<Vec<bool>>,
 }
 
 impl Delete {
-    /// A call that deletes the blocks of `cids` but those that `spared` keeps.
+    /// Creates a call that deletes the blocks of `cids` except those that `spared` keeps.
     pub(super) fn new(cids: &[Cid], spared: Spared, reply: Reply<Vec<bool>>) -> Self {
         let hashes: Vec<_> = cids.iter().map(|cid| *cid.hash()).collect();
         let keys = hashes.iter().map(key_of).collect();
@@ -219,38 +222,38 @@ impl Delete {
 /// A block of a pack, verified and in memory.
 #[derive(Debug)]
 pub(super) struct Copied {
-    /// As it was first put.
+    /// CID under which the block was first put.
     pub(super) cid: Cid,
-    /// Its key.
+    /// Key of the block.
     pub(super) key: Key,
-    /// Its data.
+    /// Data of the block.
     pub(super) data: Bytes,
-    /// Where it is.
+    /// Location of the block in the pack.
     pub(super) from: Location,
 }
 
-/// What is needed of a part of a pack that is about to be removed.
+/// A call that copies the needed content of one part of a pack that is about to be removed.
 pub(super) struct Keep {
     /// Number of the pack.
     pub(super) pack: u32,
-    /// What is to be written again.
+    /// Content to copy.
     pub(super) needed: Needed,
-    /// Who waits for it: with how many bytes were written.
+    /// Channel to the caller, for the number of bytes written.
     pub(super) reply: Reply<u64>,
 }
 
-/// A call that writes.
+/// A write call.
 pub(super) enum Write {
     /// Store blocks.
     Put(Put),
     /// Delete blocks.
     Delete(Delete),
-    /// Write again what is needed of a pack.
+    /// Copy the needed content of a pack.
     Keep(Keep),
 }
 
 impl Write {
-    /// Answers that it cannot be done.
+    /// Completes the call with an error.
     pub(super) fn refuse(self, error: Error) {
         match self {
             Self::Put(put) => put.reply.send(Err(error)),
@@ -260,35 +263,35 @@ impl Write {
     }
 }
 
-/// Who waits for a call, and its share of the queue.
+/// Channel to the caller of a write, and the share of the queue that the call occupies.
 #[derive(Debug)]
 pub(super) struct Reply<T> {
-    /// Where the outcome goes. Nobody may be there any more: then it is dropped.
+    /// Sender of the outcome. The outcome is dropped if the caller is gone.
     pub(super) sender: oneshot::Sender<Result<T>>,
-    /// Given back when the call is answered.
+    /// Released when the call completes.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
 impl<T> Reply<T> {
-    /// Answers.
+    /// Sends the outcome.
     pub(super) fn send(self, outcome: Result<T>) {
         let _ = self.sender.send(outcome);
     }
 }
 
-/// An answer that waits for the commit.
+/// An outcome that waits for the commit.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To a put.
+    /// Outcome of a put.
     Put(Reply<Vec<Stored>>, Vec<Stored>),
-    /// To a delete.
+    /// Outcome of a delete.
     Delete(Reply<Vec<bool>>, Vec<bool>),
-    /// To compaction.
+    /// Outcome of copying by a compaction.
     Keep(Reply<u64>, u64),
 }
 
 impl Answer {
-    /// Sends it, or the error that came in between.
+    /// Sends the outcome, or the error of the commit.
     pub(super) fn send(self, committed: Result<(), &Error>) {
         let committed = committed.map_err(again);
         match self {
@@ -299,7 +302,7 @@ impl Answer {
     }
 }
 
-/// An error once more, for everybody whom it concerns.
+/// Copies an error for another caller.
 pub(super) fn again(error: &Error) -> Error {
     match error.is_read_only() {
         true => Error::read_only(error.message()),

@@ -1,10 +1,10 @@
-//! Long reads from the disk: neighbours in a pack, brought into memory in order and a few at a time.
+//! Long sequential reads: adjacent blocks of a pack are read into the page cache in order, a few reads at a time.
 //!
-//! What the kernel reads ahead of a file that is read in order comes in large requests and large folios; what it is told to
-//! read (`MADV_WILLNEED`) comes page by page, which costs several times the CPU time, then and each time that it is sent. The
-//! kernel keeps what it knows of a reader with the open file. So whoever reads much of a pack in order does so through an open
-//! file of its own, a [`Reading`], which is found again by where it goes on. Short reads, and reads here and there, have none:
-//! nothing is read for them but their blocks.
+//! Kernel readahead for a file that is read sequentially uses large requests and large folios. Pages requested with
+//! `MADV_WILLNEED` are loaded one by one, which costs several times the CPU time, both on loading and on each send.
+//! The kernel keeps readahead state per open file. Therefore each long read of a pack uses its own open file, a
+//! [`Reading`], which the next read finds by its position. Short reads and random reads have no such file, and load
+//! only their own blocks.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -26,26 +26,27 @@ use super::record::Location;
 use super::shared::Shared;
 use crate::mapping::Claim;
 
-/// Bytes that are brought into memory ahead of who takes them; so many that lie side by side are a long read.
+/// Bytes loaded ahead of the consumer. A read of at least this many adjacent bytes is a long read.
 pub(super) const AHEAD_BYTES: usize = 2 * 1024 * 1024;
 
-/// Blocks with no more than this between them are neighbours: between the leaves of a file lie the nodes above them.
+/// Maximum gap between two adjacent blocks, in bytes: the nodes above the leaves of a file are stored between the
+/// leaves.
 const GAP_BYTES: u64 = 64 * 1024;
 
-/// Long reads that are under way at the same time. Two keep a disk busy, as each has the kernel read ahead; more of them would
-/// only keep the runtime's workers from their cores.
+/// Maximum number of concurrent long reads. Two keep a disk busy, because the kernel reads ahead for each. More would
+/// only take CPU time from the runtime's workers.
 const MAX_RUNNING: usize = 4;
 
-/// How long a thread waits for another long read before it ends.
+/// Time that a thread waits for another long read before it exits.
 const THREAD_IDLE: Duration = Duration::from_secs(10);
 
-/// Most readings that are remembered, each with an open file.
+/// Maximum number of readings kept, each with an open file.
 const MAX_READINGS: usize = 64;
 
-/// How long a reading is remembered that nobody goes on with.
+/// Time after which a reading that is not continued is dropped.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Blocks of one pack that lie one behind the other, as a range of its bytes.
+/// Adjacent blocks of one pack, as a range of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pack: u32,
@@ -55,7 +56,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Of the first of `locations` those that lie one behind the other, up to [`AHEAD_BYTES`] of data.
+    /// Returns the run of adjacent blocks at the start of `locations`, up to [`AHEAD_BYTES`] of data.
     pub(super) fn of(locations: impl IntoIterator<Item = Location>) -> Option<Self> {
         let mut locations = locations.into_iter();
         let first = locations.next()?;
@@ -72,7 +73,7 @@ impl Run {
         Some(run)
     }
 
-    /// Number of the pack.
+    /// Returns the number of the pack.
     pub(super) fn pack(&self) -> u32 {
         self.pack
     }
@@ -82,25 +83,25 @@ impl Run {
     }
 }
 
-/// A file that is being read in order.
+/// A file that is being read sequentially.
 #[derive(Debug)]
 struct Reading {
-    /// What was read last.
+    /// Last run that was read.
     last: Run,
     file: File,
-    /// Tells compactions that the file is open.
+    /// Lets compactions see that the file is open.
     _claim: Claim,
     used: Instant,
 }
 
-/// A long read that waits for its turn.
+/// A queued long read.
 type Job = Box<dyn FnOnce(&Shared) + Send>;
 
-/// Reads whose turn has not come, and the threads that do them.
+/// Queued long reads, and the threads that execute them.
 #[derive(Default)]
 struct Turns {
     threads: usize,
-    /// How many of the threads wait for a read.
+    /// Number of threads that are waiting for a read.
     idle: usize,
     waiting: VecDeque<Job>,
     is_closed: bool,
@@ -109,9 +110,9 @@ struct Turns {
 /// The long reads of a store.
 #[derive(Default)]
 pub(super) struct LongReads {
-    /// The one that was used last is the last.
+    /// Ordered by last use; the most recently used is last.
     readings: Mutex<Vec<Reading>>,
-    /// How many these are, for those who only want to know that there are none.
+    /// Number of readings, for a check without the lock.
     count: AtomicUsize,
     turns: Mutex<Turns>,
     /// Notified when there is a read for an idle thread, and when the store is closed.
@@ -125,17 +126,17 @@ impl std::fmt::Debug for LongReads {
 }
 
 impl LongReads {
-    /// Whether anything was read in order lately.
+    /// Whether the store has recent long reads.
     pub(super) fn are_under_way(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether `run` is for a long read: because it is long itself, or goes on where one ended.
+    /// Whether `run` belongs to a long read: it is long itself, or it continues one.
     pub(super) fn want(&self, run: Run) -> bool {
         run.is_long || self.continue_with(run)
     }
 
-    /// Whether `run` goes on where a long read ended.
+    /// Whether `run` continues a long read.
     pub(super) fn continue_with(&self, run: Run) -> bool {
         if !self.are_under_way() {
             return false;
@@ -146,12 +147,12 @@ impl LongReads {
         readings.iter().any(|reading| reading.goes_on_with(run))
     }
 
-    /// Has the kernel read `run` of the pack at `path`, and what it thinks comes next; waits for the disk.
+    /// Has the kernel load `run` of the pack at `path`, and read ahead of it. Waits for the disk.
     ///
     /// # Errors
-    /// When that cannot be done in this way. Whether the blocks can be read shows when they are.
+    /// If the file cannot be read in this way. Reading the blocks themselves may still succeed.
     pub(super) fn read(&self, run: Run, path: &Path, claim: &Claim) -> io::Result<()> {
-        // Before the file is opened once more: a compaction that removes it must know.
+        // Cloned before the file is opened again, so that a compaction that removes the file sees it.
         let claim = claim.clone();
         let file = match self.take(run) {
             Some(reading) => reading.file,
@@ -173,14 +174,14 @@ impl LongReads {
         Some(readings.remove(place))
     }
 
-    /// Closes the files of packs that are not `kept`: they would keep their room on the disk.
+    /// Closes the files of packs that are not `kept`. Open files would keep occupying disk space.
     pub(super) fn retain(&self, kept: impl Fn(u32) -> bool) {
         let mut readings = self.readings.lock();
         readings.retain(|reading| kept(reading.last.pack));
         self.count.store(readings.len(), Ordering::Relaxed);
     }
 
-    /// Takes a job; `true` when it needs a thread more, which is for the caller to [start](Worker::start).
+    /// Queues a job. Returns `true` if it needs another thread, which the caller must [start](Worker::start).
     fn push(&self, job: Job) -> bool {
         let mut turns = self.turns.lock();
         turns.waiting.push_back(job);
@@ -193,7 +194,7 @@ impl LongReads {
         is_free
     }
 
-    /// Ends what the closed store does not need: files that are open, and threads that have nothing to do.
+    /// Releases what a closed store does not need: open files and idle threads.
     pub(super) fn close(&self) {
         self.retain(|_| false);
         self.turns.lock().is_closed = true;
@@ -207,8 +208,8 @@ impl Reading {
     }
 }
 
-/// A thread that does long reads, one after the other. It belongs to the store and not to a runtime, which could
-/// end while callers of another runtime wait.
+/// A thread that executes long reads one after another. It belongs to the store and not to a runtime, which could
+/// shut down while callers of another runtime wait.
 struct Worker {
     shared: Arc<Shared>,
     is_done: bool,
@@ -222,12 +223,12 @@ impl Worker {
 
     fn work(mut self) {
         while let Some(job) = self.next() {
-            // Whoever waits for it notices that there is no answer.
+            // After a panic, the caller sees that the channel was closed without a result.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.shared)));
         }
     }
 
-    /// Returns the read that comes next; `None` when there is none for [`THREAD_IDLE`].
+    /// Returns the next read, or `None` if there was none for [`THREAD_IDLE`].
     fn next(&mut self) -> Option<Job> {
         let reads = &self.shared.long_reads;
         let mut turns = reads.turns.lock();
@@ -248,7 +249,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A thread that could not be started never took a read. If there is no other, the reads that wait fail.
+    /// Unregisters the thread. A thread that failed to start has executed no read; if there is no other thread, the
+    /// queued reads fail.
     fn drop(&mut self) {
         if self.is_done {
             return;
@@ -262,9 +264,9 @@ impl Drop for Worker {
 }
 
 impl PackStore {
-    /// Runs `work`, a long read, on a thread of the store, when its turn comes: in the order in which they were
-    /// asked for, and [`MAX_RUNNING`] at a time. One whose caller is gone by then is left out. Nobody has a turn
-    /// who is not at work: a caller that is not polled holds up none.
+    /// Runs `work`, a long read, on a thread of the store. Reads start in the order of the calls, at most
+    /// [`MAX_RUNNING`] at a time. A read whose caller is gone by then is skipped. Only running reads count towards
+    /// the limit, so a caller that is not polled does not delay others.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
@@ -272,7 +274,7 @@ impl PackStore {
         let (answer, answered) = oneshot::channel();
         let job = Box::new(move |shared: &Shared| {
             if !answer.is_closed() {
-                // It may have gone meanwhile.
+                // The caller may be gone by now.
                 let _gone = answer.send(work(shared));
             }
         });
@@ -284,8 +286,8 @@ impl PackStore {
     }
 }
 
-/// Has the kernel bring a part of a file into the page cache, as if it were read in order, and waits for that. Nothing is
-/// copied: what is read goes to where nobody takes it.
+/// Has the kernel load a part of a file into the page cache as a sequential read, and waits for it. The data is not
+/// copied; it is sent to `/dev/null`.
 fn read_into_cache(file: &File, start: u64, end: u64) -> io::Result<()> {
     let nowhere = File::options().write(true).open("/dev/null")?;
     let mut at = start;
@@ -317,7 +319,7 @@ mod tests {
         Location { pack, offset, len, prefix: 40, codec: 0x55 }
     }
 
-    /// `count` leaves one behind the other, the first at `offset`.
+    /// Returns the locations of `count` adjacent leaves, the first at `offset`.
     fn leaves(offset: u32, count: u32) -> impl Iterator<Item = Location> {
         (0..count).map(move |n| block(1, offset + n * (LEAF + 40), LEAF))
     }
@@ -327,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_what_was_asked_for_and_lies_side_by_side_up_to_what_is_read_ahead() {
+    fn run_covers_adjacent_blocks_up_to_read_ahead_limit() {
         let section = u64::from(LEAF + 40);
         let all = Run::of(leaves(1_000, 100)).unwrap();
         assert_eq!((all.start, all.end, all.is_long), (960, 960 + 8 * section, true));
-        // The end of what was asked for is the end of the run.
+        // The run ends with the requested blocks.
         let last = Run::of(leaves(1_000, 3)).unwrap();
         assert_eq!((last.end, last.is_long), (960 + 3 * section, false));
         assert_eq!(Run::of([]), None);
@@ -344,13 +346,13 @@ mod tests {
             let one = Run::of(leaves(1_000, 1).chain([elsewhere]).chain(leaves(9_000_000, 50))).unwrap();
             assert_eq!((one.end, one.is_long), (960 + section, false), "{elsewhere:?}");
         }
-        // A node above the leaves is no end.
+        // A node between the leaves does not end the run.
         let over = Run::of([block(1, 1_000, LEAF), block(1, 1_000 + LEAF + 40 + 8_000, LEAF)]).unwrap();
         assert_eq!(over.end, 960 + 2 * section + 8_000);
     }
 
     #[test]
-    fn a_long_read_is_gone_on_with_where_it_ended_and_what_is_short_begins_none() {
+    fn long_read_is_continued_and_short_read_starts_none() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(64 << 20).unwrap();
         let reads = LongReads::default();
@@ -364,7 +366,7 @@ mod tests {
             assert!(!reads.want(run(jump, 1_024)), "{jump}");
         }
         assert!(!reads.want(Run { pack: 2, ..run(end, 1_024) }));
-        // It is the same reading that goes on.
+        // The same reading is continued.
         reads.read(run(end, 1_024), file.path(), &Claim::default()).unwrap();
         assert!(!reads.want(run(end, 1_024)) && reads.want(run(end + 1_024, 1)));
         assert_eq!(reads.readings.lock().len(), 1);
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_long_reads_are_under_way_and_no_more() {
+    async fn concurrent_long_reads_are_limited() {
         let (_dir, store) = store();
         let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(MAX_RUNNING)));
         let jobs = (0..5 * MAX_RUNNING).map(|number| {
@@ -405,7 +407,7 @@ mod tests {
         assert_eq!(counts.1.load(Ordering::SeqCst), MAX_RUNNING);
     }
 
-    /// A runtime with one thread for blocking work, which waits at `begin`.
+    /// Returns a runtime with one thread for blocking work, which waits at `begin`.
     fn busy_runtime(begin: &Arc<Barrier>) -> tokio::runtime::Runtime {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build();
         let (runtime, begin) = (runtime.unwrap(), Arc::clone(begin));
@@ -414,11 +416,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_reads_outlive_the_runtime_that_began_before_them() {
+    async fn long_reads_continue_after_other_runtime_shuts_down() {
         let (_dir, store) = store();
         let begin = Arc::new(Barrier::new(2));
         let ending = busy_runtime(&begin);
-        // More than may be under way, all of a runtime that ends before any of them.
+        // More reads than may run at once, all from a runtime that shuts down before any of them starts.
         for _ in 0..2 * MAX_RUNNING {
             let store = store.clone();
             ending.spawn(async move { store.in_turn(|_| Ok(())).await });
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_went_away_has_no_turn_and_a_panic_ends_only_its_own_read() {
+    async fn dropped_long_read_is_skipped_and_panic_fails_only_its_read() {
         let (_dir, store) = store();
         let begin = Arc::new(Barrier::new(MAX_RUNNING + 1));
         let hold: Vec<_> = (0..MAX_RUNNING)

@@ -1,5 +1,5 @@
-//! The instants at which a store may be killed, or lose its power: what its directory holds before each step that counts there, and
-//! what of that is on the disk for certain. For tests.
+//! Records the points at which a crash or power failure may occur, for tests: the content of a store's directory
+//! before each relevant step, and which part of it is certainly on the disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -14,18 +14,18 @@ use std::thread::{self, ThreadId};
 use ipfrs_core::Cid;
 use parking_lot::Mutex;
 
-/// What a disk writes whole, or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// All that watch now.
+/// The active recorders.
 static RECORDERS: Mutex<Vec<Arc<Recorder>>> = Mutex::new(Vec::new());
 
-/// Says that a name is about to be made, changed, removed or made durable.
+/// Records that a name is about to be created, changed, removed or made durable.
 pub(super) fn before(path: &Path) {
     let _ = passed(path, false);
 }
 
-/// Says that what was written to `file` is about to be made durable, and that it is when this is dropped.
+/// Records that the content of `file` is about to be made durable. It is durable when the returned value is dropped.
 pub(super) fn before_sync(file: &File) -> Syncing {
     Syncing(passed(&fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap(), true))
 }
@@ -36,7 +36,7 @@ fn passed(path: &Path, is_sync: bool) -> Option<Arc<Recorder>> {
     Some(recorder)
 }
 
-/// A sync that goes on.
+/// A sync in progress.
 pub(super) struct Syncing(Option<Arc<Recorder>>);
 
 impl Drop for Syncing {
@@ -48,24 +48,24 @@ impl Drop for Syncing {
     }
 }
 
-/// What a store must hold, and what it may.
+/// Blocks that a store must hold, and blocks that it may hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Expected {
-    /// Acknowledged.
+    /// Acknowledged blocks.
     pub(super) there: BTreeSet<Cid>,
-    /// Being put or deleted: both are right.
+    /// Blocks being put or deleted, which may be present or absent.
     pub(super) open: BTreeSet<Cid>,
 }
 
-/// The files of a store, by their paths in it.
+/// The files of a store, by their relative paths.
 pub(super) type Files = BTreeMap<PathBuf, Arc<[u8]>>;
 
-/// What a directory held at one time.
+/// State of a directory at one point in time.
 struct Instant {
     files: Files,
-    /// How many of a file's first bytes are on the disk whatever happens, where that is not all of them.
+    /// Number of leading bytes of a file that are certainly on the disk, if that is not the whole file.
     durable: BTreeMap<PathBuf, usize>,
-    /// What is about to be synced.
+    /// File that is about to be synced.
     syncing: Option<PathBuf>,
     expected: Arc<Expected>,
 }
@@ -74,26 +74,26 @@ struct Instant {
 struct Recorded {
     instants: Vec<Instant>,
     expected: Arc<Expected>,
-    /// What was synced of each file, by its inode.
+    /// Synced content of each file, by inode.
     durable: HashMap<u64, Arc<[u8]>>,
-    /// What the threads are about to sync.
+    /// Content that each thread is about to sync.
     syncing: HashMap<ThreadId, (u64, Arc<[u8]>)>,
 }
 
-/// Watches a store.
+/// Records the states of one store.
 pub(super) struct Recorder {
     dir: PathBuf,
-    /// Steps that were begun.
+    /// Number of steps started.
     steps: AtomicU64,
     recorded: Mutex<Recorded>,
 }
 
 impl Recorder {
-    /// Watches the store in `dir` until [`Self::end`].
+    /// Records the store in `dir` until [`Self::end`].
     pub(super) fn start(dir: &Path) -> Arc<Self> {
         let dir = dir.canonicalize().unwrap();
         let recorder = Arc::new(Self { dir, steps: AtomicU64::new(0), recorded: Mutex::default() });
-        // What is there has been for long.
+        // Existing files count as durable.
         let mut found = BTreeMap::new();
         read(&recorder.dir, &recorder.dir, &mut found).unwrap();
         recorder.recorded.lock().durable = found.into_values().map(|(inode, bytes)| (inode, bytes.into())).collect();
@@ -101,20 +101,21 @@ impl Recorder {
         recorder
     }
 
-    /// Says what is to be expected from now on.
+    /// Sets the expected content from now on.
     pub(super) fn expect(&self, there: &BTreeSet<Cid>, open: impl IntoIterator<Item = Cid>) {
         let open: BTreeSet<Cid> = open.into_iter().collect();
         self.recorded.lock().expected = Arc::new(Expected { there: there - &open, open });
     }
 
-    /// Notes what there is now, and which file is about to be synced.
+    /// Records the current state, and which file is about to be synced.
     pub(super) fn record(&self, syncing: Option<&Path>) {
         let step = self.steps.fetch_add(1, Ordering::SeqCst);
         let recorded = &mut *self.recorded.lock();
         let mut found = BTreeMap::new();
         read(&self.dir, &self.dir, &mut found).unwrap();
         if self.steps.load(Ordering::SeqCst) != step + 1 {
-            // Something has happened meanwhile, so that this may never have been all at once. Whoever did it is next.
+            // Another step ran concurrently, so these files may never have existed together. The other step records
+            // its own state.
             let whole = found.iter().find(|(path, _)| syncing.is_some_and(|syncing| syncing == self.dir.join(path)));
             if let Some((_, (inode, bytes))) = whole {
                 recorded.syncing.insert(thread::current().id(), (*inode, bytes.as_slice().into()));
@@ -142,14 +143,15 @@ impl Recorder {
         recorded.instants.push(Instant { files, durable, syncing, expected });
     }
 
-    /// What there is now.
+    /// Returns the current files.
     pub(super) fn now(&self) -> Files {
         let mut found = BTreeMap::new();
         read(&self.dir, &self.dir, &mut found).unwrap();
         found.into_iter().map(|(path, (_, bytes))| (path, bytes.into())).collect()
     }
 
-    /// Watches no more. Gives every state in which a crash may have left the store, and what must be in it.
+    /// Stops recording. Returns every state in which a crash may have left the store, and the expected content of
+    /// each.
     pub(super) fn end(&self) -> Vec<(Files, Arc<Expected>)> {
         RECORDERS.lock().retain(|recorder| recorder.dir != self.dir);
         let recorded = std::mem::take(&mut *self.recorded.lock());
@@ -165,7 +167,7 @@ impl Recorder {
     }
 }
 
-/// The files below `dir`, by their paths below `root`, and their inodes.
+/// Reads the files below `dir` with their inodes, by their paths relative to `root`.
 fn read(root: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, (u64, Vec<u8>)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -173,7 +175,7 @@ fn read(root: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, (u64, Vec<u8>)>) 
             read(root, &path, found)?;
             continue;
         }
-        // What goes away meanwhile is gone.
+        // A file that was removed concurrently is skipped.
         if let (Ok(metadata), Ok(bytes)) = (fs::metadata(&path), fs::read(&path)) {
             found.insert(path.strip_prefix(root).unwrap().to_owned(), (metadata.ino(), bytes));
         }
@@ -185,7 +187,7 @@ impl Instant {
     fn crashes(&self, before: Option<&Self>) -> Vec<Files> {
         // The process is killed.
         let mut crashes = vec![self.files.clone()];
-        // The power goes, and all that was not waited for; or part of what is just being written.
+        // Power failure: everything not synced is lost, except part of the data being written.
         let mut lost = self.files.clone();
         for (path, sure) in &self.durable {
             lost.insert(path.clone(), self.files[path][..*sure].into());
@@ -206,7 +208,7 @@ impl Instant {
                 crashes.push(with(torn));
             }
         }
-        // What was just removed comes back.
+        // A file that was just removed reappears.
         if let Some(before) = before.filter(|before| before.files.keys().any(|path| !self.files.contains_key(path))) {
             let mut back = before.files.clone();
             back.extend(self.files.clone());
@@ -216,7 +218,7 @@ impl Instant {
     }
 }
 
-/// Puts `files` into the directory `dir`.
+/// Writes `files` into the directory `dir`.
 pub(super) fn restore(dir: &Path, files: &Files) {
     fs::create_dir_all(dir.join("packs")).unwrap();
     for (path, bytes) in files {

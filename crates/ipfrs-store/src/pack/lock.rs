@@ -1,4 +1,4 @@
-//! One process per store: the `lock` file, and the `version` file that says how to read the rest.
+//! Exclusive access to a store: the `lock` file, and the `version` file with the format of the directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -7,26 +7,26 @@ use std::path::Path;
 use ipfrs_core::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 
-/// Number of the directory's format. A store of a higher one is refused.
+/// Format version of the directory. A store with a higher version is rejected.
 const FORMAT: u32 = 1;
 
-/// Holds the store for this process, or for those that only read it, until it is dropped. The system frees it when the
-/// process ends, however that happens.
+/// The lock of a store, held exclusively or shared until it is dropped. The operating system releases it when the
+/// process ends for any reason.
 #[derive(Debug)]
 pub(super) enum StoreLock {
-    /// Nobody else has the store open.
+    /// No other process has the store open.
     Exclusive(File),
-    /// Nobody writes the store.
+    /// No process writes the store.
     Shared(File),
-    /// There is no file to lock, and none can be made: then nobody can write the store either.
+    /// There is no lock file, and none can be created. No process can write the store then.
     Unneeded,
 }
 
 impl StoreLock {
-    /// Takes the lock of the store in `dir`, which must exist, and writes into it who has it.
+    /// Takes the lock of the store in `dir`, which must exist, and writes the holder into the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] names the process that has it.
+    /// [`ErrorKind::Conflict`], with the process that holds the lock.
     pub(super) fn take(dir: &Path, holder: &str) -> Result<Self> {
         let path = dir.join("lock");
         let failed = |error| cannot("open", &path, error);
@@ -44,7 +44,7 @@ impl StoreLock {
             file.set_len(text.len() as u64)
         };
         match write(&mut file) {
-            // Who has the lock is only told to others, and a full disk must not keep what is on it from being read.
+            // The name of the holder is only used in error messages, and a full disk must not prevent reading.
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
                 tracing::warn!(path = %path.display(), "the disk is full");
             }
@@ -53,10 +53,11 @@ impl StoreLock {
         Ok(Self::Exclusive(file))
     }
 
-    /// Shares the lock of the store in `dir` with others that only read it. Changes nothing, unless the file is missing.
+    /// Shares the lock of the store in `dir` with other readers. Changes nothing, except that a missing lock file is
+    /// created.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] names the process that writes the store.
+    /// [`ErrorKind::Conflict`], with the process that writes the store.
     pub(super) fn share(dir: &Path) -> Result<Self> {
         let path = dir.join("lock");
         let opened = match File::open(&path) {
@@ -83,9 +84,9 @@ fn cannot_be_written(error: &io::Error) -> bool {
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // The name of a holder that is gone would only confuse. The file stays: removing it would let two processes
-        // lock two files of the same name. Unlocking is explicit because closing would not do it while a child that
-        // is being spawned still has a copy of the descriptor.
+        // The name of a former holder would be misleading. The file stays, because removing it would let two
+        // processes lock two files with the same name. Unlocking is explicit, because closing does not unlock while a
+        // child process that is being spawned still has a copy of the descriptor.
         let unlock = |file: &File| Ok(flock(file, FlockOperation::Unlock)?);
         let released = match self {
             Self::Exclusive(file) => file.set_len(0).and_then(|()| unlock(file)),
@@ -100,12 +101,12 @@ impl Drop for StoreLock {
 
 fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let mut text = String::new();
-    // It may not be written yet, or not be readable: the message is only less helpful then.
+    // The text may not be written yet, or may be unreadable. The message is then only less helpful.
     let _ = file.take(4_096).read_to_string(&mut text);
     let mut lines = text.lines();
     let who = match (lines.next(), lines.next()) {
         (Some(pid), Some(holder)) => format!("process {pid} ({holder})"),
-        // Those that share it do not write their names there.
+        // Readers do not write their names to the file.
         _ => "another process, which reads it".to_owned(),
     };
     let message =
@@ -113,10 +114,10 @@ fn held_by_other(dir: &Path, file: &mut File) -> Error {
     Error::new(ErrorKind::Conflict, message)
 }
 
-/// Creates `dir`, and what is above it, where it is missing; durable, since what is put inside will be.
+/// Durably creates `dir` and its missing ancestors.
 ///
 /// # Errors
-/// Names the path and what to do.
+/// An error with the path and the remedy.
 pub(super) fn ensure_directory(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -140,10 +141,10 @@ pub(super) fn ensure_directory(dir: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a store that a newer version of this program wrote; marks a new one. Call with the lock held.
+/// Rejects a store written by a newer version of this program, and marks a new store. The caller must hold the lock.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] names both formats.
+/// [`ErrorKind::Unsupported`], with both format versions.
 pub(super) fn check_version(dir: &Path) -> Result<()> {
     let path = dir.join("version");
     let text = match fs::read_to_string(&path) {
@@ -151,10 +152,10 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(cannot("read", &path, error)),
     };
-    // Empty: a crash came between creating and writing it, so nothing else was written either.
+    // An empty file results from a crash between creating and writing it, so nothing else was written either.
     if text.trim().is_empty() {
         let write = || {
-            // First, so that a store with a version is one whose place is durable.
+            // First, so that a store with a version file is one whose path is durable.
             sync_ancestors(dir)?;
             let mut file = File::create(&path)?;
             writeln!(file, "{FORMAT}")?;
@@ -166,10 +167,10 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
     expect_format(dir, &path, &text)
 }
 
-/// The same for a store that is not to be changed: it must be there.
+/// Like [`check_version`] for a store that must exist and is not changed.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] when it is not; [`ErrorKind::Unsupported`] names both formats.
+/// [`ErrorKind::NotFound`] if there is no store; [`ErrorKind::Unsupported`], with both format versions.
 pub(super) fn require_version(dir: &Path) -> Result<()> {
     let path = dir.join("version");
     match fs::read_to_string(&path) {
@@ -198,11 +199,11 @@ fn expect_format(dir: &Path, path: &Path, text: &str) -> Result<()> {
     }
 }
 
-/// Makes durable that `dir` is where it is: whoever created it, and what it is in, may not have.
+/// Makes the path of `dir` durable. The process that created `dir` or its ancestors may not have done so.
 fn sync_ancestors(dir: &Path) -> io::Result<()> {
     for ancestor in fs::canonicalize(dir)?.ancestors().skip(1) {
         match sync_directory(ancestor) {
-            // What this user may not read was there before, and some file systems cannot sync a directory.
+            // Directories that this user may not read existed before, and some file systems cannot sync a directory.
             Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
                 return Err(error);
             }
@@ -217,7 +218,7 @@ pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The error of a file operation in the store, with the remedy where one is known.
+/// Returns the error for a file operation in the store, with the remedy if one is known.
 pub(super) fn cannot(action: &str, path: &Path, error: io::Error) -> Error {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => {

@@ -1,16 +1,17 @@
-//! The engine that keeps blocks on disk: append-only packs, an index that is derived from them, one writer.
+//! The on-disk engine: append-only packs, an index derived from them, and a single writer.
 //!
-//! * `record` is the bytes of a pack, `scan` reads them with suspicion, `file` is an open pack.
-//! * `index` says where blocks are, `cache` remembers what it said, `read` goes from a CID to bytes,
-//!   `walk` from many CIDs to theirs; `in_order` is how much that lies side by side comes from the disk.
-//! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
-//! * `compaction` gives the room of dead blocks back, `scrub` verifies the others.
-//! * `lock` keeps other processes away, `recovery` opens what a crash may have left and has the
-//!   index told of it by `replay`, `read_only` does so without a write, `shared` is what all of them see.
+//! * `record` defines the format of a pack, `scan` parses packs without trusting them, and `file` is an open pack.
+//! * `index` holds the locations of blocks, and `cache` the recently used ones. `read` looks up one block and `walk`
+//!   many; `in_order` reads adjacent blocks sequentially from the disk.
+//! * `queue` bounds the calls that wait for the `writer`, which commits them in `group`s. `changes` are their changes
+//!   to the index.
+//! * `compaction` reclaims the space of dead blocks, and `scrub` verifies live blocks.
+//! * `lock` excludes other processes. `recovery` opens a store after a crash and updates the index with `replay`;
+//!   `read_only` does so without writing. `shared` is the state common to all of them.
 //!
-//! **What a crash can leave.** A put that was acknowledged is there afterwards. One that was not, atomic or not, may be
-//! there in part: blocks are named by their content, so whatever verifies may be kept. A put that *failed* leaves
-//! nothing behind.
+//! **State after a crash.** A put that was acknowledged is present. A put that was not acknowledged, atomic or not,
+//! may be partly present: blocks are named by their content, so any block that verifies may be kept. A put that
+//! *failed* leaves nothing behind.
 
 mod cache;
 mod changes;
@@ -58,31 +59,33 @@ use crate::{
     Spared, Stats, Stored,
 };
 
-/// Smallest [`PackOptions::pack_bytes`].
+/// Minimum of [`PackOptions::pack_bytes`].
 const MIN_PACK_BYTES: u32 = 64 * 1024;
 
-/// How a [`PackStore`] works.
+/// Options of a [`PackStore`].
 #[derive(Debug, Clone)]
 pub struct PackOptions {
-    /// Length at which a pack is full and the next one begins, in bytes; at least 64 KiB. An atomic put that is larger
-    /// gets a pack of its own. On a disk of less than 64 times that, it is a 64th of the disk, or 12 MiB. Puts leave as much
-    /// room as the longest pack takes (see [`Reserve`](crate::Reserve)), so that a store that has filled its disk can be compacted.
+    /// Length at which a pack is full and the next one begins, in bytes; at least 64 KiB. A larger atomic put gets a
+    /// pack of its own. On a disk smaller than 64 times this length, the length is reduced to 1/64 of the disk, but
+    /// not below 12 MiB. Puts leave as much free space as the longest pack occupies (see
+    /// [`Reserve`](crate::Reserve)), so that a store that has filled its disk can be compacted.
     pub pack_bytes: u32,
-    /// What "acknowledged" means.
+    /// Durability of acknowledged writes.
     pub durability: Durability,
     /// Whether locations of blocks are cached in memory.
     pub cache_enabled: bool,
-    /// How many locations are cached, at about 128 bytes each.
+    /// Maximum number of cached locations, at about 128 bytes each.
     pub cache_entries: usize,
-    /// Whether every block is copied out of its pack and compared with its content ID when it is read. Costs a hash and a
-    /// copy for each read; blocks are never slices of mapped files then.
+    /// Whether every read copies the block out of its pack and compares it with its content ID. Costs a hash and a
+    /// copy per read. Returned blocks are then never slices of mapped files.
     pub verify_on_read: bool,
-    /// Whether the store is opened without changing anything on the disk, from a file system that cannot be written for
-    /// example. It must be there; several processes may read it, and none can write it meanwhile. What an index is missing
-    /// or damaged in, or is behind with, is kept in memory. Puts and deletions are
+    /// Whether the store is opened without changing anything on the disk, for example on a read-only file system. The
+    /// store must exist. Several processes may read it at the same time, and none can write it meanwhile. If the
+    /// index is missing, damaged or behind the packs, the rebuilt part is kept in memory. Puts and deletions are
     /// [`Forbidden`](ipfrs_core::ErrorKind).
     pub read_only: bool,
-    /// What another process that wants the store is told about this one, e.g. `ipfrs-cli gateway start`.
+    /// Name of this process in the errors of other processes that try to open the store, for example `ipfrs-cli
+    /// gateway start`.
     pub holder: String,
 }
 
@@ -100,10 +103,10 @@ impl Default for PackOptions {
     }
 }
 
-/// Keeps blocks in pack files. Cloning gives another handle of the same store.
+/// A store that keeps blocks in pack files. Clones share the store.
 ///
-/// When the last handle is dropped without [`close`](Self::close), the writer ends on its own a moment later, and frees
-/// the store for other processes then.
+/// If the last handle is dropped without [`close`](Self::close), the writer thread ends shortly afterwards and then
+/// releases the store for other processes.
 #[derive(Debug, Clone)]
 pub struct PackStore {
     shared: Arc<Shared>,
@@ -111,12 +114,13 @@ pub struct PackStore {
 }
 
 impl PackStore {
-    /// Opens the store in `dir`, making one where there is none. Waits for the disk: what the index does not know yet
-    /// is read and verified.
+    /// Opens the store in `dir`, creating it if it does not exist. Waits for the disk: content that the index does
+    /// not cover yet is read and verified.
     ///
     /// # Errors
-    /// [`Conflict`](ipfrs_core::ErrorKind) names the process that has the store open, [`Unsupported`] the format of a
-    /// newer one, [`InvalidInput`] an option that is out of range; else the path and what is wrong with it.
+    /// [`Conflict`](ipfrs_core::ErrorKind), with the process that has the store open; [`Unsupported`] for a store
+    /// with a newer format; [`InvalidInput`] for an option that is out of range; otherwise an error with the path and
+    /// the cause.
     ///
     /// [`Unsupported`]: ipfrs_core::ErrorKind
     /// [`InvalidInput`]: ipfrs_core::ErrorKind
@@ -139,18 +143,18 @@ impl PackStore {
         Ok(Self { shared, queue: Arc::new(queue) })
     }
 
-    /// Whether no block can be read.
+    /// Whether the store has no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.stats().blocks == 0
     }
 
-    /// Ends the store: what was submitted before is written, the index is made durable, and other processes may open
-    /// it. Bytes that were read stay valid; everything else that is asked of any handle is
+    /// Closes the store: pending writes are completed, the index is made durable, and other processes may open the
+    /// store. Bytes that were read stay valid. All other operations on any handle return
     /// [`Unavailable`](ipfrs_core::ErrorKind) from now on.
     ///
     /// # Errors
-    /// When the index could not be made durable. The store is closed all the same, and the next start replays more.
+    /// If the index could not be made durable. The store is closed nevertheless, and the next start replays more.
     pub async fn close(&self) -> Result<()> {
         self.queue.close(&self.shared).await
     }
@@ -241,7 +245,7 @@ impl BlockStore for PackStore {
     }
 
     fn mappings(&self) -> Option<Mappings> {
-        // Of what is verified, copies are given out.
+        // With `verify_on_read`, returned blocks are copies.
         (!self.shared.options.verify_on_read).then(|| self.shared.mappings.clone())
     }
 }

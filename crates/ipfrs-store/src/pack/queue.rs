@@ -1,4 +1,4 @@
-//! The way from callers to the writer: bounded by bytes, answered once durable.
+//! The queue from callers to the writer. It is bounded by bytes, and a call completes once it is durable.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -13,48 +13,48 @@ use super::record::MAX_PREFIX_BYTES;
 use super::shared::Shared;
 use crate::{PutMode, Spared, Stored};
 
-/// Bytes that may wait for the writer. One call may be larger: then it has the queue for itself.
+/// Maximum number of bytes that wait for the writer. A larger call occupies the whole queue.
 const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a block counts besides its data.
+/// Size that a block counts in the queue in addition to its data.
 const BLOCK_OVERHEAD_BYTES: usize = 512;
 
-/// Keys of one delete; longer lists are several.
+/// Maximum number of keys of one delete call. Longer lists are split.
 const DELETE_KEYS: usize = 16 * 1024;
 
-/// Largest put that can be atomic, framing included: it must fit in a pack, whose offsets have 32 bits.
+/// Maximum size of an atomic put, framing included. It must fit in a pack, whose offsets have 32 bits.
 const MAX_ATOMIC_BYTES: u64 = u32::MAX as u64 - 4_096;
 
-/// What the writer is asked to do.
+/// A request to the writer.
 pub(super) enum Job {
     /// Store or delete blocks.
     Write(Write),
     /// Make the index durable.
     Flush(Reply<()>),
-    /// Write nothing to the pack with this number any more.
+    /// Stop writing to the pack with this number.
     Seal(u32, Reply<()>),
-    /// Remove the pack with this number, and say how long it was, unless something in it is alive.
+    /// Remove the pack with this number and return its length, unless it contains live blocks.
     Retire(u32, Reply<Option<u64>>),
-    /// The same, let everything go and end.
+    /// Make the index durable, release all resources and exit.
     Stop(Reply<()>),
 }
 
-/// The callers' end. The channel itself has no bound; the permits do, and every job has one.
+/// The callers' side of the queue. The channel itself is unbounded; every job holds permits, which are bounded.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// `None` once closed.
+    /// `None` after the store is closed.
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     admission: Arc<Semaphore>,
 }
 
 impl Queue {
-    /// A queue, and the writer's end of it.
+    /// Returns a queue, and the writer's side of it.
     pub(super) fn new() -> (Self, mpsc::Receiver<Job>) {
         let (sender, receiver) = mpsc::channel();
         (Self { jobs: Mutex::new(Some(sender)), admission: Arc::new(Semaphore::new(QUEUE_BYTES)) }, receiver)
     }
 
-    /// Stores blocks that may be stored; one outcome for each.
+    /// Stores blocks that were accepted for storing. Returns one outcome per block.
     pub(super) async fn put(&self, shared: &Shared, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         let parts = match mode {
             _ if blocks.is_empty() => return Vec::new(),
@@ -92,7 +92,8 @@ impl Queue {
         self.submit(shared, cost, |reply| Job::Write(Write::Put(Put::new(blocks, reply)))).await
     }
 
-    /// Deletes blocks but those that `spared` keeps; for each, whether it was there and is gone.
+    /// Deletes blocks except those that `spared` keeps. Returns for each block whether it was present and was
+    /// deleted.
     pub(super) async fn delete(&self, shared: &Shared, cids: &[Cid], spared: &Spared) -> Result<Vec<bool>> {
         let mut deleted = Vec::with_capacity(cids.len());
         for cids in cids.chunks(DELETE_KEYS) {
@@ -104,7 +105,7 @@ impl Queue {
         Ok(deleted)
     }
 
-    /// Writes again what is `needed` of a part of `pack`; gives how many bytes that took.
+    /// Copies the `needed` content of a part of `pack`. Returns the number of bytes written.
     pub(super) async fn keep(&self, shared: &Shared, pack: u32, needed: Needed) -> Result<u64> {
         let data: usize = needed.blocks.iter().map(|block| block.data.len()).sum();
         let cost = data + needed.keys().count() * BLOCK_OVERHEAD_BYTES;
@@ -112,12 +113,12 @@ impl Queue {
         answer(shared, self.submit(shared, cost, job).await?).await
     }
 
-    /// Sees to it that nothing is written to `pack` any more.
+    /// Stops writing to `pack`.
     pub(super) async fn seal(&self, shared: &Shared, pack: u32) -> Result<()> {
         answer(shared, self.submit(shared, 1, |reply| Job::Seal(pack, reply)).await?).await
     }
 
-    /// Removes `pack` and gives its length, or `None` when something in it is alive.
+    /// Removes `pack` and returns its length, or returns `None` if it contains live blocks.
     pub(super) async fn retire(&self, shared: &Shared, pack: u32) -> Result<Option<u64>> {
         answer(shared, self.submit(shared, 1, |reply| Job::Retire(pack, reply)).await?).await
     }
@@ -128,7 +129,7 @@ impl Queue {
         answer(shared, reply).await
     }
 
-    /// Ends the writer after everything that was submitted before. Closing again does nothing.
+    /// Stops the writer after all jobs submitted before. Closing again does nothing.
     pub(super) async fn close(&self, shared: &Shared) -> Result<()> {
         let Some(jobs) = self.jobs.lock().take() else { return Ok(()) };
         let (stop, receiver) = self.job(shared, 1, Job::Stop).await?;
@@ -149,7 +150,7 @@ impl Queue {
         Ok(receiver)
     }
 
-    /// A job that has its share of the queue, and where its outcome will come.
+    /// Returns a job that holds its share of the queue, and the receiver of its outcome.
     async fn job<T>(
         &self,
         shared: &Shared,
@@ -167,7 +168,7 @@ async fn answer<T>(shared: &Shared, reply: oneshot::Receiver<Result<T>>) -> Resu
     reply.await.unwrap_or_else(|_| Err(shared.unanswered()))
 }
 
-/// Parts of at most one group each, so that one that fails takes few others with it.
+/// Splits blocks into parts of at most one group each, so that a failure affects few other blocks.
 fn split(blocks: Vec<Block>) -> Vec<Vec<Block>> {
     let mut parts = Vec::new();
     let (mut part, mut bytes) = (Vec::new(), 0);

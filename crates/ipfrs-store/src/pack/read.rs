@@ -1,4 +1,4 @@
-//! Lookups: from a CID to bytes that are in memory.
+//! Lookups of single blocks.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,29 +15,29 @@ use super::shared::Shared;
 use super::verified::read_verified;
 use crate::mapping::FileSlice;
 
-/// How often a block is looked up again because compaction has removed the pack that it was in.
+/// Maximum number of lookups of one block that are repeated because compaction removed its pack.
 const MAX_MOVES: usize = 16;
 
-/// CIDs listed at a time.
+/// CIDs per page of a listing.
 pub(super) const PAGE_BLOCKS: usize = 1_000;
 
-/// The section of a block, prefix included.
+/// The section of a block, including its prefix.
 struct Record {
     slice: FileSlice,
     prefix: usize,
 }
 
 impl Record {
-    /// The section at `location`, which may have to be read from the disk yet.
+    /// Returns the section at `location`. It may still have to be read from the disk.
     fn of(pack: &Pack, location: Location) -> Result<Self> {
         let prefix = usize::from(location.prefix);
         let start = location.offset.saturating_sub(u32::from(location.prefix));
         Ok(Self { slice: pack.slice(start, prefix + location.len as usize)?, prefix })
     }
 
-    /// The data, when the section is indeed about `key`: an index of other packs must not make wrong bytes of them.
+    /// Returns the data if the section belongs to `key`. An index of other packs must not lead to wrong bytes.
     fn into_bytes(self, key: &[u8]) -> Result<Bytes> {
-        // The binary CID ends with the multihash, and the prefix with the CID.
+        // The binary CID ends with the multihash, and the prefix ends with the CID.
         if !self.slice.as_ref().get(..self.prefix).is_some_and(|prefix| prefix.ends_with(key)) {
             return Err(Error::corrupt(
                 "the index names a place where another block is: stop the program, delete the directory `index` of its repo, and \
@@ -50,7 +50,7 @@ impl Record {
 }
 
 impl Shared {
-    /// The block at `location`, where it can be given out at once: as a slice of its pack that is in memory.
+    /// Returns the block at `location` as a slice of its pack, if it is in memory and may be returned unverified.
     pub(super) fn resident(&self, location: Location, key: &[u8]) -> Result<Option<Bytes>> {
         if self.options.verify_on_read {
             return Ok(None);
@@ -61,20 +61,20 @@ impl Shared {
             return Ok(None);
         }
         match record.into_bytes(key) {
-            // What was compared may have been gone.
+            // The compared bytes may have been missing.
             Err(_) if !pack.is_intact() => Ok(None),
             data => data.map(Some),
         }
     }
 
-    /// The block at `location`, brought into memory if it is not there; `None` when it was deleted meanwhile. Waits for
-    /// the disk.
+    /// Returns the block at `location`, reading it from the disk if necessary. Returns `None` if it was deleted
+    /// meanwhile. Waits for the disk.
     pub(super) fn load(&self, location: Location, key: &[u8]) -> Result<Option<Bytes>> {
         self.follow(location, key, |pack, location| self.load_from(pack, location, key))
     }
 
-    /// Reads from the pack at `location`, or from where the block is now, when that pack is gone. `None` when the block
-    /// is gone too.
+    /// Reads from the pack at `location`, or from the block's current location if that pack was removed. Returns
+    /// `None` if the block was deleted.
     fn follow<T>(
         &self,
         mut location: Location,
@@ -87,7 +87,7 @@ impl Shared {
             }
             match self.find(&[key.into()])?.first().copied().flatten() {
                 None => return Ok(None),
-                // A pack is removed after the index has named it for the last time.
+                // A pack is removed only after the index has stopped referring to it.
                 Some(same) if same == location => break,
                 Some(next) => location = next,
             }
@@ -110,18 +110,18 @@ impl Shared {
         }
     }
 
-    /// Brings neighbours into memory, as far as that can be done in order; waits for the disk.
+    /// Loads adjacent blocks into memory if they can be read sequentially. Waits for the disk.
     pub(super) fn read_run(&self, run: Run) -> io::Result<()> {
         let Some(pack) = self.pack(run.pack()).ok().flatten() else { return Err(io::ErrorKind::NotFound.into()) };
         let read = self.long_reads.read(run, pack.path(), pack.claim());
-        // Compaction may have removed it meanwhile.
+        // Compaction may have removed the pack meanwhile.
         if !matches!(self.pack(run.pack()), Ok(Some(_))) {
             self.long_reads.retain(|kept| kept != run.pack());
         }
         read
     }
 
-    /// Asks the index for `keys`, and remembers what it says; waits for the disk.
+    /// Looks up `keys` in the index and caches the locations. Waits for the disk.
     pub(super) fn find(&self, keys: &[Key]) -> Result<Vec<Option<Location>>> {
         let began = self.cache.generation();
         let found = self.with_index(|index| index.locate(keys))?;
@@ -130,8 +130,8 @@ impl Shared {
         Ok(found)
     }
 
-    /// Up to [`PAGE_BLOCKS`] CIDs after `after`, and the key of the last of them; waits for the disk. A CID that cannot be
-    /// read is an error in its place.
+    /// Returns up to [`PAGE_BLOCKS`] CIDs after `after`, and the key of the last of them. A CID that cannot be read
+    /// is an error at its position. Waits for the disk.
     pub(super) fn page(&self, after: Option<&[u8]>) -> Result<(Vec<Result<Cid>>, Option<Key>)> {
         let entries = self.with_index(|index| index.page(after, PAGE_BLOCKS))?;
         let cid = |(key, location): &(Key, Location)| match location.cid(key) {
@@ -157,7 +157,7 @@ fn cid_in_prefix(pack: &Pack, location: Location, key: &[u8]) -> Result<Cid> {
 }
 
 impl PackStore {
-    /// Runs `work`, which may wait for the disk, on a thread that may wait.
+    /// Runs `work`, which may wait for the disk, on a blocking thread.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Opening a store without writing a byte: whatever recovery would mend on the disk is mended in memory.
+//! Opening a store without writing to the disk. Repairs that recovery would write are made in memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,8 +15,8 @@ use super::replay::{Source, replay};
 use super::shared::Shared;
 use crate::Mappings;
 
-/// Opens the store in `dir`, which must be there, for reading. An index that is missing, or is not about these packs, is
-/// built in memory, and takes about as much of it as its file would.
+/// Opens the existing store in `dir` for reading. If the index is missing or does not match the packs, it is rebuilt
+/// in memory, which takes about as much memory as its file would occupy.
 pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     require_version(dir)?;
     let lock = StoreLock::share(dir)?;
@@ -41,7 +41,8 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false })
 }
 
-/// Tells the index what it does not know of the packs yet. An unfinished write at the end of the newest is left out.
+/// Replays the part of the packs that the index does not cover. An incomplete write at the end of the newest pack is
+/// ignored.
 fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<()> {
     let known = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);

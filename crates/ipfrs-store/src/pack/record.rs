@@ -1,7 +1,7 @@
-//! The bytes of a pack: a CARv1 stream (<https://ipld.io/specs/transport/car/carv1/>) whose sections are blocks and
+//! Format of a pack: a CARv1 stream (<https://ipld.io/specs/transport/car/carv1/>) whose sections are blocks and
 //! tombstones.
 //!
-//! A section is `varint(length of CID and data) | CID | data`. What stands before the data is called the prefix.
+//! A section is `varint(length of CID and data) | CID | data`. The part before the data is called the prefix.
 
 use std::ops::Deref;
 
@@ -12,33 +12,34 @@ use ipfrs_core::{Cid, Error, Multihash, Result, new_cid};
 
 use crate::RESERVED_CODEC;
 
-/// Every pack begins with this: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
+/// First bytes of every pack: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
 pub(super) const CAR_HEADER: &[u8; 18] = b"\x11\xa2\x65roots\x80\x67version\x01";
 
-/// Longest binary CID: four varints of at most 10 bytes and a digest of 128 bytes.
+/// Maximum length of a binary CID: four varints of at most 10 bytes and a digest of 128 bytes.
 pub(super) const MAX_CID_BYTES: usize = 4 * 10 + 128;
 
-/// Longest prefix: the length and the CID.
+/// Maximum length of a prefix: the section length and the CID.
 pub(super) const MAX_PREFIX_BYTES: usize = 10 + MAX_CID_BYTES;
 
-/// Longest section.
+/// Maximum length of a section.
 pub(super) const MAX_SECTION_BYTES: usize = MAX_PREFIX_BYTES + MAX_BLOCK_BYTES;
 
-/// What blocks are found by: the binary multihash.
+/// Key of a block: its binary multihash.
 pub(super) type Key = Box<[u8]>;
 
-/// A map from keys. They are digests: its hasher, whose seed nobody knows, need not be one that is safe for any text.
+/// A map by key. The keys are digests and the hasher has a random seed, so a hasher that does not resist chosen
+/// inputs is sufficient.
 pub(super) type KeyMap<T> = foldhash::HashMap<Key, T>;
 
-/// The key of a block.
+/// Returns the key of a block.
 pub(super) fn key_of(hash: &Multihash) -> Key {
     hash.to_bytes().into_boxed_slice()
 }
 
-/// Longest key: two varints of at most 10 bytes and a digest of 128 bytes.
+/// Maximum length of a key: two varints of at most 10 bytes and a digest of 128 bytes.
 const MAX_KEY_BYTES: usize = 2 * 10 + 128;
 
-/// The key of a block, where it is only looked at: without an allocation.
+/// Key of a block on the stack, for lookups without an allocation.
 pub(super) struct StackKey {
     bytes: [u8; MAX_KEY_BYTES],
     len: usize,
@@ -47,7 +48,7 @@ pub(super) struct StackKey {
 impl StackKey {
     pub(super) fn of(hash: &Multihash) -> Self {
         let mut bytes = [0; MAX_KEY_BYTES];
-        // The longest there is fits.
+        // The longest multihash fits.
         let len = hash.write(bytes.as_mut_slice()).unwrap_or(0);
         Self { bytes, len }
     }
@@ -61,7 +62,7 @@ impl Deref for StackKey {
     }
 }
 
-/// Appends the prefix of a section to `out`; gives its length.
+/// Appends the prefix of a section to `out` and returns its length.
 pub(super) fn write_prefix(cid: &Cid, data_len: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let cid_bytes = cid.to_bytes();
@@ -71,7 +72,8 @@ pub(super) fn write_prefix(cid: &Cid, data_len: usize, out: &mut Vec<u8>) -> usi
     out.len() - start
 }
 
-/// The sections that note the deletion of `keys`: one for most calls, more when the payload outgrows a block.
+/// Returns the sections that record the deletion of `keys`. One is enough for most calls; there are more if the
+/// payload exceeds the maximum block size.
 pub(super) fn tombstones(keys: &[Key]) -> Result<Vec<(Cid, Bytes)>> {
     let mut sections = Vec::new();
     let mut payload = Vec::new();
@@ -94,10 +96,10 @@ fn tombstone(payload: Vec<u8>) -> Result<(Cid, Bytes)> {
     Ok((new_cid(1, RESERVED_CODEC, sha2_256(&payload))?, payload.into()))
 }
 
-/// The keys that a tombstone's payload names.
+/// Returns the keys in the payload of a tombstone.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) when it is not a list of length-prefixed keys.
+/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the payload is not a list of length-prefixed keys.
 pub(super) fn tombstone_keys(mut payload: &[u8]) -> Result<Vec<Key>> {
     let mut keys = Vec::new();
     while !payload.is_empty() {
@@ -111,7 +113,7 @@ pub(super) fn tombstone_keys(mut payload: &[u8]) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// Where a block's data lies.
+/// Location of a block's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Location {
     /// Number of the pack.
@@ -122,16 +124,16 @@ pub(super) struct Location {
     pub(super) len: u32,
     /// Length of the prefix before the data, in bytes.
     pub(super) prefix: u16,
-    /// Codec and version of the CID in the prefix, as [`pack_codec`] puts them.
+    /// Codec and version of the CID in the prefix, as encoded by [`pack_codec`].
     pub(super) codec: u16,
 }
 
-/// In [`Location::codec`]: the CID is a CIDv0.
+/// Value of [`Location::codec`] for a CIDv0.
 const CODEC_V0: u16 = 0xfffe;
-/// In [`Location::codec`]: the codec does not fit here; the prefix has it.
+/// Value of [`Location::codec`] for a codec that does not fit. The prefix contains it.
 const CODEC_IN_PREFIX: u16 = 0xffff;
 
-/// Codec and version of a CID in 16 bits, so that blocks can be listed from the index alone.
+/// Encodes the codec and version of a CID in 16 bits, so that blocks can be listed from the index alone.
 pub(super) fn pack_codec(cid: &Cid) -> u16 {
     if cid.version() as u64 == 0 {
         return CODEC_V0;
@@ -140,22 +142,22 @@ pub(super) fn pack_codec(cid: &Cid) -> u16 {
 }
 
 impl Location {
-    /// Length of the whole section, in bytes.
+    /// Returns the length of the whole section, in bytes.
     pub(super) fn section_bytes(self) -> u64 {
         u64::from(self.prefix) + u64::from(self.len)
     }
 
-    /// Where its section begins in the pack, in bytes.
+    /// Returns the offset of its section in the pack, in bytes.
     pub(super) fn start(self) -> usize {
         self.offset.saturating_sub(u32::from(self.prefix)) as usize
     }
 
-    /// Where its section ends, in bytes.
+    /// Returns the offset of the end of its section, in bytes.
     pub(super) fn end(self) -> usize {
         self.offset as usize + self.len as usize
     }
 
-    /// The index's form: five little-endian integers, in the order of the fields.
+    /// Returns the encoding used by the index: five little-endian integers, in the order of the fields.
     pub(super) fn to_bytes(self) -> [u8; 16] {
         let mut out = [0; 16];
         out[..4].copy_from_slice(&self.pack.to_le_bytes());
@@ -166,7 +168,7 @@ impl Location {
         out
     }
 
-    /// Reads what [`Self::to_bytes`] wrote.
+    /// Decodes the output of [`Self::to_bytes`].
     pub(super) fn from_bytes(bytes: &[u8; 16]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
         Self {
@@ -178,7 +180,8 @@ impl Location {
         }
     }
 
-    /// The CID of the block with this location and `key`, or `None` when only the prefix in the pack tells.
+    /// Returns the CID of the block with this location and `key`, or `None` if it can only be read from the prefix in
+    /// the pack.
     pub(super) fn cid(self, key: &[u8]) -> Result<Option<Cid>> {
         let version = match self.codec {
             CODEC_IN_PREFIX => return Ok(None),
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn tombstones_split_at_the_block_limit_and_give_their_keys_back_in_order() {
+    fn tombstones_split_at_block_limit_and_keep_key_order() {
         let keys: Vec<Key> = (0..70_000_u32).map(|n| key_of(&sha2_256(&n.to_le_bytes()))).collect();
         let sections = tombstones(&keys).unwrap();
         assert!(sections.len() > 1);

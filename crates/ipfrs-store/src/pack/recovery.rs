@@ -1,4 +1,4 @@
-//! Opening a store: which packs are there, what the index does not know of them yet, and where a crash cut a write off.
+//! Opening a store: finds the packs, replays what the index does not cover, and removes an incomplete write.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -23,25 +23,26 @@ use super::room::pack_bytes_for;
 use super::shared::Shared;
 use crate::Mappings;
 
-/// The directory of the index.
+/// Name of the index directory.
 pub(super) const INDEX: &str = "index";
 
-/// More than this after the last sound section is not a write that a crash cut off, and is not cut away.
+/// Maximum length of an incomplete write after the last sound section. A longer rest is not the result of a crash,
+/// and is kept.
 const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
-/// An open store and what its writer needs.
+/// An open store and the state that its writer needs.
 pub(super) struct Recovered {
     /// The store.
     pub(super) shared: Arc<Shared>,
-    /// The pack to append to, when there is one with room.
+    /// The pack to append to, if there is one with space.
     pub(super) active: Option<Arc<Pack>>,
     /// Number of the next pack.
     pub(super) next_number: u32,
-    /// Whether the index knows more than there was room for on the disk.
+    /// Whether the disk has no space for changes that the index holds in memory.
     pub(super) is_behind: bool,
 }
 
-/// Opens the store in `dir`, making one where there is none.
+/// Opens the store in `dir`, creating it if it does not exist.
 pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     if options.read_only {
         return read_only::open(dir, options);
@@ -57,7 +58,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     remove_old_index(dir)?;
     let index = open_index(&dir.join(INDEX), &lengths, false)?;
     if forget_removed(&index, &found) {
-        // For good, before a new pack can get the number of one.
+        // Durably, before a new pack can reuse the number of a removed one.
         index.commit()?;
     }
     let replayed = replay_all(&index, &mut found)?;
@@ -75,7 +76,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     }
     let mut next_number = newest.map_or(1, |number| number + 1);
     if replayed == Replayed::Damaged {
-        // A scan would not find what comes after the damage: the damaged pack must never be the newest again.
+        // A scan would not find sections after the damage, so the damaged pack must never be the newest again.
         let pack = Arc::new(Pack::create(&packs_dir, next_number, options.pack_bytes, &mappings)?);
         packs.insert(next_number, Arc::clone(&pack));
         active = Some(pack);
@@ -85,7 +86,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
         index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() });
         match index.commit() {
-            // What is there can be read all the same.
+            // Existing blocks can still be read.
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 tracing::warn!(%error, "the index is behind: the next start replays more");
                 is_behind = true;
@@ -97,7 +98,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind })
 }
 
-/// Removes what earlier versions of this program had for an index.
+/// Removes the index file of earlier versions of this program.
 fn remove_old_index(dir: &Path) -> Result<()> {
     let path = dir.join("index.redb");
     match fs::remove_file(&path) {
@@ -110,25 +111,25 @@ fn remove_old_index(dir: &Path) -> Result<()> {
     }
 }
 
-/// Lets the index forget the packs that are not there any more; says whether there are any.
+/// Removes packs that no longer exist from the index. Returns whether there were any.
 pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> bool {
     let removed: Vec<_> = index.packs().into_keys().filter(|number| !found.contains_key(number)).collect();
     index.forget(&removed);
     !removed.is_empty()
 }
 
-/// What the index had to be told at open.
+/// Result of replaying the packs at open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Replayed {
-    /// Nothing: it knew everything.
+    /// The index was up to date.
     Nothing,
-    /// Some sections; an unfinished write at the end was cut off.
+    /// Sections were replayed, and an incomplete write at the end was removed.
     Sections,
-    /// Some sections, but the newest pack has more after them, which is kept as it is.
+    /// Sections were replayed, but the newest pack contains more data after them, which is kept unchanged.
     Damaged,
 }
 
-/// Tells the index what it does not know of the packs yet, and cuts an unfinished write off the newest.
+/// Replays the part of the packs that the index does not cover, and removes an incomplete write from the newest pack.
 fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
     let known = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
@@ -136,8 +137,8 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
     for pack in found.values_mut() {
         let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };
         replayed = Replayed::Sections;
-        // A put of what is replayed is answered "present": it must be as durable as that answer says. Before the index
-        // is told, because it commits now and then.
+        // A later put of a replayed block returns `Present`, so the block must be durable by then. The sync precedes
+        // the replay because the replay may commit.
         #[cfg(test)]
         let syncing = instants::before_sync(&pack.file);
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
@@ -164,7 +165,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
     Ok(replayed)
 }
 
-/// From where a pack must be replayed; `None` when the index was past it.
+/// Returns the offset from which a pack must be replayed, or `None` if the index covers it.
 pub(super) fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
     match known.last_key_value() {
         Some((last, _)) if number < *last => None,
@@ -173,8 +174,8 @@ pub(super) fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Optio
     }
 }
 
-/// The packs of the directory. A newest one that a crash cut off while it was created is removed, or left out when nothing
-/// is to be changed.
+/// Finds the packs in the directory. If a crash interrupted the creation of the newest, that pack is removed, or
+/// ignored if the store is read-only.
 pub(super) fn find_packs(packs_dir: &Path, read_only: bool) -> Result<BTreeMap<u32, FoundPack>> {
     let failed = |error| cannot("read", packs_dir, error);
     let mut found = BTreeMap::new();
@@ -219,7 +220,8 @@ fn begins_as_pack(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Opens the index, or begins a new one where it is missing, damaged, or not about these packs, given by their lengths.
+/// Opens the index. Creates a new one if it is missing, damaged, or does not match these packs, given by their
+/// lengths.
 pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: bool) -> Result<Index> {
     let unusable = match Index::open(path, is_read_only)? {
         Ok(index) => match contradiction(&index.packs(), packs) {
@@ -237,11 +239,11 @@ pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: 
     Index::begin(path, is_read_only)
 }
 
-/// Why an index that knows `known` is not about `packs`, given by their lengths.
+/// Returns the reason why an index with the statistics `known` does not match `packs`, given by their lengths.
 pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
     for (number, PackUse { covered, live_bytes, .. }) in known {
         match packs.get(number) {
-            // One that compaction had emptied: it was being removed.
+            // Compaction had emptied it and was removing it.
             None if *live_bytes == 0 => {}
             None => return Some(format!("it covers pack {number}, which is missing")),
             Some(len) if len < covered => {
@@ -256,7 +258,7 @@ pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32
     unknown.map(|(number, _)| format!("it does not know of pack {number}"))
 }
 
-/// Removes what a crash left of a write at the end of the newest pack.
+/// Removes an incomplete write at the end of the newest pack.
 fn cut_tail(pack: &mut FoundPack, end: u32) -> Result<()> {
     let cut = || {
         #[cfg(test)]

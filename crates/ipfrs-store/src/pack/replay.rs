@@ -1,4 +1,4 @@
-//! Telling the index what a pack holds. One thread reads, several hash, one writes the index.
+//! Replays the content of a pack into the index. One thread reads, several threads hash, and one writes the index.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,47 +14,47 @@ use super::record::{key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner, Section};
 use crate::RESERVED_CODEC;
 
-/// Changes that are gathered before they go to the index, which sorts them: the more there are, the nearer to each other
-/// are those that it looks up one after the other. About 10 MiB.
+/// Changes collected before they are applied to the index, which sorts them. In a larger batch, consecutive lookups
+/// are closer together. About 10 MiB.
 const BATCH_CHANGES: usize = 64 * 1024;
 
-/// Chunks that have been hashed and wait for the index, in their order. What is left of them then is small: 16 chunks
-/// of the smallest blocks are one batch.
+/// Maximum number of chunks whose results wait for the index, in order. The results are small: those of 16 chunks of
+/// the smallest blocks make one batch.
 const CHUNKS_AHEAD: usize = 16;
 
-/// Most threads that hash. Each holds a chunk, of up to 4 MiB, and as many wait for them.
+/// Maximum number of hashing threads. Each holds one chunk of up to 4 MiB, and as many chunks wait for the threads.
 const MAX_THREADS: usize = 16;
 
-/// A pack to be replayed.
+/// A pack to replay.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
-    /// Its number.
+    /// Number of the pack.
     pub(super) number: u32,
-    /// The file.
+    /// The open file.
     pub(super) file: &'a File,
-    /// Where that is.
+    /// Path of the file.
     pub(super) path: &'a Path,
-    /// The first section that the index does not know of.
+    /// Offset of the first section that the index does not cover.
     pub(super) from: u32,
-    /// The end of the last one.
+    /// Length of the pack, in bytes.
     pub(super) len: u32,
 }
 
-/// What a chunk says.
+/// Changes made by a chunk.
 struct Noted {
     changes: Changes,
-    /// Where its last sound section ends.
+    /// End of its last sound section.
     end: Option<u32>,
 }
 
-/// A chunk, and where to send what it says.
+/// A chunk, and the channel for its result.
 type Work = (Chunk, SyncSender<Noted>);
 
-/// Tells the index what a pack holds between `from` and `len`. Gives the end of the last sound section.
+/// Replays the content of a pack between `from` and `len` into the index. Returns the end of the last sound section.
 ///
-/// A section that is not what its CID says is left out, and the scan goes on after it: framing is all that is needed
-/// for that. Blocks are named by their content, so whatever verifies may be kept, acknowledged or not. The pack must be on
-/// the disk, because the index may commit what it is told.
+/// A section whose data does not match its CID is skipped, and the scan continues after it: only the framing is
+/// needed for that. Blocks are named by their content, so any block that verifies may be kept, acknowledged or not.
+/// The pack must be on the disk, because the index may commit the changes.
 pub(super) fn replay(index: &Index, source: Source<'_>) -> Result<u32> {
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
     let (work, chunks) = sync_channel::<Work>(threads);
@@ -76,8 +76,8 @@ fn start<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 
     started.map(drop).map_err(|error| Error::io("cannot start a thread that replays a pack", error))
 }
 
-/// Hands the chunks of a pack to those who hash them, and to `ordered`, in their order, where the outcomes will come.
-/// Ends early when nobody is interested any more.
+/// Sends the chunks of a pack to the hashing threads, and the channels for their results to `ordered`, in order. Ends
+/// early if the receivers are gone.
 fn read_all(source: Source<'_>, work: &SyncSender<Work>, ordered: &SyncSender<Result<Receiver<Noted>>>) {
     let mut scanner = Scanner::new(u64::from(source.from), u64::from(source.len));
     loop {
@@ -95,7 +95,7 @@ fn read_all(source: Source<'_>, work: &SyncSender<Work>, ordered: &SyncSender<Re
     }
 }
 
-/// Hashes what comes next, until nothing comes any more.
+/// Hashes chunks until there are no more.
 fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
     loop {
         let next = chunks.lock().recv();
@@ -110,7 +110,7 @@ fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
                 }
             }
         }
-        // Nobody waits for it after an error.
+        // After an error, the receiver is gone.
         let _ = reply.send(noted);
     }
 }

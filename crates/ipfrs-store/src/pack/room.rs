@@ -1,4 +1,4 @@
-//! How much of the disk puts leave to compactions, which need room before they make some.
+//! Disk space that puts leave free for compactions, which need space before they free any.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,20 +12,20 @@ use super::shared::Shared;
 use crate::store::no_room;
 use crate::{CompactOptions, Disk, Reserve};
 
-/// The least that puts leave for what is alive in a pack, in bytes.
+/// Minimum space that puts leave for the live content of a pack, in bytes.
 const LEAST_ROOM_TO_COMPACT: u32 = 12 * 1024 * 1024;
-/// What compactions leave, in bytes, for deletions and for an index that must be written back.
+/// Space that compactions leave free for deletions and for writing the index, in bytes.
 const KEEP_FREE_WHILE_COMPACTING: u64 = 4 * 1024 * 1024;
-/// The part of a disk that a pack takes at most.
+/// Number of full packs that a disk must be able to hold. Limits the length of packs on small disks.
 const PACKS_ON_A_DISK: u64 = 64;
-/// Name of the file that is written to find out whether a disk that failed takes writes again.
+/// Name of the file that is written to check whether a disk that failed accepts writes again.
 const PROBE: &str = "write-probe";
 /// Length of that file, in bytes.
 const PROBE_BYTES: usize = 256 * 1024;
 
-/// The length of packs on the disk of `dir`: `wanted`, or so much less that one is a small part of that disk.
+/// Returns the maximum length of packs on the disk of `dir`: `wanted`, or less on a small disk.
 pub(super) fn pack_bytes_for(dir: &Path, wanted: u32) -> u32 {
-    // Where a file system does not tell, it is large.
+    // If the file system does not report its size, the disk is assumed to be large.
     Space::of(dir).map_or(wanted, |space| largest_pack(space.all, wanted))
 }
 
@@ -34,17 +34,17 @@ fn largest_pack(disk_bytes: u64, wanted: u32) -> u32 {
     wanted.min(part.max(LEAST_ROOM_TO_COMPACT))
 }
 
-/// The part of a disk that is free, beside the reserve, where space is not short.
+/// Divisor of the disk size. Space is not short while this part of the disk is free in addition to the reserve.
 const FREE_PART: u64 = 2;
 
-/// Of a file system, in bytes.
+/// Size and free space of a file system, in bytes.
 struct Space {
     all: u64,
     free: u64,
 }
 
 impl Space {
-    /// `None` where the file system does not tell.
+    /// Returns `None` if the file system does not report them.
     fn of(dir: &Path) -> Option<Self> {
         let status = rustix::fs::statvfs(dir).ok().filter(|status| status.f_blocks > 0)?;
         let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
@@ -53,21 +53,24 @@ impl Space {
 }
 
 impl Space {
-    /// Returns how much is free besides `reserve`, as a share of what is free where space is not short: from 0 to 1.
+    /// Returns the free space besides `reserve`, as a share of the free space of a disk on which space is not short:
+    /// 0 to 1.
     fn free_share(&self, reserve: u64) -> f64 {
         let enough = (self.all / FREE_PART).max(1);
         self.free.saturating_sub(reserve).min(enough) as f64 / enough as f64
     }
 }
 
-/// Bytes that can be written to the disk of `dir`; `None` where the file system does not tell.
+/// Returns the number of bytes that can be written to the disk of `dir`, or `None` if the file system does not report
+/// it.
 pub(super) fn free_bytes(dir: &Path) -> Option<u64> {
     Space::of(dir).map(|space| space.free)
 }
 
 impl Reserve {
-    /// Bytes that are to be free after another `bytes` of blocks were put: what is alive in the longest pack then, and what
-    /// compactions leave. 0 for engines without a disk.
+    /// Returns the number of bytes that must be free after another `bytes` of blocks were put: enough for the live
+    /// content of the longest pack at that point and for what compactions leave free. Returns 0 for engines without a
+    /// disk.
     #[must_use]
     pub fn after(&self, bytes: u64) -> u64 {
         if self.pack_bytes == 0 {
@@ -79,16 +82,17 @@ impl Reserve {
 }
 
 impl Shared {
-    /// What puts leave free.
+    /// Returns the reserve that puts leave free.
     pub(super) fn reserve(&self) -> Reserve {
         let longest_pack = self.packs().iter().map(|pack| u64::from(pack.end())).max().unwrap_or(0);
         Reserve { longest_pack, pack_bytes: u64::from(self.options.pack_bytes) }
     }
 
-    /// Refuses to fill the disk to the brim with another `bytes`: a store that cannot be compacted is worse to mend than a
-    /// put that is refused.
+    /// Checks that another `bytes` can be written without using the reserve. A rejected put is easier to recover from
+    /// than a store that cannot be compacted.
     pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
-        // No pack is longer than its offsets tell: where there is room for that, nobody need know how long they are.
+        // No pack is longer than its 32-bit offsets allow. If the disk has that much space, the actual lengths do not
+        // matter.
         let most = u64::from(u32::MAX) + KEEP_FREE_WHILE_COMPACTING;
         if self.check_free_above(bytes, most).is_ok() {
             return Ok(());
@@ -96,16 +100,16 @@ impl Shared {
         self.check_free_above(bytes, self.reserve().after(bytes))
     }
 
-    /// As [`check_free_space`](Self::check_free_space), for copies that a compaction makes.
+    /// Like [`check_free_space`](Self::check_free_space), for the copies made by a compaction.
     pub(super) fn check_room_to_compact(&self, bytes: u64) -> Result<()> {
         self.check_free_above(bytes, KEEP_FREE_WHILE_COMPACTING)
     }
 
-    /// Returns the dead share from which on packs are worth being rewritten: the fuller the disk, the less is enough.
+    /// Returns the dead share from which packs are worth compacting. The fuller the disk, the lower it is.
     ///
-    /// It grows with the space that puts may use. So a disk full of packs of which the same small share is dead
-    /// gets all of it back: when that much is free, the share that counts has not yet grown to that of the packs
-    /// that are left.
+    /// The threshold grows with the space that puts may use. A disk full of packs with the same small dead share is
+    /// therefore compacted completely: by the time that all dead space is freed, the threshold has not yet risen to
+    /// the share of the remaining packs.
     pub(super) fn dead_share_worth(&self, options: CompactOptions) -> f64 {
         let (roomy, full) = (options.min_dead_share, options.min_dead_share_if_full);
         let Some(space) = Space::of(&self.dir).filter(|_| roomy > full) else { return roomy };
@@ -118,7 +122,7 @@ impl Shared {
     }
 
     fn check_free_above(&self, bytes: u64, kept: u64) -> Result<()> {
-        // A file system that does not tell is no reason to refuse.
+        // If the file system does not report its free space, it is assumed to be sufficient.
         let Some(free) = free_bytes(&self.dir) else { return Ok(()) };
         if free >= bytes.saturating_add(kept) {
             return Ok(());
@@ -126,7 +130,7 @@ impl Shared {
         Err(no_room(&self.dir, free, kept, bytes))
     }
 
-    /// For [`BlockStore::disk`](crate::BlockStore::disk). Waits for the disk.
+    /// Implements [`BlockStore::disk`](crate::BlockStore::disk). Waits for the disk.
     pub(super) fn disk(&self) -> Result<Option<Disk>> {
         self.check()?;
         let failed = |error: io::Error| cannot("look at", &self.dir, error);
@@ -140,7 +144,7 @@ impl Shared {
     }
 }
 
-/// Writes a file to the disk of `dir`, and removes it.
+/// Writes a file to the disk of `dir` and removes it.
 fn probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(PROBE);
     let written = OpenOptions::new().write(true).create(true).truncate(true).open(&path).and_then(|mut file| {
@@ -159,7 +163,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn packs_are_a_small_part_of_a_small_disk_and_as_long_as_wanted_on_a_large_one() {
+    fn pack_length_is_limited_on_small_disk() {
         let wanted = 1 << 30;
         for (disk, length) in [
             (1, LEAST_ROOM_TO_COMPACT),
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_left_free_as_the_longest_pack_takes_after_the_put() {
+    fn reserve_is_length_of_longest_pack_after_put() {
         for (longest_pack, put, left) in [
             (0, 0, 16 * MIB),
             (MIB, MIB, 16 * MIB),

@@ -1,4 +1,4 @@
-//! Reading a pack from front to back, trusting nothing in it.
+//! Sequential parsing of a pack whose content is not trusted.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,22 +12,22 @@ use super::lock::cannot;
 use super::record::{Key, Location, MAX_SECTION_BYTES, key_of, pack_codec};
 use crate::RESERVED_CODEC;
 
-/// Bytes read at a time; at least a section.
+/// Bytes read at a time; at least the maximum length of a section.
 const READ_BYTES: usize = 4 * 1024 * 1024;
 
-/// Most sections of a [`Chunk`].
+/// Maximum number of sections of a [`Chunk`].
 const CHUNK_SECTIONS: usize = 4_096;
 
-/// Walks the sections of a pack with plain reads, so that an unreadable disk is an error and not a signal.
+/// Iterates over the sections of a pack with plain reads, so that a disk failure is an error and not a signal.
 #[derive(Debug)]
 pub(super) struct Scanner {
     at: u64,
     end: u64,
-    /// What was read from `at` on.
+    /// Bytes read ahead, starting at `at`.
     window: Bytes,
 }
 
-/// Some sections, one after the other, as far as their framing makes sense. Nothing else of them has been looked at.
+/// Consecutive sections whose framing is valid. Their content has not been checked.
 #[derive(Debug)]
 pub(super) struct Chunk {
     start: u64,
@@ -37,9 +37,9 @@ pub(super) struct Chunk {
 
 #[derive(Debug)]
 struct Frame {
-    /// Length of the length.
+    /// Length of the length prefix.
     varint: usize,
-    /// Length of the section, with that.
+    /// Length of the section, including the length prefix.
     total: usize,
 }
 
@@ -51,28 +51,28 @@ pub(super) struct Section<'a> {
     pub(super) end: u64,
     /// Length of the prefix, in bytes.
     pub(super) prefix: usize,
-    /// The CID, where there is one, whether the data belongs to it or not.
+    /// The CID, if it is well-formed, even if the data does not match it.
     pub(super) cid: Option<Cid>,
-    /// What was made of it.
+    /// Result of verifying the section.
     pub(super) content: Content<'a>,
 }
 
-/// CID and data that belong together, or why they do not.
+/// CID and data that match, or the reason why they do not.
 type Content<'a> = Result<(Cid, &'a [u8]), String>;
 
 impl Section<'_> {
-    /// The key of the block that this was, when its data is not what its CID says. `None` where that may be the CID's fault:
-    /// then it may as well have been a tombstone.
+    /// Returns the key of the damaged block, if the data does not match the CID. Returns `None` if the CID itself may
+    /// be damaged, because the section may then have been a tombstone.
     pub(super) fn lost_block(&self) -> Option<Key> {
         let cid = self.cid.as_ref().filter(|cid| self.content.is_err() && cid.codec() != RESERVED_CODEC)?;
         let len = HashFunction::from_code(cid.hash().code()).ok()?.digest_bytes()?;
         (usize::from(cid.hash().size()) == len).then(|| key_of(cid.hash()))
     }
 
-    /// Where the data is, when this is a section of `pack` that verifies.
+    /// Returns the location of the data, if this is a section of `pack` that verifies.
     pub(super) fn location(&self, pack: u32) -> Option<Location> {
         let (cid, data) = self.content.as_ref().ok()?;
-        // Packs have less than 4 GiB, and prefixes at most `MAX_PREFIX_BYTES`.
+        // Packs have less than 4 GiB, and prefixes have at most `MAX_PREFIX_BYTES`.
         Some(Location {
             pack,
             offset: (self.start + self.prefix as u64) as u32,
@@ -84,20 +84,21 @@ impl Section<'_> {
 }
 
 impl Scanner {
-    /// Scans a pack from a section that starts at `at`, up to `end`.
+    /// Creates a scanner from the section at `at` up to `end`.
     pub(super) fn new(at: u64, end: u64) -> Self {
         Self { at, end, window: Bytes::new() }
     }
 
-    /// Offset of the first section that was not given yet.
+    /// Returns the offset of the first section that was not returned yet.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next sections of `file`, which is at `path`; `None` at the end, or where no section can be made out.
+    /// Returns the next sections of `file`, which is at `path`. Returns `None` at the end, or if the next bytes are
+    /// not a valid section.
     ///
     /// # Errors
-    /// Only when the file cannot be read.
+    /// If the file cannot be read.
     pub(super) fn next_chunk(&mut self, file: &File, path: &Path) -> Result<Option<Chunk>> {
         let mut frames = frames(&self.window);
         if frames.is_empty() {
@@ -119,7 +120,7 @@ impl Scanner {
     }
 }
 
-/// The whole sections at the beginning of `window`.
+/// Returns the complete sections at the start of `window`.
 fn frames(mut window: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while frames.len() < CHUNK_SECTIONS {
@@ -136,7 +137,7 @@ fn frames(mut window: &[u8]) -> Vec<Frame> {
 }
 
 impl Chunk {
-    /// The sections, verified together.
+    /// Returns the sections. All of them are verified together.
     pub(super) fn sections(&self) -> impl Iterator<Item = Section<'_>> {
         let mut at = 0;
         let mut sections = Vec::with_capacity(self.frames.len());
@@ -159,13 +160,13 @@ impl Chunk {
         })
     }
 
-    /// A part of this chunk, for keeps.
+    /// Returns an owned slice of a part of this chunk.
     pub(super) fn keep(&self, part: &[u8]) -> Bytes {
         self.bytes.slice_ref(part)
     }
 }
 
-/// Splits a section into CID and data, which are not compared; gives the length of the CID too.
+/// Splits a section into CID and data without comparing them. Also returns the length of the CID.
 fn split(section: &[u8]) -> (usize, Content<'_>) {
     let mut rest = section;
     match Cid::read_bytes(&mut rest) {

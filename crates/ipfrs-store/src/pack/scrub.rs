@@ -1,11 +1,11 @@
-//! Verifying what is stored: pack by pack and from front to back, as a disk reads most quickly, where the index alone would
-//! lead to as many places all over the packs as there are blocks.
+//! Verification of stored blocks. Packs are read one by one and sequentially, which is fastest for a disk; reading in
+//! index order would access the packs at random for every block.
 //!
-//! The index comes first: every run is compared with its checksums, since a place that rotted there is nowhere in a pack.
-//! A section counts then if the index has its block there. Whether that was all of a pack is told by the sum of their lengths,
-//! which the index knows: if it is another, because blocks were put or deleted meanwhile or the pack is damaged, the index is
-//! gone through for those blocks of the pack that were not met, and they are left to be read one by one. That is done for many
-//! packs at once.
+//! The index is verified first: every run is compared with its checksums, because a block whose entry is damaged
+//! would not be found in any pack. A section of a pack then counts if the index locates its block there. The index
+//! knows the total length of the live sections of each pack. If the total of the visited sections differs, because
+//! blocks were put or deleted meanwhile or the pack is damaged, the index is scanned for the blocks of that pack that
+//! were not visited. Those blocks are left to be read one by one. One scan of the index serves many packs.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -24,23 +24,23 @@ use super::scan::{Chunk, Scanner};
 use super::shared::Shared;
 use crate::{RESERVED_CODEC, Scrubbed};
 
-/// Most places that are remembered of packs in which something was not met: 16 MiB of them.
+/// Maximum number of offsets kept for packs with blocks that were not visited: 16 MiB.
 const REMEMBERED: usize = 4 * 1024 * 1024;
 
-/// Sections of a pack that were met where the index has their blocks, from front to back.
+/// The visited sections of a pack that hold live blocks, in order.
 #[derive(Debug, Default)]
 struct Met {
     /// Offsets of their data.
     offsets: Vec<u32>,
-    /// Their length together, in bytes.
+    /// Total length of the sections, in bytes.
     bytes: u64,
 }
 
-/// What was met of packs, by number.
+/// The visited sections of packs, by pack number.
 type MetByPack = BTreeMap<u32, Met>;
 
 impl PackStore {
-    /// For [`BlockStore::scrub`](crate::BlockStore::scrub).
+    /// Implements [`BlockStore::scrub`](crate::BlockStore::scrub).
     pub(super) fn scrub_packs(&self) -> BoxStream<'static, Result<Scrubbed>> {
         let store = self.clone();
         let scrubbed = async move {
@@ -82,7 +82,7 @@ impl PackStore {
         self.chunks(number).map(check).buffered(threads).map_ok(note)
     }
 
-    /// A pack from front to back, as far as it can be read.
+    /// Returns the chunks of a pack in order, up to the first that cannot be read.
     fn chunks(&self, number: u32) -> impl Stream<Item = Result<Chunk>> + use<> {
         let start = (self.clone(), None::<(Arc<Pack>, Scanner)>);
         stream::try_unfold(start, move |(store, place)| async move {
@@ -93,10 +93,10 @@ impl PackStore {
                         let end = u64::from(pack.end());
                         (pack, Scanner::new(CAR_HEADER.len() as u64, end))
                     }
-                    // Compaction has removed it, and has verified what it moved.
+                    // Compaction has removed the pack, and has verified the blocks that it copied.
                     (None, None) => return Ok(None),
                 };
-                // What lies behind an error is read block by block, and each has its own.
+                // Blocks after an error are read one by one, and each gets its own error.
                 let chunk = scanner.next_chunk(pack.file(), pack.path()).ok().flatten();
                 Ok(chunk.map(|chunk| (chunk, (pack, scanner))))
             });
@@ -104,8 +104,8 @@ impl PackStore {
         })
     }
 
-    /// Once a pack was read: those blocks that were not met, of all packs of which that is not known yet, when these are many
-    /// or none comes any more.
+    /// Returns the blocks that were not visited, for all packs that wait for a scan of the index. Called after each
+    /// pack was read. Scans the index only if enough offsets are waiting or if this was the last pack.
     fn unread(
         &self,
         number: u32,
@@ -126,7 +126,8 @@ impl PackStore {
     }
 }
 
-/// Forgets what was met of a pack if that was all of it; gives what is to be looked for in the index now.
+/// Drops the visited sections of a pack if they are complete. Returns the packs for which the index must be scanned
+/// now.
 fn due(shared: &Shared, number: u32, is_last: bool, met: &mut MetByPack) -> Result<MetByPack> {
     let known = shared.with_index(|index| Ok(index.packs()))?;
     let live_bytes = known.get(&number).map_or(0, |known| known.live_bytes);
@@ -137,7 +138,7 @@ fn due(shared: &Shared, number: u32, is_last: bool, met: &mut MetByPack) -> Resu
     Ok(if is_last || remembered > REMEMBERED { mem::take(met) } else { MetByPack::new() })
 }
 
-/// Compares the blocks of a chunk with their content IDs, as far as the index has them there.
+/// Compares the blocks of a chunk with their content IDs, if the index locates them there.
 fn check(shared: &Shared, pack: u32, chunk: &Chunk) -> Result<(Scrubbed, Met)> {
     let blocks = chunk.sections().filter_map(|section| {
         let cid = section.cid.filter(|cid| cid.codec() != RESERVED_CODEC)?;
@@ -162,8 +163,8 @@ fn check(shared: &Shared, pack: u32, chunk: &Chunk) -> Result<(Scrubbed, Met)> {
     Ok((Scrubbed::Read { blocks: met.offsets.len() as u64, bytes, corrupt }, met))
 }
 
-/// Goes on through the index behind `after`: gives those blocks of the packs in `met` that were not met, and the last key that
-/// was looked at. `None` at the end, and where no pack is looked for.
+/// Reads the next page of the index after `after`. Returns the blocks of the packs in `met` that were not visited,
+/// and the last key read. Returns `None` at the end, and if `met` is empty.
 fn unread_page(shared: &Shared, met: &MetByPack, after: Option<&[u8]>) -> Result<Option<(Vec<Cid>, Key)>> {
     if met.is_empty() {
         return Ok(None);
@@ -173,7 +174,7 @@ fn unread_page(shared: &Shared, met: &MetByPack, after: Option<&[u8]>) -> Result
     let is_unread = |at: &Location| met.get(&at.pack).is_some_and(|met| met.offsets.binary_search(&at.offset).is_err());
     let unread = entries.iter().filter(|(_, at)| is_unread(at)).map(|(key, at)| match at.cid(key)? {
         Some(cid) => Ok(cid),
-        // Only its prefix tells the codec, and it is found under every other.
+        // Only the prefix contains the codec, but the block is found under any codec.
         None => {
             let malformed = |error| Error::corrupt("the index holds a malformed multihash").with_source(error);
             new_cid(1, codec::RAW, Multihash::from_bytes(key).map_err(malformed)?)

@@ -1,4 +1,4 @@
-//! What the handles of a store and its writer have in common.
+//! State shared by the handles of a store and its writer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,79 +22,79 @@ use crate::epoch_cache::Caches;
 use crate::mapping::{Claimed, wait_until};
 use crate::{Mappings, Stats};
 
-/// How long a compaction waits for reads that are about to end: they hold files that it has removed.
+/// Time that a compaction waits for reads that are about to end, because they hold files that it has removed.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The store's directory.
+    /// Directory of the store.
     pub(super) dir: PathBuf,
-    /// As given to open.
+    /// Options passed to open.
     pub(super) options: PackOptions,
-    /// Where recently used blocks lie.
+    /// Cache of block locations.
     pub(super) cache: LocationCache,
-    /// Which memory is a view of which pack.
+    /// The mapped packs.
     pub(super) mappings: Mappings,
-    /// How much that lies side by side comes from the disk.
+    /// Sequential reads of adjacent blocks.
     pub(super) long_reads: LongReads,
-    /// For [`Stats`].
+    /// Totals for [`Stats`].
     pub(super) totals: StoredTotals,
-    /// Held by the one compaction that may run.
+    /// Held by the running compaction. Only one may run at a time.
     pub(super) compaction: tokio::sync::Mutex<()>,
-    /// Caches of values that were made of blocks.
+    /// Caches of values derived from blocks.
     pub(super) caches: Caches,
-    /// For [`BlockStore::removals`](crate::BlockStore::removals).
+    /// Counter for [`BlockStore::removals`](crate::BlockStore::removals).
     removals: AtomicU64,
-    /// Packs that were removed and may be open yet.
+    /// Packs that were removed and may still be open.
     removed: Mutex<Vec<RemovedPack>>,
-    /// Why nothing can be written any more.
+    /// Reason why the store can no longer be written.
     failed: OnceLock<Error>,
     /// Whether the last write to a pack failed, so that the next may fail as well.
     is_doubtful: AtomicBool,
     packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
-    /// `None` once closed.
+    /// `None` after the store is closed.
     open: RwLock<Option<Open>>,
 }
 
-/// A pack without a name, whose space the disk has back once nothing holds the file open.
+/// A pack without a name. The disk reclaims its space once no reader holds the file open.
 #[derive(Debug)]
 struct RemovedPack {
     claimed: Claimed,
     allocated_bytes: u64,
 }
 
-/// How much of the disk the packs take, and how much of it is new.
+/// Disk usage of the packs, and how much of it is new.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DiskUse {
-    /// Bytes that the file system has allocated for packs, those that were removed and are open yet among them.
+    /// Bytes that the file system has allocated for packs, including removed packs that are still open.
     allocated: u64,
-    /// Bytes that calls have written since the store was opened; copies of a compaction are none of them.
+    /// Bytes that calls have written since the store was opened, without the copies made by compactions.
     written: u64,
 }
 
 impl DiskUse {
-    /// Returns how many bytes the disk has back since `before`, other than what was written meanwhile.
+    /// Returns the number of bytes freed on the disk since `before`, not counting the writes made meanwhile.
     pub(super) fn freed_since(self, before: Self) -> u64 {
         let written = self.written.saturating_sub(before.written);
         (before.allocated + written).saturating_sub(self.allocated)
     }
 }
 
-/// What another process may have once this one has closed the store.
+/// Resources that another process may use once this one has closed the store.
 #[derive(Debug)]
 struct Open {
     index: Index,
     _lock: StoreLock,
 }
 
-/// The parts of [`Stats`] that the writer keeps up to date.
+/// The part of [`Stats`] that the writer keeps up to date.
 #[derive(Debug, Default)]
 pub(super) struct StoredTotals {
     blocks: AtomicU64,
     payload_bytes: AtomicU64,
     pack_bytes: AtomicU64,
     index_bytes: AtomicU64,
-    /// For [`DiskUse::written`].
+    /// Total for [`DiskUse::written`].
     written_bytes: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl Shared {
         shared
     }
 
-    /// Takes over totals: the store's, and those of some packs.
+    /// Sets the totals of the store, and the statistics of some packs.
     pub(super) fn take_over(&self, totals: Totals, known: &BTreeMap<u32, PackUse>) {
         self.totals.set(totals);
         let packs = self.packs.read();
@@ -150,7 +150,7 @@ impl Shared {
         self.dir.join(INDEX)
     }
 
-    /// Reads or writes the index; waits for the disk.
+    /// Reads or writes the index. Waits for the disk.
     pub(super) fn with_index<T>(&self, run: impl FnOnce(&Index) -> Result<T>) -> Result<T> {
         match &*self.open.read() {
             Some(open) => run(&open.index),
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// For [`BlockStore::check`](crate::BlockStore::check).
+    /// Implements [`BlockStore::check`](crate::BlockStore::check).
     pub(super) fn check(&self) -> Result<()> {
         if let Some(why) = self.failed() {
             return Err(again(why));
@@ -166,7 +166,7 @@ impl Shared {
         self.with_index(|_| Ok(()))
     }
 
-    /// Refuses every change to a store that is open read-only.
+    /// Rejects changes to a store that is open read-only.
     pub(super) fn check_writable(&self) -> Result<()> {
         if !self.options.read_only {
             return Ok(());
@@ -176,27 +176,27 @@ impl Shared {
         Err(Error::read_only(message))
     }
 
-    /// Why nothing can be written any more.
+    /// Returns the reason why the store can no longer be written.
     pub(super) fn failed(&self) -> Option<&Error> {
         self.failed.get()
     }
 
-    /// Nothing is to be written any more. The first reason is kept.
+    /// Marks the store as no longer writable. The first reason is kept.
     pub(super) fn set_failed(&self, why: Error) {
         let _ = self.failed.set(why);
     }
 
-    /// Notes whether the last write to a pack failed, for [`Self::disk`].
+    /// Records whether the last write to a pack succeeded, for [`Self::disk`].
     pub(super) fn note_write(&self, is_ok: bool) {
         self.is_doubtful.store(!is_ok, Ordering::Relaxed);
     }
 
-    /// Returns whether the last write to a pack failed.
+    /// Whether the last write to a pack failed.
     pub(super) fn is_doubtful(&self) -> bool {
         self.is_doubtful.load(Ordering::Relaxed)
     }
 
-    /// Lets the index and the lock go. Slices that are in use stay valid.
+    /// Releases the index and the lock. Slices in use stay valid.
     pub(super) fn close(&self) {
         let open = self.open.write().take();
         self.packs.write().clear();
@@ -205,12 +205,12 @@ impl Shared {
         drop(open);
     }
 
-    /// The error of everything that is asked of a closed store.
+    /// Returns the error for operations on a closed store.
     pub(super) fn closed(&self) -> Error {
         Error::new(ErrorKind::Unavailable, format!("the block store in {} is closed", self.dir.display()))
     }
 
-    /// The error of a call that the writer dropped.
+    /// Returns the error for a call that the writer dropped.
     pub(super) fn unanswered(&self) -> Error {
         if self.open.read().is_none() {
             return self.closed();
@@ -222,14 +222,15 @@ impl Shared {
         )
     }
 
-    /// The pack with this number; `None` when compaction has removed it since its number was looked up.
+    /// Returns the pack with this number, or `None` if compaction has removed it since the number was looked up.
     pub(super) fn pack(&self, number: u32) -> Result<Option<Arc<Pack>>> {
         let packs = self.packs.read();
-        // Who has a location has read it from the index of an open store, which has a pack then.
+        // Callers got the number from the index of an open store, and such a store has packs. An empty map means that
+        // it was closed.
         if packs.is_empty() { Err(self.closed()) } else { Ok(packs.get(&number).cloned()) }
     }
 
-    /// The error of an index that names a pack which compaction has not removed, and which is not there.
+    /// Returns the error for an index that names a missing pack that compaction has not removed.
     pub(super) fn lacks_pack(&self, number: u32) -> Error {
         Error::corrupt(format!(
             "the index names pack {number}, which is not in {}: stop the program, put the file back or delete {}, and \
@@ -239,7 +240,7 @@ impl Shared {
         ))
     }
 
-    /// All packs, by number.
+    /// Returns all packs, by number.
     pub(super) fn packs(&self) -> Vec<Arc<Pack>> {
         self.packs.read().values().cloned().collect()
     }
@@ -250,7 +251,7 @@ impl Shared {
         self.packs.write().insert(pack.number(), pack);
     }
 
-    /// Lets a pack go whose file is gone. Slices of it that are in use stay valid.
+    /// Removes a pack whose file was removed. Slices in use stay valid.
     pub(super) fn remove_pack(&self, number: u32) {
         if let Some(pack) = self.packs.write().remove(&number) {
             self.totals.pack_bytes.fetch_sub(u64::from(pack.end()), Ordering::Relaxed);
@@ -258,36 +259,38 @@ impl Shared {
             self.removed.lock().push(RemovedPack { claimed, allocated_bytes });
         }
         self.long_reads.retain(|kept| kept != number);
-        // Whoever keeps slices of it is to let them go: they keep the room on the disk.
+        // Caches must drop their slices of the pack, which occupy disk space.
         self.count_removal();
     }
 
-    /// Returns how much of the disk removed packs take that something holds open.
+    /// Returns the disk space of removed packs that are still open, in bytes.
     fn held_bytes(&self) -> u64 {
         let mut removed = self.removed.lock();
         removed.retain(|pack| pack.claimed.is_open());
         removed.iter().map(|pack| pack.allocated_bytes).sum()
     }
 
-    /// Waits a moment for the disk to get back the space of removed packs: reads that are about to end hold them open.
+    /// Waits briefly for the disk to reclaim the space of removed packs. Reads that are about to end may hold them
+    /// open.
     pub(super) fn wait_for_removed(&self) {
         wait_until(|| self.held_bytes() == 0, RELEASE_PATIENCE);
     }
 
-    /// Returns how much of the disk the packs take; asks the file system about each.
+    /// Returns the disk usage of the packs. Queries the file system for each pack.
     pub(super) fn disk_use(&self) -> DiskUse {
         let written = self.totals.written_bytes.load(Ordering::Relaxed);
         let allocated = self.packs().iter().map(|pack| pack.allocated_bytes()).sum::<u64>() + self.held_bytes();
         DiskUse { allocated, written }
     }
 
-    /// How often blocks have gone away, or bytes of slices that were given out.
+    /// Returns the store epoch. It changes when blocks are removed or bytes of returned slices turn out to be
+    /// missing.
     pub(super) fn removals(&self) -> u64 {
-        // Neither ever shrinks: the sum changes when one of them does.
+        // Neither number ever decreases, so the sum changes whenever one of them does.
         self.removals.load(Ordering::Acquire) + self.mappings.faults()
     }
 
-    /// Blocks have gone away; to be called before anybody is told so.
+    /// Advances the store epoch. Must be called before any caller learns that blocks were removed.
     pub(super) fn count_removal(&self) {
         self.removals.fetch_add(1, Ordering::Release);
     }
@@ -306,13 +309,13 @@ impl Shared {
         }
     }
 
-    /// Every pack, by number, and how many bytes of it hold nothing any more.
+    /// Returns all packs by number, each with the number of its dead bytes.
     pub(super) fn dead(&self) -> Vec<(Arc<Pack>, u64)> {
         let mut tombstones_count = false;
         let dead = |pack: Arc<Pack>| {
             let known = pack.known();
             let blocks = known.dead_block_bytes();
-            // Without a dead block in an older pack, there is nothing that a tombstone could keep from coming back.
+            // If no older pack has a dead block, the tombstones are not needed and count as dead.
             let tombstones = if tombstones_count { 0 } else { known.tombstone_bytes };
             tombstones_count |= pack.may_hold_dead_blocks();
             (pack, blocks + tombstones)
@@ -335,7 +338,7 @@ impl StoredTotals {
         self.pack_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that a call has written.
+    /// Adds bytes that a call has written.
     pub(super) fn add_written(&self, bytes: u64) {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

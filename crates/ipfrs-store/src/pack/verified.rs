@@ -1,4 +1,4 @@
-//! Reading a block with suspicion: copied out of the file and compared with its content ID.
+//! Verified reads: the block is copied out of the file and compared with its content ID.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,11 +11,11 @@ use super::file::Pack;
 use super::lock::cannot;
 use super::record::Location;
 
-/// The block with this key, if it is what the key says, in memory of its own: nothing that happens to the pack later
-/// changes it. Waits for the disk, and hashes.
+/// Returns the block with this key as a verified copy, which later changes of the pack do not affect. Waits for the
+/// disk, and hashes.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names the block and its pack.
+/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind), with the names of the block and its pack.
 pub(super) fn read_verified(pack: &Pack, location: Location, key: &[u8]) -> Result<Bytes> {
     let prefix = usize::from(location.prefix);
     let start = u64::from(location.offset).saturating_sub(prefix as u64);
@@ -45,7 +45,7 @@ pub(super) fn read_verified(pack: &Pack, location: Location, key: &[u8]) -> Resu
     )))
 }
 
-/// The block's content ID as text, or what is known of it.
+/// Returns the block's content ID as text, or as much of it as is known.
 fn name(location: Location, key: &[u8], prefix: &[u8]) -> String {
     let in_prefix = || {
         let (_, cid) = unsigned_varint::decode::u64(prefix).ok()?;

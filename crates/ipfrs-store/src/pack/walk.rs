@@ -1,4 +1,4 @@
-//! Many blocks one after the other: looked up in batches, and brought into memory ahead of who takes them.
+//! Reads of many blocks: batched lookups, and loading ahead of the consumer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,16 +15,17 @@ use super::shared::Shared;
 use crate::BlockBatch;
 use crate::batch::Place;
 
-/// Blocks that are looked up together.
+/// Number of blocks per lookup.
 const LOOKUP_BLOCKS: usize = 128;
 
-/// Sections with no more than this between them are asked about together: most likely that is on a page of theirs.
+/// Maximum gap between sections whose residency is checked together, in bytes. The gap is most likely on a page of
+/// one of the sections.
 const GAP_BYTES: usize = 4 * 1024;
 
-/// What is known of a block that was asked for.
+/// Result of looking up a requested block so far.
 enum Known {
     Nothing,
-    /// The index could not be asked.
+    /// The lookup in the index failed.
     Unknowable(Error),
     Absent,
     At(Location),
@@ -40,14 +41,14 @@ impl Known {
     }
 }
 
-/// Gives the blocks of some CIDs in their order, in batches of what can be had together. Every CID that was asked for has one
-/// answer, in its place: an error about one block says nothing of the next.
+/// Returns the blocks of several CIDs in order, in batches of blocks that are available together. Every CID has
+/// exactly one result, and an error for one block does not affect the next.
 pub(super) struct Walk {
     store: PackStore,
     cids: Arc<[Cid]>,
-    /// How many CIDs have been answered.
+    /// Number of CIDs whose results were returned.
     answered: usize,
-    /// What is known of those that come next.
+    /// Lookup results of the next CIDs.
     known: VecDeque<Known>,
 }
 
@@ -56,7 +57,7 @@ impl Walk {
         Self { store, cids, answered: 0, known: VecDeque::new() }
     }
 
-    /// The answers to the CIDs that come next, of which there is at least one, or `None` at the end.
+    /// Returns the results for the next CIDs, at least one, or `None` at the end.
     async fn next_batch(&mut self) -> Option<BlockBatch> {
         let shared = &self.store.shared;
         let asked = self.cids.get(self.answered..).unwrap_or_default();
@@ -66,7 +67,8 @@ impl Walk {
         if self.known.is_empty() {
             return None;
         }
-        // Who reads on in order reads it all through the same file, or the kernel would not read ahead any more.
+        // A caller that continues a long read must read all blocks through the same file, or the kernel would stop
+        // reading ahead.
         let goes_on = || next_run(&self.known, shared).is_some_and(|run| shared.long_reads.continue_with(run));
         let mut batch = match shared.long_reads.are_under_way() && goes_on() {
             true => BlockBatch::default(),
@@ -79,7 +81,8 @@ impl Walk {
         Some(batch)
     }
 
-    /// Answers to the CIDs that come next, after waiting for index and disk. May be none when only the index was asked.
+    /// Returns results for the next CIDs after waiting for the index and the disk. The batch may be empty if only the
+    /// index was read.
     async fn read_batch(&mut self) -> BlockBatch {
         let (cids, answered) = (Arc::clone(&self.cids), self.answered);
         let mut known = std::mem::take(&mut self.known);
@@ -89,12 +92,12 @@ impl Walk {
         let read = move |shared: &Shared| {
             let asked = cids.get(answered..).unwrap_or_default();
             if let Some(run) = long {
-                // What cannot be read in this way is read block by block, which tells why.
+                // If this fails, the blocks are read one by one, which reports the cause.
                 let _ = shared.read_run(run);
             }
             look_up(asked, &mut known, shared);
             let mut batch = take_resident(asked, &mut known, shared);
-            // What turns out to be long has to wait for its turn.
+            // If the blocks found now form a long read, the read must be queued first.
             let waits = || long.is_none() && next_run(&known, shared).is_some_and(|run| shared.long_reads.want(run));
             if batch.is_empty() && !waits() {
                 batch = take_ahead(asked, &mut known, shared);
@@ -110,7 +113,7 @@ impl Walk {
                 self.known = known;
                 batch
             }
-            // What was known went with the thread that read it.
+            // The lookup results were lost with the thread that used them.
             Err(error) => {
                 let mut batch = BlockBatch::default();
                 (0..count).for_each(|_| batch.push(Err(again(&error))));
@@ -119,12 +122,12 @@ impl Walk {
         }
     }
 
-    /// All batches.
+    /// Returns all batches.
     pub(super) fn batches(self) -> BoxStream<'static, BlockBatch> {
         stream::unfold(self, |mut walk| async move { Some((walk.next_batch().await?, walk)) }).boxed()
     }
 
-    /// All blocks, one by one.
+    /// Returns all blocks, one by one.
     pub(super) fn blocks(self) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
         let ready = VecDeque::new();
         stream::unfold((self, ready), |(mut walk, mut ready)| async move {
@@ -140,7 +143,8 @@ impl Walk {
     }
 }
 
-/// The blocks that come next and lie side by side, where these are read from a pack as they are.
+/// Returns the run of adjacent blocks that comes next. Returns `None` if reads are verified, because blocks are then
+/// not returned as slices.
 fn next_run(known: &VecDeque<Known>, shared: &Shared) -> Option<Run> {
     if shared.options.verify_on_read {
         return None;
@@ -148,8 +152,8 @@ fn next_run(known: &VecDeque<Known>, shared: &Shared) -> Option<Run> {
     Run::of(known.iter().map_while(|known| if let Known::At(location) = known { Some(*location) } else { None }))
 }
 
-/// Takes answers from the front as long as that needs neither the index nor the disk, and up to [`AHEAD_BYTES`]. `asked` are
-/// the CIDs that `known` is about, in order.
+/// Takes results from the front while they need neither the index nor the disk, up to [`AHEAD_BYTES`]. `asked` holds
+/// the CIDs of `known`, in order.
 fn take_resident(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
     let (mut count, mut bytes) = (0, 0);
     let mut wanted = Vec::new();
@@ -185,9 +189,10 @@ fn take_resident(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) ->
     batch
 }
 
-/// Finds those of `wanted`, locations with their places in `asked`, that can be given out at once: as parts of slices of their
-/// packs that are in memory. Neighbours are parts of one slice, and asked about together. What is not found here, for whatever
-/// reason, is for [`Shared::load`] to find, or to say what is wrong with it.
+/// Finds the blocks of `wanted` that are in memory, and adds them to the batch as parts of slices of their packs.
+/// `wanted` holds locations with their positions in `asked`. Adjacent blocks are parts of one slice, and their
+/// residency is checked together. Blocks that are not found here are left to [`Shared::load`], which also reports
+/// errors.
 fn find_resident(
     asked: &[Cid],
     mut wanted: Vec<(Location, usize)>,
@@ -218,7 +223,7 @@ fn find_resident(
                     len: location.len as usize,
                 };
                 let prefix = memory.get(place.start..place.start + place.prefix);
-                // The binary CID ends with the multihash, and the prefix with the CID.
+                // The binary CID ends with the multihash, and the prefix ends with the CID.
                 let is_it = |cid: &Cid| prefix.is_some_and(|prefix| prefix.ends_with(&StackKey::of(cid.hash())));
                 if asked.get(*index).is_some_and(is_it) {
                     is_needed = true;
@@ -232,7 +237,7 @@ fn find_resident(
     }
 }
 
-/// Asks the index for all of which nothing is known; waits for the disk.
+/// Looks up all blocks in the index that were not looked up yet. Waits for the disk.
 fn look_up(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) {
     let unknown = || |(_, known): &(&Cid, &mut Known)| matches!(known, Known::Nothing);
     let keys: Vec<Key> =
@@ -251,7 +256,7 @@ fn look_up(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) {
     }
 }
 
-/// Takes some answers from the front, all of which have been looked up; waits for the disk.
+/// Takes some results from the front, all of which were looked up, and loads their blocks. Waits for the disk.
 fn take_ahead(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
     let (mut batch, mut bytes) = (BlockBatch::default(), 0);
     for cid in asked {

@@ -1,5 +1,5 @@
-//! The one thread that writes: it takes what has queued up, writes it at the end of the newest pack, waits for the disk
-//! once, tells the index once, and answers everybody.
+//! The writer thread. It takes the queued calls, appends them to the newest pack, waits for the disk once, updates
+//! the index once, and completes all calls.
 
 mod compaction;
 #[cfg(test)]
@@ -26,24 +26,24 @@ use super::recovery::Recovered;
 use super::shared::Shared;
 use crate::{Durability, Stored};
 
-/// The index is made durable after this many bytes: what a restart must replay at most, and verify, unless the last call
-/// alone has more.
+/// Bytes written after which the index is made durable. This bounds what a restart must replay and verify, unless the
+/// last call alone is larger.
 const DURABLE_AFTER_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The same, for small blocks: changes that the index may hold undurably.
+/// Number of index changes after which the index is made durable. The equivalent limit for small blocks.
 const DURABLE_AFTER_CHANGES: usize = 64 * 1024;
 
-/// The same, for a store in which nothing happens.
+/// Idle time after which the index is made durable.
 const DURABLE_AFTER_IDLE: Duration = Duration::from_secs(2);
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
     jobs: Receiver<Job>,
-    /// Taken from the queue, but for the next group.
+    /// A job that was taken from the queue, but belongs to the next group.
     held: Option<Job>,
     active: Option<Arc<Pack>>,
     next_number: u32,
-    /// What the index does not hold durably yet.
+    /// Changes that are not yet durable in the index.
     undurable: Undurable,
     /// Whether the active pack holds bytes that may not be on the disk.
     unsynced: bool,
@@ -55,23 +55,23 @@ struct Undurable {
     changes: usize,
 }
 
-/// A group being formed.
+/// A group commit being formed.
 #[derive(Default)]
 struct Group {
     batch: Batch,
     answers: Vec<Answer>,
 }
 
-/// What became of a call that was to join a group.
+/// Result of adding a call to a group.
 enum Joined {
-    /// It did, or it was refused.
+    /// The call was added or rejected.
     Done,
-    /// The pack lacks room for it: it needs so many bytes.
+    /// The pack lacks space for the call, which needs this many bytes.
     NoRoom(Write, u64),
 }
 
 impl Writer {
-    /// The writer of a store that was just opened.
+    /// Creates the writer of a store that was just opened.
     pub(super) fn new(recovered: Recovered, jobs: Receiver<Job>) -> Self {
         Self {
             shared: recovered.shared,
@@ -79,7 +79,8 @@ impl Writer {
             held: None,
             active: recovered.active,
             next_number: recovered.next_number,
-            // Where the index is behind, nothing is written before it is not: what is replayed has a bound.
+            // An index that is behind must be made durable before the next write, so that the amount to replay stays
+            // bounded.
             undurable: match recovered.is_behind {
                 true => Undurable { bytes: DURABLE_AFTER_BYTES, changes: 1 },
                 false => Undurable::default(),
@@ -88,11 +89,11 @@ impl Writer {
         }
     }
 
-    /// Works until it is told to stop or the last handle is gone.
+    /// Processes jobs until it is stopped or the last handle is dropped.
     pub(super) fn run(mut self) {
         let stop = loop {
-            // Whatever the reason: nobody is left to wait for ever. No more is written then, and nothing that is in the
-            // middle of a change is used: what is read next is the disk, by the next start.
+            // After a panic, no caller may wait forever. The store accepts no more writes and does not use
+            // half-changed state; the next start reads from the disk instead.
             match catch_unwind(AssertUnwindSafe(|| self.step())) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(stop)) => break stop,
@@ -111,7 +112,7 @@ impl Writer {
         }
     }
 
-    /// Does what is asked next. Breaks at the end, with whoever waits for it.
+    /// Processes the next job. Breaks when the writer must stop, with the channel to the caller that waits for it.
     fn step(&mut self) -> ControlFlow<Option<Reply<()>>> {
         match self.next_job() {
             None => return ControlFlow::Break(None),
@@ -152,7 +153,7 @@ impl Writer {
         self.jobs.recv().ok()
     }
 
-    /// Whether the index is to be made durable when nothing else is to be done.
+    /// Whether the index must be made durable once the writer is idle.
     fn has_left_something(&self) -> bool {
         let is_merging = || self.shared.with_index(|index| Ok(index.is_merging())).unwrap_or_default();
         self.shared.failed().is_none() && (self.undurable.changes > 0 || is_merging())
@@ -195,7 +196,7 @@ impl Writer {
         self.commit(group);
     }
 
-    /// Adds a call to `group`, or refuses it when it cannot be done.
+    /// Adds a call to `group`, or rejects it if it cannot be executed.
     fn join(&self, group: &mut Group, write: Write) -> Joined {
         let room = self.active.as_ref().map_or(0, |pack| pack.room());
         let fits = |batch: &Batch| batch.is_empty() || group.batch.bytes() + batch.bytes() <= room;
@@ -235,7 +236,7 @@ impl Writer {
 
     fn draft_put(&self, put: &Put, before: &Batch) -> Result<(Batch, Vec<Stored>)> {
         let indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
-        // What lies in a pack that somebody truncated may be gone: it is written again.
+        // A pack that another process truncated may have lost the block, so the block is stored again.
         let is_lost = |at: &Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, is_lost, before);
         if !batch.is_empty() {
@@ -251,7 +252,7 @@ impl Writer {
 
     fn commit(&mut self, group: Group) {
         let Group { mut batch, answers } = group;
-        // What is only copied may be lost again: its pack is not removed before this one is synced.
+        // Copies need not be durable yet: their old pack is not removed before this one is synced.
         let is_copy = answers.iter().all(|answer| matches!(answer, Answer::Keep(..)));
         let copied = |answer: &Answer| if let Answer::Keep(_, bytes) = answer { *bytes } else { 0 };
         let written = batch.bytes().saturating_sub(answers.iter().map(copied).sum());
@@ -262,7 +263,7 @@ impl Writer {
         if committed.is_ok() {
             self.shared.totals.add_written(written);
             self.shared.cache.apply(batch.into_changes());
-            // After the cache has let the blocks go: who sees the new number must not get them any more.
+            // After the cache has dropped the blocks: a reader that sees the new epoch must not find them there.
             if answers.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
                 self.shared.count_removal();
             }
@@ -272,10 +273,10 @@ impl Writer {
         }
     }
 
-    /// Writes the sections and tells the index; on an error, nothing of them is left. Waits for the disk, unless all of it
-    /// `is_copy`.
+    /// Writes the sections and updates the index. After an error, the sections are removed again. Waits for the disk
+    /// unless `is_copy`, which means that the batch contains only copies.
     fn write(&mut self, batch: &mut Batch, is_copy: bool) -> Result<()> {
-        // It may have failed since the group was begun: by ending the pack before.
+        // Ending the previous pack may have failed since the group was started.
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
         }
@@ -297,13 +298,13 @@ impl Writer {
         }
         self.unsynced = true;
         if is_copy {
-            // Else the next put would wait for all copies since the last sync.
+            // Otherwise the next put would wait for all copies since the last sync.
             pack.begin_write_back(start, bytes);
         } else if self.shared.options.durability == Durability::Fsync {
             self.sync(&pack, start)?;
         }
         batch.place(pack.number(), start);
-        // Before anybody can learn of the new locations.
+        // Before any reader can learn of the new locations.
         pack.publish(end);
         self.apply(batch.changes(), Position { pack: pack.number(), offset: end })?;
         self.shared.totals.add_pack_bytes(bytes);
@@ -318,7 +319,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes away what a failed group wrote after `start`; gives the group's error.
+    /// Removes what a failed group wrote after `start`. Returns the group's error.
     fn take_back(&mut self, pack: &Pack, start: u32, error: Error) -> Error {
         if let Err(cut) = pack.cut(start) {
             return self.fail(&Error::internal(format!("{error}; and then: {cut}")));
@@ -326,19 +327,19 @@ impl Writer {
         error
     }
 
-    /// Waits for the disk, if there is something to wait for. `start` is where the unpublished part of the pack begins.
+    /// Waits for the disk if there are unsynced bytes. `start` is the offset of the unpublished part of the pack.
     ///
-    /// A failed `fdatasync` is final: the system may have dropped the pages it could not write and forget the error, so
-    /// that a second call would succeed without them.
+    /// A failed `fdatasync` is final: the kernel may have dropped the pages that it could not write and reset the
+    /// error, so a second call would succeed without them.
     fn sync(&mut self, pack: &Pack, start: u32) -> Result<()> {
         if !self.unsynced {
             return Ok(());
         }
         if let Err(error) = pack.sync() {
             let error = self.fail(&error);
-            // Nobody was told that it was stored: best not to find it at the next start.
+            // No caller was notified that the bytes were stored, so the next start should not find them.
             let _ = pack.cut(start);
-            // What was published before may be lost as well: copies, and everything where acknowledged is not durable.
+            // Bytes published earlier may be lost as well: copies, and all writes if the durability is not `Fsync`.
             pack.distrust();
             return Err(error);
         }
@@ -346,7 +347,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Nothing is written from now on. Reads go on.
+    /// Stops all writes from now on. Reads continue.
     fn fail(&mut self, why: &Error) -> Error {
         let dir = self.shared.dir.display();
         let message = format!("the block store in {dir} takes no more writes: {why} (check the disk, then restart)");
@@ -356,7 +357,7 @@ impl Writer {
         error
     }
 
-    /// Makes everything durable that was written to packs.
+    /// Makes all writes to packs durable.
     fn make_packs_durable(&mut self) -> Result<()> {
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
@@ -367,7 +368,7 @@ impl Writer {
         }
     }
 
-    /// Makes the index durable as it is, and before it the packs that it speaks of.
+    /// Makes the index durable, after the packs that it covers.
     fn make_durable(&mut self) -> Result<()> {
         let has_merged = self.shared.with_index(|index| Ok(index.has_merged()))?;
         let is_behind = self.undurable.changes > 0 || self.unsynced || has_merged;
@@ -387,7 +388,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the active pack, if any, and begins one with room for `bytes`.
+    /// Ends the active pack, if any, and creates one with space for `bytes`.
     fn begin_pack(&mut self, bytes: u64) -> Result<()> {
         let needed = CAR_HEADER.len() as u64 + bytes;
         let capacity = u32::try_from(needed.max(u64::from(self.shared.options.pack_bytes)))
@@ -402,7 +403,7 @@ impl Writer {
     }
 }
 
-/// The error that a panic stands for.
+/// Returns the error for a panic.
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     Error::internal(format!("the thread that writes blocks panicked: {}", message.unwrap_or("no message")))

@@ -1,9 +1,13 @@
-//! The redb file of the pins.
+//! Storage of the pins in redb.
 //!
-//! Table `pins`: the CID as a v1 in binary leads to a record, `mode | version | check | name`: one byte, 1 for direct and
-//! 2 for recursive; one byte, the version of the CID as it was given; the first 8 bytes of the sha2-256 of key, mode,
-//! version and name; the name in UTF-8. Table `meta`: `format`; `lost`, which is there while it is not known what was pinned
-//! before the file was made.
+//! Table `pins` maps a CID, as a binary CIDv1, to a record `mode | version | check | name`:
+//!
+//! * `mode`: one byte, 1 for direct and 2 for recursive.
+//! * `version`: one byte, the version of the CID as it was given.
+//! * `check`: the first 8 bytes of the sha2-256 of key, mode, version and name.
+//! * `name`: the name in UTF-8.
+//!
+//! Table `meta` contains `format`, and `lost` if the pins from before the file was created may be lost.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -24,48 +28,48 @@ use crate::overlay::Overlay;
 const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
-/// The entry of `meta` that says that pins may have been lost.
+/// Key in `meta` that marks that pins may have been lost.
 const LOST: &str = "lost";
 
-/// Number of the tables' format.
+/// Format version of the tables.
 const FORMAT: u64 = 1;
 
-/// Memory that redb may use for pages, in bytes.
+/// Maximum size of redb's page cache, in bytes.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bytes of a record before the name.
+/// Length of a record before the name, in bytes.
 const HEAD_BYTES: usize = 10;
 
-/// Something to do with the pins.
+/// A change of the pins.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// Pin, or rename, or make recursive.
+    /// Add a pin, rename it or make it recursive.
     Insert(Pin),
-    /// Unpin; without `recursive` only what is pinned directly.
+    /// Remove a pin. Without `recursive`, only a direct pin is removed.
     Remove { cid: Cid, recursive: bool },
-    /// Pin `to` recursively under the name of `from`, which is removed unless `keep`.
+    /// Pin `to` recursively with the name of `from`, which is removed unless `keep`.
     Replace { from: Cid, to: Cid, keep: bool },
 }
 
-/// Whether the file may be changed.
+/// Access to the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     ReadWrite,
     ReadOnly,
 }
 
-/// The open tables.
+/// The open database.
 #[derive(Debug)]
 pub(super) struct Table {
     database: Database,
     place: String,
 }
 
-/// What the caller's changes come to, by key; `None` removes.
+/// The resulting changes of a call, by key. `None` removes the pin.
 type Plan = HashMap<Vec<u8>, Option<Pin>>;
 
 impl Table {
-    /// `has_blocks` says whether there are blocks: where no file is beside them, theirs was lost.
+    /// Opens the tables. If the file is missing and `has_blocks` is true, the earlier pins are marked as lost.
     pub(super) fn open(path: &Path, access: Access, has_blocks: bool) -> Result<Self> {
         let io = |action: &str, e| Error::io(format_args!("cannot {action} the pins {}", path.display()), e);
         let is_there = path.try_exists().map_err(|e| io("look for", e))?;
@@ -78,7 +82,7 @@ impl Table {
         }
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
         if file.metadata().map_err(|e| io("look at", e))?.len() == 0 {
-            // It comes into its place whole.
+            // The file is created atomically, so an empty file is damaged.
             return Err(damaged(path, &"it is empty"));
         }
         let file = FileBackend::new(file).map_err(|e| failed("open", &path.display().to_string(), e.into()))?;
@@ -91,7 +95,7 @@ impl Table {
 
     fn load(file: impl StorageBackend, path: &Path, contents: Contents) -> Result<Self> {
         let place = path.display().to_string();
-        // redb asserts where damage contradicts what it relies on. Nothing is shared with what unwinds here.
+        // redb panics if damage violates its invariants. The closure shares no state that could be left inconsistent.
         let loaded = catch_unwind(AssertUnwindSafe(|| {
             let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
             let table = Self { database: database?, place: place.clone() };
@@ -141,7 +145,7 @@ impl Table {
         Ok(write.commit()?)
     }
 
-    /// Reads everything: as many pins as were written, in their order, each as it was written.
+    /// Reads all pins and checks their number, their order and each record.
     fn check(&self) -> Result<()> {
         let failed = |e: redb::Error| Error::corrupt(e.to_string());
         let read = self.database.begin_read().map_err(|e| failed(e.into()))?;
@@ -163,8 +167,8 @@ impl Table {
         Ok(())
     }
 
-    /// Makes the changes of several callers in their order, each caller's all or none, and waits for the disk once. One
-    /// outcome for each caller.
+    /// Applies the changes of several callers in order, and waits for the disk once. The changes of each caller are
+    /// applied completely or not at all. Returns one outcome per caller.
     pub(super) fn apply(&self, callers: &[&[Change]]) -> Result<Vec<Result<()>>> {
         let failed = |e: redb::Error| failed("write", &self.place, e);
         let mut write = self.database.begin_write().map_err(|e| failed(e.into()))?;
@@ -188,7 +192,7 @@ impl Table {
                 outcomes.push(planned.map(drop));
             }
         }
-        // What is there already is durable: nothing to wait for.
+        // If nothing changed, the existing pins are already durable.
         if has_changed {
             write.commit().map_err(|e| failed(e.into()))?;
         } else {
@@ -240,24 +244,24 @@ impl Table {
     }
 }
 
-/// Whether the file has been written before.
+/// State of the file before it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contents {
     Existing,
-    /// Nothing was pinned before.
+    /// There were no pins before.
     New,
-    /// What was pinned before is not known.
+    /// Earlier pins are unknown.
     Lost,
 }
 
 impl Contents {
-    /// Of a file that is made now.
+    /// Returns the state of a file that is being created.
     fn new(has_blocks: bool) -> Self {
         if has_blocks { Self::Lost } else { Self::New }
     }
 }
 
-/// Makes an empty file and moves it into its place: half of one must not look like damage, nor damage like half of one.
+/// Creates an empty file and renames it into place, so that an interrupted creation and damage can be told apart.
 fn create(path: &Path, contents: Contents) -> Result<()> {
     let draft = path.with_extension("redb.new");
     let io = |e: io::Error| Error::io(format_args!("cannot make the pins {}", draft.display()), e);
@@ -269,7 +273,7 @@ fn create(path: &Path, contents: Contents) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
 }
 
-/// What the changes of one caller come to. Nothing is written yet, so that an error changes nothing.
+/// Computes the resulting changes of one caller. Nothing is written yet, so an error changes nothing.
 fn plan(table: &impl ReadableTable<&'static [u8], &'static [u8]>, changes: &[Change]) -> Result<Plan> {
     let mut plan = Plan::new();
     let current = |plan: &Plan, key: &Vec<u8>| match plan.get(key) {
@@ -314,7 +318,7 @@ fn plan(table: &impl ReadableTable<&'static [u8], &'static [u8]>, changes: &[Cha
     Ok(plan)
 }
 
-/// What `new` makes of the pin that is there; `None` when nothing changes.
+/// Combines an existing pin with `new`. Returns `None` if nothing changes.
 fn merged(old: Option<Pin>, new: &Pin) -> Result<Option<Pin>> {
     let Some(old) = old else { return Ok(Some(new.clone())) };
     if (old.mode, new.mode) == (PinMode::Recursive, PinMode::Direct) {
@@ -330,7 +334,7 @@ fn lookup(table: &impl ReadableTable<&'static [u8], &'static [u8]>, key: &[u8]) 
     record.map(|record| decode(key, record.value())).transpose()
 }
 
-/// The CID as a v1.
+/// Returns the key of a CID: its binary CIDv1.
 fn key_of(cid: &Cid) -> Vec<u8> {
     Cid::new_v1(cid.codec(), *cid.hash()).to_bytes()
 }
@@ -371,7 +375,7 @@ fn decode(key: &[u8], record: &[u8]) -> Result<Pin> {
     Ok(Pin { cid, mode, name })
 }
 
-/// Whether an I/O error speaks of what the file holds, not of the machine.
+/// Whether an I/O error is caused by the content of the file and not by the system.
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput)
 }

@@ -1,4 +1,4 @@
-//! What the pins promise.
+//! Tests of the guarantees of [`Pins`].
 
 use ipfrs_core::{codec, hash, new_cid};
 use tempfile::tempdir;
@@ -24,7 +24,7 @@ async fn all(pins: &Pins) -> Vec<Pin> {
 }
 
 #[tokio::test]
-async fn the_rules_are_those_of_kubo() {
+async fn pin_rules_match_kubo() {
     let pins = Pins::in_memory().unwrap();
     let get = async || pins.get(&cid("a")).await.unwrap();
     pins.insert_many(vec![named("a", PinMode::Direct, "first")]).await.unwrap();
@@ -62,7 +62,7 @@ async fn versions_of_a_cid_are_one_pin_and_codecs_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_many_callers_were_told_is_there_after_a_restart() {
+async fn acknowledged_pins_of_many_callers_survive_restart() {
     let dir = tempdir().unwrap();
     let pins = Pins::open(dir.path(), false).unwrap();
     let callers: Vec<_> = (0..PAGE_PINS + 500)
@@ -111,7 +111,7 @@ async fn damage_never_looks_like_fewer_pins() {
     judge(&[], "empty").await;
     judge(&bytes[..bytes.len() / 2], "cut").await;
     judge(&vec![0; bytes.len()], "zeros").await;
-    // Steps that meet pages, records and headers at different places.
+    // The step visits different offsets of pages, records and headers.
     for at in (0..bytes.len()).step_by(4_999) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x5a;

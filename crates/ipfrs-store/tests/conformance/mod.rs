@@ -1,4 +1,4 @@
-//! One suite, run on every engine: each contract of `BlockStore` is a function of `suite`.
+//! The conformance suite, which runs on every engine. Each function of `suite` tests one contract of `BlockStore`.
 
 mod suite;
 
@@ -30,7 +30,7 @@ macro_rules! conformance {
                 super::on_pack(super::PackOptions::default(), super::suite::$name).await;
             })*
         }
-        /// Packs that are full at once, every lookup from the index, and nothing synced but at their ends.
+        /// Packs that are full quickly, all lookups from the index, and syncs only at the end of each pack.
         mod small_packs_without_cache_and_fsync {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {

@@ -1,4 +1,4 @@
-//! The contracts.
+//! The contracts of `BlockStore`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ pub(super) async fn identity_blocks_are_always_there_and_never_stored(store: Sto
 pub(super) async fn get_many_keeps_the_order_and_marks_what_is_missing(store: Store) {
     let blocks = numbered(0..700);
     put_all(&*store, &blocks[..350]).await;
-    // Present and absent ones in turn, from both ends, some twice.
+    // Alternates present and absent blocks, from both ends, some of them twice.
     let asked: Vec<_> = (0..350).flat_map(|n| [n, 699 - n, n]).collect();
     let names = asked.iter().map(|n| *blocks[*n].cid()).collect();
     let found: Vec<_> = store.get_many(names).try_collect().await.unwrap();
@@ -88,7 +88,7 @@ pub(super) async fn batches_give_the_same_and_what_stands_before_the_data_is_of_
     let blocks = numbered(0..700);
     put_all(&*store, &blocks[..350]).await;
     let inline = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from_static(b"inline")).unwrap();
-    // Neighbours first, then what lies all over it, what is not here, and what is here under another codec.
+    // Adjacent blocks first, then scattered ones, absent ones, and blocks stored under another codec.
     let scattered = (0..350).flat_map(|n| [n * 37 % 350, 699 - n]);
     let mut names: Vec<Cid> = (0..350).chain(scattered).map(|n| *blocks[n].cid()).collect();
     names.extend([*inline.cid(), Cid::new_v1(codec::DAG_CBOR, *blocks[7].cid().hash())]);
@@ -159,7 +159,7 @@ pub(super) async fn a_best_effort_put_stores_what_can_be_stored(store: Store) {
     assert_holds(&*store, &fresh).await;
 }
 
-/// A block that claims to be a deletion.
+/// Returns a block with the codec of deletions.
 fn reserved() -> Block {
     Block::hash(1, RESERVED_CODEC, HashFunction::Sha2_256, Bytes::from_static(b"forged")).unwrap()
 }
@@ -236,7 +236,7 @@ pub(super) async fn blocks_that_are_spared_stay(store: Store) {
     assert_eq!(store.delete_many(&cids(&blocks[3..4])).await.unwrap(), [true]);
 }
 
-/// Who wants a block says so and puts it, as long as a collector deletes everything that nobody wants.
+/// Users mark blocks as wanted and put them, while a collector deletes all blocks that are not marked.
 pub(super) async fn a_deletion_that_asks_at_the_last_moment_loses_no_block_that_is_wanted(store: Store) {
     let wanted = Arc::new(Mutex::new(HashSet::new()));
     let blocks = numbered(0..600);
@@ -337,7 +337,7 @@ pub(super) async fn stats_count_blocks_and_payload(store: Store) {
 }
 
 pub(super) async fn writers_and_readers_at_the_same_time(store: Store) {
-    // Neighbours put overlapping blocks; each reads its own back at once, by one way or another.
+    // Adjacent writers put overlapping blocks. Each writer reads its own blocks immediately, with different methods.
     let writers = (0..8_u32).map(|writer| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
@@ -365,7 +365,7 @@ pub(super) async fn writers_and_readers_at_the_same_time(store: Store) {
 pub(super) async fn dropped_futures_and_streams_leave_the_store_usable(store: Store) {
     let blocks = numbered(0..1_000);
     for part in blocks.chunks(50) {
-        // Polled once, then dropped: it may or may not have happened.
+        // Polled once, then dropped: the put may or may not have taken effect.
         let put = store.put_many(part.to_vec(), PutMode::Atomic);
         let _ = tokio::time::timeout(Duration::ZERO, put).await;
     }

@@ -1,4 +1,4 @@
-//! A stream of byte pieces, read as if it were one piece.
+//! A stream of byte pieces that is read as one contiguous input.
 
 use std::task::{Context, Poll, ready};
 
@@ -9,18 +9,18 @@ use ipfrs_core::{Error, Result};
 /// Longest varint (<https://github.com/multiformats/unsigned-varint>: at most nine bytes).
 const MAX_VARINT_BYTES: usize = 9;
 
-/// Cuts a stream of pieces of any sizes into items of known sizes. What lies within one piece is a slice of it; what does
-/// not is copied once.
+/// Splits a stream of pieces of any size into items of known size. An item that is contained in one piece is a slice
+/// of that piece; any other item is copied once.
 #[derive(Debug)]
 pub(super) struct Input<S> {
     pieces: S,
-    /// What is left of the last piece that arrived.
+    /// The unread rest of the last piece that arrived.
     piece: Bytes,
-    /// Bytes of the stream that were taken.
+    /// Number of bytes taken from the stream.
     offset: u64,
-    /// Offset at which the input is to be seen as ended.
+    /// Offset at which the input is treated as ended.
     end: Option<u64>,
-    /// The beginning of an item that began in an earlier piece.
+    /// The start of an item that began in an earlier piece.
     begun: BytesMut,
     varint: Vec<u8>,
 }
@@ -30,29 +30,29 @@ impl<S> Input<S> {
         Self { pieces, piece: Bytes::new(), offset: 0, end: None, begun: BytesMut::new(), varint: Vec::new() }
     }
 
-    /// Where in the stream the next item begins; in the middle of one, how far it has got.
+    /// Returns the offset in the stream of the next byte to read. Between items, this is the start of the next item.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether a varint has begun that has not ended.
+    /// Returns whether the input is in the middle of a varint.
     pub(super) fn is_within_varint(&self) -> bool {
         !self.varint.is_empty()
     }
 
-    /// Whether the input is to be longer than it is so far.
+    /// Returns whether the input has not yet reached its declared end.
     pub(super) fn is_short(&self) -> bool {
         self.end.is_some_and(|end| self.offset < end)
     }
 
-    /// Sees the input as ended after `bytes` more.
+    /// Treats the input as ended after `bytes` more bytes.
     pub(super) fn limit(&mut self, bytes: u64) {
         self.end = Some(self.offset.saturating_add(bytes));
     }
 }
 
 impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
-    /// Waits until a byte is there; `false` at the end.
+    /// Waits until a byte is available. Returns `false` at the end of the input.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
         if self.end.is_some_and(|end| self.offset >= end) {
             return Poll::Ready(Ok(false));
@@ -70,7 +70,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
         Poll::Ready(Ok(true))
     }
 
-    /// The next varint; `None` where the input ends before its first byte.
+    /// Reads the next varint. Returns `None` if the input ends before its first byte.
     pub(super) fn poll_varint(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<u64>>> {
         loop {
             if !ready!(self.poll_piece(cx))? {
@@ -91,7 +91,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
         Poll::Ready(decoded.map_err(|error| Error::invalid(format!("a varint is malformed: {error}"))))
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub(super) fn poll_take(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<Result<Bytes>> {
         while self.begun.len() < len {
             if !ready!(self.poll_piece(cx))? {
@@ -109,7 +109,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
         Poll::Ready(Ok(self.begun.split().freeze()))
     }
 
-    /// Passes over everything before `offset`.
+    /// Skips all bytes before `offset`.
     pub(super) fn poll_skip_to(&mut self, cx: &mut Context<'_>, offset: u64) -> Poll<Result<()>> {
         while self.offset < offset {
             if !ready!(self.poll_piece(cx))? {

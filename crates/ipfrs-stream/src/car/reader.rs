@@ -1,4 +1,4 @@
-//! Reading CAR: sections out of a stream, each block verified.
+//! A CAR reader that verifies each block.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,46 +18,47 @@ use super::input::{Input, cut_off};
 /// Sections of about this many bytes are verified together.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// Batches that are verified at the same time, beside the one that is being collected.
+/// Most batches that are verified concurrently, in addition to the one that is being filled.
 const MAX_BATCHES: usize = 4;
 
-/// What is verified at once without leaving the worker: some 50 microseconds of SHA-256.
+/// Largest batch, in bytes, that the worker verifies inline: about 50 microseconds of SHA-256.
 const INLINE_BYTES: usize = 16 * 1024;
 
 /// Bytes of the fixed header of a CARv2, after its pragma.
 const V2_HEADER_BYTES: usize = 40;
 
-/// What a CAR may ask for.
+/// Size limits for a CAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CarLimits {
-    /// Largest header, in bytes; bounds the number of roots.
+    /// Largest header, in bytes. Bounds the number of roots.
     pub max_header: u64,
     /// Largest section (CID and block), in bytes.
     pub max_section: u64,
 }
 
 impl Default for CarLimits {
-    /// A header of 1 MiB, and sections that hold the largest block with the largest CID.
+    /// Returns limits of 1 MiB for the header and, for a section, the largest block with the largest CID.
     fn default() -> Self {
-        // Version, codec, hash function and digest length: varints of at most nine bytes each.
+        // Four varints (version, codec, hash function, digest length) of at most nine bytes each.
         let max_cid = 4 * 9 + MAX_IDENTITY_BYTES;
         Self { max_header: 1024 * 1024, max_section: (MAX_BLOCK_BYTES + max_cid) as u64 }
     }
 }
 
-/// Reads a CAR, version 1 or 2, out of a stream of pieces of any sizes: a stream of its blocks, in the order of the CAR.
+/// A reader of CAR, version 1 or 2, from a stream of pieces of any size. It is a stream of the CAR's blocks, in their
+/// order in the CAR.
 ///
-/// * Every block's hash is verified; identity blocks and repeated blocks come through like any other. The index of a
-///   CARv2 is passed over.
-/// * Hashing is done in batches on threads that may be busy, not on the worker that polls. It needs a Tokio runtime.
-/// * A block that lies within one incoming piece is a slice of it; otherwise it is copied once. Memory is bounded by a
-///   few MiB of sections.
-/// * An error is the last item, and comes after all blocks before it. Its message says at which byte of the stream the
-///   section begins.
+/// * The reader verifies the hash of every block. Identity blocks and repeated blocks are yielded like all others.
+///   The index of a CARv2 is skipped.
+/// * Hashing runs in batches on blocking threads, not on the worker that polls the stream. It needs a Tokio runtime.
+/// * A block that is contained in one incoming piece is a slice of that piece; any other block is copied once. Memory
+///   is bounded by a few MiB of sections.
+/// * An error is the last item and follows all blocks before it. Its message contains the offset in the stream at
+///   which the section begins.
 pub struct CarReader<S> {
     input: Input<S>,
     limits: CarLimits,
-    /// Where the section that is being read begins.
+    /// Offset of the section that is being read.
     section_offset: u64,
     progress: Progress,
     roots: Vec<Cid>,
@@ -68,22 +69,22 @@ pub struct CarReader<S> {
     failed: Option<Error>,
 }
 
-/// What is to be read next.
+/// The part of the CAR that is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// The length of the header.
     Header,
-    /// The header of this many bytes.
+    /// The header, of this many bytes.
     HeaderBody(usize),
     /// The fixed header of a CARv2.
     V2Header,
-    /// Whatever lies before this offset of a CARv2; then the CARv1 in it, of so many bytes.
+    /// The bytes of a CARv2 before `data_offset`, which are skipped. A CARv1 of `data_bytes` bytes follows.
     V2Gap { data_offset: u64, data_bytes: u64 },
     /// The length of a section.
     Section,
     /// A section of this many bytes.
     SectionBody(usize),
-    /// Nothing.
+    /// Nothing: the CAR has ended.
     End,
 }
 
@@ -105,7 +106,7 @@ struct Header {
 }
 
 impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
-    /// A reader of the CAR whose bytes `pieces` gives.
+    /// Creates a reader of the CAR in `pieces`.
     #[must_use]
     pub fn new(pieces: S, limits: CarLimits) -> Self {
         Self {
@@ -122,12 +123,12 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
         }
     }
 
-    /// Reads the header, where that has not been done, and gives the roots that it names. They need not be in the CAR.
+    /// Reads the header, unless it has been read already, and returns its roots. The CAR need not contain the roots.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where the stream is not a CAR,
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the stream is not a CAR,
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for another version,
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over a limit, and the errors of the stream itself.
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if a limit is exceeded, and the errors of the stream.
     pub async fn header(&mut self) -> Result<&[Cid]> {
         poll_fn(|cx| self.poll_header(cx)).await.inspect_err(|_| self.progress = Progress::End)?;
         Ok(&self.roots)
@@ -177,13 +178,14 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
         }
     }
 
-    /// Reads sections until a batch is full and hands it over, as long as there is room.
+    /// Reads sections and submits each full batch for verification, while fewer than [`MAX_BATCHES`] are being
+    /// verified.
     fn poll_collect(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         ready!(self.poll_header(cx))?;
         while self.progress != Progress::End && self.verifying.len() < MAX_BATCHES {
             match self.poll_section(cx) {
                 Poll::Ready(Ok(Some(section))) => {
-                    // The block itself counts too, for CARs of tiny blocks.
+                    // The size of the `Block` value counts too, for CARs of tiny blocks.
                     self.batch_bytes += section.bytes.len() + size_of::<Block>();
                     self.batch.push(section);
                     if self.batch_bytes >= BATCH_BYTES {
@@ -192,7 +194,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
                 }
                 Poll::Ready(Ok(None)) => self.progress = Progress::End,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                // What has come is worth more now than together with what is still to come.
+                // Verifying the sections that have arrived now is better than waiting for a full batch.
                 Poll::Pending => {
                     self.verify_batch();
                     return Poll::Pending;
@@ -211,7 +213,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
                 }
                 let len = ready!(self.input.poll_varint(cx)).map_err(|error| self.at_section("section", error))?;
                 let Some(len) = len else {
-                    // A CARv2 says how long the CARv1 in it is.
+                    // The header of a CARv2 declares the length of its CARv1.
                     let is_whole = !self.input.is_short();
                     return Poll::Ready(is_whole.then_some(None).ok_or_else(|| self.at_section("section", cut_off())));
                 };
@@ -257,7 +259,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
         });
     }
 
-    /// Ends reading; `error` follows what is still being verified.
+    /// Stops reading. `error` is yielded after the batches that are still being verified.
     fn stop(&mut self, error: Option<Error>) {
         self.verify_batch();
         self.progress = Progress::End;
@@ -316,8 +318,8 @@ fn at(what: &str, offset: u64, error: Error) -> Error {
     Error::new(error.kind(), format!("{what} at byte {offset} of the CAR: {error}")).with_source(error)
 }
 
-/// The fixed header of a CARv2 (<https://ipld.io/specs/transport/car/carv2/>): characteristics, then the offset and the
-/// size of the CARv1 in it, and the offset of the index, which is not needed here.
+/// Parses the fixed header of a CARv2 (<https://ipld.io/specs/transport/car/carv2/>): the characteristics, the offset
+/// and the size of its CARv1, and the offset of the index. The reader does not use the index.
 fn read_v2_header(body: &[u8]) -> Result<Progress> {
     let number = |at: usize| {
         let bytes = body.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
@@ -332,7 +334,7 @@ fn read_v2_header(body: &[u8]) -> Result<Progress> {
     Ok(Progress::V2Gap { data_offset, data_bytes })
 }
 
-/// Splits sections into blocks and verifies them, up to the first that is wrong.
+/// Splits sections into blocks and verifies them, up to the first invalid one.
 fn verify(batch: Vec<Section>) -> Verified {
     let mut offsets = Vec::with_capacity(batch.len());
     let mut parts = Vec::with_capacity(batch.len());

@@ -1,4 +1,4 @@
-//! The sections of blocks that were looked up together.
+//! CAR sections of blocks that were looked up together.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use futures::stream::{self, Stream, StreamExt};
 use ipfrs_core::{Cid, ErrorKind, Result};
 use ipfrs_store::BlockBatch;
 
-/// What is shorter than this is copied next to its neighbours: a piece of its own costs more than copying some kilobytes.
+/// Slices below this size are copied into a shared piece. A piece of its own costs more than copying a few kilobytes.
 const COPY_BELOW_BYTES: usize = 8 * 1024;
-/// What is copied together is given at this size.
+/// Size at which a piece of copied slices is yielded.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A whole CAR without roots as a stream: the header, then a section for each of `cids` that `batches` have the block of. Those
-/// that are not there ([`ErrorKind::NotFound`]) are left out; any other error is the last item.
+/// Encodes a whole CAR without roots as a stream: the header, then a section for each of `cids` whose block is in
+/// `batches`. Missing blocks ([`ErrorKind::NotFound`]) are left out; any other error is the last item.
 ///
-/// Blocks that their store keeps under the CIDs asked for lie in it as sections: these are given as they are, and those that
-/// lie side by side as one piece.
+/// A store that keeps a block under the requested CID keeps it as a CAR section. Such a section is yielded without
+/// copying, and adjacent sections are yielded as one piece.
 pub fn encode_batches<S>(cids: Arc<[Cid]>, batches: S) -> impl Stream<Item = Result<Bytes>> + use<S>
 where
     S: Stream<Item = BlockBatch> + Unpin,
@@ -26,10 +26,10 @@ where
     struct State<S> {
         batches: Option<S>,
         cids: Arc<[Cid]>,
-        /// How many of them have been answered.
+        /// Number of CIDs whose lookup has completed.
         answered: usize,
         pieces: VecDeque<Result<Bytes>>,
-        /// Until the first piece.
+        /// The CAR header, before the first piece; empty afterwards.
         header: BytesMut,
     }
     let header = BytesMut::from(super::header(&[]).as_ref());
@@ -54,12 +54,12 @@ where
     })
 }
 
-/// Makes pieces of the sections of one batch.
+/// An encoder for the sections of one batch.
 struct Sections {
     batch: BlockBatch,
-    /// Short sections, and what else is to come before the next piece.
+    /// Short sections and other bytes that precede the next piece.
     copied: BytesMut,
-    /// Sections side by side in a span, to which the next may be added.
+    /// Adjacent sections in one span, to which the next section may be appended.
     run: Option<(usize, Range<usize>)>,
     pieces: VecDeque<Result<Bytes>>,
 }
@@ -83,7 +83,7 @@ impl Sections {
             if section.prefix == prefix {
                 self.put_section(span, range);
             } else {
-                // It is kept under another codec or version, or the store keeps no sections.
+                // The store keeps the block under another codec or version, or keeps no sections.
                 let data = range.start + section.prefix.len()..range.end;
                 self.end_run();
                 self.copied.extend_from_slice(&prefix);
@@ -110,7 +110,7 @@ impl Sections {
         }
     }
 
-    /// A part of a span, as it is or copied.
+    /// Appends a part of a span, either as a slice or copied.
     fn put(&mut self, span: usize, range: Range<usize>) {
         let part = self.batch.slice(span, range);
         if part.len() < COPY_BELOW_BYTES {

@@ -1,4 +1,4 @@
-//! The nodes from the root of a walk to where it is.
+//! The nodes between the root of a walk and its current position.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use ipfrs_store::BlockStore;
 use super::part::{Below, Links, Part, links_below};
 use super::seen::Seen;
 
-/// Most blocks that are asked of the store at once.
+/// Most blocks that are requested from the store at once.
 const MAX_RUN_BLOCKS: usize = 256;
 
-/// Links that are looked at for those that are worth asking for together.
+/// Most links that are examined when the next blocks to request are chosen.
 const MAX_RUN_LINKS: usize = 1024;
 
-/// Memory of the nodes above the current one whose links are kept. The links of further nodes are read again from their
-/// blocks when the walk comes back to them.
+/// Memory, in bytes, for the links of the nodes above the current one. The links of further nodes are read again from
+/// their blocks when the walk returns to them.
 const MAX_OPEN_BYTES: usize = 16 * 1024 * 1024;
 
-/// Nodes above the current one that keep what they asked the store for, up to 80 kB each.
+/// Most nodes above the current one that keep their outstanding store request, of up to 80 kB each.
 const MAX_RUNS: usize = 32;
 
-/// The nodes on the way from the roots to where the walk is, without those of which all links were taken: a list of any
-/// length, whose nodes link to the next one last, takes no memory.
+/// The nodes between the roots and the current position, except nodes whose links have all been taken. A linked list
+/// of any length, in which the last link of each node leads to the next node, therefore takes no memory.
 pub(super) struct Path {
-    /// Stands for all roots.
+    /// A frame for the list of all roots.
     roots: Frame,
-    /// The nodes below the roots that keep no links, and their content IDs.
+    /// The nodes below the roots that keep no links. `closed_nodes` holds their content IDs.
     closed: Vec<Closed>,
     closed_nodes: CidList,
-    /// The nodes below these.
+    /// The nodes below the closed nodes.
     open: VecDeque<Frame>,
     /// Memory of `open`, in bytes.
     open_bytes: usize,
 }
 
-/// A node whose links are read again.
+/// A node whose links were dropped and must be read again.
 struct Closed {
     part: Part,
     next: u32,
@@ -50,7 +50,7 @@ impl Path {
         Self { roots, closed: Vec::new(), closed_nodes: CidList::default(), open: VecDeque::new(), open_bytes: 0 }
     }
 
-    /// Returns the innermost node with links that were not taken; `None` at the end.
+    /// Returns the innermost node that has links left to take, or `None` at the end.
     pub(super) async fn current(&mut self, store: &Arc<dyn BlockStore>) -> Result<Option<&mut Frame>> {
         self.drop_done();
         if self.open.is_empty() && !self.closed.is_empty() {
@@ -60,7 +60,7 @@ impl Path {
         Ok(if frame.is_done() { None } else { Some(frame) })
     }
 
-    /// Goes down to a node.
+    /// Descends into a node.
     pub(super) fn push(&mut self, frame: Frame) {
         self.drop_done();
         self.open_bytes += frame.memory();
@@ -73,7 +73,7 @@ impl Path {
             self.open_bytes -= frame.memory();
             if let Some((cid, part)) = frame.node {
                 self.closed_nodes.push(&cid);
-                // A block has fewer links than that.
+                // The number of links in a block fits in 32 bits.
                 self.closed.push(Closed { part, next: frame.next as u32, depth: frame.depth });
             }
         }
@@ -109,21 +109,21 @@ impl Path {
 
 /// A node whose links are being followed.
 pub(super) struct Frame {
-    /// The node, and what of it is walked; `None` for the list of the roots.
+    /// The node and the part of its DAG to walk; `None` for the list of roots.
     node: Option<(Cid, Part)>,
     links: CidList,
     below: Below,
-    /// The number of links to the blocks that are linked to.
+    /// Number of links from the root to the blocks that this node links to.
     pub(super) depth: u32,
-    /// The first link that has not been taken.
+    /// Index of the first link that has not been taken.
     pub(super) next: usize,
-    /// The offsets in the list of that link and of the one before it.
+    /// Offset of that link in the list. `taken_offset` is the offset of the link before it.
     offset: usize,
     taken_offset: usize,
     run: Option<Run>,
 }
 
-/// Blocks that the store was asked for together: some of the links of a node, in order.
+/// Blocks that were requested from the store together: some of the links of one node, in order.
 struct Run {
     asked: VecDeque<Cid>,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
@@ -146,7 +146,7 @@ impl Frame {
         size_of::<Self>() + self.links.memory()
     }
 
-    /// Takes the next link, and what is walked below it.
+    /// Takes the next link, and returns it with the part to walk below it.
     pub(super) fn take(&mut self) -> Result<(Cid, Part)> {
         let mut rest = self.links.iter_from(self.offset);
         let cid = rest.next().ok_or_else(|| Error::internal("a node has fewer links than it had before"))?;
@@ -155,7 +155,7 @@ impl Frame {
         Ok((cid, self.below.part(self.next - 1, self.links.len())))
     }
 
-    /// Goes on behind links that were taken before.
+    /// Skips the first `taken` links, which were taken before the node was closed.
     fn skip(&mut self, taken: usize) {
         let mut rest = self.links.iter();
         rest.by_ref().take(taken).for_each(drop);
@@ -170,7 +170,7 @@ impl Frame {
                 self.run = Some(self.plan(store, seen));
                 continue;
             };
-            // Earlier ones were met further down since they were asked for.
+            // The walk may have met earlier blocks of the run deeper in the DAG since it requested them.
             let is_wanted = run.asked.pop_front().is_some_and(|asked| asked == *cid);
             let item = run.blocks.next().await.ok_or_else(missing)?;
             if !is_wanted {
@@ -184,7 +184,7 @@ impl Frame {
         }
     }
 
-    /// Asks for the link that was taken last and those after it that have not been met.
+    /// Requests the link that was taken last and those later links that the walk has not met yet.
     fn plan(&self, store: &Arc<dyn BlockStore>, seen: &Seen) -> Run {
         let count = self.links.len();
         let ahead = (self.next - 1..).zip(self.links.iter_from(self.taken_offset)).take(MAX_RUN_LINKS);
@@ -195,7 +195,7 @@ impl Frame {
             if asked.len() == MAX_RUN_BLOCKS {
                 break;
             }
-            // Files of zeros are nodes that link to one block again and again.
+            // Files of zeros consist of nodes that link to one block many times.
             if seen.repeats() || asked.back() != Some(&cid) {
                 asked.push_back(cid);
             }

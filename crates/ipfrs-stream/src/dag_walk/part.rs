@@ -1,4 +1,4 @@
-//! Parts of DAGs: which of its links a node is followed along.
+//! Parts of DAGs: which links of each node a walk follows.
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
@@ -7,48 +7,50 @@ use tokio::task::coop::consume_budget;
 
 use crate::Span;
 
-/// Bytes of a node that a task decodes itself; a larger one is decoded on a thread that may be busy.
+/// Largest node, in bytes, that a task decodes inline. Larger nodes are decoded on a blocking thread.
 const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 
-/// Bytes of a node that are one unit of a task's budget: decoding them takes some microseconds.
+/// Bytes of a node that consume one unit of a task's budget. Decoding them takes a few microseconds.
 const BYTES_PER_TURN: usize = 1024;
 
-/// What of the DAG below a block is walked (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>, `dag-scope` and
-/// `entity-bytes`).
+/// The part of the DAG below a block that a walk covers (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>,
+/// `dag-scope` and `entity-bytes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Everything.
+    /// All descendants.
     All,
     /// The block alone.
     Block,
-    /// Everything that is at most so many links below the block.
+    /// All descendants that are at most this many links below the block.
     Levels(u32),
-    /// What it takes to read a UnixFS file as a whole, or to list a directory: all of its shards, and nothing below its
-    /// entries. Of what is not UnixFS, the block alone.
+    /// The blocks that a client needs to read a whole UnixFS file or to list a directory: all shards of the
+    /// directory, but nothing below its entries. For a block that is not UnixFS, the block alone.
     Entity,
-    /// The fewest blocks that it takes to read these bytes of a UnixFS file. Of what is no file, as [`Self::Entity`].
+    /// The fewest blocks that a client needs to read these bytes of a UnixFS file. For anything but a file, the same
+    /// as [`Self::Entity`].
     Bytes(Span),
 }
 
-/// What a node links to within a part.
+/// The links of a node that are within a part.
 pub(super) struct Links {
     pub(super) cids: CidList,
     pub(super) below: Below,
 }
 
-/// The parts of what a node links to.
+/// The parts to walk below the links of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Below {
-    /// The same of each.
+    /// The same part below each link.
     Each(Part),
-    /// The blocks alone, but this part of the last one: the blocks of a path and what it leads to.
+    /// No descendants, except this part below the last link. Used for the blocks of a path and its target.
     Last(Part),
-    /// All bytes of each, but the first from `start` on and the last to `end`, both counted from its own first byte.
+    /// All bytes of each child, except that the first child starts at `start` and the last one ends at `end`. Each
+    /// offset is relative to the first byte of its child.
     Cut { start: u64, end: u64 },
 }
 
 impl Below {
-    /// The part of the link at `index` of `count`.
+    /// Returns the part to walk below the link at `index` of `count` links.
     pub(super) fn part(self, index: usize, count: usize) -> Part {
         let is_last = index + 1 == count;
         match self {
@@ -64,7 +66,7 @@ impl Below {
     }
 }
 
-/// What block `cid` links to within `part` of what is below it.
+/// Returns the links of block `cid` that are within `part`.
 pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Links> {
     let none = Links { cids: CidList::default(), below: Below::Each(Part::Block) };
     let span = match part {
@@ -83,7 +85,7 @@ pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Lin
         (Ok(Node::File(file)), None) => entity(file.children.iter().map(|child| child.cid).collect()),
         (Ok(Node::HamtShard(shard)), _) => entity(shard.slots().iter().filter_map(inner_shard).collect()),
         (Ok(Node::Directory { .. } | Node::Symlink { .. }), _) => none,
-        // Who gets the block sees what is wrong with it.
+        // The walk still yields the block, so its consumer detects what is wrong with it.
         (Err(e), _) if matches!(e.kind(), ErrorKind::InvalidContent | ErrorKind::Unsupported) => none,
         (Err(e), _) => return Err(e),
     })
@@ -96,12 +98,12 @@ fn inner_shard(slot: &Slot) -> Option<Cid> {
     }
 }
 
-/// The children of a file that have bytes in a span.
+/// Returns the children of a file that have bytes within a span.
 fn links_within(file: &FileNode, span: Span) -> Links {
     let (mut cids, mut cut) = (CidList::default(), None);
     let first = file.children.partition_point(|child| child.end <= span.start);
     for child in &file.children[first..] {
-        // The sizes of a decoded file add up.
+        // The decoder has checked that the sizes of the file's children add up.
         let offset = child.end - child.size;
         if offset >= span.end() {
             break;
@@ -116,7 +118,7 @@ fn links_within(file: &FileNode, span: Span) -> Links {
     Links { cids, below: Below::Cut { start, end } }
 }
 
-/// As [`links`], for tasks of a runtime.
+/// Returns the same as [`links`], without blocking the runtime.
 async fn all_links(cid: Cid, data: Bytes) -> Result<CidList> {
     let structure = match cid.codec() {
         codec::RAW => return Ok(CidList::default()),
@@ -133,7 +135,8 @@ async fn all_links(cid: Cid, data: Bytes) -> Result<CidList> {
     links(&cid, &data)
 }
 
-/// Whether a dag-pb block is one `Data` field and nothing else, as leaves are: reading it takes no time however large it is.
+/// Returns whether a dag-pb block consists of a single `Data` field, as leaves do. Takes constant time for any block
+/// size.
 fn is_dag_pb_leaf(block: &[u8]) -> bool {
     let Some(rest) = block.strip_prefix(&[0x0a]) else { return false };
     unsigned_varint::decode::usize(rest).is_ok_and(|(len, data)| len == data.len())

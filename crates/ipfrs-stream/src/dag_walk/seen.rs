@@ -1,4 +1,4 @@
-//! What a walk has been through.
+//! The blocks that a walk has visited.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,32 +9,33 @@ use super::Part;
 use crate::Visited;
 use crate::visited::fingerprint;
 
-/// The blocks that a walk has given.
+/// The blocks that a walk has yielded.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// `None` where blocks are given each time that they are met.
+    /// The visited blocks, or `None` if the walk yields a block each time that it meets it.
     visited: Option<Visited>,
-    /// Those of which only what lies behind some byte was walked, and which may be met again: the nodes that a span begins
-    /// in, one for each level, by their fingerprints.
+    /// Fingerprints of visited nodes of which only the bytes after some offset were walked, and which the walk may
+    /// therefore enter again. These are the nodes in which a span begins, one for each level.
     begun: HashSet<u128>,
-    /// How many levels below a block were walked, by its fingerprint: where it is met again nearer to the root, there is more.
+    /// Number of levels that were walked below a block, by its fingerprint. If the walk meets the block again nearer
+    /// to the root, it has to walk further levels.
     levels: HashMap<u128, u32>,
-    /// How many were given, where they are not remembered.
+    /// Number of blocks that were yielded, if they are not recorded in `visited`.
     given: usize,
 }
 
 impl Seen {
-    /// `repeats` says that blocks are given each time that they are met.
+    /// Creates an empty set. If `repeats` is true, the walk yields a block each time that it meets it.
     pub(super) fn new(repeats: bool) -> Self {
         Self { visited: (!repeats).then(Visited::default), ..Self::default() }
     }
 
-    /// Whether blocks are given each time that they are met.
+    /// Returns whether the walk yields a block each time that it meets it.
     pub(super) fn repeats(&self) -> bool {
         self.visited.is_none()
     }
 
-    /// Whether there is nothing left to do with a block and `part` of what is below it.
+    /// Returns whether the walk has already covered a block and `part` of its descendants.
     pub(super) fn is_done(&self, cid: &Cid, part: Part) -> bool {
         let is_visited = self.visited.as_ref().is_some_and(|visited| visited.contains(cid));
         is_visited
@@ -44,10 +45,11 @@ impl Seen {
             }
     }
 
-    /// Takes note of a block of which `part` is walked; `true` where it is to be given.
+    /// Records that the walk enters a block and `part` of its descendants. Returns `true` if the walk must yield the
+    /// block.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_DAG_BLOCKS`] blocks.
+    /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_DAG_BLOCKS`] blocks.
     pub(super) fn insert(&mut self, cid: &Cid, part: Part) -> Result<bool> {
         let Some(visited) = &mut self.visited else {
             self.given += 1;

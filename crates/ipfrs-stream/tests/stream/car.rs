@@ -1,4 +1,4 @@
-//! CAR out and in, whole, cut, split and hostile.
+//! Encoding and decoding of CARs: whole, truncated, split and hostile ones.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ fn car(roots: &[Cid], blocks: &[Block]) -> Vec<u8> {
     parts.concat()
 }
 
-/// `car` in pieces of these sizes and a last one with the rest; with `slow`, the reader has to wait before each.
+/// Splits `car` into pieces of these sizes and a last piece with the rest. If `slow` is true, the reader has to wait
+/// before each piece.
 fn pieces(car: &[u8], cuts: &[usize], slow: bool) -> BoxStream<'static, ipfrs_core::Result<Bytes>> {
     let mut rest = Bytes::copy_from_slice(car);
     let mut pieces: Vec<_> = cuts.iter().map(|cut| rest.split_to(*cut.min(&rest.len()))).collect();
@@ -36,7 +37,7 @@ fn pieces(car: &[u8], cuts: &[usize], slow: bool) -> BoxStream<'static, ipfrs_co
     pieces.then(wait).boxed()
 }
 
-/// Every block up to the end or the error.
+/// Reads every block up to the end or the error.
 async fn read<S>(reader: &mut CarReader<S>) -> (Vec<Block>, Option<Error>)
 where
     S: futures::Stream<Item = ipfrs_core::Result<Bytes>> + Unpin,
@@ -54,7 +55,7 @@ where
     (blocks, None)
 }
 
-/// The CARv2 form of a CARv1: a gap before it and an index after it.
+/// Converts a CARv1 into a CARv2 with a gap before it and an index after it.
 fn v2(v1: &[u8], gap: usize) -> Vec<u8> {
     let mut car = b"\x0a\xa1gversion\x02".to_vec();
     car.extend([0; 16]);
@@ -67,9 +68,9 @@ fn v2(v1: &[u8], gap: usize) -> Vec<u8> {
     car
 }
 
-/// Blocks of a store in packs: small ones side by side, large ones, one under another codec, and some that are not there.
+/// Uses a pack store with adjacent small blocks, large blocks, a block under another codec, and missing blocks.
 #[tokio::test]
-async fn sections_of_a_store_make_the_same_car_as_blocks_one_by_one_and_neighbours_one_piece() {
+async fn car_from_sections_equals_car_from_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
     let small: Vec<Block> = (0..200).map(|n| raw(pattern(n, 1_000))).collect();
@@ -87,7 +88,7 @@ async fn sections_of_a_store_make_the_same_car_as_blocks_one_by_one_and_neighbou
         let mut cids: Vec<Cid> = asked.iter().map(|block| *block.cid()).collect();
         cids.insert(cids.len() / 2, *absent.cid());
         let cids: Arc<[Cid]> = cids.into();
-        // Found in the index and on the disk, and found in memory.
+        // The first round finds the blocks in the index and on disk, the second in memory.
         for _ in 0..2 {
             let pieces: Vec<Bytes> =
                 encode_batches(cids.clone(), store.get_batches(cids.clone())).try_collect().await.unwrap();
@@ -125,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_written_is_read_however_it_is_split(
+    fn car_round_trips_for_any_split(
         blocks in blocks(), cuts in prop::collection::vec(0..2_000_usize, 0..60), gap in 0..50_usize, as_v2: bool,
         slow: bool,
     ) {
@@ -144,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn car_reader_never_panics(
         blocks in blocks(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         noise in prop::collection::vec(any::<u8>(), 0..300), cuts in prop::collection::vec(0..50_usize, 0..5),
     ) {
@@ -164,7 +165,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn the_fixture_of_the_specification_reads_and_writes_byte_for_byte() {
+async fn car_fixture_of_specification_round_trips() {
     // The header and the first section of https://ipld.io/specs/transport/car/fixture/carv1-basic/.
     let hex = "63a265726f6f747382d82a58250001711220f88bc853804cf294fe417e4fa83028689fcdb1b1592c5102e1474dbc200fab8bd82a58\
                25000171122069ea0740f9807a28f4d932c62e7c1c83be055e55072c90266ab3e79df63a365b6776657273696f6e0128015512\
@@ -194,7 +195,7 @@ async fn payloads_are_shared_on_the_way_out_and_in() {
 }
 
 #[tokio::test]
-async fn a_wrong_hash_in_the_middle_is_found_after_every_block_before_it() {
+async fn car_wrong_hash_fails_after_preceding_blocks() {
     let mut blocks: Vec<_> = (0..80).map(|seed| raw(pattern(seed, 100_000))).collect();
     let offset = car(&[], &blocks[..57]).len();
     blocks[57] = Block::trusted(*blocks[57].cid(), pattern(1000, 100_000).into());
@@ -231,7 +232,7 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
     let unknown_hash = [&[0x06][..], &[0x01, 0x55, 0x99, 0x01, 0x00, b'x']].concat();
     let v2_early = [&v2(&start, 0)[..27], &10_u64.to_le_bytes(), &[0; 16]].concat();
     let in_v2 = v2(&v2(&start, 0), 0);
-    // Cut off between two sections.
+    // Truncated between two sections.
     let v2_short = v2(&[&start[..], &start[..]].concat(), 0)[..51 + start.len()].to_vec();
     let v2_short_at = format!("section at byte {} of the CAR: the CAR is cut off", 51 + start.len());
     let cases: [(&str, Vec<u8>, ErrorKind, &str); 21] = [

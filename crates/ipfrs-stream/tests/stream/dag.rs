@@ -1,4 +1,4 @@
-//! UnixFS files of any shape, built by hand so that they can also be wrong.
+//! UnixFS files of any shape, built by hand so that they can also be invalid.
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
@@ -10,7 +10,7 @@ pub(crate) fn raw(data: impl Into<Bytes>) -> Block {
     Block::hash(1, codec::RAW, HashFunction::Sha2_256, data.into()).unwrap()
 }
 
-/// A dag-pb block with UnixFS data of `kind` (1 directory, 2 file).
+/// Creates a dag-pb block with UnixFS data of `kind` (1 directory, 2 file).
 fn unixfs(kind: u8, inline: &[u8], size: u64, children: &[(Cid, u64)]) -> Block {
     let mut data = vec![0x08, kind];
     let put = |data: &mut Vec<u8>, key: u8, value: u64| {
@@ -30,12 +30,12 @@ fn unixfs(kind: u8, inline: &[u8], size: u64, children: &[(Cid, u64)]) -> Block 
     Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, dag_pb::encode(&links, &data)).unwrap()
 }
 
-/// A file node that says it has `size` bytes.
+/// Creates a file node that declares a size of `size` bytes.
 pub(crate) fn node_of_size(size: u64, inline: &[u8], children: &[(Cid, u64)]) -> Block {
     unixfs(2, inline, size, children)
 }
 
-/// A file node that says what is true of its parts.
+/// Creates a file node that declares the correct size.
 pub(crate) fn node(inline: &[u8], children: &[(Cid, u64)]) -> Block {
     node_of_size(inline.len() as u64 + children.iter().map(|(_, size)| size).sum::<u64>(), inline, children)
 }
@@ -51,7 +51,7 @@ pub(crate) fn root(block: &Block) -> FileNode {
     }
 }
 
-/// A file of `leaves` raw blocks of `leaf_bytes` below one root, which comes last.
+/// Creates a file of `leaves` raw blocks of `leaf_bytes` bytes below one root, which is the last block.
 pub(crate) fn flat_file(leaves: usize, leaf_bytes: usize) -> Vec<Block> {
     let mut blocks: Vec<_> = (0..leaves).map(|leaf| raw(pattern(leaf as u64, leaf_bytes))).collect();
     let children: Vec<_> = blocks.iter().map(|leaf| (*leaf.cid(), leaf_bytes as u64)).collect();
@@ -59,7 +59,7 @@ pub(crate) fn flat_file(leaves: usize, leaf_bytes: usize) -> Vec<Block> {
     blocks
 }
 
-/// Bytes that differ from seed to seed and from place to place.
+/// Returns pseudorandom bytes that depend on `seed`.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     use rand::{RngCore, SeedableRng};
     let mut bytes = vec![0; len];

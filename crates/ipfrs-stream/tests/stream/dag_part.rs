@@ -1,4 +1,4 @@
-//! Walks over parts of DAGs, and with repetitions.
+//! Walks over parts of DAGs, with and without repeated blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ async fn order(walk: DagWalk) -> Vec<Cid> {
     walk.map(|block| *block.unwrap().cid()).collect().await
 }
 
-/// Files whose nodes share parts at every level; the root is last.
+/// Generates files whose nodes share parts at every level. The last block is the root.
 fn files() -> impl Strategy<Value = Vec<Block>> {
     let node_of = (prop::collection::vec(any::<prop::sample::Index>(), 1..5), 0..3_usize);
     let leaves = prop::collection::vec(1..40_usize, 1..4);
@@ -32,7 +32,7 @@ fn files() -> impl Strategy<Value = Vec<Block>> {
         let leaf = |(at, len): (usize, &usize)| raw(pattern(at as u64, *len));
         let mut blocks: Vec<Block> = leaves.iter().enumerate().map(leaf).collect();
         for (at, (children, inline)) in nodes.into_iter().enumerate() {
-            // Mostly of what came a moment ago, so that files get deep; bounded, so that they stay small.
+            // Nodes mostly link to recent blocks, so that files become deep, and the size is bounded.
             let recent = blocks.len().min(5);
             let pick = |index: &prop::sample::Index| &blocks[blocks.len() - 1 - index.index(recent)];
             let children: Vec<_> = children.iter().map(|index| (*pick(index).cid(), size(pick(index)))).collect();
@@ -51,7 +51,7 @@ fn size(block: &Block) -> u64 {
     }
 }
 
-/// The blocks with bytes of the file from `from` up to `to`, each time that they are met, by recursion.
+/// Collects, by recursion, the blocks with bytes from `from` up to `to`, each time that the walk meets them.
 fn plain(cid: &Cid, blocks: &[Block], offset: u64, (from, to): (u64, u64), order: &mut Vec<Cid>) {
     order.push(*cid);
     let block = blocks.iter().find(|block| block.cid() == cid).unwrap();
@@ -69,7 +69,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_span_of_a_file_brings_the_nodes_above_its_bytes_and_no_other(
+    fn walk_of_span_yields_only_needed_nodes(
         blocks in files(), start in any::<prop::sample::Index>(), len in any::<prop::sample::Index>()
     ) {
         let root = blocks.last().unwrap();
@@ -82,7 +82,7 @@ proptest! {
             let part = Part::Bytes(Span { start, len });
             assert_eq!(order(along(&store, &[], *root.cid(), part, true)).await, expected);
             let once = order(along(&store, &[], *root.cid(), part, false)).await;
-            // What lies before the span in one place and within it in another is not left out.
+            // A block that precedes the span in one place and is within it in another is not left out.
             let mut first_visits = Vec::new();
             expected.iter().for_each(|cid| if !first_visits.contains(cid) { first_visits.push(*cid) });
             assert_eq!(once, first_visits);
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_path_comes_first_and_the_part_is_that_of_its_end() {
+async fn walk_along_path_yields_path_then_target_part() {
     let leaf = raw(&b"leaf"[..]);
     let file = node(b"inline", &[(*leaf.cid(), 4)]);
     let links = [PbLink { cid: *file.cid(), name: "name".into(), tsize: 0 }];
@@ -121,7 +121,7 @@ async fn a_path_comes_first_and_the_part_is_that_of_its_end() {
 }
 
 #[tokio::test]
-async fn what_repeats_itself_is_asked_for_as_it_is_taken() {
+async fn walk_with_repeats_requests_blocks_lazily() {
     let mut chain = vec![raw(pattern(1, 100))];
     for _ in 0..60 {
         let child = (*chain.last().unwrap().cid(), 0);

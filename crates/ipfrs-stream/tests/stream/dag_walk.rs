@@ -1,4 +1,4 @@
-//! The walk over all blocks of a DAG, against the plainest walk there is.
+//! The walk over all blocks of a DAG, compared with a simple recursive walk.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::dag::{flat_file, pattern, raw};
 use crate::runtime;
 use crate::store::{CountingStore, memory};
 
-/// A dag-pb node of any hash function that links to `links`.
+/// Creates a dag-pb node of any hash function that links to `links`.
 fn pb(hash: HashFunction, links: &[Cid], data: &[u8]) -> Block {
     let links: Vec<_> = links.iter().map(|cid| PbLink { cid: *cid, name: "".into(), tsize: 0 }).collect();
     Block::hash(1, codec::DAG_PB, hash, dag_pb::encode(&links, data)).unwrap()
@@ -32,7 +32,7 @@ fn links(cid: &Cid, data: &Bytes) -> Vec<Cid> {
     ipfrs_unixfs::links(cid, data).unwrap().iter().collect()
 }
 
-/// The order that the specification names, by recursion.
+/// Collects the blocks in the order of the specification, by recursion.
 fn plain(root: &Cid, blocks: &[Block], seen: &mut HashSet<Cid>, order: &mut Vec<Cid>) {
     let payload = identity_payload(root).map(Bytes::copy_from_slice);
     if payload.is_none() && !seen.insert(*root) {
@@ -47,7 +47,7 @@ fn plain(root: &Cid, blocks: &[Block], seen: &mut HashSet<Cid>, order: &mut Vec<
     }
 }
 
-/// The least number of links to each stored block, level by level.
+/// Returns the least number of links to each stored block, level by level.
 fn distances(root: &Cid, blocks: &[Block]) -> HashMap<Cid, u32> {
     let (mut found, mut level) = (HashMap::new(), HashSet::from([*root]));
     for depth in 0_u32.. {
@@ -82,7 +82,8 @@ fn walk(store: &Arc<CountingStore<MemoryStore>>, root: &Block) -> DagWalk {
     DagWalk::new(store.clone(), vec![*root.cid()], &StreamingConfig::default())
 }
 
-/// Nodes that link to any of those before them, so that many are met more than once; the last is the root.
+/// Generates nodes that link to any of the earlier nodes, so that the walk meets many of them more than once. The
+/// last one is the root.
 fn dags() -> impl Strategy<Value = Vec<Block>> {
     let node = (prop::collection::vec(any::<prop::sample::Index>(), 0..12), 0..4_u8);
     prop::collection::vec(node, 1..60).prop_map(|nodes| {
@@ -91,7 +92,7 @@ fn dags() -> impl Strategy<Value = Vec<Block>> {
             let links: Vec<_> = links.iter().map(|index| *blocks[index.index(blocks.len())].cid()).collect();
             blocks.push(match kind {
                 0 => raw(pattern(at as u64, at * 1000)),
-                // A digest is at most 128 bytes: one link fits.
+                // A digest is at most 128 bytes long, so one link fits.
                 1 => pb(HashFunction::Identity, &links[..links.len().min(1)], b""),
                 _ => pb(HashFunction::Sha2_256, &links, &[at as u8]),
             });
@@ -119,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn a_walk_of_some_levels_gives_once_what_is_within_them_and_reads_nothing_else(
+    fn walk_of_levels_reads_only_blocks_within_them(
         blocks in dags(),
         levels in 0..6_u32,
     ) {
@@ -127,7 +128,7 @@ proptest! {
         let mut expected = distances(root.cid(), &blocks);
         expected.retain(|_, depth| *depth <= levels);
         runtime().block_on(async {
-            // What is further away is not even there.
+            // The store does not have the blocks beyond the last level.
             let near: Vec<_> = blocks.iter().filter(|block| expected.contains_key(block.cid())).cloned().collect();
             let store = memory(&near).await;
             let config = StreamingConfig::default();
@@ -142,7 +143,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn children_are_asked_for_together_and_those_met_meanwhile_are_left_out() {
+async fn walk_batches_children_and_skips_visited_ones() {
     let shared = raw(&b"shared"[..]);
     let leaves: Vec<_> = (0..500).map(|seed| raw(pattern(seed, 100))).collect();
     let below = pb(HashFunction::Sha2_256, &[*shared.cid()], b"");
@@ -166,7 +167,7 @@ async fn children_are_asked_for_together_and_those_met_meanwhile_are_left_out() 
 }
 
 #[tokio::test]
-async fn a_missing_block_is_named_after_every_block_before_it() {
+async fn walk_missing_block_fails_after_preceding_blocks() {
     for missing in [0, 3, 6] {
         let mut blocks = flat_file(6, 1000);
         let absent = blocks.remove(missing);
@@ -185,7 +186,7 @@ async fn a_missing_block_is_named_after_every_block_before_it() {
 }
 
 #[tokio::test]
-async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
+async fn walk_fails_on_deep_or_malformed_dag() {
     let most = 64;
     let config = StreamingConfig { max_dag_depth: most as u32, ..StreamingConfig::default() };
     let mut chain = vec![raw(&b"end"[..])];
@@ -211,8 +212,8 @@ async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
 #[tokio::test]
 async fn walk_of_long_lists_keeps_the_order_and_the_depths() {
     const NODES: usize = 100_000;
-    // Each node links to a leaf of its own, before or after the next node: in one list the walk has to come back to
-    // all.
+    // Each node links to a leaf of its own, either before or after the next node. In one of the two lists, the walk
+    // has to return to every node.
     for is_last in [true, false] {
         let mut blocks: Vec<Block> = Vec::with_capacity(2 * NODES);
         let (mut nodes, mut leaves): (Vec<Cid>, Vec<Cid>) = (Vec::new(), Vec::new());
@@ -247,7 +248,8 @@ async fn walk_of_long_lists_keeps_the_order_and_the_depths() {
 #[tokio::test]
 async fn a_walk_that_repeats_blocks_comes_back_to_each_level() {
     const LEVELS: usize = 60_000;
-    // Each node links to the next one, and to one leaf: with repetitions, the leaf comes as often as the nodes.
+    // Each node links to the next one and to a shared leaf. With repetitions, the walk yields the leaf once for each
+    // node.
     let leaf = raw(&b"leaf"[..]);
     let mut blocks = vec![leaf.clone()];
     for _ in 0..LEVELS {
@@ -264,8 +266,8 @@ async fn a_walk_that_repeats_blocks_comes_back_to_each_level() {
 }
 
 #[tokio::test]
-async fn wide_nodes_on_the_way_are_read_again_rather_than_remembered() {
-    // Seven nodes of 20,000 links below each other: more links than are remembered.
+async fn walk_reads_wide_nodes_again() {
+    // Seven nested nodes of 20,000 links have more links than the walk keeps in memory.
     let mut blocks = Vec::new();
     let mut below: Option<Cid> = None;
     for level in 0..7_u64 {
@@ -292,7 +294,7 @@ async fn wide_nodes_on_the_way_are_read_again_rather_than_remembered() {
 }
 
 #[tokio::test]
-async fn the_walk_stays_within_its_window_and_does_nothing_unasked() {
+async fn walk_stays_within_window_and_is_lazy() {
     const LEAF: usize = 256 * 1024;
     let blocks = flat_file(80, LEAF);
     let root = blocks.last().unwrap();

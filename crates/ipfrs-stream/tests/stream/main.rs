@@ -1,4 +1,4 @@
-//! The zero-copy layer over real stores and real sockets.
+//! Tests of the zero-copy layer with real stores and real sockets.
 #![allow(clippy::unwrap_used)]
 
 mod car;
@@ -10,7 +10,7 @@ mod reader;
 mod socket;
 mod store;
 
-/// For tests that are not functions of their own, such as the cases of a property.
+/// Creates a runtime for tests that cannot be async functions, such as the cases of a property test.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().build().unwrap()
 }

@@ -1,4 +1,4 @@
-//! The DAG reader against an oracle, and against files that are wrong.
+//! The DAG reader compared with an oracle, and with invalid files.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::{CountingStore, memory};
 
 const LEAF: usize = 256 * 1024;
 
-/// A file's tree, without its bytes.
+/// The tree of a file, without its bytes.
 #[derive(Debug, Clone)]
 enum Shape {
     Raw(usize),
@@ -28,13 +28,13 @@ enum Shape {
 fn shapes() -> impl Strategy<Value = Shape> {
     let leaf = prop_oneof![(0..40_usize).prop_map(Shape::Raw), (0..40_usize).prop_map(|n| Shape::Node(n, Vec::new()))];
     leaf.prop_recursive(5, 60, 6, |inner| {
-        // Inner nodes with bytes of their own too, as trickle files have them.
+        // Inner nodes may hold bytes of their own too, as in trickle files.
         (prop_oneof![Just(0), 1..20_usize], prop::collection::vec(inner, 0..6))
             .prop_map(|(inline, children)| Shape::Node(inline, children))
     })
 }
 
-/// What a shape becomes: all of its blocks, the file's bytes, and where in the file each block has bytes.
+/// A file built from a shape: all of its blocks, its bytes, and the range of each block in the file.
 #[derive(Debug, Default)]
 struct Built {
     blocks: Vec<Block>,
@@ -46,7 +46,7 @@ impl Built {
     fn build(shape: &Shape) -> (Self, Block) {
         let mut built = Self::default();
         let root = built.add(shape);
-        // Nobody asks for the root: the reader is given it.
+        // The root is passed to the reader, which therefore never requests it.
         built.extents.pop();
         (built, root)
     }
@@ -81,7 +81,7 @@ impl Built {
 
 proptest! {
     #[test]
-    fn any_span_of_any_shape_is_read_from_just_the_blocks_that_have_it(
+    fn reader_fetches_only_blocks_within_span(
         shape in shapes(), start in 0.0..1.0_f64, len in 0.0..1.0_f64, chunk_size in 1..50_u32,
     ) {
         let (built, root_block) = Built::build(&shape);
@@ -111,7 +111,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn the_reader_stays_within_its_window_and_half_a_window_ahead_and_copies_nothing() {
+async fn reader_stays_within_window_and_never_copies() {
     for flow_control in [FlowControl::Conservative, FlowControl::Balanced, FlowControl::Aggressive] {
         let window = flow_control.window_bytes();
         let blocks = flat_file(160, LEAF);
@@ -127,7 +127,7 @@ async fn the_reader_stays_within_its_window_and_half_a_window_ahead_and_copies_n
             let within = taken as usize % LEAF;
             assert_eq!(piece.as_ptr(), leaf.data()[within..].as_ptr());
             let asked = store.asked().len() as u64 * LEAF as u64;
-            // At the time of asking, the piece had not been taken.
+            // The reader requested the blocks before this piece was taken.
             assert!(asked - taken <= window, "{flow_control:?}: {asked} asked for, {taken} taken");
             assert!(asked == file.size || asked - taken >= window / 2, "{flow_control:?}: {asked}, {taken}");
             taken += piece.len() as u64;
@@ -138,7 +138,7 @@ async fn the_reader_stays_within_its_window_and_half_a_window_ahead_and_copies_n
 }
 
 #[tokio::test]
-async fn a_reader_that_waits_yields_nothing_and_cancels_what_is_under_way_when_dropped() {
+async fn dropping_pending_reader_cancels_requests() {
     let blocks = flat_file(8, LEAF);
     let file = root(blocks.last().unwrap());
     let store = Arc::new(CountingStore { stalled: true, ..CountingStore::new(MemoryStore::default()) });
@@ -151,7 +151,7 @@ async fn a_reader_that_waits_yields_nothing_and_cancels_what_is_under_way_when_d
 }
 
 #[tokio::test]
-async fn however_many_nodes_lie_above_the_next_bytes_one_poll_reads_a_bounded_number() {
+async fn reader_poll_reads_bounded_number_of_nodes() {
     let mut blocks = vec![raw(&b"x"[..])];
     for _ in 0..100 {
         let below = blocks.last().unwrap();
@@ -164,7 +164,7 @@ async fn however_many_nodes_lie_above_the_next_bytes_one_poll_reads_a_bounded_nu
     let mut reader = DagReader::new(store.clone(), &root(&top), Span::whole(1000), &StreamingConfig::default());
     let mut fetched = 0;
     for _ in 0..5 {
-        // All blocks are there, so nothing but the reader's own restraint ends a poll.
+        // All blocks are available, so only the reader's own limit ends a poll.
         while poll!(reader.next()).is_ready() {}
         let now = store.fetched_bytes();
         assert!(now > fetched && now - fetched <= 256 * largest, "{fetched} bytes, then {now}");
@@ -177,7 +177,7 @@ async fn however_many_nodes_lie_above_the_next_bytes_one_poll_reads_a_bounded_nu
 }
 
 #[tokio::test]
-async fn nodes_that_look_like_leaves_do_not_make_the_store_look_up_many_blocks_for_each() {
+async fn reader_limits_lookups_after_interrupted_run() {
     let leaf = raw(&b"x"[..]);
     let (small_leaf, small_node) = (node(b"x", &[]), node(&[], &[(*leaf.cid(), 1)]));
     let pair = [(*small_leaf.cid(), 1), (*small_node.cid(), 1)];
@@ -190,7 +190,7 @@ async fn nodes_that_look_like_leaves_do_not_make_the_store_look_up_many_blocks_f
 }
 
 #[test]
-fn large_nodes_are_decoded_off_the_runtime_and_large_leaves_need_not_be() {
+fn large_nodes_are_decoded_on_blocking_thread() {
     let leaf = node(&pattern(1, LEAF), &[]);
     let large = node(&[], &vec![(*raw(&b"x"[..]).cid(), 1); 4000]);
     let top = node(&[], &[(*leaf.cid(), LEAF as u64), (*large.cid(), 4000), (*large.cid(), 4000)]);
@@ -218,7 +218,7 @@ fn large_nodes_are_decoded_off_the_runtime_and_large_leaves_need_not_be() {
 fn a_file_in_its_root_block_never_asks_the_store() {
     for content in [&b""[..], b"hello, block"] {
         for block in [raw(content.to_vec()), node(content, &[])] {
-            // Not a Tokio runtime, and no waker that could ever fire: all must be ready at once.
+            // Without a Tokio runtime and with a waker that never fires, everything must be ready at once.
             let store = Arc::new(CountingStore { stalled: true, ..CountingStore::new(MemoryStore::default()) });
             let span = Span::within(content.len() as u64, 7, None);
             let reader = DagReader::new(store.clone(), &root(&block), span, &StreamingConfig::default());
@@ -229,7 +229,7 @@ fn a_file_in_its_root_block_never_asks_the_store() {
     }
 }
 
-/// What a reader of the whole file yields, and the error that ends it.
+/// Returns the bytes that a reader of the whole file yields, and the error that ends the stream.
 async fn read_broken(root_block: &Block, blocks: &[Block]) -> (Vec<u8>, ErrorKind, String) {
     let file = root(root_block);
     let store = memory(blocks).await;
@@ -248,7 +248,7 @@ async fn read_broken(root_block: &Block, blocks: &[Block]) -> (Vec<u8>, ErrorKin
 }
 
 #[tokio::test]
-async fn a_missing_block_is_named_after_everything_before_it() {
+async fn reader_missing_block_fails_after_preceding_bytes() {
     let (first, missing, last) = (raw(pattern(1, 1000)), raw(pattern(2, 1000)), raw(pattern(3, 1000)));
     let top = node(b"top", &[&first, &missing, &last].map(|leaf| (*leaf.cid(), 1000)));
     let (read, kind, message) = read_broken(&top, &[first.clone(), last]).await;
@@ -258,7 +258,7 @@ async fn a_missing_block_is_named_after_everything_before_it() {
 }
 
 #[tokio::test]
-async fn a_block_that_is_not_what_its_parent_says_ends_the_stream_before_its_bytes() {
+async fn reader_fails_before_bytes_of_mismatched_block() {
     let good = raw(pattern(1, 100));
     let inner_that_lies = node_of_size(100, b"five!", &[(*good.cid(), 100)]);
     for bad in [
@@ -299,7 +299,7 @@ async fn a_root_whose_parts_are_not_its_size_is_refused() {
 }
 
 #[tokio::test]
-async fn file_of_many_levels_is_read_whichever_child_goes_down() {
+async fn reader_reads_deep_file_for_any_child_position() {
     const LEVELS: u64 = 100_000;
     let leaf = raw(&b"leaf"[..]);
     for is_last in [true, false] {
@@ -338,7 +338,7 @@ async fn depth_links_and_spans_have_limits() {
         }
     }
 
-    // Nodes with tens of thousands of links, in a row: the first child of each is the next.
+    // Consecutive nodes with tens of thousands of links each. The first child of each node is the next node.
     let leaf = raw(&b"x"[..]);
     let mut wide = vec![leaf.clone()];
     for _ in 0..6 {
@@ -356,7 +356,8 @@ async fn depth_links_and_spans_have_limits() {
     assert!(reader.next().await.is_none());
 }
 
-/// A file of two levels: `nodes` inner nodes of `leaves` leaves of ten bytes. The root comes last, the inner nodes before it.
+/// Creates a file of two levels: `nodes` inner nodes of `leaves` leaves of ten bytes each. The root is the last
+/// block, and the inner nodes precede it.
 fn deep_file(nodes: u64, leaves: u64) -> Vec<Block> {
     let (mut blocks, mut inner) = (Vec::new(), Vec::new());
     for at in 0..nodes {
@@ -381,7 +382,7 @@ async fn read_part(store: &Arc<CountingStore<MemoryStore>>, nodes: &Arc<NodeCach
 }
 
 #[tokio::test]
-async fn a_node_that_is_known_is_not_asked_for_again_until_a_block_goes_away() {
+async fn node_cache_hits_until_a_block_is_removed() {
     let blocks = deep_file(3, 4);
     let store = memory(&blocks).await;
     let nodes = Arc::new(NodeCache::new(store.clone(), 1 << 20));
@@ -392,7 +393,7 @@ async fn a_node_that_is_known_is_not_asked_for_again_until_a_block_goes_away() {
     assert_eq!((hits, misses), (1, 2));
     assert!((1_000..10_000).contains(&bytes), "{bytes}");
 
-    // The inner node of the first part goes away: nothing is read through what was known of it.
+    // Once the inner node of the first part is deleted, the reader must not use its cached links.
     store.delete_many(&[*blocks[12].cid()]).await.unwrap();
     let reader = DagReader::new(store.clone(), &root(&blocks[15]), Span::whole(40), &StreamingConfig::default());
     let failed = reader.with_nodes(Some(nodes.clone())).next().await.unwrap().unwrap_err();
@@ -403,7 +404,7 @@ async fn a_node_that_is_known_is_not_asked_for_again_until_a_block_goes_away() {
 }
 
 #[tokio::test]
-async fn known_nodes_take_no_more_room_than_they_are_given() {
+async fn node_cache_stays_within_its_size() {
     let leaf = raw(&b"x"[..]);
     let wide = |links: usize| node(&[], &vec![(*leaf.cid(), 1); links]);
     let blocks: Vec<_> = (1_000..1_040).chain([40_000]).map(wide).chain([leaf.clone()]).collect();

@@ -1,4 +1,4 @@
-//! The socket over loopback, byte for byte, with clients of all manners.
+//! Tests of the socket over loopback, byte for byte, with various kinds of clients.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -18,10 +18,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use crate::dag::{flat_file, pattern, raw, root};
 use crate::store::{CountingStore, put};
 
-/// Smaller than anything that the tests send at once.
+/// Socket buffer size that is smaller than anything the tests send at once.
 const SMALL_BUFFER: u32 = 8 * 1024;
 
-/// A server's connection and its client's, with kernel buffers that are small or as they come.
+/// Opens a connection and returns its server side and its client side, with small or default kernel buffers.
 async fn connection(store: &dyn BlockStore, small_buffers: bool) -> (Socket, TcpStream, Bandwidth) {
     let (listening, client) = (TcpSocket::new_v4().unwrap(), TcpSocket::new_v4().unwrap());
     if small_buffers {
@@ -38,7 +38,7 @@ async fn connection(store: &dyn BlockStore, small_buffers: bool) -> (Socket, Tcp
     (Socket::new(stream, store.mappings(), bandwidth.clone()), client.unwrap(), bandwidth)
 }
 
-/// Writes all of `parts`, as a server would: vectored, going on after partial writes.
+/// Writes all of `parts` like a server: vectored, and continuing after partial writes.
 async fn write_all(socket: &mut Socket, parts: &[Bytes]) -> io::Result<()> {
     let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut rest = &mut slices[..];
@@ -55,7 +55,7 @@ fn pack_store(dir: &tempfile::TempDir) -> PackStore {
     PackStore::open(dir.path(), PackOptions::default()).unwrap()
 }
 
-/// Blocks of all sizes around the threshold, once as slices of a mapped pack and once in ordinary memory.
+/// Returns blocks of sizes around the threshold, once as slices of a mapped pack and once in ordinary memory.
 async fn mapped_and_heap(store: &PackStore) -> (Vec<Bytes>, Vec<Bytes>) {
     let sizes = [0, 1, 100, 16_384, 32_767, 32_768, 32_769, 65_536, 262_144, 1 << 20, 2 << 20];
     let blocks: Vec<_> = sizes.iter().map(|size| raw(pattern(*size as u64, *size))).collect();
@@ -88,7 +88,7 @@ async fn any_mix_of_mapped_and_ordinary_slices_arrives_byte_for_byte() {
         let (mut socket, mut client, bandwidth) = connection(&store, small_buffers).await;
         let sending = async {
             write_all(&mut socket, &parts).await.unwrap();
-            // And without vectors, as `write_all` of a plain writer does.
+            // Also without vectored writes, like `write_all` of an ordinary writer.
             for part in &parts {
                 socket.write_all(part).await.unwrap();
             }
@@ -106,7 +106,7 @@ async fn any_mix_of_mapped_and_ordinary_slices_arrives_byte_for_byte() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_else() {
+async fn socket_is_corked_only_while_large_response_continues() {
     use rustix::net::sockopt::tcp_cork;
     use std::os::fd::AsFd;
 
@@ -118,7 +118,7 @@ async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_els
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (accepted, client) = tokio::join!(listener.accept(), TcpStream::connect(listener.local_addr().unwrap()));
     let (stream, client) = (accepted.unwrap().0, client.unwrap());
-    // The same socket, to look at.
+    // A duplicate of the same socket, for inspection.
     let kernel = stream.as_fd().try_clone_to_owned().unwrap();
     let is_corked = || tcp_cork(&kernel).unwrap();
     let mut socket = Socket::new(stream, store.mappings(), Bandwidth::default());
@@ -132,14 +132,14 @@ async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_els
     let mut sent = Vec::new();
     let small = leaf.slice(..1_000);
     for (parts, more_follows) in [
-        // Alone, and nothing to wait for.
+        // A single response without further data.
         (vec![small.clone(), leaf.clone()], false),
         (vec![small.clone()], true),
-        // What is copied.
+        // Slices that are copied.
         (vec![leaf.slice(..32_767), leaf.slice(..32_767)], true),
-        // In one write, behind which nothing is left.
+        // One write that nothing follows.
         (vec![small.clone(), leaf.clone(), leaf.clone()], false),
-        // The first of many, one that has to be waited for, the last.
+        // The first of many writes, one after a wait, and the last one.
         (vec![small.clone(), leaf.clone()], true),
         (vec![leaf.slice(..32_768)], true),
         (vec![leaf.clone()], false),
@@ -153,7 +153,7 @@ async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_els
         assert_eq!(is_corked(), more_follows && is_large, "{} parts, more: {more_follows}", parts.len());
         sent.extend(parts.concat());
     }
-    // HTTP/2 has many answers in one socket.
+    // In HTTP/2, many responses share one socket.
     writing.write_all(b"PRI ").await.unwrap();
     socket.read_exact(&mut [0; 4]).await.unwrap();
     traffic.set_more_follows(true);
@@ -166,14 +166,14 @@ async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_els
 }
 
 #[tokio::test]
-async fn what_was_read_ahead_twice_is_read_again_in_its_order() {
+async fn unread_bytes_are_read_again_in_order() {
     let (socket, mut client, _) = connection(&MemoryStore::default(), false).await;
     client.write_all(b"ghi").await.unwrap();
     client.shutdown().await.unwrap();
     let mut socket = socket.with_unread(Bytes::from_static(b"abcdef"));
     let mut first = [0; 3];
     socket.read_exact(&mut first).await.unwrap();
-    // A second protocol has read this, and gives back the end of it.
+    // A second protocol has read these bytes and returns the last of them.
     let mut socket = socket.with_unread(Bytes::from_static(b"bc"));
     let mut rest = String::new();
     socket.read_to_string(&mut rest).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_client_that_reads_in_small_steps_gets_everything() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_closed_its_sending_side_still_gets_everything() {
+async fn half_closed_client_gets_full_response() {
     let dir = tempfile::tempdir().unwrap();
     let store = pack_store(&dir);
     let (mapped, heap) = mapped_and_heap(&store).await;
@@ -250,7 +250,7 @@ async fn a_client_that_has_closed_its_sending_side_still_gets_everything() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_to_the_end_gets_everything() {
+async fn client_that_keeps_sending_gets_full_response() {
     for beginning in [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], b"GET / HTTP/1.1\r\n\r\n"] {
         sends_to_the_end(beginning).await;
     }
@@ -273,7 +273,8 @@ async fn sends_to_the_end(beginning: &'static [u8]) {
                 0 => return response,
                 read => response.extend_from_slice(&buffer[..read]),
             }
-            // As it says in HTTP/2 what it has taken, and asks over HTTP/1.1 before it has its answers.
+            // HTTP/2 clients send window updates, and HTTP/1.1 clients pipeline requests, before they have their
+            // responses.
             client.write_all(b"taken").await.unwrap();
         }
     };
@@ -282,7 +283,7 @@ async fn sends_to_the_end(beginning: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn short_writes_of_http_2_leave_together_when_the_connection_is_polled_again() {
+async fn http2_short_writes_are_combined_until_next_poll() {
     let (mut socket, mut client, bandwidth) = connection(&MemoryStore::default(), false).await;
     client.write_all(b"PRI * HTTP/2.0").await.unwrap();
     socket.read_exact(&mut [0; 14]).await.unwrap();
@@ -293,14 +294,14 @@ async fn short_writes_of_http_2_leave_together_when_the_connection_is_polled_aga
         socket.flush().await.unwrap();
     }
     assert_eq!(bandwidth.snapshot().total_out, 0);
-    // The task that wrote them was woken to read, and there is nothing to be read.
+    // The task that wrote them was woken to read, but has nothing to read.
     assert!(socket.read(&mut [0]).now_or_never().is_none());
     assert_eq!(bandwidth.snapshot().total_out, 3 * 1_028);
-    // What is long goes behind what is held, and at once.
+    // A long write is sent after the held bytes, and at once.
     write_all(&mut socket, &parts).await.unwrap();
     write_all(&mut socket, std::slice::from_ref(&large)).await.unwrap();
     assert_eq!(bandwidth.snapshot().total_out, 4 * 1_028 + 5_000);
-    // More than is held for long, and the end of the connection.
+    // More bytes than the socket holds, and the end of the connection.
     for _ in 0..100 {
         write_all(&mut socket, &parts).await.unwrap();
     }
@@ -318,7 +319,7 @@ async fn short_writes_of_http_2_leave_together_when_the_connection_is_polled_aga
 }
 
 #[tokio::test]
-async fn short_writes_of_http_2_are_sent_at_once_where_that_is_wanted() {
+async fn http2_short_writes_are_sent_at_once_without_holding() {
     let (socket, mut client, bandwidth) = connection(&MemoryStore::default(), false).await;
     let mut socket = socket.sending_at_once();
     client.write_all(b"PRI * HTTP/2.0").await.unwrap();
@@ -328,7 +329,7 @@ async fn short_writes_of_http_2_are_sent_at_once_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
+async fn transfer_and_fetches_stop_when_client_disconnects() {
     const LEAF: usize = 256 * 1024;
     let dir = tempfile::tempdir().unwrap();
     let blocks = flat_file(128, LEAF);
@@ -360,7 +361,7 @@ async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
 
     let sent = bandwidth.snapshot().total_out;
     assert!(sent >= received.len() as u64 && sent < file.size / 2, "{sent} bytes were sent");
-    // What was sent, the piece that was being sent, and the window.
+    // The bytes that were sent, the current piece, and the window.
     let bound = sent + LEAF as u64 + flow_control.window_bytes();
     assert!(store.fetched_bytes() <= bound, "{} fetched, {sent} sent", store.fetched_bytes());
     drop(reader);
@@ -368,7 +369,7 @@ async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_there_when_bytes_were_lost_writes_no_more() {
+async fn socket_fails_after_mapped_file_is_truncated() {
     let dir = tempfile::tempdir().unwrap();
     let store = pack_store(&dir);
     let block = raw(pattern(1, 20_000));
@@ -379,7 +380,8 @@ async fn a_connection_that_was_there_when_bytes_were_lost_writes_no_more() {
 
     let pack = std::fs::OpenOptions::new().write(true).open(dir.path().join("packs/00000001.car")).unwrap();
     pack.set_len(4_096).unwrap();
-    // The kernel reads what is not there for it: an error. This process reads zeros, and from then on the kernel would.
+    // For missing pages, `sendfile` reports an error. After this process has read them as zeros, the kernel would
+    // send zeros.
     assert!(write_all(&mut before, std::slice::from_ref(&bytes)).await.is_err());
     assert_eq!(bytes[19_999], 0);
     let refused = write_all(&mut before, &[Bytes::from_static(b"anything")]).await.unwrap_err();

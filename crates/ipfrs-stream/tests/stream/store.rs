@@ -1,4 +1,4 @@
-//! Stores that watch what is asked of them.
+//! Block stores that record the requests they receive.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,18 +12,18 @@ use ipfrs_store::{
     BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, Stored,
 };
 
-/// Counts what is asked of the store inside; with `stalled`, no block ever arrives.
+/// A wrapper that counts the requests to the store `inside`. If `stalled` is true, no block ever arrives.
 #[derive(Debug)]
 pub(crate) struct CountingStore<S> {
     pub(crate) inside: S,
     pub(crate) stalled: bool,
     pub(crate) asked: std::sync::Mutex<HashSet<Cid>>,
-    /// How many blocks were asked for, each time counted.
+    /// Number of blocks that were requested, with repetitions.
     pub(crate) looked_up: AtomicUsize,
-    /// How often blocks were asked for.
+    /// Number of requests.
     pub(crate) asks: AtomicUsize,
     pub(crate) fetched_bytes: Arc<AtomicU64>,
-    /// Clones are held by the streams that are under way.
+    /// A token of which each active stream holds a clone.
     pub(crate) under_way: Arc<()>,
 }
 

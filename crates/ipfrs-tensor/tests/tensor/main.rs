@@ -1,6 +1,6 @@
-//! Headers, slices and plans against independent readers and writers.
+//! Headers, slices and plans, compared with independent readers and writers.
 
-// clippy.toml lets tests unwrap, but does not see that the functions beside them are tests too.
+// clippy.toml allows tests to unwrap, but does not recognize helper functions as test code.
 #![allow(clippy::unwrap_used)]
 
 mod properties;
@@ -19,7 +19,7 @@ fn parse(file: &[u8]) -> ipfrs_core::Result<Catalogue> {
     Catalogue::parse(&file[..header.bytes], file.len() as u64)
 }
 
-/// A file with this header and `data` bytes of data.
+/// Creates a file with this header and `data` bytes of data.
 fn safetensors_file(json: &str, data: usize) -> Vec<u8> {
     let mut file = (json.len() as u64).to_le_bytes().to_vec();
     file.extend_from_slice(json.as_bytes());
@@ -31,7 +31,7 @@ fn npy_file(dict: &str, data: usize) -> Vec<u8> {
     npy_file_of(1, dict, data)
 }
 
-/// As versions of the format have it: the length has four bytes since the second.
+/// Creates a file of this format version. The length has four bytes since version 2.
 fn npy_file_of(version: u8, dict: &str, data: usize) -> Vec<u8> {
     let length = u32::try_from(dict.len()).unwrap().to_le_bytes();
     let length = &length[..if version == 1 { 2 } else { 4 }];
@@ -40,7 +40,7 @@ fn npy_file_of(version: u8, dict: &str, data: usize) -> Vec<u8> {
     file
 }
 
-/// Every type of the reference. It gives no list of them, but names all when it is asked for another.
+/// Returns every type of the reference. It has no list of them, but its error for an unknown type names all.
 fn dtypes_of_the_reference() -> Vec<safetensors::Dtype> {
     let all = serde_json::from_str::<safetensors::Dtype>("\"none\"").unwrap_err().to_string();
     let (_, names) = all.split_once("expected one of ").unwrap();
@@ -62,7 +62,8 @@ fn types_are_those_of_the_reference_with_its_sizes() {
             let view = TensorView::new(theirs, vec![usize::try_from(elements).unwrap()], &data);
             assert_eq!(view.is_ok(), bytes.is_some(), "{elements} of {name}");
         }
-        // A slice of it begins and ends where bytes do, or is refused with the numbers that would be right.
+        // A slice either begins and ends at byte boundaries, or is rejected with a message that names the required
+        // multiple.
         let least = (1..=8).find(|elements| ours.bytes_of(*elements).is_some()).unwrap();
         for (start, stop) in (0..=24).flat_map(|start| (start..=24).map(move |stop| (start, stop))) {
             let slice = Slice::of_ranges([(Some(start), Some(stop), 1)]).unwrap();
@@ -80,7 +81,7 @@ fn types_are_those_of_the_reference_with_its_sizes() {
 }
 
 #[test]
-fn what_is_written_is_read_by_the_reference_and_by_us_for_every_type() {
+fn safetensors_head_is_read_by_reference_for_every_type() {
     let shapes: Vec<(String, Dtype, Vec<u64>)> =
         Dtype::all().filter(|d| d.is_in_safetensors()).map(|d| (format!("t.{d}"), d, vec![2, 4])).collect();
     let metadata = BTreeMap::from([(String::from("format"), String::from("pt"))]);
@@ -103,8 +104,8 @@ fn what_is_written_is_read_by_the_reference_and_by_us_for_every_type() {
 }
 
 #[test]
-fn no_header_is_written_that_would_not_be_read() {
-    // Six bytes of JSON for each of these.
+fn safetensors_head_over_read_limit_is_rejected() {
+    // Each of these takes six bytes of JSON.
     let metadata = |bytes: usize| BTreeMap::from([(String::new(), "\u{1}".repeat(bytes))]);
     let head = safetensors_head([("a", Dtype::U8, &[0][..])], &metadata(2 * 1024 * 1024)).unwrap();
     assert_eq!(parse(&head).unwrap().metadata(), &metadata(2 * 1024 * 1024));
@@ -113,7 +114,7 @@ fn no_header_is_written_that_would_not_be_read() {
 }
 
 #[test]
-fn headers_that_contradict_themselves_are_refused_with_the_reason() {
+fn contradictory_headers_are_rejected_with_reason() {
     let entry = |dtype: &str, shape: &str, offsets: &str| {
         format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
     };
@@ -169,7 +170,7 @@ fn headers_that_contradict_themselves_are_refused_with_the_reason() {
     let question = not_utf8.iter().position(|byte| *byte == b'?').unwrap();
     not_utf8[question] = 0xff;
     assert!(parse(&not_utf8).unwrap_err().to_string().contains("not UTF-8"));
-    // What the format allows: names of any text, spaces behind the JSON, members that nobody knows.
+    // The format allows names of any text, spaces after the JSON, and unknown members.
     let odd = entry("U8", "[1]", "[0,1]").replace("\"a\"", r#""\u0000""#).replace("}}", ",\"x\":[{}]}}   ");
     assert_eq!(parse(&safetensors_file(&odd, 1)).unwrap().get("\0").unwrap().bytes, 1);
     let claims = |length: u64| [&length.to_le_bytes()[..], b"{}"].concat();
@@ -182,7 +183,7 @@ fn headers_that_contradict_themselves_are_refused_with_the_reason() {
 }
 
 #[test]
-fn arrays_of_numpy_are_read_and_what_is_not_offered_is_named() {
+fn npy_arrays_are_read_and_unsupported_types_rejected() {
     for (dict, data, shape, dtype) in [
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 24, &[2, 3][..], Dtype::F32),
         ("{'descr': '|b1', 'fortran_order': False, 'shape': (), }  \n", 1, &[], Dtype::Bool),
@@ -201,7 +202,7 @@ fn arrays_of_numpy_are_read_and_what_is_not_offered_is_named() {
     for (descr, fortran, shape, order, is_big_endian) in [
         ("<f4", "True", "(2, 3)", Order::ColumnMajor, false),
         (">f4", "False", "(2, 3)", Order::RowMajor, true),
-        // Both orders are one, and so are byte orders.
+        // With one long dimension or no elements, both orders are the same.
         (">i4", "True", "(1, 6)", Order::RowMajor, true),
         ("<f4", "True", "(2, 0, 3)", Order::RowMajor, false),
     ] {

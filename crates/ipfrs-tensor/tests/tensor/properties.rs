@@ -1,4 +1,4 @@
-//! What holds of any shape, slice and header.
+//! Properties that hold for any shape, slice and header.
 
 use ipfrs_tensor::{Dtype, Order, Plan, Run, Slice, tensor_bytes};
 use proptest::prelude::*;
@@ -9,13 +9,13 @@ use super::{npy_file, npy_file_of, parse, safetensors_file};
 /// Start, stop and step.
 type Range = (Option<i64>, Option<i64>, u64);
 
-/// A dimension with a slice of it.
+/// Generates a dimension and a slice of it.
 fn dimension() -> impl Strategy<Value = (u64, Range)> {
     (0_u64..6, prop::option::of(-7_i64..7), prop::option::of(-7_i64..7), 1_u64..4)
         .prop_map(|(of, start, stop, step)| (of, (start, stop, step)))
 }
 
-/// Every element that NumPy would take, by looking at each one's coordinates.
+/// Returns every element that NumPy would select, by examining the coordinates of each one.
 fn expected(dims: &[(u64, Range)]) -> Vec<u64> {
     let total: u64 = dims.iter().map(|(of, _)| of).product();
     let is_taken = |element: &u64| {
@@ -31,7 +31,7 @@ fn expected(dims: &[(u64, Range)]) -> Vec<u64> {
     (0..total).filter(is_taken).collect()
 }
 
-/// What headers of `.npy` are made of, and what they are not.
+/// Tokens that `.npy` headers consist of, and other tokens.
 const TOKENS: [&str; 24] = [
     "{",
     "}",
@@ -59,7 +59,7 @@ const TOKENS: [&str; 24] = [
     "é\0",
 ];
 
-/// Few, so that some occur twice.
+/// Generates one of a few names, so that some are repeated.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "é", r"\u0000", "__metadata__", "", "long"])
         .prop_map(|name| if name == "long" { "n".repeat(5_000) } else { name.to_owned() })
@@ -73,14 +73,14 @@ fn dim() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0_u64..5, 1 => prop::sample::select(vec![u64::MAX, 1 << 63, 1 << 32])]
 }
 
-/// Mostly such as may fit.
+/// Generates offsets of which most may be valid.
 fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![12 => prop::sample::select(vec![0_u64, 1, 2, 3, 4, 8]), 1 => any::<u64>()]
 }
 
 proptest! {
     #[test]
-    fn plans_have_the_elements_that_a_look_at_each_one_finds(
+    fn plan_selects_same_elements_as_oracle(
         dims in prop::collection::vec(dimension(), 0..5),
         dtype in prop::sample::select(vec![Dtype::U8, Dtype::F16, Dtype::F32, Dtype::C128]),
         gap in 0_u64..40,
@@ -89,7 +89,7 @@ proptest! {
         let slice = Slice::of_ranges(dims.iter().map(|(_, range)| *range)).unwrap();
         let selection = slice.select(&shape).unwrap();
         let plan = Plan::new(dtype, &selection, Order::RowMajor).unwrap();
-        // Column by column, dimensions are counted from the other end.
+        // In column-major order, the dimensions are reversed.
         let mut turned = dims.clone();
         turned.reverse();
         let slice = Slice::of_ranges(turned.iter().map(|(_, range)| *range)).unwrap();
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(&elements, &expected);
         prop_assert_eq!(plan.bytes(), elements.len() as u64 * size);
         prop_assert_eq!(selection.shape().iter().product::<u64>(), elements.len() as u64);
-        // Every run can be the next one.
+        // Every run can be skipped to.
         let runs: Vec<Run> = plan.clone().collect();
         for (number, run) in runs.iter().enumerate() {
             let mut later = plan.clone();
@@ -110,7 +110,7 @@ proptest! {
             prop_assert_eq!(later.next(), Some(*run));
             prop_assert_eq!(later.next(), runs.get(number + 1).copied());
         }
-        // Joined ones begin with the first and end with the last of their group, and have no wider gaps.
+        // A joined run spans from the first to the last run of its group, and contains no wider gaps.
         let (joined, together) = plan.joined(gap);
         let groups: Vec<&[Run]> = runs.chunks(usize::try_from(together).unwrap()).collect();
         let joined: Vec<Run> = joined.collect();
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn no_header_makes_a_reader_fall_over(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..80, is_npy: bool) {
+    fn header_parsers_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..80, is_npy: bool) {
         let mut file = if is_npy {
             npy_file("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 24)
         } else {
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn no_literal_of_python_is_read_as_more_than_it_says(
+    fn npy_parser_never_overreads_python_literals(
         tokens in prop::collection::vec(prop::sample::select(TOKENS.to_vec()), 0..24),
         version in 1_u8..4,
         is_begun: bool,
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_believed_of_a_header_covers_the_file_and_what_is_said_of_others_is_short(
+    fn accepted_headers_cover_file_and_errors_are_short(
         entries in prop::collection::vec((name(), any_dtype(), prop::collection::vec(dim(), 0..4), offset(), offset()), 0..5),
         tail in 0_usize..9,
         data in prop::sample::select(vec![0_usize, 1, 2, 3, 4, 8]),

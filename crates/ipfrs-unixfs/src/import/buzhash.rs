@@ -1,30 +1,31 @@
-//! Chunks that end where a cyclic polynomial ("buzhash") of the last bytes says so, as in boxo's `buzhash` chunker.
+//! A content-defined chunker with a cyclic polynomial ("buzhash"), like boxo's `buzhash` chunker.
 
 use super::cutter::Cut;
 
-/// Fewest bytes of a chunk that is not the last of its file.
+/// Smallest chunk, in bytes, except the last one of a file.
 const MIN_BYTES: usize = 128 * 1024;
-/// Most bytes of a chunk.
+/// Largest chunk, in bytes.
 pub(crate) const MAX_BYTES: usize = 512 * 1024;
-/// A chunk ends where these bits of the hash are zero: after 128 KiB more on average.
+/// A chunk ends where these bits of the hash are zero, which takes another 128 KiB on average.
 const MASK: u32 = (1 << 17) - 1;
-/// The hash is one of this many bytes. Its words are as wide, so that a byte has turned once round when it leaves.
+/// Size of the hashed window, in bytes. The hash has as many bits, so a byte has been rotated once around when it
+/// leaves.
 const WINDOW_BYTES: usize = u32::BITS as usize;
 
-/// The end of each chunk, found as bytes come.
+/// An incremental search for the end of each chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Buzhash {
-    /// Bytes of the current chunk so far.
+    /// Number of bytes of the current chunk so far.
     count: usize,
     hash: u32,
-    /// The last bytes that were hashed, each at its position in the chunk modulo the length.
+    /// The last bytes that were hashed, each at its position in the chunk modulo the window size.
     window: [u8; WINDOW_BYTES],
 }
 
 impl Buzhash {
-    /// The bytes from the front of `piece` that belong to the current chunk.
+    /// Returns the bytes at the front of `piece` that belong to the current chunk.
     pub(crate) fn scan(&mut self, piece: &[u8]) -> Cut {
-        // Where no chunk may end, only the bytes of the first window count.
+        // Below the minimum size, only the bytes of the first window affect the hash.
         let skipped = (MIN_BYTES - WINDOW_BYTES).saturating_sub(self.count).min(piece.len());
         self.count += skipped;
         for (len, &byte) in (skipped + 1..).zip(&piece[skipped..]) {

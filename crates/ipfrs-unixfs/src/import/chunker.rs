@@ -1,4 +1,4 @@
-//! Where files are cut into chunks.
+//! Chunkers, which split files into chunks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,37 +9,38 @@ use serde::{Deserialize, Serialize};
 
 use super::{buzhash, rabin};
 
-/// Chunk size of Kubo's default chunker.
+/// Chunk size of Kubo's default chunker, in bytes.
 pub(crate) const DEFAULT_CHUNK_BYTES: usize = 256 * 1024;
 
-/// How a file is cut into chunks, one per leaf block. As text, in Kubo's spelling: `size-262144`, `rabin-16-64-256` (least,
-/// average and most bytes), `rabin-262144` (average; least is a third, most is half as much again), `rabin` (the same with
-/// 262,144), `buzhash`, or `default`, which is `size-262144`.
+/// The way in which a file is split into chunks, one per leaf block. The text form uses Kubo's spelling:
+/// `size-262144`, `rabin-16-64-256` (minimum, average and maximum bytes), `rabin-262144` (the average, with a third
+/// of it as minimum and one and a half times it as maximum), `rabin` (the same with 262,144), `buzhash`, or
+/// `default`, which is `size-262144`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Chunker {
-    /// Chunks of this many bytes, 1 to [`MAX_CHUNK_BYTES`]; the last one may be shorter.
+    /// Chunks of this many bytes, 1 to [`MAX_CHUNK_BYTES`]. The last one may be shorter.
     Size(usize),
-    /// Chunks that end where a Rabin fingerprint of the content says so, so that a change in the middle of a file changes
-    /// the chunks around it only. `16 <= min < avg < max <=` [`MAX_CHUNK_BYTES`]; the last chunk may be shorter.
+    /// Chunks whose ends a Rabin fingerprint of the content determines. A change in the middle of a file changes only
+    /// the chunks around it. `16 <= min < avg < max <=` [`MAX_CHUNK_BYTES`]. The last chunk may be shorter.
     Rabin {
-        /// Fewest bytes.
+        /// Minimum size in bytes.
         min: usize,
-        /// About how many bytes on average; rounded down to a power of two.
+        /// Approximate average size in bytes, rounded down to a power of two.
         avg: usize,
-        /// Most bytes.
+        /// Maximum size in bytes.
         max: usize,
     },
-    /// Chunks of 128 KiB to 512 KiB that end where a rolling hash of the content says so; faster than
+    /// Chunks of 128 KiB to 512 KiB whose ends a rolling hash of the content determines. Faster than
     /// [`Rabin`](Self::Rabin).
     Buzhash,
 }
 
 impl Chunker {
-    /// The chunker, if it can cut and its chunks fit into blocks.
+    /// Returns the chunker if its parameters are valid and its chunks fit into blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the limit.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message names the limit.
     pub(crate) fn check(self) -> Result<Self> {
         match self {
             Self::Size(size) if !(1..=MAX_CHUNK_BYTES).contains(&size) => {
@@ -57,7 +58,7 @@ impl Chunker {
         }
     }
 
-    /// Bytes of the largest chunk.
+    /// Returns the size of the largest chunk, in bytes.
     pub(crate) fn max_chunk_bytes(self) -> usize {
         match self {
             Self::Size(size) => size,
@@ -66,7 +67,7 @@ impl Chunker {
         }
     }
 
-    /// Each byte has to be looked at.
+    /// Returns whether the chunker examines every byte of the content.
     pub(crate) fn is_content_defined(self) -> bool {
         !matches!(self, Self::Size(_))
     }
@@ -80,8 +81,8 @@ impl FromStr for Chunker {
     type Err = Error;
 
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a size that is none or outside the limits (which the
-    /// message names), [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a chunker that is not known.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a size that is not a number or is outside the
+    /// limits, which the message names, and [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an unknown chunker.
     fn from_str(text: &str) -> Result<Self> {
         let number = |digits: &str| {
             let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten();

@@ -1,25 +1,25 @@
-//! Chunkers at work on the bytes of one file.
+//! State of a chunker within one file.
 
 use super::buzhash::Buzhash;
 use super::chunker::Chunker;
 use super::rabin::Rabin;
 
-/// Most bytes whose content is looked at in one call, so that a runtime worker is never held up for long.
+/// Most bytes that one call hashes, so that a runtime worker is never blocked for long.
 const MAX_SCANNED_BYTES: usize = 64 * 1024;
 
-/// Bytes that belong to the current chunk.
+/// A run of bytes that belongs to the current chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// How many; none only of an empty piece.
+    /// Number of bytes; zero only for an empty piece.
     pub(crate) len: usize,
-    /// They are the last of the chunk.
+    /// Whether these bytes end the chunk.
     pub(crate) ends: bool,
 }
 
-/// Finds the ends of chunks, as bytes come.
+/// An incremental search for the ends of chunks.
 #[derive(Debug)]
 pub(crate) enum Cutter {
-    /// After as many bytes as are left, then after each full chunk.
+    /// Chunks of `chunk` bytes. The current chunk ends after `left` more bytes.
     Size {
         chunk: usize,
         left: usize,
@@ -37,8 +37,8 @@ impl Cutter {
         }
     }
 
-    /// The bytes from the front of `piece`, which follows what was taken before, that belong to the current chunk. Where
-    /// it does not end there may be more in the piece.
+    /// Returns the bytes at the front of `piece` that belong to the current chunk. `piece` follows the bytes of
+    /// earlier calls. If the chunk does not end, the rest of the piece may also belong to it.
     pub(crate) fn scan(&mut self, piece: &[u8]) -> Cut {
         let scanned = &piece[..piece.len().min(MAX_SCANNED_BYTES)];
         match self {

@@ -1,4 +1,4 @@
-//! Directories: checked, sorted, and sharded when they are large.
+//! Construction of directories, which are sharded when they are large.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::data::{Attributes, Data, DataType};
 use crate::link_name::LinkName;
 use crate::murmur3;
 
-/// More entries than this at once are encoded and hashed on a thread that may take its time.
+/// Number of entries above which a batch is encoded and hashed on a blocking thread.
 const INLINE_ENTRIES: usize = 512;
-/// Entries that are taken at once of a directory that is there as a whole.
+/// Entries per batch when a complete directory is imported.
 const BATCH_ENTRIES: usize = 4_096;
 
-/// What the entries of a directory are ordered by while it is built: the hash of their names that sharded directories use,
-/// then the names.
+/// Returns the hash of a name in sharded directories. Entries of a directory under construction are sorted by this
+/// hash, and then by name.
 #[must_use]
 pub fn entry_hash(name: impl AsRef<[u8]>) -> u64 {
     murmur3::hash(name.as_ref())
 }
 
-/// A directory that takes its entries bit by bit; see [`Importer::begin_directory`].
+/// A directory that is built incrementally; see [`Importer::begin_directory`].
 ///
-/// In memory are the entries of a directory that may still fit into one block, a few thousand of them, and of a sharded
-/// one the shards that are not complete, one for each level.
+/// For a directory that may still fit into one block, the builder keeps all entries in memory, a few thousand at
+/// most. For a sharded directory, it keeps only the unfinished shards, one for each level.
 #[derive(Debug)]
 pub struct DirectoryBuilder {
     options: Arc<ImportOptions>,
     attributes: Attributes,
     form: Form,
-    /// Bytes of content in it.
+    /// Number of content bytes in the directory.
     size: u64,
     /// Hash and name of the last entry.
     last: Option<(u64, LinkName)>,
@@ -45,13 +45,13 @@ pub struct DirectoryBuilder {
 
 #[derive(Debug)]
 enum Form {
-    /// In one block.
+    /// A directory in one block.
     Basic {
         entries: Vec<PbLink>,
-        /// Bytes that decide on sharding, as [`DirectorySize`] says.
+        /// Size in bytes that decides on sharding, as [`DirectorySize`] defines it.
         bytes: usize,
     },
-    /// Over many.
+    /// A directory of many blocks.
     Sharded(ShardBuilder),
 }
 
@@ -89,7 +89,7 @@ impl DirectoryBuilder {
         }
     }
 
-    /// Goes over to shards.
+    /// Converts the directory to shards.
     fn shard(&mut self, entries: Vec<PbLink>, blocks: &mut Vec<Block>) -> Result<()> {
         let mut shards = ShardBuilder::new(&self.options);
         for link in entries {
@@ -115,7 +115,8 @@ impl DirectoryBuilder {
         Ok(())
     }
 
-    /// The last blocks, root last, and the bytes of all blocks below the root, itself included.
+    /// Returns the last blocks, ending with the root, and the total size of all blocks below the root including the
+    /// root.
     fn finish(self) -> Result<(Vec<Block>, u64)> {
         let mut blocks = Vec::new();
         let tsize = match self.form {
@@ -139,18 +140,18 @@ impl Importer {
     /// Begins a directory with `attributes`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options did not announce.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options do not declare.
     pub fn begin_directory(&self, attributes: Attributes) -> Result<DirectoryBuilder> {
         self.check(&attributes)?;
         Ok(DirectoryBuilder::new(attributes, Arc::clone(&self.options)))
     }
 
-    /// Adds entries: names, in the order of [`entry_hash`] and then of the names, all behind those that are there, and
-    /// what was imported before.
+    /// Adds entries: names and previously imported content. The names must be in the order of [`entry_hash`] and then
+    /// of the names, and follow all entries that were added before.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that is empty, `.`, `..`, holds a slash or NUL, is
-    /// there twice or out of order; the first error of the sink.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that is empty, `.` or `..`, contains a
+    /// slash or NUL, is repeated or is out of order. Otherwise returns the first error of the sink.
     pub async fn extend_directory(
         &mut self,
         mut directory: DirectoryBuilder,
@@ -169,10 +170,10 @@ impl Importer {
         Ok(directory)
     }
 
-    /// Imports the directory.
+    /// Imports the finished directory.
     ///
     /// # Errors
-    /// The first error of the sink.
+    /// Returns the first error of the sink.
     pub async fn finish_directory(&mut self, directory: DirectoryBuilder) -> Result<Entry> {
         let size = directory.size;
         let is_large = directory.is_large();
@@ -183,10 +184,10 @@ impl Importer {
         Ok(Entry { cid, tsize, size, kind: EntryKind::Directory })
     }
 
-    /// Imports a directory with `attributes` of `entries`: names, in any order, and what was imported before.
+    /// Imports a directory with `attributes` and `entries`: names, in any order, and previously imported content.
     ///
     /// # Errors
-    /// As [`extend_directory`](Self::extend_directory), but for the order.
+    /// Returns the errors of [`extend_directory`](Self::extend_directory), except those about the order.
     pub async fn directory(&mut self, mut entries: Vec<(LinkName, Entry)>, attributes: Attributes) -> Result<Entry> {
         let mut directory = self.begin_directory(attributes)?;
         let is_large = entries.len() > INLINE_ENTRIES;

@@ -1,4 +1,4 @@
-//! The import pipeline: gather, hash, lay out, store.
+//! The import pipeline, which gathers, hashes, lays out and stores blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,28 +16,29 @@ use super::writer::{BlockWriter, MAX_BATCH_BYTES, Mark};
 use crate::blocks::BlockSink;
 use crate::data::{Attributes, Data, DataType};
 
-/// Most leaves that are hashed as one batch, of at most [`MAX_BATCH_BYTES`] of payload.
+/// Most leaves that are hashed as one batch. A batch has at most [`MAX_BATCH_BYTES`] of payload.
 const MAX_HASH_BATCH_LEAVES: usize = 16;
-/// Less than this is hashed at once, as that takes less time than handing it to another thread and back.
+/// A batch of fewer bytes is hashed inline, because this takes less time than a blocking thread.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
-// So that a batch of one leaf is not hashed before it is known whether the file has another: see `FileImport::finish`.
+// Ensures that a batch of one leaf is not hashed before it is known whether the file has another: see
+// `FileImport::finish`.
 const _: () = assert!(2 * MAX_CHUNK_BYTES <= MAX_BATCH_BYTES && MAX_HASH_BATCH_LEAVES >= 2);
 
-/// What was imported.
+/// An imported file, directory or symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The root block.
+    /// Content ID of the root block.
     pub cid: Cid,
-    /// Bytes of all blocks below the root, itself included, where a block that is linked twice counts twice. It goes
-    /// into the links of directories, and is what Kubo's `add` reports as size.
+    /// Total size of all blocks below the root including the root, in bytes. A block that is linked twice counts
+    /// twice. Links of directories contain this size, and Kubo's `add` reports it.
     pub tsize: u64,
-    /// Bytes of content: of the file, of the symbolic link's target, or of everything in the directory.
+    /// Size of the content, in bytes: of the file, of the symbolic link's target, or of everything in the directory.
     pub size: u64,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
 }
 
-/// What kind of thing was imported.
+/// The kind of an [`Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A file.
@@ -48,16 +49,17 @@ pub enum EntryKind {
     Symlink,
 }
 
-/// Imports any number of files, symbolic links and directories, children first, into one sink. Blocks of many small
-/// files share a batch.
+/// Imports any number of files, symbolic links and directories into one sink. Children must be imported before their
+/// directory. The blocks of many small files share a batch.
 ///
-/// Memory is bounded whatever the size of a file: with N cores, at most (N + 6) times 4 MiB of blocks (one batch being
-/// gathered, N being hashed, one waiting to be full, 4 in the sink), the pieces of the content stream that these are
-/// slices of, and the links of one node for each level of the file's tree. Leaves whose ends the content decides take up to
-/// twice their bytes. Directories are built from their entries as [`DirectoryBuilder`](super::DirectoryBuilder) says.
+/// Memory is bounded independently of the file size. With N cores, the importer holds at most (N + 6) times 4 MiB of
+/// blocks: one batch being gathered, N being hashed, one waiting to be full, and 4 in the sink. It also holds the
+/// pieces of the content stream that these blocks are slices of, and the links of one node for each level of the
+/// file's tree. Leaves of content-defined chunks take up to twice their size. Memory for directories is documented in
+/// [`DirectoryBuilder`](super::DirectoryBuilder).
 ///
-/// An error of the sink or of a content stream ends the import: drop the importer, which aborts its tasks. Blocks that
-/// the sink has by then stay there.
+/// An error of the sink or of a content stream ends the import. The caller should then drop the importer, which
+/// aborts its tasks. Blocks that the sink has already stored are kept.
 pub struct Importer {
     pub(super) options: Arc<ImportOptions>,
     pub(super) writer: BlockWriter,
@@ -65,7 +67,7 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// An importer into `sink`. Its methods must be called in a Tokio runtime.
+    /// Creates an importer into `sink`. Its methods must be called in a Tokio runtime.
     pub fn new(options: ImportOptions, sink: Arc<dyn BlockSink>) -> Self {
         Self {
             options: Arc::new(options),
@@ -74,14 +76,15 @@ impl Importer {
         }
     }
 
-    /// Imports a file with `attributes`. `content` is its bytes in pieces of any size; `progress` is told how many bytes have been read of
-    /// this file so far, after each piece.
+    /// Imports a file with `attributes`. `content` yields its bytes in pieces of any size. After each piece, the
+    /// importer calls `progress` with the number of bytes of this file that it has read so far.
     ///
-    /// When it returns the file's blocks are on their way: see [`flush`](Self::flush) and [`durable`](Self::durable).
+    /// When this function returns, the blocks of the file may not be stored yet: see [`flush`](Self::flush) and
+    /// [`durable`](Self::durable).
     ///
     /// # Errors
-    /// The first error of `content`, or of the sink (perhaps for blocks of an earlier file);
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options did not announce.
+    /// Returns the first error of `content` or of the sink (possibly for blocks of an earlier file), and
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options do not declare.
     pub async fn file<S>(
         &mut self,
         mut content: S,
@@ -116,11 +119,11 @@ impl Importer {
         Ok(Entry { cid: root.cid, tsize: root.tsize, size: root.size, kind: EntryKind::File })
     }
 
-    /// Imports a symbolic link to the path `target`. Of its attributes only the time is kept, as in Kubo.
+    /// Imports a symbolic link to the path `target`. As in Kubo, only the time of its attributes is kept.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a target that does not fit into a block; else as
-    /// [`file`](Self::file).
+    /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a target that does not fit into a block, and
+    /// otherwise the errors of [`file`](Self::file).
     pub async fn symlink(&mut self, target: impl AsRef<[u8]>, attributes: Attributes) -> Result<Entry> {
         let target = target.as_ref();
         self.check(&attributes)?;
@@ -145,38 +148,39 @@ impl Importer {
         Ok(())
     }
 
-    /// The position after everything imported so far.
+    /// Returns the position after everything imported so far.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.writer.mark()
     }
 
-    /// The position up to which the sink has acknowledged everything: what was imported before a [`mark`](Self::mark)
-    /// that is not greater is durable. Blocks of an unfinished batch are only sent by [`flush`](Self::flush).
+    /// Returns the position up to which the sink has acknowledged all blocks. Everything imported before a
+    /// [`mark`](Self::mark) that is not greater is durable. The blocks of an unfinished batch are sent only by
+    /// [`flush`](Self::flush).
     #[must_use]
     pub fn durable(&self) -> Mark {
         self.writer.durable()
     }
 
-    /// Sends what has been gathered, and returns when everything imported so far is durable.
+    /// Sends all gathered blocks, and returns when everything imported so far is durable.
     ///
     /// # Errors
-    /// The first error of the sink.
+    /// Returns the first error of the sink.
     pub async fn flush(&mut self) -> Result<()> {
         self.writer.flush().await
     }
 }
 
-/// A batch that is being hashed; dropping it ends that soon.
+/// A batch that is being hashed. Dropping the handle aborts the task.
 type HashTask = AbortOnDropHandle<Result<Vec<HashedLeaf>>>;
 
-/// The leaves of one file on their way through the hashers.
+/// The leaves of one file in the hashing stage.
 struct FileImport<'a> {
     options: Arc<ImportOptions>,
     writer: &'a mut BlockWriter,
     max_hash_batches: usize,
     batch: Vec<Leaf>,
-    /// Bytes of the file in the batch.
+    /// Number of file bytes in the batch.
     batch_bytes: usize,
     hashing: VecDeque<HashTask>,
     layout: FileLayout,
@@ -206,7 +210,7 @@ impl<'a> FileImport<'a> {
         Ok(())
     }
 
-    /// Starts to hash the batch, once one of the earlier ones is done if there are as many as there may be.
+    /// Starts to hash the batch. If the maximum number of batches is being hashed, first waits for the oldest one.
     async fn hash_batch(&mut self) -> Result<()> {
         if self.hashing.len() >= self.max_hash_batches {
             self.take_hashed().await?;

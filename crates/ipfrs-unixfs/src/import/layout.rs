@@ -1,4 +1,4 @@
-//! Which nodes stand above the leaves of a file; the balanced layout.
+//! The arrangement of nodes above the leaves of a file, and the balanced layout.
 
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
@@ -14,13 +14,13 @@ use crate::link_name::LinkName;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) cid: Cid,
-    /// Bytes of the file in it.
+    /// Number of file bytes in this part.
     pub(crate) size: u64,
-    /// Bytes of all of its blocks.
+    /// Total size of all blocks of this part, in bytes.
     pub(crate) tsize: u64,
 }
 
-/// Builds the nodes of one file, in either layout.
+/// A builder for the nodes of one file, in either layout.
 #[derive(Debug)]
 pub(crate) enum FileLayout {
     Balanced(BalancedLayout),
@@ -35,7 +35,7 @@ impl FileLayout {
         }
     }
 
-    /// Adds the next leaf; blocks of nodes that are complete are added to `nodes`.
+    /// Adds the next leaf. Appends the blocks of completed nodes to `nodes`.
     pub(crate) fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
         match self {
             Self::Balanced(layout) => layout.push(leaf, nodes),
@@ -43,7 +43,8 @@ impl FileLayout {
         }
     }
 
-    /// The root over all leaves, with `attributes` unless it is a leaf; blocks of the last nodes are added to `nodes`.
+    /// Returns the root above all leaves, with `attributes` unless the root is a leaf. Appends the blocks of the last
+    /// nodes to `nodes`.
     pub(crate) fn finish(self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
         match self {
             Self::Balanced(layout) => layout.finish(attributes, nodes),
@@ -52,15 +53,16 @@ impl FileLayout {
     }
 }
 
-/// Builds the tree from the leaves up, as they come: a node is made once there is more than it may have.
+/// A builder for a balanced tree. It builds the tree bottom-up as leaves are added, and creates a node once more
+/// children exist than the node may have.
 ///
-/// All leaves are equally deep and a file of one leaf is that leaf, as in boxo's balanced builder. Holds at most
-/// `max_file_links` parts for each level of the tree.
+/// All leaves have equal depth, and a file of one leaf consists of that leaf, as in boxo's balanced builder. The
+/// builder holds at most `max_file_links` parts for each level of the tree.
 #[derive(Debug)]
 pub(crate) struct BalancedLayout {
     options: ImportOptions,
-    /// Children that wait for their parent, by their height above the leaves. No level is empty, and no node above the
-    /// last leaf has been made, so that the root is made by [`finish`](Self::finish).
+    /// Children without a parent, by their height above the leaves. No level is empty. No node above the last leaf
+    /// exists yet, so [`finish`](Self::finish) creates the root.
     waiting: Vec<Vec<Part>>,
 }
 
@@ -89,7 +91,7 @@ impl BalancedLayout {
         Err(Error::internal("a file without leaves"))
     }
 
-    /// Adds a part at `height`. Where a level is full its parts become one of the level above.
+    /// Adds a part at `height`. The parts of a full level become one part of the level above.
     fn insert(&mut self, height: usize, mut part: Part, nodes: &mut Vec<Block>) -> Result<()> {
         for height in height.. {
             let Some(level) = self.waiting.get_mut(height) else {
@@ -107,7 +109,7 @@ impl BalancedLayout {
     }
 }
 
-/// The node above `parts`, which may be none; its block is added to `nodes`.
+/// Creates the node above `parts`, which may be empty, and appends its block to `nodes`.
 pub(crate) fn file_node(
     parts: &[Part],
     attributes: &Attributes,
@@ -129,7 +131,7 @@ pub(crate) fn file_node(
     Ok(part)
 }
 
-/// The block of a dag-pb node, and the bytes of it and of all blocks below.
+/// Returns the block of a dag-pb node, and the total size of the block and all blocks below it.
 pub(crate) fn node_block(links: &[PbLink], data: &Data, options: &ImportOptions) -> Result<(Block, u64)> {
     let encoded: Bytes = dag_pb::encode(links, &data.encode_to_vec());
     let tsize = links.iter().map(|link| link.tsize).fold(encoded.len() as u64, u64::saturating_add);

@@ -11,11 +11,12 @@ use super::options::{ImportOptions, Layout};
 use crate::dag_pb::{self, encoded_data_len, put_data_header};
 use crate::data::{Attributes, Data, DataType};
 
-/// Chunks from this size on are sliced out of a piece that holds them whole. Smaller ones are copied, so that a short
+/// Smallest chunk, in bytes, that is a slice of a piece that contains it. Smaller chunks are copied, so that a short
 /// slice does not keep a long piece in memory.
 const MIN_SLICED_CHUNK_BYTES: usize = 32 * 1024;
 
-/// Memory of a leaf that is more than twice its length and this is given back.
+/// Spare capacity, in bytes. A leaf whose buffer exceeds twice its length plus this capacity is copied into a smaller
+/// buffer.
 const MIN_SPARE_BYTES: usize = 4 * 1024;
 
 /// Most bytes that follow the payload in a dag-pb leaf: a key and a varint.
@@ -24,14 +25,14 @@ const MAX_TRAILER_BYTES: usize = 11;
 /// The bytes of a leaf block that has not been hashed yet.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    /// The block.
+    /// Bytes of the block.
     pub(crate) data: Bytes,
-    /// Bytes of the file in it.
+    /// Number of file bytes in the block.
     pub(crate) payload_bytes: usize,
 }
 
 impl Leaf {
-    /// The dag-pb leaf with `attributes`, as the root of a file of one leaf has them.
+    /// Returns a dag-pb leaf with `attributes`, for a file that consists of this leaf only.
     pub(crate) fn with_attributes(&self, attributes: &Attributes) -> Result<Self> {
         let node = dag_pb::decode(&self.data)?;
         let data = Data::read(node.data.unwrap_or_default())?.with_attributes(attributes);
@@ -46,29 +47,29 @@ pub(crate) struct HashedLeaf {
     pub(crate) part: Part,
 }
 
-/// What leaves are in their blocks.
+/// The encoding of leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeafFormat {
-    /// The block is the payload.
+    /// A raw block: the block is the payload.
     Raw,
-    /// The block is a dag-pb node with a UnixFS message of this type.
+    /// A dag-pb node with a UnixFS message of this type.
     DagPb(DataType),
 }
 
-/// Gathers pieces of any size into leaves. Each byte is copied once, to where it is in its block, or not at all: in
-/// front of the payload there is room for the framing of a full chunk, and that of a shorter one, which is no longer, is
-/// put right before the payload.
+/// Gathers pieces of any size into leaves. Each byte is copied at most once, to its place in the block. The buffer
+/// reserves space before the payload for the framing of a full chunk. The framing of a shorter chunk is no longer
+/// than that, and is written directly before the payload.
 #[derive(Debug)]
 pub(crate) struct LeafGatherer {
     format: LeafFormat,
     cutter: Cutter,
     max_chunk_bytes: usize,
-    /// Room for the framing before the payload.
+    /// Space reserved for the framing before the payload, in bytes.
     room_bytes: usize,
-    /// The room and the payload gathered so far; empty between leaves.
+    /// The reserved space and the payload gathered so far; empty between leaves.
     buffer: BytesMut,
     is_first: bool,
-    /// Empty content has a leaf.
+    /// Whether empty content has one empty leaf.
     has_empty_leaf: bool,
 }
 
@@ -91,8 +92,8 @@ impl LeafGatherer {
         }
     }
 
-    /// Takes what it can use from the front of `piece`, and gives a leaf when that made one full. Call it until `piece`
-    /// is empty.
+    /// Takes bytes from the front of `piece`, and returns a leaf if they complete one. The caller repeats the call
+    /// until `piece` is empty.
     pub(crate) fn take(&mut self, piece: &mut Bytes) -> Option<Leaf> {
         let gathered = self.gathered_bytes();
         let Cut { len, ends } = self.cutter.scan(piece);
@@ -106,7 +107,8 @@ impl LeafGatherer {
         ends.then(|| self.seal())
     }
 
-    /// The last leaf, unless the content ended where a leaf did. Empty content has one empty leaf in the balanced layout.
+    /// Returns the last leaf, unless the content ended at the end of a leaf. Empty content has one empty leaf in the
+    /// balanced layout.
     pub(crate) fn finish(&mut self) -> Option<Leaf> {
         (self.is_first && self.has_empty_leaf || self.gathered_bytes() > 0).then(|| self.seal())
     }
@@ -115,8 +117,8 @@ impl LeafGatherer {
         self.buffer.len().saturating_sub(self.room_bytes)
     }
 
-    /// Makes room for `payload_bytes` in all. Only the first leaf of a file, which may be its only and a short one, grows
-    /// as it is filled.
+    /// Reserves space for `payload_bytes` in total. The first leaf grows as it is filled, because it may be the only
+    /// leaf and short. All others reserve a full chunk.
     fn reserve(&mut self, payload_bytes: usize) {
         let payload_room = if self.is_first { payload_bytes } else { self.max_chunk_bytes };
         let capacity = self.room_bytes + payload_room + MAX_TRAILER_BYTES;
@@ -142,14 +144,15 @@ impl LeafGatherer {
         }
         let is_sparse = buffer.capacity() > 2 * buffer.len() + MIN_SPARE_BYTES;
         let data = buffer.freeze().slice(start..);
-        // A leaf may be far shorter than the memory that was set aside for it: the last one of a file, and every one
-        // whose end its content decides.
+        // A leaf may be much shorter than its buffer if it is the last one of a file or if its end depends on the
+        // content.
         let data = if is_sparse { Bytes::copy_from_slice(&data) } else { data };
         Leaf { data, payload_bytes }
     }
 }
 
-/// Bytes of the UnixFS message `{Type, Data: payload, filesize: payload_bytes}`; no payload, no Data.
+/// Returns the length of the UnixFS message `{Type, Data: payload, filesize: payload_bytes}`. Without a payload, the
+/// message has no `Data`.
 fn message_len(payload_bytes: usize) -> usize {
     let data_len = if payload_bytes == 0 { 0 } else { encoded_data_len(payload_bytes) };
     2 + data_len + 1 + encoded_len_varint(payload_bytes as u64)
@@ -159,7 +162,7 @@ fn header_len(payload_bytes: usize) -> usize {
     encoded_data_len(message_len(payload_bytes)) - payload_bytes - 1 - encoded_len_varint(payload_bytes as u64)
 }
 
-/// What comes before the payload: the header of the dag-pb data, the type, and the header of the UnixFS data.
+/// Returns the bytes before the payload: the header of the dag-pb data, the type, and the header of the UnixFS data.
 fn header(data_type: DataType, payload_bytes: usize) -> BytesMut {
     let mut header = BytesMut::with_capacity(header_len(payload_bytes));
     put_data_header(message_len(payload_bytes), &mut header);
@@ -172,7 +175,7 @@ fn header(data_type: DataType, payload_bytes: usize) -> BytesMut {
     header
 }
 
-/// What comes after the payload.
+/// Appends the bytes after the payload.
 fn put_filesize(payload_bytes: usize, out: &mut BytesMut) {
     encode_key(3, WireType::Varint, out);
     encode_varint(payload_bytes as u64, out);

@@ -1,4 +1,4 @@
-//! What decides the content IDs of an import: profiles (IPIP-499) and their overrides.
+//! Options that determine the content IDs of an import: profiles (IPIP-499) and their overrides.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use super::chunker::{Chunker, DEFAULT_CHUNK_BYTES};
 use crate::hamt::check_fanout;
 
-/// Directories of more than this many bytes are sharded; [`DirectorySize`] says which bytes count.
+/// Size in bytes above which directories are sharded. [`DirectorySize`] defines the size of a directory.
 pub(crate) const SHARDING_THRESHOLD_BYTES: usize = 256 * 1024;
 
-/// Most links that a file node may have, so that it stays within a block even with digests of 64 bytes.
+/// Most links that a file node may have. Such a node fits into a block even with digests of 64 bytes.
 const MAX_FILE_LINKS: usize = 16_384;
 
 /// A named set of import parameters (<https://specs.ipfs.tech/ipips/ipip-0499/>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Profile {
-    /// What Kubo does by default: CIDv0, dag-pb leaves of 256 KiB, 174 links per file node.
+    /// The defaults of Kubo: CIDv0, dag-pb leaves of 256 KiB, 174 links per file node.
     #[default]
     #[serde(rename = "unixfs-v0-2015")]
     UnixfsV0_2015,
@@ -34,7 +34,7 @@ impl Profile {
     /// Every profile, in the order in which messages list them.
     pub const ALL: [Self; 2] = [Self::UnixfsV0_2015, Self::UnixfsV1_2025];
 
-    /// The name in the specification.
+    /// Returns the name in the specification.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,8 @@ impl FromStr for Profile {
     type Err = Error;
 
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) lists the names there are.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an unknown name. The message lists the known
+    /// names.
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name).ok_or_else(|| {
             Error::invalid(format!("unknown import profile {name:?}: use {}", Self::ALL.map(Self::name).join(" or ")))
@@ -93,52 +94,54 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Which bytes of a directory count when it is decided whether to shard it.
+/// The definition of the directory size that decides on sharding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DirectorySize {
-    /// The names and binary CIDs of its entries.
+    /// The total length of the names and binary CIDs of the entries.
     Links,
-    /// The block that an unsharded directory would be.
+    /// The length of the block of the unsharded directory.
     Block,
 }
 
-/// Which nodes stand above the leaves of a file.
+/// The arrangement of nodes above the leaves of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// All leaves are equally deep.
+    /// A tree in which all leaves have equal depth.
     #[default]
     Balanced,
-    /// The first leaves are next to the root, later ones deeper and deeper: for content that is read from its beginning.
+    /// A tree whose first leaves are directly below the root and whose later leaves are deeper. Suited to content
+    /// that is read from its beginning.
     Trickle,
 }
 
-/// What a request asks for beyond its profile; `None` leaves the profile's value.
+/// Options of a request that override its profile. `None` keeps the value of the profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Version of the CIDs: 0 or 1.
     pub cid_version: Option<u64>,
     /// Whether leaves are raw blocks instead of dag-pb.
     pub raw_leaves: Option<bool>,
-    /// Hash function of every CID. One that is not sha2-256 makes the CID version 1.
+    /// Hash function of every CID. Any function except sha2-256 makes the CID version 1.
     pub hash: Option<HashFunction>,
-    /// Blocks of at most this many bytes, up to 128, go whole into the CIDs that name them: those are identity CIDs of
-    /// version 1, and nothing is stored for them.
+    /// Largest block, in bytes and at most 128, that is inlined into its CID. Such a CID is an identity CID of
+    /// version 1, and the block is not stored.
     pub inline_limit: Option<usize>,
-    /// What is imported may have attributes. Then leaves are never raw, as in Kubo: those have no place for them.
+    /// Whether the imported content may have attributes. As in Kubo, leaves are then never raw, because raw leaves
+    /// cannot hold attributes.
     pub attributes: bool,
-    /// Where files are cut.
+    /// Chunker for files.
     pub chunker: Option<Chunker>,
-    /// Which nodes stand above the leaves.
+    /// Arrangement of the nodes above the leaves.
     pub layout: Option<Layout>,
-    /// Most links of a file node, in the trickle layout most leaves of one: 2 to 16,384.
+    /// Most links of a file node, or most leaves of a node in the trickle layout: 2 to 16,384.
     pub max_file_links: Option<usize>,
-    /// Directories with more entries are sharded whatever their size; 0 is no such limit.
+    /// Number of entries above which a directory is sharded whatever its size; 0 means no limit.
     pub max_directory_links: Option<usize>,
     /// Fan-out of directory shards: a power of two from 8 to 1,024.
     pub hamt_fanout: Option<u32>,
 }
 
-/// What decides the content IDs of an import.
+/// The options that determine the content IDs of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportOptions {
     pub(crate) cid_version: u64,
@@ -161,14 +164,15 @@ impl Default for ImportOptions {
 }
 
 impl ImportOptions {
-    /// The options of `profile` with `overrides`, by Kubo's rules.
+    /// Returns the options of `profile` with `overrides`, by Kubo's rules.
     ///
-    /// Without a profile they are those of the default one, but then `cid_version` 1 brings raw leaves with it, unless
-    /// `raw_leaves` says otherwise; a profile that was asked for decides on its leaves itself.
+    /// Without a profile, the options are those of the default profile, except that `cid_version` 1 implies raw
+    /// leaves unless `raw_leaves` says otherwise. An explicit profile defines its leaves itself.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the option and what it may be;
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a hash function that files cannot be imported with.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid option; the message names the option
+    /// and its accepted values. Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a hash function that
+    /// imports cannot use.
     pub fn new(profile: Option<Profile>, overrides: Overrides) -> Result<Self> {
         let base = profile.unwrap_or_default().options();
         let hash = overrides.hash.unwrap_or(base.hash);
@@ -189,13 +193,13 @@ impl ImportOptions {
         })
     }
 
-    /// Version of the CIDs of nodes; raw leaves always have version 1.
+    /// Returns the CID version of nodes. Raw leaves always have version 1.
     #[must_use]
     pub fn cid_version(&self) -> u64 {
         self.cid_version
     }
 
-    /// The block of `data`, with the CID that these options give it.
+    /// Creates the block of `data`, with the CID that these options define.
     pub(crate) fn block(&self, codec: u64, data: Bytes) -> Result<Block> {
         if self.inline_limit.is_some_and(|limit| data.len() <= limit) {
             return Block::hash(1, codec, HashFunction::Identity, data);
@@ -203,10 +207,10 @@ impl ImportOptions {
         Block::hash(self.version_of(codec), codec, self.hash, data)
     }
 
-    /// [`Self::block`] for each of several.
+    /// Creates a block for each of `data`, like [`Self::block`].
     pub(crate) fn blocks(&self, codec: u64, data: Vec<Bytes>) -> Result<Vec<Block>> {
         match self.inline_limit {
-            // Which of them are inlined goes by their sizes.
+            // The size of each block decides whether it is inlined.
             Some(_) => data.into_iter().map(|data| self.block(codec, data)).collect(),
             None => Block::hash_all(self.version_of(codec), codec, self.hash, data),
         }
@@ -216,7 +220,7 @@ impl ImportOptions {
         if codec == codec::RAW { 1 } else { self.cid_version }
     }
 
-    /// Where files are cut into chunks.
+    /// Returns the chunker for files.
     #[must_use]
     pub fn chunker(&self) -> Chunker {
         self.chunker

@@ -1,18 +1,19 @@
-//! Chunks that end where a Rabin fingerprint of the last bytes says so, as in boxo's `rabin` chunker.
+//! A content-defined chunker with a Rabin fingerprint of the last bytes, like boxo's `rabin` chunker.
 //!
-//! Bytes are polynomials over GF(2), and the fingerprint is the remainder of the window's by [`POLYNOMIAL`].
+//! Bytes are polynomials over GF(2). The fingerprint is the remainder of the window's polynomial by [`POLYNOMIAL`].
 
 use super::cutter::Cut;
 
-/// Irreducible, of degree [`DEGREE`]; part of the format.
+/// An irreducible polynomial of degree [`DEGREE`], part of the format.
 const POLYNOMIAL: u64 = 0x3d_f305_dfb2_a805;
 const DEGREE: u32 = 53;
-/// The fingerprint is one of this many bytes.
+/// Size of the fingerprinted window, in bytes.
 pub(crate) const WINDOW_BYTES: usize = 16;
 
-/// By the 8 bits that a further byte shifts over the degree: those bits and their remainder.
+/// Reduction table, indexed by the 8 bits that another byte shifts beyond the degree. Each value combines those bits
+/// with their remainder.
 const REDUCED: [u64; 256] = reduced();
-/// By the oldest byte of the window: what it is in the fingerprint.
+/// Contribution of the oldest byte of the window to the fingerprint, indexed by that byte.
 const LEAVING: [u64; 256] = leaving();
 
 const fn remainder(mut value: u64) -> u64 {
@@ -49,31 +50,31 @@ const fn leaving() -> [u64; 256] {
     table
 }
 
-/// The end of each chunk, found as bytes come.
+/// An incremental search for the end of each chunk.
 #[derive(Debug)]
 pub(crate) struct Rabin {
     min: usize,
     max: usize,
     /// A chunk ends where these bits of the fingerprint are zero.
     mask: u64,
-    /// Bytes of the current chunk so far.
+    /// Number of bytes of the current chunk so far.
     count: usize,
     fingerprint: u64,
-    /// The last bytes of the fingerprint, each at its position in the chunk modulo the length.
+    /// The last bytes of the fingerprint, each at its position in the chunk modulo the window size.
     window: [u8; WINDOW_BYTES],
 }
 
 impl Rabin {
-    /// Chunks of `min` to `max` bytes, and of `min` and `avg` rounded down to a power of two on average. `min` is at least
-    /// [`WINDOW_BYTES`].
+    /// Creates a chunker for chunks of `min` to `max` bytes. The average size is `min` plus `avg`, rounded down to a
+    /// power of two. `min` must be at least [`WINDOW_BYTES`].
     pub(crate) fn new(min: usize, avg: usize, max: usize) -> Self {
         let mask = (1 << avg.ilog2()) - 1;
         Self { min, max, mask, count: 0, fingerprint: 0, window: [0; WINDOW_BYTES] }
     }
 
-    /// The bytes from the front of `piece` that belong to the current chunk.
+    /// Returns the bytes at the front of `piece` that belong to the current chunk.
     pub(crate) fn scan(&mut self, piece: &[u8]) -> Cut {
-        // Where no chunk may end, only the bytes of the first window count.
+        // Below the minimum size, only the bytes of the first window affect the fingerprint.
         let skipped = (self.min - WINDOW_BYTES).saturating_sub(self.count).min(piece.len());
         self.count += skipped;
         for (len, &byte) in (skipped + 1..).zip(&piece[skipped..]) {

@@ -10,25 +10,25 @@ use crate::data::{Attributes, Data, DataType, MURMUR3_X64_64};
 use crate::hamt::prefix;
 use crate::link_name::LinkName;
 
-/// Builds the shards of a directory as its entries come, in ascending order of their hashes.
+/// A streaming builder for the shards of a directory. Entries must be added in ascending order of their hashes.
 ///
-/// An entry lies in the first shard, from the root down, that no other entry's hash leads to by the same position. In the
-/// order of hashes that other one is a neighbour, so all that is in memory is one entry and the unfinished shards that its
-/// hash leads through: at most 21, of at most as many links as the fan-out.
+/// An entry belongs in the first shard, from the root down, in which no other entry has the same position. In hash
+/// order, only a neighbouring entry can share that position. The builder therefore holds one entry and the unfinished
+/// shards along its hash: at most 21, each with at most as many links as the fan-out.
 #[derive(Debug)]
 pub(super) struct ShardBuilder {
     /// The unfinished shards, from the root down.
     path: Vec<Shard>,
-    /// The last entry, with its hash. The next one decides how deep it lies.
+    /// The last entry and its hash. The next entry determines its depth.
     last: Option<(u64, PbLink)>,
-    /// Levels that the hashes of the last entry and the one before it share.
+    /// Number of levels that the hashes of the last two entries share.
     shared_levels: usize,
 }
 
 /// A shard that is not complete.
 #[derive(Debug)]
 struct Shard {
-    /// Its position in the shard above it.
+    /// Position of this shard in the shard above it.
     position: u32,
     links: Vec<PbLink>,
     bitfield: Vec<u8>,
@@ -39,12 +39,12 @@ impl ShardBuilder {
         Self { path: vec![Shard::new(0, options)], last: None, shared_levels: 0 }
     }
 
-    /// Adds an entry whose name has the hash `hash`, which is not below that of the entry before it. Shards that are
-    /// complete are added to `blocks`.
+    /// Adds an entry whose name has the hash `hash`, which must not be less than the hash of the entry before it.
+    /// Appends the blocks of completed shards to `blocks`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the hash is equal to that of the entry before, as far as
-    /// shards use it.
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the hash equals that of the previous entry in
+    /// all bits that shards use.
     pub(super) fn push(
         &mut self,
         hash: u64,
@@ -68,8 +68,8 @@ impl ShardBuilder {
         Ok(())
     }
 
-    /// The last of the blocks, the root being the very last: it has the `attributes`. Gives the bytes of all blocks of the
-    /// directory and of all that is below its entries.
+    /// Appends the remaining blocks, ending with the root, which has the `attributes`. Returns the total size of all
+    /// blocks of the directory and of everything below its entries.
     pub(super) fn finish(
         mut self,
         attributes: &Attributes,
@@ -84,7 +84,7 @@ impl ShardBuilder {
         Ok(root.finish(attributes, options, blocks)?.tsize)
     }
 
-    /// Puts an entry into the shard `depth` levels below the root that its hash leads to.
+    /// Adds an entry to the shard at `depth` levels below the root to which its hash leads.
     fn place(&mut self, hash: u64, link: PbLink, depth: usize, options: &ImportOptions) {
         for level in self.path.len()..=depth {
             self.path.push(Shard::new(position(hash, level - 1, options), options));
@@ -110,7 +110,7 @@ impl Shard {
         Self { position, links: Vec::new(), bitfield: vec![0; options.hamt_fanout as usize / 8] }
     }
 
-    /// Adds a link behind those that are there, at a higher position.
+    /// Appends a link, whose position must be greater than those of all existing links.
     fn add(&mut self, position: u32, link: PbLink, options: &ImportOptions) {
         let from_end = (position / 8) as usize + 1;
         let byte = self.bitfield.len() - from_end;
@@ -119,7 +119,7 @@ impl Shard {
         self.links.push(PbLink { name, ..link });
     }
 
-    /// Adds the block to `blocks`, and gives the link to it, without a name.
+    /// Appends the block to `blocks`, and returns a link to it without a name.
     fn finish(self, attributes: &Attributes, options: &ImportOptions, blocks: &mut Vec<Block>) -> Result<PbLink> {
         let first_used = self.bitfield.iter().position(|byte| *byte != 0).unwrap_or(self.bitfield.len());
         let data = Data {
@@ -137,22 +137,22 @@ impl Shard {
     }
 }
 
-/// Bits of a hash that one level uses.
+/// Returns the number of hash bits that one level uses.
 fn bits(options: &ImportOptions) -> usize {
     options.hamt_fanout.trailing_zeros() as usize
 }
 
-/// Most levels that a hash leads through.
+/// Returns the maximum number of levels along a hash.
 fn levels(options: &ImportOptions) -> usize {
     u64::BITS as usize / bits(options)
 }
 
-/// Levels at which two hashes lead to the same position, from the root down.
+/// Returns the number of levels, from the root down, at which two hashes have the same position.
 fn shared_levels(a: u64, b: u64, options: &ImportOptions) -> usize {
     ((a ^ b).leading_zeros() as usize / bits(options)).min(levels(options))
 }
 
-/// Where a hash leads in a shard `depth` levels below the root.
+/// Returns the position of a hash in a shard at `depth` levels below the root.
 fn position(hash: u64, depth: usize, options: &ImportOptions) -> u32 {
     let bits = bits(options);
     ((hash << (depth * bits)) >> (u64::BITS as usize - bits)) as u32
@@ -177,7 +177,7 @@ mod tests {
         ImportOptions::new(None, Overrides { hamt_fanout: Some(fanout), ..Overrides::default() }).unwrap()
     }
 
-    /// The shards by the definition of the trie: all entries at hand, divided by position, level by level.
+    /// Builds the shards by the definition of the trie: divides all entries by position, level by level.
     fn divided(hashes: &[u64], depth: usize, options: &ImportOptions, blocks: &mut Vec<Block>) -> PbLink {
         let mut positions = BTreeMap::<u32, Vec<u64>>::new();
         for hash in hashes {
@@ -203,7 +203,7 @@ mod tests {
         Ok((blocks, tsize))
     }
 
-    /// Hashes of which many begin alike for any number of bits.
+    /// Generates hashes of which many share prefixes of any number of bits.
     fn hashes() -> impl Strategy<Value = Vec<u64>> {
         let seed = (any::<u64>(), 0_u32..64, prop::sample::select(vec![0_u64, !0, 0x0123_4567_89ab_cdef]));
         let hash = seed.prop_map(|(random, kept, base)| base ^ (random >> kept));
@@ -214,7 +214,7 @@ mod tests {
         #[test]
         fn shards_built_in_order_are_those_of_all_entries_at_once(hashes in hashes(), width in 3_u32..=10) {
             let options = options(1 << width);
-            // Hashes that differ only where no level looks cannot be told apart.
+            // No level distinguishes hashes that differ only in unused bits.
             let unused = u64::BITS % width;
             let distinct: Vec<_> = hashes.chunk_by(|a, b| a >> unused == b >> unused).map(|group| group[0]).collect();
             let mut expected = Vec::new();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_no_more_than_the_shards_on_the_way_to_one_entry() {
+    fn shard_builder_holds_only_shards_of_one_path() {
         let options = options(8);
         let (mut builder, mut blocks) = (ShardBuilder::new(&options), Vec::new());
         for hash in (0..100_000_u64).map(|i| i << 40) {

@@ -1,4 +1,4 @@
-//! The trickle layout: leaves near the root first, for content that is read from its beginning.
+//! The trickle layout, which puts the first leaves near the root, for content that is read from its beginning.
 
 use ipfrs_core::{Block, Result};
 
@@ -6,19 +6,21 @@ use super::layout::{Part, file_node};
 use super::options::ImportOptions;
 use crate::data::Attributes;
 
-/// How many subtrees of each depth a node has, one after the other, as in boxo.
+/// Number of consecutive subtrees of each depth that a node has, as in boxo.
 const SUBTREES_OF_A_DEPTH: usize = 4;
 
-/// Builds the tree from the root down, as leaves come: a node takes `max_file_links` leaves, then subtrees of its own
-/// kind, four of depth 1, four of depth 2 and so on up to the depth below its own. The root has no limit of depth.
+/// A builder for the trickle layout. It builds the tree from the root down as leaves are added. A node takes
+/// `max_file_links` leaves and then subtrees of the same kind: four of depth 1, four of depth 2, and so on up to one
+/// less than its own depth. The depth of the root is not limited.
 ///
-/// Even a file of one leaf has a node above it, and an empty file is that node alone. Holds the parts of the nodes on
-/// the way from the root to where the next leaf goes, each at most `max_file_links` and four for each level.
+/// Even a file of one leaf has a node above it, and an empty file consists of that node alone. The builder holds the
+/// parts of the nodes on the path to the next leaf. Each node has at most `max_file_links` parts plus four for each
+/// level.
 #[derive(Debug)]
 pub(crate) struct TrickleLayout {
     options: ImportOptions,
     root: OpenNode,
-    /// The nodes below the root that are not complete, each the last child of the one before.
+    /// The unfinished nodes below the root, each the last child of the one before.
     below: Vec<OpenNode>,
 }
 
@@ -26,7 +28,7 @@ pub(crate) struct TrickleLayout {
 #[derive(Debug)]
 struct OpenNode {
     parts: Vec<Part>,
-    /// Levels of nodes in the subtree of this one, itself included.
+    /// Number of node levels in the subtree of this node, including the node itself.
     depth: usize,
 }
 
@@ -35,7 +37,7 @@ impl OpenNode {
         Self { parts: Vec::new(), depth }
     }
 
-    /// The depth of the next subtree, where a node that has all of its leaves may have one more.
+    /// Returns the depth of the next subtree, if a node that has all of its leaves may have another one.
     fn next_subtree(&self, max_leaves: usize) -> Option<usize> {
         let depth = (self.parts.len() - max_leaves) / SUBTREES_OF_A_DEPTH + 1;
         (depth < self.depth).then_some(depth)
@@ -47,7 +49,7 @@ impl TrickleLayout {
         Self { options, root: OpenNode::new(usize::MAX), below: Vec::new() }
     }
 
-    /// Adds the next leaf; blocks of nodes that are complete are added to `nodes`.
+    /// Adds the next leaf. Appends the blocks of completed nodes to `nodes`.
     pub(crate) fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
         let max_leaves = self.options.max_file_links;
         loop {
@@ -63,7 +65,7 @@ impl TrickleLayout {
         }
     }
 
-    /// The root over all leaves, with `attributes`; blocks of the last nodes are added to `nodes`.
+    /// Returns the root above all leaves, with `attributes`. Appends the blocks of the last nodes to `nodes`.
     pub(crate) fn finish(mut self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
         while !self.below.is_empty() {
             self.close(nodes)?;
@@ -71,7 +73,7 @@ impl TrickleLayout {
         file_node(&self.root.parts, attributes, &self.options, nodes)
     }
 
-    /// Makes the deepest node and gives it to the one above.
+    /// Creates the deepest unfinished node and adds it to its parent.
     fn close(&mut self, nodes: &mut Vec<Block>) -> Result<()> {
         if let Some(node) = self.below.pop() {
             let part = file_node(&node.parts, &Attributes::default(), &self.options, nodes)?;

@@ -1,4 +1,4 @@
-//! Batches of blocks on their way to the sink.
+//! Batches of blocks for the sink.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocks::BlockSink;
 
-/// A batch is sent before it would exceed this many bytes.
+/// Size limit of a batch, in bytes. A batch is sent before a block would exceed it.
 pub(crate) const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// A batch is sent when it has this many blocks.
+/// Number of blocks at which a batch is sent.
 const MAX_BATCH_BLOCKS: usize = 1024;
-/// Most batches that the sink works on at once.
+/// Most batches that the sink stores concurrently.
 const MAX_BATCHES_IN_FLIGHT: usize = 4;
 
-/// A position in an import: everything that was imported before it.
+/// A position in an import. It stands for everything that was imported before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Mark(u64);
 
-/// Gathers blocks into batches and hands these to the sink, a few at a time.
+/// A writer that gathers blocks into batches and passes a few batches at a time to the sink.
 pub(crate) struct BlockWriter {
     sink: Arc<dyn BlockSink>,
     batch: Vec<Block>,
     batch_bytes: usize,
     in_flight: VecDeque<Put>,
-    /// After the last block that was pushed.
+    /// Position after the last block that was pushed.
     mark: Mark,
-    /// After the last batch that was acknowledged and taken off `in_flight`.
+    /// Position after the last batch that was acknowledged and removed from `in_flight`.
     durable: Mark,
-    /// Why the import has ended.
+    /// The error that ended the import.
     failure: Option<(ErrorKind, String)>,
 }
 
@@ -53,8 +53,7 @@ impl BlockWriter {
         }
     }
 
-    /// Takes a block, and waits while the sink has as many batches as it may have. An error may be that of an earlier
-    /// block.
+    /// Adds a block. Waits while the sink has the maximum number of batches. An error may concern an earlier block.
     pub(crate) async fn push(&mut self, block: Block) -> Result<()> {
         self.check()?;
         let len = block.data().len();

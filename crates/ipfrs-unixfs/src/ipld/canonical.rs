@@ -1,4 +1,4 @@
-//! DAG-CBOR in its canonical form, of what Kubo reads.
+//! Conversion of DAG-CBOR to its canonical form, for the blocks that Kubo accepts.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use ipfrs_core::{Error, Result};
 use super::cbor::{Cursor, Item, check_unique};
 use super::{Strictness, check_nesting};
 
-/// Returns a block of DAG-CBOR in its canonical form: keys in order, floats in 64 bits, `null` for `undefined`. As
-/// Kubo, it refuses everything else that is not canonical.
+/// Converts a block of DAG-CBOR to its canonical form: sorted keys, floats of 64 bits, and `null` for `undefined`.
+/// Like Kubo, it rejects every other deviation from the canonical form.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong.
+/// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid block, with the reason, and
 /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for lists and maps more than
 /// [`MAX_BLOCK_NESTING`](ipfrs_core::limits::MAX_BLOCK_NESTING) deep.
 pub fn canonical_cbor(data: &[u8]) -> Result<Vec<u8>> {
@@ -29,14 +29,14 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Reads an item, of lists and maps only the head, and returns its bytes too.
+    /// Reads an item and returns it with its bytes. For lists and maps, reads only the head.
     fn item(&mut self) -> Result<(Item<'a>, &'a [u8])> {
         let before = self.cursor.rest;
         let item = self.cursor.item()?;
         Ok((item, &before[..before.len() - self.cursor.rest.len()]))
     }
 
-    /// Writes a value and everything in it. `depth` bounds the recursion.
+    /// Writes a value with its contents. `depth` bounds the recursion.
     fn value(&mut self, depth: usize) -> Result<()> {
         let (item, bytes) = self.item()?;
         match item {
@@ -58,7 +58,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the entries of a map, and puts them in order where they are not.
+    /// Writes the entries of a map, and sorts them if necessary.
     fn entries(&mut self, len: u64, depth: usize) -> Result<()> {
         let start = self.out.len();
         let mut entries: Vec<(&'a [u8], Range<usize>)> = Vec::new();
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Returns a number, text of bytes or simple value in its canonical form.
+/// Returns the canonical form of a number or simple value.
 fn scalar(bytes: &[u8]) -> Vec<u8> {
     let float = |value: f64| [&[0xfb][..], &value.to_be_bytes()].concat();
     match *bytes {
@@ -94,7 +94,7 @@ fn scalar(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns the value of a finite floating-point number of 16 bits.
+/// Returns the value of a finite 16-bit floating-point number.
 fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
     let magnitude = match exponent {

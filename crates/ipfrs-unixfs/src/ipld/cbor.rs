@@ -1,17 +1,17 @@
-//! DAG-CBOR (<https://ipld.io/specs/codecs/dag-cbor/spec/>), read in place: nothing but links is copied.
+//! A reader of DAG-CBOR (<https://ipld.io/specs/codecs/dag-cbor/spec/>) in place: only links are copied.
 //!
-//! As Kubo (the default decoder of go-ipld-prime), the reader refuses integers and lengths in more bytes than they
-//! need, indefinite lengths, NaN and infinities. It refuses keys that are not text or are twice in one map, tags
-//! other than 42, and bytes behind the end. It reads keys in any order, floats of 16 and 32 bits, and `undefined`.
+//! Like Kubo (the default decoder of go-ipld-prime), the reader rejects integers and lengths that are not in the
+//! shortest form, indefinite lengths, NaN and infinities. It rejects non-text or repeated keys of a map, tags other
+//! than 42, and trailing bytes. It accepts keys in any order, floats of 16 and 32 bits, and `undefined`.
 
 use ipfrs_core::{Cid, CidList, Error, Result, cid_from_bytes};
 
 use super::{Step, Strictness, list_index};
 
-/// The one tag that DAG-CBOR has: a byte string with a content ID.
+/// The only tag of DAG-CBOR: a byte string with a content ID.
 const TAG_CID: u64 = 42;
 
-/// Returns the links of a block in its order.
+/// Returns the links of a block, in block order.
 pub(super) fn links(data: &[u8], strictness: Strictness) -> Result<CidList> {
     let mut links = CidList::default();
     let mut cursor = Cursor { rest: data, strictness };
@@ -22,7 +22,7 @@ pub(super) fn links(data: &[u8], strictness: Strictness) -> Result<CidList> {
     Ok(links)
 }
 
-/// Returns where `segments` lead in a block, all of which must be valid.
+/// Follows `segments` in a block. The whole block must be valid.
 pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
     links(data, Strictness::AsKubo)?;
     let mut cursor = Cursor { rest: data, strictness: Strictness::AsKubo };
@@ -43,26 +43,26 @@ pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
     })
 }
 
-/// What a data item is. Of lists and maps only the head has been read.
+/// A data item. For lists and maps, only the head has been read.
 pub(super) enum Item<'a> {
     Link(Cid),
     Text(&'a [u8]),
-    /// A number of items.
+    /// A list of this many items.
     List(u64),
-    /// A number of pairs.
+    /// A map of this many pairs.
     Map(u64),
-    /// Anything else.
+    /// Any other item.
     Scalar,
 }
 
-/// A list or map with items that have not been read. It is dropped before its last item is read, so that each costs at
+/// A list or map with unread items. It is dropped before its last item is read, so each open list or map costs at
 /// least two bytes of the block.
 struct Open {
-    /// Items, or pairs, that have not been read.
+    /// Number of items or pairs that have not been read.
     left: u32,
-    /// Index of the first key of this map among those of all open maps; `None` for a list.
+    /// Index of the first key of this map among the keys of all open maps; `None` for a list.
     first_key: Option<u32>,
-    /// Whether each key was longer than the one before, or as long and behind it: then none is there twice.
+    /// Whether each key was longer than the one before, or as long and greater. If so, no key is repeated.
     is_sorted: bool,
 }
 
@@ -72,8 +72,8 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Reads an item and everything in it, and gives its links to `on_link`. Open lists and maps are on the heap: no
-    /// depth overflows a stack.
+    /// Reads an item with its contents, and passes its links to `on_link`. Open lists and maps are kept on the heap,
+    /// so no depth overflows the stack.
     fn walk(&mut self, on_link: &mut dyn FnMut(Cid)) -> Result<()> {
         let (mut open, mut keys): (Vec<Open>, Vec<&'a [u8]>) = (Vec::new(), Vec::new());
         loop {
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the number of items of a list or map, each of which takes a byte at least.
+    /// Converts the length of a list or map. Each item takes at least one byte, so a greater length is an error.
     fn count(&self, len: u64) -> Result<u32> {
         match u32::try_from(len) {
             Ok(len) if len as usize <= self.rest.len() => Ok(len),
@@ -115,7 +115,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads up to the value of `key` in a map of `len` pairs; false when it has none.
+    /// Skips to the value of `key` in a map of `len` pairs. Returns `false` if the map does not have the key.
     fn seek_key(&mut self, len: u64, key: &str) -> Result<bool> {
         for _ in 0..len {
             if self.key()? == key.as_bytes() {
@@ -126,7 +126,8 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// Reads up to the item of index `segment` in a list of `len` items; false when it has none.
+    /// Skips to the item at index `segment` in a list of `len` items. Returns `false` if the list does not have the
+    /// index.
     fn seek_index(&mut self, len: u64, segment: &str) -> Result<bool> {
         let Some(index) = list_index(segment).filter(|index| *index < len) else { return Ok(false) };
         for _ in 0..index {
@@ -165,7 +166,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// The binary CID of a link, which has a zero byte before it.
+    /// Reads the binary CID of a link, which follows a zero byte.
     fn cid(&mut self) -> Result<Cid> {
         let (major, len) = self.head()?;
         match (major, self.take(len)?) {
@@ -174,7 +175,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Major type and argument of the next item.
+    /// Reads the major type and the argument of the next item.
     fn head(&mut self) -> Result<(u8, u64)> {
         let first = self.take(1)?[0];
         let (major, short) = (first >> 5, first & 0x1f);
@@ -209,7 +210,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Refuses an argument of `following` bytes that has no business there.
+/// Rejects an argument of `following` bytes that is not allowed for its major type.
 fn check_head(major: u8, following: u64, argument: u64) -> Result<()> {
     if major == 7 {
         // The exponent of NaN and of the infinities is all ones.
@@ -230,7 +231,7 @@ fn check_head(major: u8, following: u64, argument: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses keys that are there twice.
+/// Rejects repeated keys.
 pub(super) fn check_unique(keys: &mut [&[u8]]) -> Result<()> {
     keys.sort_unstable();
     match keys.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -1,6 +1,6 @@
-//! DAG-JSON (<https://ipld.io/specs/codecs/dag-json/spec/>), read as a stream: nothing but links is kept.
+//! A streaming reader of DAG-JSON (<https://ipld.io/specs/codecs/dag-json/spec/>) that keeps only links.
 //!
-//! A map whose only key is `/` is a link when its value is text (and bytes when it is a map).
+//! A map whose only key is `/` is a link if its value is text (and bytes if its value is a map).
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::{Step, check_nesting, list_index, too_nested};
 /// The key that makes a map a link or bytes.
 const SLASH: &str = "/";
 
-/// The links of a block in its order.
+/// Returns the links of a block, in block order.
 pub(super) fn links(data: &[u8]) -> Result<CidList> {
     let mut links = CidList::default();
     let mut refusal = None;
@@ -22,7 +22,7 @@ pub(super) fn links(data: &[u8]) -> Result<CidList> {
     Ok(links)
 }
 
-/// Where `segments` lead.
+/// Follows `segments` in a block.
 pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
     let mut refusal = None;
     let outcome = read(data, Follow { segments, used: 0, refusal: &mut refusal });
@@ -34,7 +34,7 @@ fn read<'de, S: DeserializeSeed<'de>>(data: &'de [u8], seed: S) -> Result<S::Val
     seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| in_words(&error))
 }
 
-/// The parser's reason. It has a limit of nesting itself, which is the same as ours and is met first.
+/// Converts an error of the parser. The parser has the same nesting limit as this crate and reaches it first.
 fn in_words(error: &serde_json::Error) -> Error {
     let reason = error.to_string();
     match reason.starts_with("recursion limit exceeded") {
@@ -43,24 +43,25 @@ fn in_words(error: &serde_json::Error) -> Error {
     }
 }
 
-/// Keeps an error of this crate while serde passes one of its own up.
+/// Keeps an error of this crate while serde propagates one of its own.
 fn refuse<E: serde::de::Error>(refusal: &mut Option<Error>, error: Error) -> E {
     let passed_up = E::custom(error.message());
     *refusal = Some(error);
     passed_up
 }
 
-/// Reads a value and everything in it, and collects its links. Gives the value itself, where it is text that is asked for.
+/// A visitor that reads a value with its contents and collects its links. If `keeps_text` is true, it returns a value
+/// that is text.
 struct Walk<'a> {
     links: &'a mut CidList,
     refusal: &'a mut Option<Error>,
-    /// Lists and maps around the value.
+    /// Number of lists and maps around the value.
     depth: usize,
     keeps_text: bool,
 }
 
 impl Walk<'_> {
-    /// For a value in this one.
+    /// Returns a visitor for a value inside this one.
     fn inner(&mut self, keeps_text: bool) -> Walk<'_> {
         Walk { links: self.links, refusal: self.refusal, depth: self.depth + 1, keeps_text }
     }
@@ -127,7 +128,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// Follows what is left of a path from a value. The rest of the block is read over, as it must be JSON all the same.
+/// A visitor that follows the rest of a path from a value. It still parses the rest of the block, which must be valid
+/// JSON.
 struct Follow<'a> {
     segments: &'a [String],
     used: usize,
@@ -135,12 +137,12 @@ struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    /// For the value that the next segment leads to.
+    /// Returns a visitor for the value that the next segment leads to.
     fn next(&mut self) -> Follow<'_> {
         Follow { segments: self.segments, used: self.used + 1, refusal: self.refusal }
     }
 
-    /// Where the path leads when this value has nothing of the next segment's name.
+    /// Returns the result for a value that does not contain the next segment.
     fn here(&self) -> Step {
         if self.used == self.segments.len() { Step::Within } else { Step::Missing(self.used) }
     }

@@ -1,4 +1,4 @@
-//! Reading blocks that anyone may have written.
+//! Decoding of blocks from untrusted authors.
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
@@ -112,7 +112,7 @@ fn codecs_and_types_that_are_no_files_are_unsupported() {
     }
 }
 
-/// Fields of a UnixFS message, in any order and number, and anything after them.
+/// Generates UnixFS messages with fields in any order and number, and arbitrary trailing bytes.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let varint = (prop::sample::select(vec![8_u8, 0x18, 0x20, 0x28, 0x30, 0x38]), prop_oneof![0_u8..8, any::<u8>()])
         .prop_map(|(key, value)| vec![key, value & 0x7f]);

@@ -1,4 +1,4 @@
-//! A store in memory, deterministic data, and a reader.
+//! An in-memory store, deterministic data, and a reader.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use ipfrs_unixfs::{Attributes, BlockSink, BlockSource, Entry, FileNode, ImportOp
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// Blocks in memory.
+/// An in-memory block store.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<HashMap<Cid, Bytes>>);
 
@@ -49,7 +49,7 @@ impl BlockSource for Memory {
     }
 }
 
-/// The first `len` bytes of the keystream of ChaCha20 with the hash of `seed` as key, nonce and counter zero.
+/// Returns the first `len` bytes of a ChaCha20 keystream. The key is the hash of `seed`; nonce and counter are zero.
 pub(crate) fn keystream(seed: &str, len: usize) -> Bytes {
     let key = hash::sha2_256(seed.as_bytes()).digest().try_into().unwrap();
     let mut bytes = vec![0; len];
@@ -57,7 +57,7 @@ pub(crate) fn keystream(seed: &str, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// `len` bytes that do not repeat.
+/// Returns `len` pseudorandom bytes.
 pub(crate) fn random_bytes(len: usize) -> Bytes {
     keystream("ipfrs-unixfs", len)
 }
@@ -97,7 +97,7 @@ pub(crate) async fn import_file_with(
     (store, entry)
 }
 
-/// The content of the file `cid`, with every claimed size checked on the way.
+/// Reads the content of the file `cid`, and checks every declared size.
 pub(crate) fn read_file(store: &Memory, cid: &Cid) -> Vec<u8> {
     let block = store.get(cid).unwrap_or_else(|| panic!("block {cid} was not stored"));
     hash::verify(cid, &block).unwrap();

@@ -1,4 +1,4 @@
-//! What was imported reads back, whatever its size, its pieces and the options.
+//! Round trips of imported content, with various sizes, pieces and options.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ fn options(layout: Layout, raw_leaves: bool, chunker: Chunker, links: usize) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_around_every_boundary_read_back() {
-    // 200 bytes need two bytes for their length: short last chunks have shorter framing. 40,000 are sliced when raw.
+    // A length of 200 bytes takes two bytes, so a short last chunk has shorter framing. Chunks of 40,000 bytes are
+    // sliced when raw.
     for (chunk, links) in [(1, 2), (200, 3), (40_000, 2)] {
         let (node, root) = (chunk * links, chunk * links * links);
         let sizes =
@@ -41,7 +42,7 @@ async fn files_around_every_boundary_read_back() {
                     import_file(options(layout, raw_leaves, Chunker::Size(chunk), links), &content, 70_000).await;
                 assert_eq!(read_file(&store, &entry.cid), content, "{case}");
                 assert_eq!((entry.size, entry.kind), (size as u64, EntryKind::File), "{case}");
-                // No chunk is there twice unless they are tiny, so that the claimed size is what is stored.
+                // Except for tiny chunks, no chunk is repeated, so the declared size equals the stored size.
                 if chunk > 1 {
                     assert_eq!(entry.tsize, store.total_bytes(), "{case}");
                 }
@@ -60,7 +61,7 @@ async fn a_leaf_of_the_largest_chunk_is_a_block() {
 }
 
 #[tokio::test]
-async fn chunks_that_content_ends_stay_the_same_behind_a_change() {
+async fn content_defined_chunks_survive_prepended_bytes() {
     for chunker in ["rabin-16384-32768-65536", "buzhash"] {
         let chunker: Chunker = chunker.parse().unwrap();
         let options = options(Layout::Balanced, true, chunker, 174);
@@ -81,7 +82,7 @@ async fn chunks_that_content_ends_stay_the_same_behind_a_change() {
     }
 }
 
-/// The attributes of the root `cid`, and whether any block that it links to has some.
+/// Returns the attributes of the root `cid`, and whether any linked block has attributes.
 fn attributes_of(store: &Memory, cid: &ipfrs_core::Cid) -> (Attributes, bool) {
     let node = decode(cid, &store.get(cid).unwrap()).unwrap();
     let children = match &node {
@@ -179,7 +180,7 @@ async fn directories_refuse_names_that_no_path_can_have() {
 }
 
 #[tokio::test]
-async fn a_directory_may_come_in_any_batches_but_only_in_the_order_of_hashes() {
+async fn directory_accepts_any_batches_in_hash_order_only() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
     let file = import(&mut importer, &Bytes::new(), 1).await;
     let mut entries: Vec<_> = (0..7_000).map(|i| (LinkName::from(format!("file {i}")), file.clone())).collect();
@@ -253,7 +254,7 @@ fn chunkers_and_profiles_read_from_their_names() {
     assert!("unixfs-v3".parse::<Profile>().unwrap_err().to_string().contains("unixfs-v1-2025"));
 }
 
-/// Imports `content` cut at `cuts`, several times each, in a runtime of its own.
+/// Imports `content`, split at `cuts`, in a runtime of its own.
 fn import_cut(options: &ImportOptions, content: &Bytes, cuts: &[usize]) -> (Arc<Memory>, Entry) {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (content.len() + 1)).chain([0, content.len()]).collect();
     cuts.sort_unstable();
@@ -269,7 +270,7 @@ fn import_cut(options: &ImportOptions, content: &Bytes, cuts: &[usize]) -> (Arc<
     (store, entry)
 }
 
-/// A chunker, and the fewest bytes of its chunks.
+/// Generates a chunker and its minimum chunk size.
 fn chunkers() -> impl Strategy<Value = (Chunker, usize)> {
     let rabin = (16_usize..60_000, 1_usize..60_000, 1_usize..60_000);
     prop_oneof![
@@ -292,7 +293,7 @@ proptest! {
         raw_leaves: bool,
         cuts in proptest::collection::vec(any::<usize>(), 0..20),
     ) {
-        // Keeps the number of blocks, which take most of the time, within reason.
+        // Bounds the number of blocks, which take most of the time.
         let content = random_bytes(size.min(least * 2000));
         let options = options(layout, raw_leaves, chunker, links);
         let (store, entry) = import_cut(&options, &content, &cuts);

@@ -1,4 +1,4 @@
-//! Content IDs that Kubo gave for the same data and flags.
+//! Comparison with content IDs that Kubo produced for the same data and flags.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -37,7 +37,8 @@ fn vectors() -> Vectors {
     serde_json::from_str(include_str!("../vectors/kubo-add.json")).unwrap()
 }
 
-/// The options and attributes of Kubo's flags; `-r`, `-w` and `--hidden` choose what is added, not how.
+/// Returns the options and attributes for Kubo's flags. `-r`, `-w` and `--hidden` select the content and have no
+/// effect here.
 fn options(profile: Profile, flags: &[String]) -> (ImportOptions, Attributes) {
     let (mut overrides, mut attributes) = (Overrides::default(), Attributes::default());
     for flag in flags {
@@ -142,7 +143,7 @@ async fn small_tree(importer: &mut Importer, hidden: bool) -> Entry {
     importer.directory(entries, Attributes::default()).await.unwrap()
 }
 
-/// From Kubo's test/cli/cid_profiles_test.go.
+/// Vectors from Kubo's test/cli/cid_profiles_test.go.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_have_the_published_ids_of_their_profile() {
     let hello = Bytes::from_static(b"hello world");
@@ -161,9 +162,9 @@ async fn files_have_the_published_ids_of_their_profile() {
     }
 }
 
-/// From Kubo's test/cli/cid_profiles_test.go: the largest directory that is not sharded and the next one.
+/// Vectors from Kubo's test/cli/cid_profiles_test.go: the largest unsharded directory and the next larger one.
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_are_sharded_from_the_byte_on_that_kubo_shards_them() {
+async fn directory_sharding_threshold_equals_kubo() {
     struct Case {
         profile: Profile,
         files: usize,
@@ -206,7 +207,7 @@ async fn directories_are_sharded_from_the_byte_on_that_kubo_shards_them() {
         let mut importer = Importer::new(options, Arc::new(Memory::default()));
         let file = import(&mut importer, &Bytes::from_static(b"x"), 1).await;
         let mut letters = keystream(&format!("hamt-{}", case.profile), 1 << 20).into_iter().map(letter);
-        // A map, as writing a file twice leaves one.
+        // A map, because writing a file twice leaves one file.
         let mut entries = HashMap::new();
         for i in 1..=case.files {
             let len = if i == case.files { case.last_name_len } else { case.name_len };
@@ -223,9 +224,9 @@ fn letter(byte: u8) -> char {
     char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])
 }
 
-/// Kubo without a profile: the CID version alone decides on the leaves, until something else does.
+/// Without a profile, Kubo derives the kind of leaves from the CID version unless another flag decides it.
 #[tokio::test]
-async fn cid_version_1_brings_raw_leaves_unless_a_profile_or_flag_says_otherwise() {
+async fn cid_version_1_implies_raw_leaves_unless_overridden() {
     let hello = Bytes::from_static(b"hello world");
     let v1 = Overrides { cid_version: Some(1), ..Overrides::default() };
     let raw = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";

@@ -1,4 +1,4 @@
-//! What blocks link to.
+//! Extraction of the links of blocks.
 
 use bytes::Bytes;
 use ipfrs_core::limits::{MAX_BLOCK_LINKS, MAX_BLOCK_NESTING};
@@ -16,7 +16,7 @@ fn links_of(codec: u64, data: impl Into<Bytes>) -> Result<Vec<Cid>> {
     links(&cid(codec, &data), &data).map(|links| links.iter().collect())
 }
 
-/// A link in dag-cbor: tag 42, and a byte string of a zero and the binary CID.
+/// Returns a link in dag-cbor: tag 42 with a byte string of a zero and the binary CID.
 pub(crate) fn cbor_link(cid: &Cid) -> Vec<u8> {
     let bytes = cid.to_bytes();
     let len = bytes.len() as u8 + 1;
@@ -71,7 +71,7 @@ fn malformed_blocks_are_named_with_what_is_wrong() {
         (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 1, 1], "begins with zero"),
         (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 0, 1], "CID"),
         (codec::DAG_CBOR, vec![0xf8, 30], "simple"),
-        // A list of more items than any memory holds.
+        // A list that declares more items than fit into memory.
         (codec::DAG_CBOR, vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "ends before"),
         (codec::DAG_JSON, br#"{"a": "#.to_vec(), "EOF"),
         (codec::DAG_JSON, br#"{} {}"#.to_vec(), "trailing"),
@@ -100,7 +100,7 @@ fn links_of_any_number_and_depth_are_read() {
     assert_eq!(links_of(codec::DAG_JSON, json(many)).unwrap().len(), many);
     let nested = |open: &str, close: &str, depth: usize| open.repeat(depth) + "0" + &close.repeat(depth);
     assert!(links_of(codec::DAG_JSON, nested("[", "]", MAX_BLOCK_NESTING)).is_ok());
-    // As deep as a block can be: a list of one item, of two items, and a map of two keys.
+    // The maximum depth within the block size: lists of one item, lists of two items, and maps of two keys.
     for (open, close) in [(&[0x81][..], &[][..]), (&[0x82], &[0]), (&[0xa2, 0x60], &[0x61, b'x', 0])] {
         let depth = 2 * 1024 * 1024 / (open.len() + close.len()) - 1;
         let block = [open.repeat(depth), cbor_link(&small), close.repeat(depth)].concat();
@@ -134,7 +134,7 @@ fn dag_cbor_that_kubo_refuses_has_links_for_gc_alone() {
         assert!(error.to_string().contains(reason), "{error} (expected {reason})");
         assert_eq!(lenient_links(&cid, &data).unwrap().iter().collect::<Vec<_>>(), [a]);
     }
-    // Kubo reads keys in any order, short floats, and undefined.
+    // Kubo accepts keys in any order, short floats, and undefined.
     for data in [
         item(&[0xa2, 0x61, b'k'], &[0x60, 0]),
         item(&[0x82], &[0xf9, 0x3c, 0]),

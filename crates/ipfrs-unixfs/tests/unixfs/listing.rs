@@ -1,4 +1,4 @@
-//! Directories of a few blocks that pretend to be endless.
+//! Listings of directories of a few blocks with an astronomical number of entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::harness::Memory;
 
 const FANOUT: usize = 1024;
 
-/// Blocks that are always ready, and how often they were asked for.
+/// A source whose blocks are always ready, and which counts requests.
 #[derive(Default)]
 struct Counting {
     blocks: Memory,
@@ -28,7 +28,7 @@ impl Counting {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Keeps a shard of which the first `used` positions link to `target`, under names that end in `suffix`.
+    /// Adds a shard whose first `used` positions link to `target`, with names that end in `suffix`.
     fn add_shard(&self, used: usize, target: &Cid, suffix: &str) -> Cid {
         let mut data = vec![8, 5, 0x12, 0x80, 1];
         data.extend(
@@ -43,7 +43,7 @@ impl Counting {
         cid
     }
 
-    /// `levels` shards with the same child in each position, on top of `bottom`.
+    /// Adds `levels` shards above `bottom`, each with the same child in every position.
     fn stack(&self, levels: usize, bottom: Cid) -> Cid {
         (0..levels).fold(bottom, |below, _| self.add_shard(FANOUT, &below, ""))
     }
@@ -66,7 +66,7 @@ fn some_file() -> Cid {
 }
 
 #[tokio::test]
-async fn a_shard_without_entries_ends_the_listing_unless_it_is_the_root() {
+async fn listing_fails_on_empty_shard_below_root() {
     let source = Arc::new(Counting::default());
     let empty = source.add_shard(0, &some_file(), "");
     let root = source.stack(5, empty);
@@ -78,7 +78,7 @@ async fn a_shard_without_entries_ends_the_listing_unless_it_is_the_root() {
 }
 
 #[tokio::test]
-async fn shards_lie_no_deeper_than_the_hash_of_a_name_leads() {
+async fn listing_fails_on_shards_deeper_than_name_hash() {
     let source = Arc::new(Counting::default());
     let leaf = source.add_shard(2, &some_file(), "file");
     let deepest = source.stack(5, leaf);
@@ -91,7 +91,7 @@ async fn shards_lie_no_deeper_than_the_hash_of_a_name_leads() {
 }
 
 #[tokio::test]
-async fn an_endless_listing_is_lazy_lets_others_run_and_stops_when_dropped() {
+async fn huge_listing_is_lazy_and_yields_to_other_tasks() {
     let source = Arc::new(Counting::default());
     let leaf = source.add_shard(FANOUT, &some_file(), "file");
     let root = source.stack(5, leaf);
@@ -107,7 +107,7 @@ async fn an_endless_listing_is_lazy_lets_others_run_and_stops_when_dropped() {
         }
     };
     tokio::select! {
-        // The listing first: all that it can do in one poll is done before the others get a turn.
+        // The listing is polled first and runs as far as one poll allows before the other tasks run.
         biased;
         () = listing.by_ref().for_each(|_| { taken += 1; std::future::ready(()) }) => panic!("10^18 entries listed"),
         () = others => {}
@@ -119,7 +119,7 @@ async fn an_endless_listing_is_lazy_lets_others_run_and_stops_when_dropped() {
 }
 
 #[tokio::test]
-async fn pages_of_any_size_are_the_listing_and_read_only_what_leads_to_their_place() {
+async fn pages_equal_listing_and_read_only_needed_blocks() {
     let source = Arc::new(Counting::default());
     let leaf = source.add_shard(5, &some_file(), "file");
     let below = source.add_shard(3, &leaf, "");

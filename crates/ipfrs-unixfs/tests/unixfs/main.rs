@@ -1,6 +1,6 @@
-//! The public interface of ipfrs-unixfs, over a store in memory.
+//! Tests of the public interface of ipfrs-unixfs, with an in-memory store.
 
-// clippy.toml lets tests unwrap, but does not see that the functions beside them are tests too.
+// clippy.toml allows tests to unwrap, but does not recognize helper functions as test code.
 #![allow(clippy::unwrap_used)]
 
 mod decoding;

@@ -1,4 +1,4 @@
-//! Resolving paths and listing directories.
+//! Path resolution and directory listing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn store_block(store: &Memory, codec: u64, data: Bytes) -> Cid {
     cid
 }
 
-/// `/docs/{0..count}.txt`, `docs` sharded with a small fan-out, so that the shards are several levels deep.
+/// Imports `/docs/{0..count}.txt`. `docs` is sharded with a small fan-out, so its shards are several levels deep.
 async fn sharded_tree(count: usize) -> (Arc<Memory>, Entry, Entry) {
     let store = Arc::new(Memory::default());
     let overrides = Overrides { max_directory_links: Some(10), hamt_fanout: Some(8), ..Overrides::default() };
@@ -57,7 +57,7 @@ async fn paths_lead_through_basic_and_sharded_directories() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_named() {
+async fn resolve_names_missing_segment() {
     let (store, root, docs) = sharded_tree(100).await;
     let file = resolve(store.as_ref(), &docs.cid, &segments("7.txt")).await.unwrap().cid;
     for (path, message) in [
@@ -85,7 +85,7 @@ async fn paths_longer_than_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn blocks_of_codecs_without_paths_end_a_path_but_do_not_carry_on() {
+async fn blocks_without_paths_may_only_end_a_path() {
     let store = Arc::new(Memory::default());
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
     let torn_shard = dag_pb::encode(&[], &[8, 5]);
@@ -104,7 +104,7 @@ async fn blocks_of_codecs_without_paths_end_a_path_but_do_not_carry_on() {
     }
 }
 
-/// `{"a": [0, {"b": link}], "n": {"m": 1}}` in dag-cbor and in dag-json.
+/// Returns `{"a": [0, {"b": link}], "n": {"m": 1}}` in dag-cbor and in dag-json.
 fn documents(link: &Cid) -> [(u64, Vec<u8>); 2] {
     let head = [0xa2, 0x61, b'a', 0x82, 0, 0xa1, 0x61, b'b'];
     let cbor = [&head[..], &cbor_link(link), &[0x61, b'n', 0xa1, 0x61, b'm', 1]].concat();
@@ -177,7 +177,7 @@ async fn a_key_or_index_that_a_block_does_not_have_is_named() {
 #[tokio::test]
 async fn shards_deeper_than_any_name_leads_are_refused() {
     let store = Arc::new(Memory::default());
-    // Each of the eight positions of a shard leads to the next one, for ever as far as a reader knows.
+    // All eight positions of a shard lead to the next shard, with no end that a reader could detect.
     let bottomless = [8, 5, 0x12, 1, 0xff, 0x28, 0x22, 0x30, 8];
     let mut cid = store_block(&store, codec::RAW, Bytes::new());
     for _ in 0..30 {
@@ -232,11 +232,11 @@ async fn files_have_no_entries() {
     assert_eq!(listed.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// Names that a disk may have, beside one that is text.
+/// File names that may occur on a disk; one of them is plain text.
 const NAMES: [&[u8]; 6] = [b"\xff.txt", b"caf\xe9", b"caf\xc3\xa9", b"\xfe\xff\x01", b"a\nb", b"plain.txt"];
 
 #[tokio::test]
-async fn names_that_are_no_text_resolve_in_basic_and_sharded_directories() {
+async fn non_utf8_names_resolve_in_directories() {
     for max_directory_links in [None, Some(1)] {
         let store = Arc::new(Memory::default());
         let overrides = Overrides { max_directory_links, hamt_fanout: Some(8), ..Overrides::default() };
@@ -266,7 +266,7 @@ async fn names_that_are_no_text_resolve_in_basic_and_sharded_directories() {
 }
 
 #[tokio::test]
-async fn keys_that_are_no_text_lead_nowhere_in_cbor_and_json() {
+async fn non_utf8_keys_are_not_found_in_cbor_and_json() {
     let (store, tree, _) = sharded_tree(1).await;
     for (codec, document) in documents(&tree.cid) {
         let cid = store_block(&store, codec, document.into());
@@ -275,7 +275,7 @@ async fn keys_that_are_no_text_lead_nowhere_in_cbor_and_json() {
             let error = resolve(store.as_ref(), &cid, &path).await.unwrap_err();
             assert!(leads_nowhere(&error) && error.message().contains(r#"no link named "\xff""#), "{error}");
         }
-        // A link before it is followed.
+        // The link before the invalid segment is followed.
         let path = [b"a".as_slice(), b"1", b"b", b"\xff"].map(LinkName::from);
         let error = resolve(store.as_ref(), &cid, &path).await.unwrap_err();
         assert!(leads_nowhere(&error) && error.message().contains(&tree.cid.to_string()), "{error}");

@@ -1,4 +1,4 @@
-//! What the import pipeline does with slow and failing ends.
+//! The import pipeline with slow and failing sinks and sources.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::harness::{Memory, import, random_bytes};
 
 const MIB: usize = 1 << 20;
 
-/// Acknowledges one batch for each permit, and counts the batches that wait.
+/// A sink that acknowledges one batch for each semaphore permit and counts its batches.
 struct Gate {
     open: Semaphore,
     batches: AtomicUsize,
@@ -36,13 +36,14 @@ impl BlockSink for Gate {
     }
 }
 
-/// Runs until nothing can go on any more: the clock is paused, so that the time-out comes once all is idle.
+/// Runs `work` until it completes or no task can make progress. The clock is paused, so the timeout fires as soon as
+/// the runtime is idle.
 async fn until_idle<T>(work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(Duration::from_secs(3600), work).await.ok()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_stands_still_stops_an_endless_file_within_the_memory_bound() {
+async fn import_with_stalled_sink_stays_within_memory_bound() {
     let sink = Gate::closed();
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&sink) as _);
     let piece = random_bytes(MIB / 4);
@@ -86,7 +87,7 @@ async fn many_small_files_share_batches() {
     assert_eq!(sink.batches.load(Ordering::SeqCst), 3, "1,024 blocks a batch");
 }
 
-/// Fails from the second batch on.
+/// A sink that fails from the second batch on.
 #[derive(Default)]
 struct FullDisk(AtomicU64);
 
@@ -108,7 +109,7 @@ async fn an_error_of_the_sink_ends_the_import() {
     let error = importer.file(endless, Attributes::default(), &mut |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     let durable = importer.durable();
-    // It does not go on as if nothing had been lost.
+    // After the error, the importer must refuse further work.
     assert_eq!(importer.symlink("x", Attributes::default()).await.unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(importer.flush().await.unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(importer.durable(), durable);
@@ -123,7 +124,7 @@ async fn an_error_of_the_content_ends_the_file() {
     assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, "cut off"));
 }
 
-/// Holds the first batch for ever, and tells when that was dropped.
+/// A sink that never finishes its first batch, and reports when that batch is dropped.
 struct Abandoned {
     dropped: Mutex<Option<oneshot::Sender<()>>>,
     started: Semaphore,

@@ -26,7 +26,7 @@ fn get(cid: &str) -> GetBlockRequest {
 }
 
 #[tokio::test]
-async fn a_block_that_is_put_is_there_for_every_front_end_until_it_is_deleted() {
+async fn put_block_is_visible_to_all_front_ends_until_deleted() {
     let gateway = TestGateway::start().await;
     let mut client = block_client(&gateway);
     let put = client.put_block(raw("hello")).await.unwrap().into_inner();
@@ -45,7 +45,7 @@ async fn a_block_that_is_put_is_there_for_every_front_end_until_it_is_deleted() 
 }
 
 #[tokio::test]
-async fn options_and_content_ids_say_how_a_block_is_named() {
+async fn put_options_determine_the_content_id() {
     let gateway = TestGateway::start().await;
     let mut client = block_client(&gateway);
     for (request, prefix) in [
@@ -71,7 +71,7 @@ async fn options_and_content_ids_say_how_a_block_is_named() {
             PutBlockRequest { cid: ABSENT.into(), ..with_options(raw("a"), |options| options.codec = "dag-pb".into()) },
             Some("options"),
         ),
-        // What does not match is nobody's field.
+        // A content ID that does not match its data is not the fault of a single field.
         (PutBlockRequest { cid: ABSENT.into(), ..raw("a") }, None),
     ] {
         let refused = client.put_block(request).await.unwrap_err();
@@ -83,7 +83,7 @@ async fn options_and_content_ids_say_how_a_block_is_named() {
 }
 
 #[tokio::test]
-async fn a_pinned_block_stays() {
+async fn delete_block_keeps_a_pinned_block() {
     let gateway = TestGateway::start().await;
     let mut client = block_client(&gateway);
     let put = client.put_block(with_options(raw("kept"), |options| options.pin = true)).await.unwrap().into_inner();
@@ -93,7 +93,7 @@ async fn a_pinned_block_stays() {
 }
 
 #[tokio::test]
-async fn a_block_that_a_denylist_names_is_given_to_nobody() {
+async fn grpc_refuses_denylisted_block() {
     let gateway = TestGateway::start().await;
     let cid = stored(&gateway, "blocked").await;
     let repo = gateway.stop().await;
@@ -110,7 +110,7 @@ async fn a_block_that_a_denylist_names_is_given_to_nobody() {
 }
 
 #[tokio::test]
-async fn a_batch_answers_in_the_order_asked_with_errors_in_their_places() {
+async fn grpc_batch_keeps_order_and_reports_errors_per_item() {
     let gateway = TestGateway::start().await;
     let (first, second) = (stored(&gateway, "first").await, stored(&gateway, "second").await);
     let cids = [&second, ABSENT, "what", &first, &second].map(str::to_owned).to_vec();
@@ -136,7 +136,7 @@ async fn a_batch_answers_in_the_order_asked_with_errors_in_their_places() {
 }
 
 #[tokio::test]
-async fn streamed_puts_are_acknowledged_in_order_and_are_on_disk_then() {
+async fn streamed_puts_are_durable_and_acknowledged_in_order() {
     let gateway = TestGateway::start().await;
     let mut requests: Vec<_> = (0_u32..1_200)
         .map(|number| BatchPutBlocksRequest { data: number.to_le_bytes().to_vec().into(), ..Default::default() })
@@ -145,7 +145,7 @@ async fn streamed_puts_are_acknowledged_in_order_and_are_on_disk_then() {
     requests[8].data = vec![0; 2 * 1024 * 1024 + 1].into();
     let answer = block_client(&gateway).batch_put_blocks(stream::iter(requests.clone())).await.unwrap().into_inner();
     assert_eq!((answer.stored, answer.stored_bytes, answer.results.len()), (1_198, 1_198 * 4, 1_200));
-    // Everything was closed and opened again: what is not on disk is gone.
+    // The repo was closed and opened again, so only blocks on disk remain.
     let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
     let mut client = block_client(&gateway);
     for (index, (request, outcome)) in requests.into_iter().zip(answer.results).enumerate() {
@@ -166,9 +166,10 @@ async fn streamed_puts_are_acknowledged_in_order_and_are_on_disk_then() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_said_of_streamed_puts_is_bounded() {
+async fn results_of_streamed_puts_are_bounded() {
     let gateway = TestGateway::start().await;
-    // What is said of each quotes the name, cut: 8 MiB are reached long before as many blocks as a stream may have.
+    // Each result quotes the name, truncated. The results reach 8 MiB long before the maximum number of blocks in a
+    // stream.
     let options = Some(PutOptions { codec: "x".repeat(2_000), ..PutOptions::default() });
     let wrong = BatchPutBlocksRequest { options, ..Default::default() };
     let refused = block_client(&gateway).batch_put_blocks(stream::iter(vec![wrong.clone(); 9_000])).await.unwrap_err();
@@ -179,19 +180,19 @@ async fn what_is_to_be_said_of_streamed_puts_is_bounded() {
 }
 
 #[tokio::test]
-async fn of_a_stream_of_puts_that_breaks_off_nothing_is_acknowledged() {
+async fn aborted_stream_of_puts_acknowledges_nothing() {
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let (sender, receiver) = mpsc::channel(1);
     let first = BatchPutBlocksRequest { data: b"first".to_vec().into(), ..Default::default() };
     sender.send(first).await.unwrap();
-    // The client pauses, and holds the stream open.
+    // The client pauses with the stream open.
     let refused = block_client(&gateway).batch_put_blocks(received(receiver)).await.unwrap_err();
     assert_failed(&refused, Code::DeadlineExceeded, "TIMEOUT", None);
     assert!(refused.message().contains("gateway.upload_idle_seconds"), "{refused}");
     drop(sender);
 }
 
-/// What comes through a channel, as a stream.
+/// Returns the items of a channel as a stream.
 pub(super) fn received<T: Send + 'static>(
     receiver: mpsc::Receiver<T>,
 ) -> impl stream::Stream<Item = T> + Send + 'static {
@@ -199,12 +200,12 @@ pub(super) fn received<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn operations_of_a_stream_are_answered_by_their_ids_as_they_are_done() {
+async fn stream_operations_complete_out_of_order_by_id() {
     let gateway = TestGateway::start().await;
     let cid = stored(&gateway, "there").await;
     let (sender, receiver) = mpsc::channel(16);
     let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
-    // A put waits for the disk, and what comes after it does not wait for the put.
+    // A put waits for the disk; the operations after it do not wait for the put.
     let operations = [
         Some(Operation::Put(raw(vec![1; 1024 * 1024]))),
         Some(Operation::Get(get(&cid))),
@@ -233,7 +234,7 @@ async fn operations_of_a_stream_are_answered_by_their_ids_as_they_are_done() {
     }
     assert_eq!(order.iter().copied().collect::<HashSet<_>>().len(), 6);
     assert_ne!(order[0], 10, "the first answer waited for the disk: {order:?}");
-    // The stream goes on after errors, and ends when its client has asked for all.
+    // The stream continues after errors, and ends when its client has finished its requests.
     sender.send(StreamBlocksRequest { id: 16, operation: Some(Operation::Get(get(&cid))) }).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap().id, 16);
     drop(sender);
@@ -241,14 +242,14 @@ async fn operations_of_a_stream_are_answered_by_their_ids_as_they_are_done() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_stops_the_reading() {
+async fn stream_blocks_stops_reading_for_a_stalled_client() {
     let gateway = TestGateway::start().await;
     let cid = stored(&gateway, vec![7; 1024 * 1024]).await;
     let retrieved = "ipfrs_blocks_retrieved_total";
     let asked = BatchGetBlocksRequest { cids: vec![cid.clone(); 1_000] };
     let mut answers = block_client(&gateway).batch_get_blocks(asked).await.unwrap().into_inner();
     answers.message().await.unwrap().unwrap();
-    // Others are served meanwhile, many times what it would take to read all.
+    // Meanwhile, the gateway serves other clients, for a multiple of the time that reading all blocks would take.
     let mut other = block_client(&gateway);
     for _ in 0..100 {
         other.get_block(get(&stored(&gateway, "small").await)).await.unwrap();
@@ -262,12 +263,12 @@ async fn a_client_that_does_not_read_stops_the_reading() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_on_and_does_not_read_waits_and_keeps_its_connection() {
+async fn stalled_client_that_sends_requests_keeps_its_connection() {
     const ASKED: usize = 40_000;
     let gateway = TestGateway::start().await;
     let operation = Operation::Has(HasBlockRequest { cid: "malformed".to_owned() });
     let (asked, mut has_asked) = watch::channel(0);
-    // Each in a frame of its own, as clients send them one by one.
+    // Each message in its own frame, as clients send single messages.
     let messages = stream::iter(0..ASKED).map(move |id| {
         asked.send_replace(id);
         let message = StreamBlocksRequest { id: id as u64, operation: Some(operation.clone()) };
@@ -281,7 +282,7 @@ async fn a_client_that_asks_on_and_does_not_read_waits_and_keeps_its_connection(
     let url = format!("http://{}/ipfrs.block.v1.BlockService/StreamBlocks", gateway.grpc_address());
     let call = http2.post(url).header("content-type", "application/grpc").body(Body::wrap_stream(messages));
     let response = call.send().await.unwrap();
-    // As many as one stream may send ahead.
+    // Maximum number of requests that one stream may send ahead.
     has_asked.wait_for(|id| *id >= 24_000).await.unwrap();
     let mut bytes = response.bytes().await.unwrap();
     let mut answered = HashSet::new();
@@ -293,7 +294,7 @@ async fn a_client_that_asks_on_and_does_not_read_waits_and_keeps_its_connection(
 }
 
 #[tokio::test]
-async fn what_is_over_a_limit_says_which() {
+async fn grpc_limit_error_names_the_limit() {
     let gateway = TestGateway::start().await;
     let mut client = block_client(&gateway);
     for size in [2 * 1024 * 1024 + 1, 3 * 1024 * 1024] {

@@ -1,5 +1,5 @@
-//! What every call has: an ID, a deadline, a count; health, reflection, and the end of the daemon.
-//! [`super::compressed`] has the codings, and [`super::ends`] cancelled calls.
+//! Behaviour of every call: request ID, deadline and metrics; also health, reflection, and shutdown.
+//! [`super::compressed`] tests the codings, and [`super::ends`] cancelled calls.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::blocks::received;
 use super::{ABSENT, assert_failed, block_client, raw, stored};
 use crate::harness::TestGateway;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn absent() -> GetBlockRequest {
@@ -32,7 +32,7 @@ fn absent() -> GetBlockRequest {
 }
 
 #[tokio::test]
-async fn an_error_names_the_request_and_the_block() {
+async fn grpc_error_names_request_and_block() {
     let gateway = TestGateway::start().await;
     let mut client = block_client(&gateway);
     let mut request = Request::new(absent());
@@ -44,7 +44,7 @@ async fn an_error_names_the_request_and_the_block() {
     assert_eq!(status.metadata().get("x-request-id").unwrap(), "mine");
     let resource = details.resource_info().unwrap();
     assert_eq!((resource.resource_type.as_str(), resource.resource_name.as_str()), ("block", ABSENT));
-    // Who has none gets one, and another with each call.
+    // A call without a request ID gets a new one.
     let made = async || {
         let response = block_client(&gateway).has_block(HasBlockRequest { cid: ABSENT.to_owned() }).await.unwrap();
         response.metadata().get("x-request-id").unwrap().to_str().unwrap().to_owned()
@@ -53,7 +53,7 @@ async fn an_error_names_the_request_and_the_block() {
 }
 
 #[tokio::test]
-async fn a_repo_that_is_open_read_only_takes_nothing_and_gives_all() {
+async fn grpc_on_read_only_repo_reads_but_never_writes() {
     let gateway = TestGateway::start().await;
     let cid = stored(&gateway, "there").await;
     let gateway = TestGateway::start_on(gateway.stop().await, |config| config.store.read_only = true).await;
@@ -65,12 +65,12 @@ async fn a_repo_that_is_open_read_only_takes_nothing_and_gives_all() {
 }
 
 #[tokio::test]
-async fn a_call_ends_at_its_deadline() {
+async fn grpc_call_ends_at_its_deadline() {
     let gateway = TestGateway::start().await;
     let (_sender, receiver) = mpsc::channel(1);
     let mut request = Request::new(received(receiver));
     request.set_timeout(Duration::from_millis(50));
-    // The client's own clock ends only the wait for the head of an answer.
+    // The client's own timer only covers the wait for the head of a response.
     let mut answers = block_client(&gateway).stream_blocks(request).await.unwrap().into_inner();
     let status = answers.message().await.unwrap_err();
     assert_failed(&status, Code::DeadlineExceeded, "TIMEOUT", None);
@@ -94,7 +94,7 @@ async fn calls_are_counted_and_timed() {
 }
 
 #[tokio::test]
-async fn calls_beyond_those_that_are_answered_are_refused() {
+async fn grpc_calls_over_the_limit_are_refused() {
     let gateway = TestGateway::start_with(|config| config.grpc.max_concurrent_calls = 1).await;
     let (sender, receiver) = mpsc::channel(1);
     let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
@@ -106,9 +106,9 @@ async fn calls_beyond_those_that_are_answered_are_refused() {
     assert!(refused.message().contains("grpc.max_concurrent_calls"), "{refused}");
     assert_eq!(refused.get_error_details().retry_info().unwrap().retry_delay, Some(Duration::from_secs(1)));
     assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_concurrent_calls\"}").await, 1);
-    // HTTP has permits of its own.
+    // HTTP has separate permits.
     assert_eq!(gateway.get(&format!("/ipfs/{ABSENT}")).await.status(), 404);
-    // How it is can be asked all the same.
+    // Health checks need no permit.
     HealthClient::new(gateway.channel()).check(HealthCheckRequest::default()).await.unwrap();
     drop((sender, answers));
     gateway.until_metric("ipfrs_grpc_requests_active", |calls| calls == 0).await;
@@ -139,7 +139,7 @@ async fn idle_calls_leave_permits_for_other_clients() {
 }
 
 #[tokio::test]
-async fn streams_of_requests_whose_clients_pause_end() {
+async fn paused_request_streams_time_out() {
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let (_sender, receiver) = mpsc::channel(1);
     let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
@@ -153,7 +153,7 @@ async fn streams_of_requests_whose_clients_pause_end() {
 }
 
 #[tokio::test]
-async fn health_is_told_of_every_service() {
+async fn grpc_health_covers_every_service() {
     let gateway = TestGateway::start().await;
     let mut client = HealthClient::new(gateway.channel());
     let services = ["block.v1.Block", "dag.v1.Dag", "file.v1.File", "tensor.v1.Tensor"];
@@ -166,7 +166,7 @@ async fn health_is_told_of_every_service() {
 }
 
 #[tokio::test]
-async fn when_the_daemon_drains_watchers_are_told_and_streams_end() {
+async fn draining_notifies_watchers_and_ends_streams() {
     let gateway = TestGateway::start().await;
     let mut health = HealthClient::new(gateway.channel());
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
@@ -181,7 +181,7 @@ async fn when_the_daemon_drains_watchers_are_told_and_streams_end() {
     assert!(watch.message().await.unwrap().is_none());
     let status = answers.message().await.unwrap_err();
     assert_failed(&status, Code::Unavailable, "UNAVAILABLE", None);
-    // Nothing is left that would have to be cut, although the client has never ended its side.
+    // No call remains to be cut off, although the client has never closed its side of the stream.
     gateway.stop().await;
     drop(sender);
 }

@@ -1,4 +1,4 @@
-//! Compressed messages: what clients say of codings, and what they get.
+//! Compressed messages: coding headers of clients, and the coding of the messages that they receive.
 
 use std::io::Read;
 
@@ -22,7 +22,7 @@ use crate::harness::{TestGateway, client, header};
 const GET_BLOCK: &str = "/ipfrs.block.v1.BlockService/GetBlock";
 const LIST: &str = "/ipfrs.file.v1.FileService/ListDirectory";
 
-/// A call as it is on the wire. `coded` is the message, in the coding that `headers` say where `is_compressed`.
+/// Sends a call with `coded` as the message. If `is_compressed`, it has the coding that `headers` declare.
 async fn call(
     gateway: &TestGateway,
     path: &str,
@@ -40,7 +40,7 @@ async fn call(
     request.header("content-type", "application/grpc").body(frame.freeze()).send().await.unwrap()
 }
 
-/// The one message of an answer, as it is on the wire, with its flag.
+/// Returns the compression flag and the encoded bytes of the only message of a response.
 async fn answer(response: Response) -> (u8, Bytes) {
     let mut body = response.bytes().await.unwrap();
     let (flag, length) = (body.get_u8(), body.get_u32() as usize);
@@ -61,7 +61,7 @@ fn decoded(coding: &str, message: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn answers_are_in_the_coding_that_a_client_asks_for_and_in_none_for_those_who_only_read_it() {
+async fn grpc_response_coding_follows_client_preference() {
     let gateway = TestGateway::start().await;
     let text = "the same again and again; ".repeat(10_000);
     let cid = stored(&gateway, text.clone()).await;
@@ -73,11 +73,11 @@ async fn answers_are_in_the_coding_that_a_client_asks_for_and_in_none_for_those_
     for (accepted, encoding) in [
         (None, ""),
         (Some("identity"), ""),
-        // C++, Python, Ruby and Node; .NET; Java and Go.
+        // Lists of codings that clients support by default: C++, Python, Ruby and Node; .NET; Java and Go.
         (Some("identity,deflate,gzip"), ""),
         (Some("identity,gzip,deflate"), ""),
         (Some("gzip"), ""),
-        // Who asks.
+        // Clients that request compression.
         (Some("gzip,identity"), "gzip"),
         (Some("zstd"), "zstd"),
         (Some("identity, deflate, gzip, zstd"), "zstd"),
@@ -102,7 +102,7 @@ async fn answers_are_in_the_coding_that_a_client_asks_for_and_in_none_for_those_
 }
 
 #[tokio::test]
-async fn who_compresses_is_answered_alike_and_large_messages_are_taken_too() {
+async fn compressed_grpc_calls_work_with_large_messages() {
     let gateway = TestGateway::start().await;
     let text = "the same again and again; ".repeat(70_000);
     let expected = stored(&gateway, text.clone()).await;
@@ -115,11 +115,11 @@ async fn who_compresses_is_answered_alike_and_large_messages_are_taken_too() {
         let response = blocks.get_block(GetBlockRequest { cid: expected.clone() }).await.unwrap();
         assert_eq!(response.metadata().get("grpc-encoding").unwrap(), name);
         assert_eq!(response.into_inner().block.unwrap().data, text.as_bytes());
-        // Whoever compresses its own messages need not read what is compressed.
+        // A client that compresses its own messages need not support compressed responses.
         let mut writes = BlockServiceClient::new(gateway.channel()).send_compressed(coding);
         let response = writes.get_block(GetBlockRequest { cid: expected.clone() }).await.unwrap();
         assert!(response.metadata().get("grpc-encoding").is_none());
-        // A channel that compresses does so for all of its services.
+        // A channel with compression uses it for all of its services.
         let mut health = HealthClient::new(gateway.channel()).send_compressed(coding);
         health.check(HealthCheckRequest::default()).await.unwrap();
         let bomb = blocks.put_block(raw(vec![0; 6 << 20])).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn who_compresses_is_answered_alike_and_large_messages_are_taken_too() {
 }
 
 #[tokio::test]
-async fn a_compressed_file_comes_back_as_it_was_be_it_random_or_not() {
+async fn compressed_grpc_file_round_trips() {
     let gateway = TestGateway::start().await;
     for file in [content::bytes(5_000_000), Bytes::from("text; ".repeat(800_000))] {
         let path = gateway.add("", file.clone()).await;
@@ -146,7 +146,7 @@ async fn a_compressed_file_comes_back_as_it_was_be_it_random_or_not() {
 }
 
 #[tokio::test]
-async fn where_compression_is_off_it_is_off_for_answers() {
+async fn disabled_compression_disables_grpc_coding() {
     let gateway = TestGateway::start_with(|config| config.compression.enabled = false).await;
     let text = "the same again and again; ".repeat(1_000);
     let mut blocks = BlockServiceClient::new(gateway.channel())
@@ -159,7 +159,7 @@ async fn where_compression_is_off_it_is_off_for_answers() {
 }
 
 #[tokio::test]
-async fn what_is_not_in_a_coding_that_is_read_here_is_refused() {
+async fn unsupported_grpc_coding_is_refused() {
     let gateway = TestGateway::start().await;
     let status = |response: &Response| header(response, "grpc-status").to_owned();
     let unknown = call(&gateway, GET_BLOCK, &[("grpc-encoding", "br")], true, b"what").await;

@@ -19,7 +19,8 @@ async fn put(client: &mut DagServiceClient<Channel>, json: String) -> String {
     client.put_dag(request).await.unwrap().into_inner().cid
 }
 
-/// A root that links to a middle and a leaf, and the middle to the leaf: content IDs of the three.
+/// Puts a root that links to a middle node and a leaf. The middle node also links to the leaf. Returns the three
+/// content IDs.
 async fn diamond(client: &mut DagServiceClient<Channel>) -> [String; 3] {
     let leaf = put(client, r#"{"name":"leaf"}"#.into()).await;
     let middle = put(client, format!(r#"{{"down":{{"/":"{leaf}"}},"list":[1,{{"two":2}}]}}"#)).await;
@@ -28,7 +29,7 @@ async fn diamond(client: &mut DagServiceClient<Channel>) -> [String; 3] {
 }
 
 #[tokio::test]
-async fn nodes_are_stored_in_one_codec_and_given_in_another() {
+async fn dag_nodes_are_converted_between_codecs() {
     let gateway = TestGateway::start().await;
     let mut client = dag_client(&gateway);
     let [root, middle, leaf] = diamond(&mut client).await;
@@ -46,7 +47,7 @@ async fn nodes_are_stored_in_one_codec_and_given_in_another() {
 }
 
 #[tokio::test]
-async fn a_walk_gives_each_block_once_and_can_be_bounded() {
+async fn traverse_dag_returns_each_block_once_and_is_bounded() {
     let gateway = TestGateway::start().await;
     let mut client = dag_client(&gateway);
     let [root, middle, leaf] = diamond(&mut client).await;
@@ -82,7 +83,7 @@ async fn a_walk_gives_each_block_once_and_can_be_bounded() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_or_said_is_an_error_with_its_field() {
+async fn dag_errors_name_the_field() {
     let gateway = TestGateway::start().await;
     let mut client = dag_client(&gateway);
     let [root, ..] = diamond(&mut client).await;
@@ -101,7 +102,7 @@ async fn what_cannot_be_had_or_said_is_an_error_with_its_field() {
     assert_failed(&client.put_dag(request).await.unwrap_err(), Code::InvalidArgument, "INVALID_INPUT", Some("data"));
     let request = PutDagRequest { data: "1".into(), store_codec: "libp2p-key".into(), ..Default::default() };
     assert_failed(&client.put_dag(request).await.unwrap_err(), Code::Unimplemented, "UNSUPPORTED", None);
-    // What is found out on the way ends the stream after what came before it.
+    // An error during the traversal ends the stream after the blocks before it.
     let broken = put(&mut client, format!(r#"{{"a":{{"/":"{root}"}},"z":{{"/":"{ABSENT}"}}}}"#)).await;
     let request = TraverseDagRequest { path: broken, ..Default::default() };
     let mut answers = client.traverse_dag(request).await.unwrap().into_inner();
@@ -118,9 +119,9 @@ async fn what_cannot_be_had_or_said_is_an_error_with_its_field() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_stops_the_walk() {
+async fn client_disconnect_stops_traverse_dag() {
     let gateway = TestGateway::start().await;
-    // 128 blocks of 256 KiB, no two alike.
+    // 128 different blocks of 256 KiB.
     let content: Vec<u8> = (0..128_u32).flat_map(|block| block.to_le_bytes().repeat(64 * 1024)).collect();
     let root = gateway.add("cid-version=1", content).await;
     let mut client = dag_client(&gateway);

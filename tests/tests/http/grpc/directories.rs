@@ -1,4 +1,4 @@
-//! `ListDirectory`: pages.
+//! `ListDirectory`: pagination.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ async fn page(gateway: &TestGateway, path: &str, size: u32, token: &str) -> Resu
     Ok(file_client(gateway).list_directory(request).await?.into_inner())
 }
 
-/// All pages of a directory.
+/// Returns all pages of a directory.
 async fn pages(gateway: &TestGateway, path: &str, size: u32) -> Vec<Vec<DirectoryEntry>> {
     let (mut pages, mut token) = (Vec::new(), String::new());
     loop {
@@ -29,7 +29,7 @@ async fn pages(gateway: &TestGateway, path: &str, size: u32) -> Vec<Vec<Director
 }
 
 #[tokio::test]
-async fn the_pages_of_a_directory_have_every_entry_once_sharded_or_not() {
+async fn directory_pages_contain_each_entry_once() {
     let gateway = TestGateway::start().await;
     let names: BTreeSet<_> = (0..2_500).map(|number| format!("{number}.txt")).collect();
     for options in ["max-directory-links=100", ""] {
@@ -47,7 +47,7 @@ async fn the_pages_of_a_directory_have_every_entry_once_sharded_or_not() {
 }
 
 #[tokio::test]
-async fn entries_say_what_they_are_as_far_as_is_known() {
+async fn directory_entries_have_known_types_and_sizes() {
     let gateway = TestGateway::start().await;
     let form = Form::new().file("d/file", vec![1; 300_000]).file("d/raw", "raw").file("d/in/deep", "deep");
     let form = form.file("d/gone", vec![2; 300_000]).symlink("d/link", "file");
@@ -73,7 +73,7 @@ async fn entries_say_what_they_are_as_far_as_is_known() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_own_directory() {
+async fn page_token_of_another_directory_is_refused() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("cid-version=1", &[("d/a", "a"), ("d/b", "b"), ("d/in/c", "c"), ("d/in/e", "e")]).await;
     let token = page(&gateway, &root, 1, "").await.unwrap().next_page_token;

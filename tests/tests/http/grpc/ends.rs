@@ -1,4 +1,4 @@
-//! Calls that end before their answers do: their clients cancel them, or they take too long.
+//! Calls that end before their responses do, because the client cancels them or because they take too long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +21,14 @@ use crate::content;
 use crate::harness::TestGateway;
 use crate::withholding::Withholding;
 
-/// Longer than anything here takes.
+/// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Bytes of the tensor: more leaves than a reader asks for ahead.
+/// Size of the tensor in bytes, which covers more leaves than a reader reads ahead.
 const TENSOR_BYTES: usize = 10 * 1024 * 1024;
 
-/// A gateway whose store never gives the last leaf of a file with one tensor, the file's content ID, and the leaf's.
+/// Returns a gateway whose store never returns the last leaf of a file with one tensor, the store, and the content
+/// IDs of the file and of the leaf.
 async fn stuck(change: impl FnOnce(&mut Config)) -> (TestGateway, Withholding, String, String) {
     let store = Withholding::new();
     let gateway = TestGateway::start_over(store.clone(), change).await;
@@ -43,14 +44,14 @@ async fn stuck(change: impl FnOnce(&mut Config)) -> (TestGateway, Withholding, S
 
 type Call = BoxFuture<'static, Result<(), Status>>;
 
-/// Reads all of an answer.
+/// Reads a response to its end.
 async fn all<T>(answer: Result<tonic::Response<Streaming<T>>, Status>) -> Result<(), Status> {
     let mut messages = answer?.into_inner();
     while messages.message().await?.is_some() {}
     Ok(())
 }
 
-/// Calls that come to the leaf some time, streams first.
+/// Returns calls that eventually read the leaf, streams first.
 fn calls(gateway: &TestGateway, path: &str, leaf: &str) -> Vec<(&'static str, Call)> {
     let (path, leaf, name) = (path.to_owned(), leaf.to_owned(), "a".to_owned());
     let (mut blocks, channel) = (block_client(gateway), gateway.channel());
@@ -88,7 +89,7 @@ fn calls(gateway: &TestGateway, path: &str, leaf: &str) -> Vec<(&'static str, Ca
     ]
 }
 
-/// How many calls of `path` ended with a code.
+/// Waits until one call of `path` has ended with this code.
 async fn until_ended(gateway: &TestGateway, path: &str, code: &str) {
     let (service, method) = path.split_once('/').unwrap();
     let name = format!("ipfrs_grpc_requests_total{{code=\"{code}\",method=\"{method}\",service=\"ipfrs.{service}\"}}");
@@ -96,7 +97,7 @@ async fn until_ended(gateway: &TestGateway, path: &str, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_work_of_a_cancelled_call_ends_wherever_it_is() {
+async fn cancelled_grpc_call_stops_its_work() {
     let (gateway, store, path, leaf) = stuck(|_| {}).await;
     for (name, call) in calls(&gateway, &path, &leaf) {
         let calling = tokio::spawn(call);
@@ -126,7 +127,7 @@ async fn the_work_of_a_cancelled_call_ends_wherever_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_content_that_takes_too_long_ends_and_says_which_limit_it_was() {
+async fn slow_grpc_stream_ends_with_the_limit_name() {
     let (gateway, store, path, leaf) = stuck(|config| config.gateway.max_request_seconds = 1).await;
     let streams = calls(&gateway, &path, &leaf).into_iter().take(5).map(|(name, call)| async move {
         let refused = timeout(WATCHDOG, call).await.unwrap().unwrap_err();

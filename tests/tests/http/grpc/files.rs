@@ -1,4 +1,5 @@
-//! `ipfrs.file.v1.FileService`: adding, reading, and what a file or directory is. [`super::directories`] has the pages.
+//! `ipfrs.file.v1.FileService`: adding and reading files, and describing paths. [`super::directories`] tests
+//! pagination.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +40,7 @@ fn chunk(bytes: impl Into<Bytes>) -> AddFileRequest {
     message(Part::Chunk(bytes.into()))
 }
 
-/// Adds a file in chunks of the sizes that `sizes` says, again and again.
+/// Adds a file in chunks of the sizes in `sizes`, which are used cyclically.
 async fn add(
     gateway: &TestGateway,
     metadata: FileMetadata,
@@ -60,7 +61,7 @@ fn get(path: &str, offset: u64, length: Option<u64>) -> GetFileRequest {
     GetFileRequest { path: path.to_owned(), offset, length }
 }
 
-/// The pieces of a span of a file, and what the first message says of its size.
+/// Returns the pieces of a span of a file, and the file size in the first message.
 async fn read(gateway: &TestGateway, request: GetFileRequest) -> Result<(Vec<Bytes>, u64), Status> {
     let mut messages = file_client(gateway).get_file(request).await?.into_inner();
     let first = messages.message().await?.unwrap();
@@ -77,7 +78,7 @@ async fn is_pinned(gateway: &TestGateway) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_64_mebibytes_comes_back_as_it_went_in_whatever_its_chunks() {
+async fn file_of_64_mib_round_trips_with_any_chunk_sizes() {
     let gateway = TestGateway::start().await;
     let file = content::bytes(64 * MEBIBYTE + 1);
     let added = add(&gateway, FileMetadata::default(), &file, &[1, 0, 70_000, 4 * MEBIBYTE, 262_144, 999_983]).await;
@@ -94,7 +95,7 @@ async fn a_file_of_64_mebibytes_comes_back_as_it_went_in_whatever_its_chunks() {
 }
 
 #[tokio::test]
-async fn spans_are_what_was_asked_in_pieces_that_fit_messages() {
+async fn file_spans_are_exact_and_fit_into_messages() {
     let gateway = TestGateway::start().await;
     let file = content::bytes(5 * MEBIBYTE);
     let (len, size) = (file.len() as u64, file.len());
@@ -125,7 +126,7 @@ async fn spans_are_what_was_asked_in_pieces_that_fit_messages() {
 }
 
 #[tokio::test]
-async fn options_mean_what_they_mean_for_add() {
+async fn grpc_add_options_match_rpc_add() {
     let gateway = TestGateway::start().await;
     let file = content::bytes(300_000);
     let default = FileMetadata::default;
@@ -155,7 +156,7 @@ async fn options_mean_what_they_mean_for_add() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_metadata_and_then_chunks_adds_nothing_and_says_why() {
+async fn malformed_add_file_stream_adds_nothing() {
     let gateway = TestGateway::start().await;
     let metadata = |change: fn(&mut FileMetadata)| {
         let mut metadata = FileMetadata::default();
@@ -197,7 +198,7 @@ async fn a_stream_that_is_not_metadata_and_then_chunks_adds_nothing_and_says_why
 }
 
 #[tokio::test]
-async fn of_an_import_that_its_client_leaves_nothing_is_pinned() {
+async fn abandoned_grpc_import_pins_nothing() {
     let gateway = TestGateway::start().await;
     let (sender, receiver) = mpsc::channel(1);
     let mut client = file_client(&gateway);
@@ -216,7 +217,7 @@ async fn of_an_import_that_its_client_leaves_nothing_is_pinned() {
         "ipfrs_grpc_requests_total{code=\"CANCELLED\",method=\"AddFile\",service=\"ipfrs.file.v1.FileService\"}";
     gateway.until_metric(cancelled, |calls| calls == 1).await;
 
-    // One that only pauses is given up.
+    // A stream that only pauses is aborted.
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let (sender, receiver) = mpsc::channel(2);
     sender.send(message(Part::Metadata(FileMetadata::default()))).await.unwrap();
@@ -227,7 +228,7 @@ async fn of_an_import_that_its_client_leaves_nothing_is_pinned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_takes_no_more_from_its_client_than_it_can_store() {
+async fn waiting_import_applies_backpressure() {
     // One import at a time: the second waits for the first, which waits for its client.
     let gateway = TestGateway::start_with(|config| config.concurrency.max_concurrent_tasks = 1).await;
     let (first, receiver) = mpsc::channel(1);
@@ -244,7 +245,7 @@ async fn an_import_takes_no_more_from_its_client_than_it_can_store() {
     let messages = stream::iter([message(Part::Metadata(FileMetadata::default()))]).chain(chunks);
     let mut client = file_client(&gateway);
     let waiting = tokio::spawn(async move { client.add_file(messages).await });
-    // Meanwhile the first one goes on, many times further than it would take to send all of the second.
+    // Meanwhile the first import continues, with many times the data of the whole second import.
     for _ in 0..64 {
         first.send(chunk(vec![1; MEBIBYTE])).await.unwrap();
     }
@@ -256,7 +257,7 @@ async fn an_import_takes_no_more_from_its_client_than_it_can_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_stops_reading_stops_the_reading_and_one_that_leaves_ends_it() {
+async fn stalled_or_gone_client_stops_get_file_reads() {
     let gateway = TestGateway::start().await;
     let (downloads, retrieved) = (format!("{ACTIVE}{{direction=\"download\"}}"), "ipfrs_blocks_retrieved_total");
     let file = content::bytes(64 * MEBIBYTE);
@@ -265,7 +266,7 @@ async fn a_client_that_stops_reading_stops_the_reading_and_one_that_leaves_ends_
     let mut client = file_client(&gateway);
     let mut unread = client.get_file(get(&cid, 0, None)).await.unwrap().into_inner();
     unread.message().await.unwrap().unwrap();
-    // Others read all of it meanwhile, on connections of their own: 256 leaves, two nodes above them, and the root.
+    // Meanwhile, others read the whole file on separate connections: 256 leaves, two nodes above them, and the root.
     for _ in 0..2 {
         let (pieces, _) = read(&gateway, get(&cid, 0, None)).await.unwrap();
         assert_same(&pieces.concat(), &file, "beside one who does not read");
@@ -283,7 +284,7 @@ async fn a_client_that_stops_reading_stops_the_reading_and_one_that_leaves_ends_
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_says_why() {
+async fn get_file_errors_state_the_reason() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("cid-version=1", &[("d/a.txt", "a")]).await;
     let node = gateway.put_block("cid-codec=dag-cbor", b"\xa1\x61a\x01".to_vec()).await;
@@ -298,7 +299,7 @@ async fn what_cannot_be_read_says_why() {
         let refused = read(&gateway, get(&path, 0, None)).await.expect_err(&path);
         assert_failed(&refused, code, reason, field);
     }
-    // What fails in the middle fails the call.
+    // An error in the middle fails the call.
     let (file, options) = (content::bytes(400_000), "cid-version=1&chunker=size-100000&pin=false");
     let cid = gateway.add(options, file.clone()).await;
     let leaf = gateway.add(options, file.slice(300_000..)).await;
@@ -316,7 +317,7 @@ async fn what_cannot_be_read_says_why() {
 }
 
 #[tokio::test]
-async fn what_a_path_leads_to_is_described() {
+async fn get_file_info_describes_files_and_directories() {
     let gateway = TestGateway::start().await;
     let info = async |path: String| {
         file_client(&gateway).get_file_info(GetFileInfoRequest { path }).await.map(tonic::Response::into_inner)

@@ -1,4 +1,4 @@
-//! Who may call, by which listener: gRPC on its own, gRPC-Web on the one of HTTP.
+//! Access by listener: gRPC on its own listener, gRPC-Web on the HTTP listener.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_http::HostConfig;
@@ -12,7 +12,7 @@ use crate::harness::{TestGateway, client, header};
 
 const HAS_BLOCK: &str = "/ipfrs.block.v1.BlockService/HasBlock";
 
-/// A message as calls frame it: whether it is compressed, its length, its bytes.
+/// Frames a message: compression flag, length, bytes.
 fn framed(message: &impl Message) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(0);
@@ -21,14 +21,14 @@ fn framed(message: &impl Message) -> Bytes {
     frame.freeze()
 }
 
-/// A call of gRPC-Web, as its libraries make it.
+/// Builds a gRPC-Web call like the client libraries do.
 fn web_call(gateway: &TestGateway, cid: &str) -> RequestBuilder {
     let request = gateway.request(reqwest::Method::POST, HAS_BLOCK);
     let request = request.header("content-type", "application/grpc-web+proto").header("x-grpc-web", "1");
     request.body(framed(&HasBlockRequest { cid: cid.to_owned() }))
 }
 
-/// The message and the trailers of an answer of gRPC-Web.
+/// Returns the message and the trailers of a gRPC-Web response.
 async fn web_answer(response: Response) -> (Option<HasBlockResponse>, String) {
     assert_eq!(response.status(), 200);
     assert!(header(&response, "content-type").starts_with("application/grpc-web"));
@@ -47,7 +47,7 @@ async fn web_answer(response: Response) -> (Option<HasBlockResponse>, String) {
 }
 
 #[tokio::test]
-async fn grpc_web_is_answered_on_the_port_of_http() {
+async fn grpc_web_is_served_on_the_http_port() {
     let gateway = TestGateway::start().await;
     let cid = stored(&gateway, "there").await;
     let response = web_call(&gateway, &cid).header("x-request-id", "mine").send().await.unwrap();
@@ -55,12 +55,12 @@ async fn grpc_web_is_answered_on_the_port_of_http() {
     let (message, trailers) = web_answer(response).await;
     assert!(message.unwrap().exists);
     assert!(trailers.contains("grpc-status:0"), "{trailers}");
-    // What is no call of gRPC-Web is no request of HTTP either.
+    // On a gRPC path, a request that is not gRPC-Web is an error.
     let response = gateway.request(reqwest::Method::POST, HAS_BLOCK).body("x").send().await.unwrap();
     assert_eq!(response.status(), 400);
     let response = gateway.request(reqwest::Method::POST, "/ipfrs.block.v1.WhatService/HasBlock").send().await.unwrap();
     assert_eq!(response.status(), 404);
-    // gRPC itself is spoken there too, to who says that it is gRPC.
+    // The HTTP listener also accepts gRPC requests with the gRPC content type.
     let http2 = client().http2_prior_knowledge().build().unwrap();
     let url = gateway.url(HAS_BLOCK);
     let call = || http2.post(&url).body(framed(&HasBlockRequest { cid: cid.clone() }));
@@ -72,7 +72,7 @@ async fn grpc_web_is_answered_on_the_port_of_http() {
 }
 
 #[tokio::test]
-async fn a_method_that_takes_one_message_takes_neither_none_nor_two() {
+async fn unary_method_refuses_zero_or_two_messages() {
     let gateway = TestGateway::start().await;
     let http2 = client().http2_prior_knowledge().build().unwrap();
     let cid = stored(&gateway, "there").await;
@@ -105,10 +105,10 @@ async fn a_method_that_takes_one_message_takes_neither_none_nor_two() {
 }
 
 #[tokio::test]
-async fn errors_that_no_method_made_have_details() {
+async fn transport_errors_have_details() {
     let gateway = TestGateway::start().await;
     let http2 = client().http2_prior_knowledge().build().unwrap();
-    // No service, no method, no message of protobuf, no end of the message, a coding, a message that is too large.
+    // Unknown service, unknown method, invalid protobuf, truncated message, unsupported coding, oversized message.
     for (method, body, coding, code, reason) in [
         ("x.Y/Z", vec![0; 5], "identity", 12, "UNSUPPORTED"),
         ("ipfrs.block.v1.BlockService/Nothing", vec![0; 5], "identity", 12, "UNSUPPORTED"),
@@ -127,7 +127,7 @@ async fn errors_that_no_method_made_have_details() {
 }
 
 #[tokio::test]
-async fn no_page_calls_and_nothing_is_called_under_public_names() {
+async fn grpc_refuses_browser_pages_and_public_hosts() {
     let gateway = TestGateway::start_with(|config| {
         config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
     })
@@ -146,7 +146,7 @@ async fn no_page_calls_and_nothing_is_called_under_public_names() {
 }
 
 #[tokio::test]
-async fn the_listener_of_grpc_speaks_nothing_else() {
+async fn grpc_listener_serves_only_grpc() {
     let gateway = TestGateway::start().await;
     let http2 = client().http2_prior_knowledge().build().unwrap();
     let http1 = client().http1_only().build().unwrap();
@@ -174,7 +174,7 @@ async fn the_listener_of_grpc_speaks_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_grpc_there_is_neither() {
+async fn disabled_grpc_disables_grpc_web() {
     let gateway = TestGateway::start_with(|config| config.grpc.enabled = false).await;
     assert_eq!(web_call(&gateway, ABSENT).send().await.unwrap().status(), 404);
     let health: serde_json::Value = gateway.get("/health").await.json().await.unwrap();

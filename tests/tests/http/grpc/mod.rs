@@ -1,4 +1,4 @@
-//! The gRPC front-end, by clients that are generated from the same files as others generate theirs.
+//! The gRPC front-end, tested with clients that are generated from the public proto files.
 
 mod blocks;
 mod calls;
@@ -19,14 +19,14 @@ use tonic_types::StatusExt;
 
 use crate::harness::TestGateway;
 
-/// A content ID of nothing that a test stores.
+/// A content ID that no test stores.
 pub(crate) const ABSENT: &str = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
 
 pub(crate) fn block_client(gateway: &TestGateway) -> BlockServiceClient<Channel> {
     BlockServiceClient::new(gateway.channel())
 }
 
-/// A block to put with the defaults.
+/// Returns a request that puts a block with default options.
 pub(crate) fn raw(data: impl Into<Vec<u8>>) -> PutBlockRequest {
     PutBlockRequest { data: data.into().into(), ..PutBlockRequest::default() }
 }
@@ -37,12 +37,12 @@ pub(crate) fn with_options(request: PutBlockRequest, change: impl FnOnce(&mut Pu
     PutBlockRequest { options: Some(options), ..request }
 }
 
-/// Stores a raw block and gives its content ID.
+/// Stores a raw block and returns its content ID.
 pub(crate) async fn stored(gateway: &TestGateway, data: impl Into<Vec<u8>>) -> String {
     block_client(gateway).put_block(raw(data)).await.unwrap().into_inner().cid
 }
 
-/// Checks the code and the reason of a failed call, and that its details name the field, if one is to blame.
+/// Checks the code and the reason of a failed call, and that its details name `field`, if there is one.
 pub(crate) fn assert_failed(status: &Status, code: Code, reason: &str, field: Option<&str>) {
     assert_eq!(status.code(), code, "{status}");
     let details = status.get_error_details();

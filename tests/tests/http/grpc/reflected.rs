@@ -1,4 +1,4 @@
-//! Every method, called by a client that knows nothing but what reflection tells it, as `grpcurl` does.
+//! Every method, called by a client that uses only reflection, as `grpcurl` does.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::harness::TestGateway;
 
-/// Messages of a type that is known from its descriptor.
+/// Codec for messages of a type that is known only from its descriptor.
 struct Dynamic(MessageDescriptor);
 
 impl Codec for Dynamic {
@@ -61,7 +61,7 @@ async fn ask(channel: &Channel, question: MessageRequest) -> MessageResponse {
     answers.message().await.unwrap().unwrap().message_response.unwrap()
 }
 
-/// Our methods, by their paths.
+/// Returns all ipfrs methods by path.
 async fn methods(channel: &Channel) -> BTreeMap<String, MethodDescriptor> {
     let MessageResponse::ListServicesResponse(services) =
         ask(channel, MessageRequest::ListServices(String::new())).await
@@ -99,8 +99,8 @@ async fn call(channel: &Channel, method: &MethodDescriptor, messages: &[Value]) 
     Ok(found)
 }
 
-/// What every method refuses: a content ID, a path, an option or a description that is none. What is wrong with one block
-/// of many is told in its place, and the call succeeds.
+/// Returns requests with an invalid content ID, path, option or description, which the method must refuse. Methods
+/// for several blocks report errors per block and succeed, so there is no such request for them.
 fn refused(method: &MethodDescriptor) -> Option<Vec<Value>> {
     let message = match method.name() {
         "BatchGetBlocks" | "BatchPutBlocks" | "StreamBlocks" => return None,
@@ -114,7 +114,7 @@ fn refused(method: &MethodDescriptor) -> Option<Vec<Value>> {
     Some(vec![message])
 }
 
-/// What to send to each method, so that it succeeds.
+/// Returns a valid request for each method.
 fn requests(block: &str, tree: &str, tensors: &str) -> Vec<(&'static str, Vec<Value>)> {
     let bytes = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
     let file = format!("{tree}/in/a.txt");
@@ -164,7 +164,7 @@ fn requests(block: &str, tree: &str, tensors: &str) -> Vec<(&'static str, Vec<Va
 }
 
 #[tokio::test]
-async fn every_method_that_reflection_names_can_be_called_and_is_counted() {
+async fn every_reflected_method_works_and_is_counted() {
     let gateway = TestGateway::start().await;
     let block = gateway.add("cid-version=1", "a block").await;
     let tree = gateway.add_tree("cid-version=1", &[("d/in/a.txt", "hello"), ("d/b.txt", "b")]).await;
@@ -181,7 +181,7 @@ async fn every_method_that_reflection_names_can_be_called_and_is_counted() {
         answers.insert(name.split_once('/').unwrap().1, found);
     }
     assert!(uncalled.is_empty(), "methods without a call here: {:?}", uncalled.keys());
-    // What was stored before came out again, whatever the types in between.
+    // The responses contain the content that was stored before, through all type conversions.
     assert_eq!(answers["GetBlock"][0]["block"]["data"], BASE64_STANDARD.encode("a block"));
     assert_eq!(answers["GetFile"], [json!({"data": BASE64_STANDARD.encode("el"), "fileSize": "5"})]);
     assert_eq!(answers["ListDirectory"][0]["entries"].as_array().unwrap().len(), 1);

@@ -46,7 +46,7 @@ async fn put(gateway: &TestGateway, messages: Vec<PutTensorRequest>) -> Result<P
     Ok(tensor_client(gateway).put_tensor(stream::iter(messages)).await?.into_inner())
 }
 
-/// Every type of safetensors with its bytes for 4 × 8 elements.
+/// Returns every safetensors type with bytes for 4 × 8 elements.
 fn every_type() -> Vec<(Dtype, Bytes)> {
     let in_safetensors = Known::all().filter(|known| known.is_in_safetensors());
     let types = in_safetensors.map(|known| {
@@ -67,7 +67,7 @@ async fn put_every_type(gateway: &TestGateway) -> PutTensorResponse {
     let options = PutTensorOptions { metadata, name: "model".to_owned(), no_pin: false };
     let mut messages = vec![message(Part::Options(options))];
     messages.extend(types.iter().map(|(dtype, _)| message(Part::Info(info(&name_of(*dtype), *dtype, &[4, 8])))));
-    // Chunks need not end where tensors do.
+    // Chunk boundaries need not match tensor boundaries.
     let bytes = types.iter().map(|(_, bytes)| &bytes[..]).collect::<Vec<_>>().concat();
     messages.extend(bytes.chunks(7).map(|chunk| data(chunk.to_vec())));
     put(gateway, messages).await.unwrap()
@@ -77,7 +77,7 @@ fn get(path: &str, name: &str) -> GetTensorRequest {
     GetTensorRequest { path: path.to_owned(), name: name.to_owned(), ..GetTensorRequest::default() }
 }
 
-/// A tensor's description and bytes; checks that as many came as were announced.
+/// Returns the description and the bytes of a tensor, after checking the announced length.
 async fn read(gateway: &TestGateway, request: GetTensorRequest) -> Result<(TensorInfo, Vec<u8>), Status> {
     let mut messages = tensor_client(gateway).get_tensor(request).await?.into_inner();
     let first = messages.message().await?.unwrap();
@@ -96,7 +96,7 @@ fn range(start: i64, stop: i64) -> DimensionSlice {
 }
 
 #[tokio::test]
-async fn tensors_of_every_type_that_are_put_are_what_the_reference_reads() {
+async fn put_tensors_match_the_reference_for_every_type() {
     let gateway = TestGateway::start().await;
     let stored = put_every_type(&gateway).await;
     let file = gateway.content(&format!("/ipfs/{}", stored.cid)).await;
@@ -122,7 +122,7 @@ async fn tensors_of_every_type_that_are_put_are_what_the_reference_reads() {
 }
 
 #[tokio::test]
-async fn tensors_are_listed_got_sliced_summed_up_and_streamed() {
+async fn grpc_tensor_methods_return_the_stored_tensors() {
     let gateway = TestGateway::start().await;
     let stored = put_every_type(&gateway).await;
     let mut client = tensor_client(&gateway);
@@ -181,7 +181,7 @@ async fn tensors_are_listed_got_sliced_summed_up_and_streamed() {
 }
 
 #[tokio::test]
-async fn formats_are_framed_and_numpys_own_type_is_one() {
+async fn grpc_tensor_formats_include_npy() {
     let gateway = TestGateway::start().await;
     let bytes = content::bytes(2 * 3 * 16);
     let dict = "{'descr': '<c16', 'fortran_order': False, 'shape': (2, 3), }\n";
@@ -213,7 +213,7 @@ async fn formats_are_framed_and_numpys_own_type_is_one() {
 }
 
 #[tokio::test]
-async fn what_lies_by_columns_or_big_endian_is_sent_by_rows_and_little_endian_or_says_so() {
+async fn grpc_tensor_layouts_are_converted_or_reported() {
     let gateway = TestGateway::start().await;
     let turned = gateway.add("", array(true, false)).await;
     let (info, raw) = read(&gateway, get(&turned, "")).await.unwrap();
@@ -240,7 +240,7 @@ async fn what_lies_by_columns_or_big_endian_is_sent_by_rows_and_little_endian_or
 }
 
 #[tokio::test]
-async fn what_is_put_must_be_what_was_described() {
+async fn put_tensor_must_match_its_description() {
     let gateway = TestGateway::start().await;
     let tensor = |name: &str| message(Part::Info(info(name, Dtype::U8, &[4])));
     let sized = |size_bytes| message(Part::Info(TensorInfo { size_bytes, ..info("a", Dtype::U8, &[4]) }));
@@ -275,7 +275,7 @@ async fn what_is_put_must_be_what_was_described() {
     let refused = put(&gateway, vec![typed(Dtype::C128, &[1]), data([0; 16].to_vec())]).await.unwrap_err();
     assert_failed(&refused, Code::Unimplemented, "UNSUPPORTED", None);
     assert_eq!(gateway.rpc_json("pin/ls").await["Keys"], serde_json::json!({}));
-    // Scalars, and tensors without elements, are tensors.
+    // Scalars and tensors without elements are valid.
     let odd = vec![typed(Dtype::F32, &[]), message(Part::Info(info("none", Dtype::U64, &[0, u64::MAX]))), sized(0)];
     assert!(put(&gateway, odd).await.is_err(), "two of them are called a");
     let odd = vec![typed(Dtype::F32, &[]), message(Part::Info(info("none", Dtype::U64, &[0, u64::MAX]))), data("1234")];
@@ -285,11 +285,11 @@ async fn what_is_put_must_be_what_was_described() {
 }
 
 #[tokio::test]
-async fn long_lists_are_made_and_who_describes_much_and_waits_keeps_nobody_out() {
+async fn put_tensor_memory_is_bounded_per_call() {
     let gateway = TestGateway::start().await;
     let long = |number: usize| info(&format!("{number}.{}", "layer".repeat(200)), Dtype::U8, &[1]);
     let described: Vec<_> = (0..300).map(|number| message(Part::Info(long(number)))).collect();
-    // More than could have room at the same time if each took the most that it may describe.
+    // More calls than would fit into the memory limit if each reserved the maximum size of its descriptions.
     let (senders, calls): (Vec<_>, Vec<_>) = (0..33)
         .map(|_| {
             let (sender, receiver) = mpsc::channel::<PutTensorRequest>(1);
@@ -312,7 +312,7 @@ async fn long_lists_are_made_and_who_describes_much_and_waits_keeps_nobody_out()
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_of_a_file_says_why() {
+async fn grpc_tensor_errors_state_the_reason() {
     let gateway = TestGateway::start().await;
     let large = vec![message(Part::Info(info("a", Dtype::U8, &[3 << 20]))), data(vec![7; 3 << 20])];
     let large = put(&gateway, large).await.unwrap().cid;
@@ -350,7 +350,7 @@ async fn what_cannot_be_asked_of_a_file_says_why() {
 }
 
 #[tokio::test]
-async fn where_tensors_are_switched_off_no_method_is_there() {
+async fn disabled_tensors_make_methods_unimplemented() {
     let gateway = TestGateway::start_with(|config| config.tensor.enabled = false).await;
     let mut client = tensor_client(&gateway);
     let (path, name) = (String::from("what"), String::new());

@@ -15,9 +15,9 @@ use crate::runtime::{self, Interrupted};
 use crate::session::Session;
 use crate::uri::gateway_path;
 
-/// How long is measured where nothing says it.
+/// Default duration of a measurement.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
-/// Bytes of a range where only its place is given.
+/// Default size of a range if only its position is given, in bytes.
 const DEFAULT_RANGE_BYTES: u64 = 64 * 1024;
 
 pub(super) fn run(globals: &Globals, command: &BenchCommand, out: &mut Output) -> Result<()> {
@@ -79,7 +79,7 @@ async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Resu
     }
 }
 
-/// What to fetch: what the options say, else what the URL itself names.
+/// Returns the paths to fetch: those of the options, or else the path of the URL.
 fn paths(args: &BenchHttpArgs, base: &Base) -> Result<Vec<String>> {
     let cids = args.cids.iter().map(|cid| base.below(&gateway_path(cid.as_ref())));
     let paths: Vec<_> = cids.chain(args.paths.iter().map(|path| base.below(path))).collect();

@@ -1,4 +1,4 @@
-//! What `bench http` prints.
+//! Output of `bench http`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::load::{Load, Outcome, Span};
 
-/// Upper bounds of the histogram's rows in each power of ten: about equal steps on a logarithmic scale.
+/// Upper bounds of the histogram rows in each power of ten. The steps are about equal on a logarithmic scale.
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
-/// Characters of the longest bar.
+/// Width of the longest bar, in characters.
 const BAR_WIDTH: u64 = 40;
 
-/// One object with `--json`; the same figures for people otherwise.
+/// Report of a run, printed as one JSON object with `--json`, and as text otherwise.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     url: String,
@@ -22,9 +22,9 @@ pub(super) struct Report {
     connections: usize,
     streams: usize,
     http2: bool,
-    /// Requests that were due each second; none in a closed loop.
+    /// Requests due per second. `None` in a closed loop.
     rate: Option<f64>,
-    /// Parts of the files that were asked for; none where they were whole.
+    /// Ranges that were requested. `None` if whole files were requested.
     range: Option<Span>,
     interrupted: bool,
     elapsed_seconds: f64,
@@ -32,29 +32,29 @@ pub(super) struct Report {
     requests_per_second: f64,
     body_bytes: u64,
     bytes_per_second: f64,
-    /// Nothing where nothing was answered.
+    /// `None` if no response was complete.
     latency_seconds: Option<Latency>,
     histogram: Vec<Row>,
     statuses: BTreeMap<u16, u64>,
-    /// Failed requests by reason.
+    /// Number of failed requests, by reason.
     errors: BTreeMap<&'static str, u64>,
-    /// Answers whose body had the length that their `Content-Length` said.
+    /// Responses whose body had the length given in `Content-Length`.
     length_checked: u64,
-    /// Connections that were opened in place of others.
+    /// Connections that replaced an earlier one.
     reopened: u64,
 }
 
-/// Requests by what came of them.
+/// Number of requests by outcome.
 #[derive(Debug, Serialize)]
 struct Requests {
-    /// Answered whole, with any status.
+    /// Requests with a complete response, of any status.
     answered: u64,
-    /// Of those, with a status below 400.
+    /// Requests with a complete response and a status below 400.
     succeeded: u64,
     failed: u64,
-    /// Under way at the end.
+    /// Requests still in progress at the end.
     unfinished: u64,
-    /// Due before the end and not sent.
+    /// Requests that were due before the end but not sent.
     unsent: u64,
 }
 
@@ -70,7 +70,7 @@ struct Latency {
     max: f64,
 }
 
-/// Answers that took longer than the row before says, and no longer than this.
+/// Number of responses that took longer than the previous row's bound, and at most this row's bound.
 #[derive(Debug, Serialize)]
 struct Row {
     up_to_seconds: f64,
@@ -113,7 +113,7 @@ impl Report {
         }
     }
 
-    /// The report for people.
+    /// Returns the lines of the text report.
     pub(super) fn lines(&self, load: &Load) -> Vec<String> {
         let mut lines = vec![self.head(load), String::new()];
         let count = |count: u64| HumanCount(count).to_string();
@@ -186,7 +186,7 @@ impl Report {
         let counts: Vec<_> = self.histogram.iter().map(|row| HumanCount(row.count).to_string()).collect();
         let width = counts.iter().map(String::len).max().unwrap_or_default();
         self.histogram.iter().zip(counts).map(move |(row, count)| {
-            // Whatever there is shows.
+            // Every nonzero count gets a bar of at least one character.
             let length = (row.count * BAR_WIDTH).div_ceil(most);
             let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
             format!("{:>12}  {count:>width$}  {bar}", format!("≤ {}", time(row.up_to_seconds))).trim_end().to_owned()
@@ -226,13 +226,13 @@ impl Latency {
     }
 }
 
-/// Counts between round latencies, from the shortest to the longest that occurred.
+/// Returns the counts between rounded latencies, from the shortest to the longest that occurred.
 fn rows(latencies: &Histogram<u64>) -> Vec<Row> {
     let mut rows: Vec<(u64, u64)> = Vec::new();
     let mut bounds = (2..).flat_map(|power| STEPS.map(|step| step * 10_u64.saturating_pow(power))).peekable();
     for recorded in latencies.iter_recorded() {
         let value = recorded.value_iterated_to();
-        // The bounds have no end before an hour, which is the longest latency.
+        // The bounds extend beyond an hour, the longest latency that is recorded.
         while let Some(bound) = bounds.next_if(|bound| *bound < value) {
             if rows.last().is_some_and(|(last, _)| *last < bound) {
                 rows.push((bound, 0));
@@ -251,7 +251,7 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// A time in three digits and the unit that fits.
+/// Formats a time with three digits and a suitable unit.
 fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 0.000_999_5 => (s * 1e6, "µs"),

@@ -1,9 +1,9 @@
-//! The file format (<https://specs.ipfs.tech/http-gateways/web-redirects-file/#file-format>) and what its rules say of a path.
+//! The file format (<https://specs.ipfs.tech/http-gateways/web-redirects-file/#file-format>) and its rules.
 //!
-//! Rules borrow the file's text and keep nothing else: parsing is one pass over at most [`MAX_FILE_BYTES`], and applying them
-//! is at most one more, so that a request costs the same bounded work whatever the file holds, without a cache that could
-//! hold somebody's files in memory. There is no pattern that backtracks: a segment of `from` takes one segment of the path,
-//! and an asterisk takes the rest.
+//! Rules borrow the text of the file and keep nothing else. Parsing is one pass over at most [`MAX_FILE_BYTES`], and
+//! applying the rules is at most another. The cost of a request is thus bounded, whatever the file contains, without
+//! a cache that could keep files of strangers in memory. Patterns do not backtrack: a segment of `from` matches one
+//! segment of the path, and an asterisk matches the rest.
 
 use std::collections::BTreeSet;
 use std::str::from_utf8;
@@ -17,24 +17,24 @@ use percent_encoding::percent_decode_str;
 use super::target::{self, Target, Values};
 use crate::gateway::path::parts;
 
-/// The largest file that is read.
+/// Maximum size of the file, in bytes.
 pub(super) const MAX_FILE_BYTES: usize = 64 * 1024;
 
-/// What the rules of a site say of a path that does not exist there.
+/// Result of a site's rules for a path that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The client is sent elsewhere.
+    /// A redirect.
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: StatusCode,
-        /// The value of `Location`.
+        /// Value of `Location`.
         location: String,
     },
-    /// Other content of the same site is the answer.
+    /// Other content of the same site.
     Content {
-        /// 200, or 404, 410 or 451 with a page that says so.
+        /// 200, or 404, 410 or 451 with an error page.
         status: StatusCode,
-        /// Where the content is, below the root of the site; percent-decoded.
+        /// Path of the content below the root of the site, percent-decoded.
         segments: Vec<LinkName>,
     },
 }
@@ -51,11 +51,11 @@ struct Rule<'a> {
 }
 
 impl<'a> Rules<'a> {
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the line and what is wrong with it, or the size of a file
-    /// that is too large.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the line and the fault, or the size limit if the file
+    /// is too large.
     pub(super) fn parse(file: &'a [u8]) -> Result<Self> {
         if file.len() > MAX_FILE_BYTES {
             return Err(too_large());
@@ -69,11 +69,11 @@ impl<'a> Rules<'a> {
         rules.collect::<Result<_>>().map(Self)
     }
 
-    /// What the first rule that matches says. `path` is what was asked for below the root, percent-decoded and without
-    /// empty segments; `query` is the request's.
+    /// Applies the first rule that matches. `path` is the requested path below the root, percent-decoded and without
+    /// empty segments; `query` is the query of the request.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a rule that matches and leads nowhere.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a rule that matches but has an invalid target.
     pub(super) fn apply(&self, path: &[LinkName], query: Option<&str>) -> Result<Option<Outcome>> {
         let matching = self.0.iter().find_map(|rule| Some((rule, rule.values(path)?)));
         let Some((rule, values)) = matching else { return Ok(None) };
@@ -87,13 +87,13 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The error of a file over [`MAX_FILE_BYTES`].
+/// Returns the error for a file larger than [`MAX_FILE_BYTES`].
 pub(super) fn too_large() -> Error {
     Error::invalid(format!("redirects file size cannot exceed {MAX_FILE_BYTES} bytes"))
 }
 
 impl<'a> Rule<'a> {
-    /// The rule of a line, if it has one.
+    /// Parses the rule in a line, or returns `None` if the line has none.
     fn parse(line: &'a [u8]) -> Result<Option<Self>, String> {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
@@ -113,7 +113,7 @@ impl<'a> Rule<'a> {
         Ok(Some(Self { from, to, status }))
     }
 
-    /// What the placeholders of `from` stand for in `path`; `None` when it does not match.
+    /// Returns the values of the placeholders of `from` in `path`, or `None` if the rule does not match.
     fn values<'p>(&self, path: &'p [LinkName]) -> Option<Values<'a, 'p>> {
         let mut values = Values::default();
         let mut rest = path;
@@ -135,22 +135,22 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The segments of `from`. A slash at its end makes no difference, as it makes none at the end of what is asked for.
+/// Returns the segments of `from`. A trailing slash makes no difference, as in a requested path.
 fn segments(from: &str) -> impl Iterator<Item = &str> {
     parts(from)
 }
 
-/// The name of the placeholder that a segment of `from` is.
+/// Returns the name of the placeholder in a segment of `from`, if the segment is one.
 fn placeholder(segment: &str) -> Option<&str> {
     segment.strip_prefix(':').filter(|name| !name.is_empty())
 }
 
-/// How many bytes of `segment` are those that `start` stands for, if it starts with them.
+/// Returns the number of bytes at the start of `segment` that match `start`, or `None` if they differ.
 fn starts_with(segment: &LinkName, start: &str) -> Option<usize> {
     let mut bytes = segment.as_bytes().iter();
     percent_decode_str(start).all(|expected| bytes.next() == Some(&expected)).then_some(())?;
     let used = segment.len() - bytes.len();
-    // No character is cut in two.
+    // Prevents cutting a character in two.
     segment.to_str().is_none_or(|text| text.is_char_boundary(used)).then_some(used)
 }
 

@@ -1,4 +1,4 @@
-//! The `to` of a rule, and what it becomes with the values of placeholders.
+//! The target of a rule (`to`), and its expansion with the values of placeholders.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -7,20 +7,20 @@ use form_urlencoded::parse as parse_query;
 use ipfrs_node::LinkName;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 
-/// The name of the placeholder that stands for what an asterisk took.
+/// Name of the placeholder for the segments that an asterisk matched.
 pub(super) const SPLAT: &str = "splat";
 
-/// The longest URL or path that a rule may lead to. A `to` of some kilobytes with a placeholder in every other character
-/// would otherwise become megabytes.
+/// Maximum length of a target URL or path, in bytes. Without it, a `to` of a few kilobytes with a placeholder in
+/// every other character could expand to megabytes.
 const MAX_TARGET_BYTES: usize = 8 * 1024;
 
-/// Schemes of absolute URLs that a site may lead to.
+/// Schemes of absolute URLs that a rule may use.
 const SCHEMES: [&str; 4] = ["http://", "https://", "ipfs://", "ipns://"];
 
-/// What means nothing but itself anywhere in a URL.
+/// Characters to encode so that a value has no special meaning anywhere in a URL.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What means nothing but itself in a path (RFC 3986, `pchar`).
+/// Characters to encode so that a value has no special meaning in a path (RFC 3986, `pchar`).
 const PATH_CHAR: &AsciiSet = &UNRESERVED
     .remove(b'!')
     .remove(b'$')
@@ -36,19 +36,19 @@ const PATH_CHAR: &AsciiSet = &UNRESERVED
     .remove(b':')
     .remove(b'@');
 
-/// What the placeholders of a rule stand for in a path.
+/// Values of the placeholders of a rule for one path.
 #[derive(Debug, Default)]
 pub(super) struct Values<'r, 'p> {
     /// Names and values, in the order of `from`.
     pub(super) named: Vec<(&'r str, &'p [u8])>,
-    /// The segments that the asterisk took.
+    /// Segments that the asterisk matched.
     pub(super) splat: &'p [LinkName],
-    /// How many bytes of the first of them stand before the asterisk.
+    /// Number of bytes of the first of them that precede the asterisk.
     pub(super) splat_skip: usize,
 }
 
 impl<'p> Values<'_, 'p> {
-    /// The value of the longest name that `text` starts with, and the length of the name.
+    /// Returns the value of the longest name that `text` starts with, and the length of the name.
     fn longest(&self, text: &str) -> Option<(usize, Value<'p>)> {
         let named = self.named.iter().filter(|(name, _)| text.starts_with(name));
         let named = named.max_by_key(|(name, _)| name.len()).map(|(name, value)| (name.len(), Value::One(value)));
@@ -60,7 +60,7 @@ impl<'p> Values<'_, 'p> {
     }
 }
 
-/// What a placeholder stands for: one segment, or those from an asterisk on.
+/// Value of a placeholder: one segment, or the segments that an asterisk matched.
 #[derive(Clone, Copy)]
 enum Value<'p> {
     One(&'p [u8]),
@@ -68,7 +68,7 @@ enum Value<'p> {
 }
 
 impl<'p> Value<'p> {
-    /// The segments.
+    /// Returns the segments of the value.
     fn segments(self) -> impl Iterator<Item = &'p [u8]> {
         let (one, many, skip) = match self {
             Self::One(value) => (Some(value), [].as_slice(), 0),
@@ -80,13 +80,13 @@ impl<'p> Value<'p> {
     }
 }
 
-/// Text of a `to`, or a value in it.
+/// Literal text of a target, or a value in it.
 enum Piece<'a, 'p> {
     Text(&'a str),
     Value(Value<'p>),
 }
 
-/// The `to` of a rule: a path from the root of the site, or an absolute URL.
+/// Target of a rule: a path from the root of the site, or an absolute URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Target<'a>(&'a str);
 
@@ -104,7 +104,8 @@ impl<'a> Target<'a> {
         Ok(Self(to))
     }
 
-    /// The value of `Location`. The parameters of `query` are handed on, and win over those of the rule.
+    /// Returns the value of `Location`. The parameters of `query` are appended, and replace parameters of the rule
+    /// with the same names.
     pub(super) fn location(self, values: &Values<'_, '_>, query: Option<&str>) -> Result<String, String> {
         let mut url = String::with_capacity(self.0.len());
         let mut part = if self.0.starts_with('/') { Part::Path } else { Part::Host };
@@ -123,7 +124,7 @@ impl<'a> Target<'a> {
             }
             check_length(url.len())?;
         }
-        // Where a value in the first place is empty, the next one would be a host.
+        // If the first value is empty, the next segment must not become a host.
         if url.starts_with("//") && !self.0.starts_with("//") {
             url = format!("/{}", url.trim_start_matches('/'));
         }
@@ -133,8 +134,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// The segments of the path below the root of the site, percent-decoded; what stands behind a `?` or `#` is no part of
-    /// it.
+    /// Returns the segments of the path below the root of the site, percent-decoded and without the query and the
+    /// fragment.
     pub(super) fn segments(self, values: &Values<'_, '_>) -> Result<Vec<LinkName>, String> {
         if !self.0.starts_with('/') {
             return Err("content that is served under another URL must be of the same site: use a path".to_owned());
@@ -143,7 +144,7 @@ impl<'a> Target<'a> {
         let mut whole = Vec::new();
         for piece in path.pieces(values) {
             match piece {
-                // An encoded slash is one, as in the path of a request.
+                // An encoded slash is a separator, as in a request path.
                 Piece::Text(text) => whole.extend(percent_decode_str(text)),
                 Piece::Value(value) => {
                     for (index, segment) in value.segments().enumerate() {
@@ -157,7 +158,7 @@ impl<'a> Target<'a> {
         Ok(whole.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(LinkName::from).collect())
     }
 
-    /// The text with its placeholders replaced, in order. Values are not looked into again.
+    /// Returns the text with its placeholders replaced, in order. Values are not expanded again.
     fn pieces<'p>(self, values: &Values<'_, 'p>) -> impl Iterator<Item = Piece<'a, 'p>> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -165,7 +166,7 @@ impl<'a> Target<'a> {
                 rest = &rest[1 + length..];
                 return Some(Piece::Value(value));
             }
-            // Up to the next colon that may begin a placeholder; the first character is none.
+            // Text up to the next colon that may begin a placeholder. The first character does not begin one.
             let skip = rest.chars().next()?.len_utf8();
             let end = rest[skip..].find(':').map_or(rest.len(), |colon| skip + colon);
             let (text, after) = rest.split_at(end);
@@ -175,18 +176,18 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The part of a URL that the next value stands in.
+/// Part of a URL in which a value is inserted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Before the path of an absolute URL.
     Host,
     Path,
-    /// Behind a `?` or `#`.
+    /// After a `?` or `#`.
     Query,
 }
 
 impl Part {
-    /// The part behind `text`, which stands in this one.
+    /// Returns the part that follows `text`, which starts in this part.
     fn after(self, text: &str) -> Self {
         let text = text.split_once("://").map_or(text, |(_, rest)| rest);
         match self {
@@ -196,13 +197,14 @@ impl Part {
         }
     }
 
-    /// What a value keeps unencoded there: nothing that could end the part, or that means something in it.
+    /// Returns the characters to encode in a value, so that it can neither end the part nor have a special meaning in
+    /// it.
     fn kept(self) -> &'static AsciiSet {
         if self == Self::Path { PATH_CHAR } else { UNRESERVED }
     }
 }
 
-/// `url` with the parameters of `query`, in place of its own of the same names.
+/// Appends the parameters of `query` to `url`, in place of its own parameters with the same names.
 fn with_query(url: &str, query: &str) -> String {
     let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
     let (base, own) = url.split_once('?').unwrap_or((url, ""));
@@ -221,7 +223,7 @@ fn check_length(bytes: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A `%` that is followed by two digits is an escape; nothing else may be.
+/// Checks that every `%` is followed by two hexadecimal digits.
 pub(super) fn check_escapes(text: &str) -> Result<(), String> {
     let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     match text.split('%').skip(1).find(|rest| !is_escape(rest)) {

@@ -1,4 +1,4 @@
-//! What is told of tensors, as JSON, made as the client takes it.
+//! JSON reports about tensors, generated while the client reads them.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::{Wanted, response};
 use crate::body::unknown_length;
 use crate::failure::broken_off;
 
-/// Bytes of JSON that are made in one piece, about.
+/// Approximate size of a piece of JSON, in bytes.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// What is told of a tensor's elements.
+/// Statistics of a tensor's elements.
 #[derive(Debug, Serialize)]
 struct Summed {
     count: u64,
@@ -34,10 +34,10 @@ struct Summed {
     std: Option<f64>,
 }
 
-/// The tensors that are named; without names all of them, in the order of the file.
+/// The tensors that the request names, or all of them in the order of the file if it names none.
 struct Chosen {
     catalogue: Arc<Catalogue>,
-    /// Their places in the catalogue.
+    /// Positions in the catalogue.
     named: Option<Vec<usize>>,
 }
 
@@ -58,7 +58,7 @@ impl Chosen {
     }
 }
 
-/// The list of the tensors that are named, or their statistics.
+/// Responds with the list of the requested tensors, or with their statistics.
 pub(super) async fn report(
     node: &Node,
     file: TensorFile,
@@ -79,7 +79,7 @@ pub(super) async fn report(
     }
 }
 
-/// `{"cid","format","metadata","tensors":[...]}`.
+/// Writes `{"cid","format","metadata","tensors":[...]}`.
 fn info(file: TensorFile, chosen: Chosen) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
     written(async move |mut json| {
         json.opening(&file).await?;
@@ -101,13 +101,14 @@ fn info(file: TensorFile, chosen: Chosen) -> impl Stream<Item = Result<Bytes>> +
     })
 }
 
-/// `{"cid","format","tensors":[...]}`, each tensor summed up when the client has taken the one before.
+/// Writes `{"cid","format","tensors":[...]}`. The statistics of a tensor are computed after the client has read the
+/// previous ones.
 async fn stats(
     node: Node,
     file: TensorFile,
     chosen: Chosen,
 ) -> Result<impl Stream<Item = Result<Bytes>> + Send + 'static> {
-    // A tensor that cannot be read is an error with a status, where it is the first.
+    // Reads the first tensor in advance, so that its error sets the status.
     let first = match chosen.tensors().next() {
         Some(tensor) => Some(node.tensor_stats(&file, tensor).await?),
         None => None,
@@ -122,7 +123,7 @@ async fn stats(
             };
             json.put(if index > 0 { "," } else { "" }).await?;
             json.tensor(tensor).await?;
-            // The members of one object more.
+            // Appends the members to the open object.
             json.put(&in_json(&summed(&summary))?.replacen('{', ",", 1)).await?;
             json.flush().await?;
         }
@@ -131,7 +132,7 @@ async fn stats(
     }))
 }
 
-/// The answer to HEAD, or 304. How long a document is nobody knows before it is made.
+/// Returns the response to HEAD, or 304. The length of a document is unknown before it is generated.
 fn without_body(mut headers: HeaderMap, wanted: Wanted) -> Response {
     if wanted == Wanted::NotModified {
         return response(StatusCode::NOT_MODIFIED, headers);
@@ -154,7 +155,7 @@ fn summed(summary: &Summary) -> Summed {
     Summed { count, nan, inf: infinite, zero, min, max, mean, std }
 }
 
-/// What is unusual about the bytes in the file.
+/// Returns the members for an unusual memory layout of the tensor in the file.
 fn layout(tensor: &TensorInfo) -> &'static str {
     match (tensor.order, tensor.is_big_endian) {
         (Order::RowMajor, false) => "",
@@ -168,7 +169,7 @@ fn in_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::internal("JSON could not be written").with_source(e))
 }
 
-/// What `write` writes, as it is taken: it waits whenever a piece is there.
+/// Returns the output of `write` as a stream. `write` waits after each piece until it is read.
 fn written<F>(write: impl FnOnce(Json) -> F) -> impl Stream<Item = Result<Bytes>> + Send
 where
     F: Future<Output = Result<()>> + Send,
@@ -179,7 +180,7 @@ where
     stream::select(taken.map(Ok), errors)
 }
 
-/// JSON on its way to a client. However long a text is, no more of it is copied than makes a piece.
+/// Writer of JSON for a client. It copies at most one piece of a long text at a time.
 struct Json {
     pieces: Sender<Bytes>,
     piece: String,
@@ -191,10 +192,10 @@ impl Json {
         if self.piece.len() < PIECE_BYTES { Ok(()) } else { self.flush().await }
     }
 
-    /// Hands over what was written.
+    /// Sends the pending text.
     async fn flush(&mut self) -> Result<()> {
         let piece = std::mem::take(&mut self.piece);
-        // Who takes the pieces drops this beside them.
+        // The receiver is dropped together with this future.
         self.pieces.send(piece.into()).await.map_err(|e| Error::internal("nobody takes the answer").with_source(e))
     }
 
@@ -202,12 +203,12 @@ impl Json {
         self.flush().await
     }
 
-    /// A text of any length, in quotes.
+    /// Writes a string of any length, in quotes.
     async fn text(&mut self, mut text: &str) -> Result<()> {
         self.put("\"").await?;
         while !text.is_empty() {
             let (some, rest) = text.split_at(text.floor_char_boundary(PIECE_BYTES.min(text.len())));
-            // Each character is escaped for itself.
+            // Each character is escaped separately.
             let quoted = in_json(some)?;
             self.put(&quoted[1..quoted.len() - 1]).await?;
             text = rest;
@@ -215,12 +216,12 @@ impl Json {
         self.put("\"").await
     }
 
-    /// `{"cid","format"`.
+    /// Writes `{"cid","format"`.
     async fn opening(&mut self, file: &TensorFile) -> Result<()> {
         self.put(&format!("{{\"cid\":\"{}\",\"format\":\"{}\"", file.cid, file.catalogue.format().name())).await
     }
 
-    /// `{"name","dtype","shape","size_bytes"`.
+    /// Writes `{"name","dtype","shape","size_bytes"`.
     async fn tensor(&mut self, tensor: &TensorInfo) -> Result<()> {
         self.put("{\"name\":").await?;
         self.text(&tensor.name).await?;
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn texts_of_any_length_are_written_in_pieces_as_they_are_taken() {
+    async fn long_json_text_is_written_in_bounded_pieces() {
         let text: String = "\"\\é\u{1}𝄞\n".repeat(100_000);
         let expected = serde_json::json!([text, "", "\""]);
         let pieces: Vec<Bytes> = written(async move |mut json| {
@@ -251,13 +252,13 @@ mod tests {
         .collect()
         .await;
         let longest = pieces.iter().map(Bytes::len).max().unwrap();
-        // No character becomes more than six.
+        // A character is escaped to at most six bytes.
         assert!(longest <= 8 * PIECE_BYTES, "{longest}");
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&pieces.concat()).unwrap(), expected);
     }
 
     #[tokio::test]
-    async fn what_fails_in_the_middle_is_an_error_of_the_stream() {
+    async fn json_failure_midway_is_a_stream_error() {
         let pieces = written(async |mut json| {
             json.put("[").await?;
             json.flush().await?;

@@ -1,22 +1,22 @@
-//! What a request for tensors asks for.
+//! Parsing of requests for tensors.
 
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{TensorFile, TensorFormat, TensorRequest};
 
-/// What of a file is wanted.
+/// View of a file that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum View {
-    /// Tensors themselves.
+    /// The tensors themselves.
     Tensors,
-    /// The list of them.
+    /// The list of tensors.
     Info,
-    /// Counts, extremes and moments.
+    /// Statistics: counts, extremes and moments.
     Stats,
 }
 
 impl View {
-    /// The view that a last segment of a path, or a word of a query, names.
+    /// Returns the view with this name, which is the last segment of a path or a key of the query.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "info" => Some(Self::Info),
@@ -26,18 +26,18 @@ impl View {
     }
 }
 
-/// The query.
+/// The parsed query.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) view: View,
     pub(super) request: TensorRequest,
-    /// `slice` or `format`, where one of them is there: they are of tensors only.
+    /// The parameter `slice` or `format`, if one is present: they apply only to tensors.
     only_tensors: Option<&'static str>,
     filename: Option<String>,
 }
 
 impl Asked {
-    /// Reads a query. What is not known is refused: a slice that is misspelt would give all of a tensor.
+    /// Parses a query. Unknown parameters are errors, since a misspelled slice would return a whole tensor.
     pub(super) fn read(query: &str) -> Result<Self> {
         let (mut slice, mut format, mut asked) = (
             None,
@@ -73,7 +73,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Refuses a slice and a format of what is no tensor; for when the view is known for good.
+    /// Refuses a slice or a format if the view is not [`View::Tensors`]. Called once the view is final.
     pub(super) fn check(&self) -> Result<()> {
         match (self.view, self.only_tensors) {
             (View::Tensors, _) | (_, None) => Ok(()),
@@ -83,17 +83,17 @@ impl Asked {
         }
     }
 
-    /// A strong entity tag: that of the bytes which this asks of the file.
+    /// Returns a strong entity tag for the bytes that this query selects in the file.
     pub(super) fn etag(&self, file: &TensorFile) -> Result<String> {
         let TensorRequest { names, slice, format } = &self.request;
-        // Of names, which are any text, no list reads as another.
+        // `Debug` quotes the names, so that different lists never have the same text.
         let text = format!("{:?} {format} {slice} {names:?}", self.view);
         let hash = HashFunction::Sha2_256.digest(text.as_bytes())?;
         let digest: String = hash.digest().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Ok(format!("\"{}-{digest}\"", file.cid))
     }
 
-    /// The name under which clients save the answer.
+    /// Returns the file name under which clients save the response.
     pub(super) fn file_name(&self, file: &TensorFile) -> String {
         if let Some(filename) = &self.filename {
             return filename.clone();

@@ -10,29 +10,30 @@ use super::domain::ascii_domain;
 use super::upstream::Address;
 use crate::config::in_range;
 
-/// `[dns]`: whom DNSLinks are asked of, and how long an answer is kept.
+/// `[dns]`: resolvers for DNSLinks, and cache lifetimes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DnsConfig {
-    /// Whether DNS is asked at all. Configured links work without it.
+    /// Whether DNS is queried at all. Configured links work without it.
     pub enabled: bool,
-    /// Whom to ask, in order: the next one where one fails.
+    /// Resolvers in order; the next one is queried if one fails.
     pub resolvers: ResolverList,
-    /// Whom to ask about domains that end so, instead: `eth`. The longest ending counts.
+    /// Resolvers for domains with certain suffixes, such as `eth`, in place of `resolvers`. The longest suffix takes
+    /// precedence.
     pub suffix_resolvers: BTreeMap<String, ResolverList>,
-    /// Seconds that one lookup may take.
+    /// Maximum seconds for one lookup.
     pub timeout_seconds: u64,
-    /// Most domains that are asked about at the same time.
+    /// Maximum number of concurrent lookups.
     pub max_lookups: usize,
-    /// Most domains whose answers are kept.
+    /// Maximum number of domains in the cache.
     pub max_cache_entries: usize,
-    /// Least seconds that an answer is kept, whatever its TTL.
+    /// Minimum seconds that a lookup is cached, whatever its TTL.
     pub min_ttl_seconds: u64,
-    /// Most seconds that a link is kept, and that clients may keep what it led to, whatever its TTL.
+    /// Maximum seconds that a link is cached, here and by clients that resolved it, whatever its TTL.
     pub max_ttl_seconds: u64,
-    /// Most seconds that it is remembered that a domain has no link.
+    /// Maximum seconds for which the absence of a link is cached.
     pub max_negative_ttl_seconds: u64,
-    /// Most seconds for which a link is served after its TTL while no resolver responds; 0: not at all.
+    /// Maximum seconds for which a link is served after its TTL while no resolver responds; 0 disables this.
     pub max_stale_seconds: u64,
 }
 
@@ -54,22 +55,22 @@ impl Default for DnsConfig {
 }
 
 impl DnsConfig {
-    /// How long one lookup may take.
+    /// Returns the maximum duration of one lookup.
     pub(super) fn time_limit(&self) -> Duration {
         Duration::from_secs(self.timeout_seconds)
     }
 
-    /// How long a link is kept whose records have this TTL.
+    /// Returns how long a link is cached whose records have this TTL.
     pub(super) fn ttl(&self, ttl: Duration) -> Duration {
         self.clamp(ttl, self.max_ttl_seconds)
     }
 
-    /// How long it is remembered that there is no link, if the zone says to remember it so long.
+    /// Returns how long the absence of a link is cached, given the TTL for it from the zone.
     pub(super) fn negative_ttl(&self, ttl: Duration) -> Duration {
         self.clamp(ttl, self.max_negative_ttl_seconds)
     }
 
-    /// Time for which a link is served after its TTL while no resolver responds.
+    /// Returns the time for which a link is served after its TTL while no resolver responds.
     pub(super) fn max_stale(&self) -> Duration {
         Duration::from_secs(self.max_stale_seconds)
     }
@@ -78,10 +79,11 @@ impl DnsConfig {
         ttl.max(Duration::from_secs(self.min_ttl_seconds)).min(Duration::from_secs(most_seconds))
     }
 
-    /// Checks the ranges and the endings.
+    /// Checks the ranges and the suffixes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and what is
+    /// accepted.
     pub fn validate(&self) -> Result<()> {
         for suffix in self.suffix_resolvers.keys() {
             let wrong = |e| Error::invalid(format!("dns.suffix_resolvers = {suffix:?}: {e}"));
@@ -106,16 +108,16 @@ impl DnsConfig {
     }
 }
 
-/// Whom to ask: one, or several in order.
+/// One resolver, or several in order.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct ResolverList(pub(super) Vec<Address>);
 
 impl ResolverList {
-    /// Reads `system`, addresses (`1.1.1.1`, `127.0.0.1:5353`) and URLs of DNS over HTTPS.
+    /// Parses `system`, addresses (`1.1.1.1`, `127.0.0.1:5353`) and URLs of DNS over HTTPS.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an empty list, and for what is none of these.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an empty list or invalid text.
     pub fn parse(texts: &[impl AsRef<str>]) -> Result<Self> {
         if texts.is_empty() {
             return Err(Error::invalid("the list is empty: name one, or leave the key out"));

@@ -1,33 +1,33 @@
-//! Domain names: which text is one, and which of them DNS may be asked about.
+//! Domain names: validation, and which of them may be queried in public DNS.
 
 use std::net::Ipv6Addr;
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 use ipfrs_core::{Error, Result};
 
-/// The label before a domain that holds its DNSLink.
+/// Label in front of a domain that holds its DNSLink.
 pub(super) const PREFIX: &str = "_dnslink.";
 
-/// Longest domain: with [`PREFIX`] it has the 253 characters that DNS allows (RFC 1035, 2.3.4).
+/// Maximum length of a domain: with [`PREFIX`] it has the 253 characters that DNS allows (RFC 1035, 2.3.4).
 const MAX_BYTES: usize = 253 - PREFIX.len();
-/// Longest label (RFC 1035, 2.3.4).
+/// Maximum length of a label (RFC 1035, 2.3.4).
 const MAX_LABEL_BYTES: usize = 63;
 
 /// Top-level domains that no public resolver knows: RFC 6761 (example, invalid, localhost, test), RFC 6762 (local),
-/// RFC 7686 (onion), RFC 9476 (alt). To ask about them would tell strangers what is used here.
+/// RFC 7686 (onion), RFC 9476 (alt). Queries for them would disclose local names to third parties.
 const NOT_PUBLIC: [&str; 7] = ["alt", "example", "invalid", "local", "localhost", "onion", "test"];
 
-/// `text` as DNS compares it: in ASCII (Unicode becomes punycode, as UTS #46 says), in lower case, without the dot at the
-/// end. Underscores are allowed, as DNS allows them.
+/// Normalizes `text` for comparison: to ASCII (Unicode becomes Punycode according to UTS #46), in lower case, without
+/// a trailing dot. Underscores are allowed, as in DNS.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the text and what is wrong with it.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the text and the problem.
 pub(crate) fn ascii_domain(text: &str) -> Result<String> {
     let invalid = |why: &str| {
         let shown: String = text.chars().take(MAX_BYTES).collect();
         Error::invalid(format!("{shown:?} is no domain name: {why}"))
     };
-    // Each character of Unicode is at most four bytes of UTF-8, and no fewer of ASCII once it is in there.
+    // A Unicode character takes at most four bytes in UTF-8, and at least one character in the ASCII form.
     if text.len() > 4 * MAX_BYTES {
         return Err(invalid(&format!("it has {} bytes, and at most {MAX_BYTES} characters are possible", text.len())));
     }
@@ -52,15 +52,15 @@ pub(crate) fn ascii_domain(text: &str) -> Result<String> {
     Ok(domain.to_owned())
 }
 
-/// Whether `text` is an IP address, with or without the brackets that URLs put around those of version 6.
+/// Whether `text` is an IP address, with or without the brackets that URLs put around IPv6 addresses.
 pub(super) fn is_address(text: &str) -> bool {
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    // No top-level domain is a number, and URLs take a host that ends with one for an address.
+    // No top-level domain is numeric, and URL parsers treat a host that ends with a number as an address.
     let last = text.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
     inner.parse::<Ipv6Addr>().is_ok() || (!last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether a domain, as [`ascii_domain`] gives it, may be asked about in public.
+/// Whether a domain, as returned by [`ascii_domain`], may be queried in public DNS.
 pub(super) fn is_public(domain: &str) -> bool {
     domain.rsplit_once('.').is_some_and(|(_, top)| !NOT_PUBLIC.contains(&top))
 }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_local_names_are_nobody_elses_business() {
+    fn addresses_and_local_names_are_not_public() {
         for text in ["127.0.0.1", "[::1]", "::1", "10.1", "256.256.256.256", "127.0.0.1."] {
             assert!(is_address(text), "{text}");
         }

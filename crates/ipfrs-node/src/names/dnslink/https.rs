@@ -1,4 +1,4 @@
-//! DNS over HTTPS (RFC 8484): a question is the body of a POST.
+//! DNS over HTTPS (RFC 8484): each query is the body of a POST request.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use reqwest::{Client, Response, Url, redirect};
 
 use super::upstream::Texts;
 
-/// The media type of questions and answers.
+/// Media type of DNS messages.
 const MESSAGE: &str = "application/dns-message";
-/// Longest answer, as over TCP.
+/// Maximum length of a DNS answer, as over TCP.
 const MAX_ANSWER_BYTES: usize = 65_535;
-/// Most aliases that are followed within an answer.
+/// Maximum number of aliases that are followed within one DNS answer.
 const MAX_ALIASES: usize = 16;
-/// How long a connection without questions is kept.
+/// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A server that is asked over HTTP.
+/// A resolver that is queried over HTTP.
 #[derive(Debug)]
 pub(super) struct Https {
     url: Url,
@@ -30,7 +30,7 @@ pub(super) struct Https {
 impl Https {
     pub(super) fn new(url: Url) -> Result<Self> {
         let client = Client::builder().redirect(redirect::Policy::none()).no_proxy().pool_idle_timeout(IDLE);
-        // The system's certificates are not looked for, and may be missing, where none is needed.
+        // Plain HTTP needs no certificates, and the system may have none.
         let client = if url.scheme() == "http" { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|e| {
             Error::invalid(format!("the resolver {url} cannot be asked: {}; are there CA certificates?", because(&e)))
@@ -38,9 +38,9 @@ impl Https {
         Ok(Self { url, client })
     }
 
-    /// The TXT records of `name`, which is fully qualified.
+    /// Returns the TXT records of `name`, which must be fully qualified.
     pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
-        // Number 0, so that caches see the same question (RFC 8484, 4.1).
+        // ID 0 lets HTTP caches recognize equal queries (RFC 8484, 4.1).
         let mut question = Message::new(0, MessageType::Query, OpCode::Query);
         question.metadata.recursion_desired = true;
         question.add_query(Query::query(name.clone(), RecordType::TXT)).set_edns(Edns::new());
@@ -56,13 +56,13 @@ impl Https {
             Ok(_) => return Err(unavailable("it answered another question".to_owned())),
             Err(error) => Texts::of_none(&error).ok_or_else(|| unavailable(error.to_string()))?,
         };
-        // What a cache on the way kept is so much older (RFC 8484, 5.1).
+        // The TTL is reduced by the time that the response spent in HTTP caches (RFC 8484, 5.1).
         texts.ttl = texts.ttl.saturating_sub(age);
         Ok(texts)
     }
 }
 
-/// The TXT records of `name` among `answers`, with the aliases on the way to them.
+/// Returns the TXT records of `name` among `answers`, together with the aliases that lead to them.
 fn records_of(name: &Name, answers: &[Record]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut name = name.clone();
@@ -110,7 +110,7 @@ fn unavailable(why: String) -> Error {
     Error::new(ErrorKind::Unavailable, why)
 }
 
-/// The innermost cause: the outer ones only say that something failed.
+/// Returns the innermost cause, because the outer errors only state that something failed.
 fn because(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

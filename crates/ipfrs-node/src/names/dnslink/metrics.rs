@@ -1,26 +1,26 @@
-//! What lookups of DNSLinks count.
+//! Metrics of DNSLink lookups.
 
 use prometheus::{IntCounter, IntCounterVec, Opts};
 
 use crate::CacheMeter;
 
-/// Handles of the metrics of lookups. Cloning shares them.
+/// Handles of the lookup metrics. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct LookupMetrics {
-    /// Domains with a link.
+    /// Lookups that found a link.
     pub(super) found: IntCounter,
-    /// Domains without one.
+    /// Lookups that found no link.
     pub(super) none: IntCounter,
-    /// Lookups that no resolver answered in time.
+    /// Lookups to which no resolver responded in time.
     pub(super) timed_out: IntCounter,
     /// Lookups that failed in another way.
     pub(super) failed: IntCounter,
-    /// The cache of answers.
+    /// Metrics of the lookup cache.
     pub(crate) answers: CacheMeter,
 }
 
 impl LookupMetrics {
-    /// The family, to be registered.
+    /// Creates the metric family, which the caller registers.
     pub(crate) fn family() -> prometheus::Result<IntCounterVec> {
         IntCounterVec::new(
             Opts::new("ipfrs_dnslink_lookups_total", "Domains whose DNSLink DNS was asked for"),

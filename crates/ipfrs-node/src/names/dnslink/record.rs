@@ -1,4 +1,4 @@
-//! What a TXT record, or the configuration, says of a domain: the content path that it links to.
+//! DNSLink entries in TXT records and in the configuration.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use ipfrs_core::{Error, Result};
 use super::domain::ascii_domain;
 use crate::ContentPath;
 
-/// How the text of a record begins.
+/// Prefix of the text of a DNSLink record.
 const MARK: &str = "dnslink=";
-/// Longest target.
+/// Maximum length of a target, in bytes.
 const MAX_TARGET_BYTES: usize = 4_096;
 
 /// Checks that `target` is a content path: `/ipfs/{CID}/...` or `/ipns/{name}/...`.
@@ -30,14 +30,14 @@ fn check_target(target: &str) -> Result<()> {
     Err(invalid("it is no content path"))
 }
 
-/// The content path that one TXT record gives, if it is a DNSLink of a namespace that is served here.
+/// Returns the content path in one TXT record, if it is a DNSLink in a supported namespace.
 fn target_of(text: &[u8]) -> Option<&str> {
     let target = std::str::from_utf8(text).ok()?.strip_prefix(MARK)?.trim_end_matches('/');
     check_target(target).is_ok().then_some(target)
 }
 
-/// The content path that the TXT records of a domain give together. Where several give one, the first by order of bytes
-/// counts (as dnslink.dev says), so that the answer does not depend on the order of the moment.
+/// Returns the content path in the TXT records of a domain. If several records contain one, the first in byte order
+/// is used (as dnslink.dev specifies), so that the result does not depend on the order of the records.
 pub(super) fn link_of<'a>(domain: &str, records: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let mut targets: Vec<_> = records.filter_map(target_of).collect();
     targets.sort_unstable();
@@ -48,10 +48,10 @@ pub(super) fn link_of<'a>(domain: &str, records: impl Iterator<Item = &'a [u8]>)
     targets.first().map(|target| (*target).to_owned())
 }
 
-/// Links that were configured, by domain.
+/// Validates and normalizes configured links, by domain.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the entry and what is wrong with it.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the entry and the problem.
 pub(super) fn configured(links: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
     let mut checked = BTreeMap::new();
     for (domain, target) in links {
@@ -72,7 +72,7 @@ mod tests {
     const CID: &str = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
 
     #[test]
-    fn other_records_and_namespaces_are_passed_over() {
+    fn other_txt_records_and_namespaces_are_ignored() {
         let link = format!("dnslink=/ipfs/{CID}/a b/");
         let records = ["v=spf1 -all", "dnslink=/hyper/x", "dnslink=/ipfs/no-cid", "dnslink=/ipns/", &link, "\u{ff}"];
         let given = link_of("x.org", records.iter().map(|text| text.as_bytes()));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_links_the_same_one_counts_in_any_order() {
+    fn several_dnslinks_resolve_in_byte_order() {
         let texts =
             ["dnslink=/ipns/b.org".to_owned(), "dnslink=/ipns/a.org".to_owned(), format!("dnslink=/ipfs/{CID}")];
         let link = |order: [usize; 3]| link_of("x.org", order.into_iter().map(|at| texts[at].as_bytes()));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_link_that_makes_no_sense_is_named() {
+    fn invalid_configured_link_is_named() {
         let complaint = |domain: &str, target: &str| {
             configured(&BTreeMap::from([(domain.to_owned(), target.to_owned())])).unwrap_err().to_string()
         };

@@ -1,4 +1,4 @@
-//! The resolvers of the system: those of `/etc/resolv.conf`, as it is now.
+//! The resolvers of the system, from the current contents of `/etc/resolv.conf`.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio::sync::Mutex;
 
 use super::upstream::{Address, resolver};
 
-/// Where the system says which resolvers it has.
+/// File that lists the resolvers of the system.
 const FILE: &str = "/etc/resolv.conf";
 
-/// The resolvers that the file named when it was last read. It is read again when it has changed: machines move from
-/// network to network.
+/// The resolvers from the last read of the file. The file is read again after a change, because machines move between
+/// networks.
 #[derive(Debug)]
 pub(super) struct System {
     time_limit: Duration,
@@ -48,7 +48,7 @@ impl System {
                 let why = format!("{FILE}: {e}; name resolvers in the configuration (dns.resolvers)");
                 Error::new(ErrorKind::Unavailable, why)
             })?;
-            // Domains are whole: none is looked for below the ones that the file names.
+            // Only name servers are used. Search domains are ignored, because all queries are fully qualified.
             let config = ResolverConfig::from_name_servers(config.name_servers().to_vec());
             *current = Some((changed, Arc::new(resolver(config, self.time_limit, &Address::System)?)));
         }

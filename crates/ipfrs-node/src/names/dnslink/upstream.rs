@@ -1,4 +1,4 @@
-//! One resolver, or several of a kind, that TXT records are asked of.
+//! A resolver, or a group of resolvers, that is queried for TXT records.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,17 +16,17 @@ use reqwest::Url;
 use super::https::Https;
 use super::system::System;
 
-/// What the TXT records of a name say.
+/// TXT records of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Texts {
     /// The text of each record, its strings joined.
     pub(super) texts: Vec<Vec<u8>>,
-    /// How long this may be kept, be there records or none.
+    /// How long this result may be cached, whether or not there are records.
     pub(super) ttl: Duration,
 }
 
 impl Texts {
-    /// What `answers` say, in which the records of the name, and of those that it is an alias of, were found.
+    /// Extracts the texts from `answers`, which contain the records of the name and of the aliases that lead to them.
     pub(super) fn of(answers: &[Record]) -> Self {
         let mut texts = Vec::new();
         for record in answers {
@@ -38,7 +38,7 @@ impl Texts {
         Self { texts, ttl: Duration::from_secs(ttl.into()) }
     }
 
-    /// What it means that a server gave no records; `None` where that means nothing but that it failed.
+    /// Interprets a response without records. Returns `None` if it shows only that the server failed.
     pub(super) fn of_none(error: &DnsError) -> Option<Self> {
         match error {
             DnsError::NoRecordsFound(none)
@@ -52,20 +52,20 @@ impl Texts {
     }
 }
 
-/// A resolver as it is configured.
+/// A configured resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
-    /// Those of the system.
+    /// The resolvers of the system.
     System,
-    /// A server that is asked over UDP, and over TCP where an answer is long.
+    /// A server that is queried over UDP, and over TCP for long responses.
     Server(SocketAddr),
-    /// A server that is asked over HTTP (RFC 8484).
+    /// A server that is queried over HTTP (RFC 8484).
     Https(Url),
 }
 
 impl Address {
-    /// Reads `system`, `1.1.1.1`, `127.0.0.1:5353`, `[::1]:53` or `https://dns.example/dns-query`. Plain HTTP is for
-    /// servers that nothing but this machine or its own network lies before.
+    /// Parses `system`, `1.1.1.1`, `127.0.0.1:5353`, `[::1]:53` or `https://dns.example/dns-query`. Plain HTTP is
+    /// intended for servers on this machine or its own network.
     pub(super) fn parse(text: &str) -> Result<Self> {
         if text == "system" {
             return Ok(Self::System);
@@ -93,10 +93,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// A resolver that can be asked.
+/// A resolver that is ready for queries.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    /// What is asked, for people.
+    /// The configured form, for messages.
     pub(super) address: Address,
     way: Way,
 }
@@ -109,7 +109,7 @@ enum Way {
 }
 
 impl Upstream {
-    /// `time_limit` is that of one lookup.
+    /// `time_limit` applies to one lookup.
     pub(super) fn new(address: &Address, time_limit: Duration) -> Result<Self> {
         let way = match address {
             Address::System => Way::System(System::new(time_limit)),
@@ -124,7 +124,7 @@ impl Upstream {
         Ok(Self { address: address.clone(), way })
     }
 
-    /// The TXT records of `name`, which is fully qualified.
+    /// Returns the TXT records of `name`, which must be fully qualified.
     pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
         let texts = match &self.way {
             Way::System(system) => ask(&*system.resolver().await?, name).await,
@@ -135,18 +135,18 @@ impl Upstream {
     }
 }
 
-/// A resolver that keeps nothing, since we do, and knows no other names than DNS does.
+/// Creates a resolver without a cache, because [`Dnslink`](super::Dnslink) has one, and without a hosts file.
 pub(super) fn resolver(config: ResolverConfig, time_limit: Duration, address: &Address) -> Result<TokioResolver> {
     let servers = config.name_servers().len();
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     let mut options = ResolverOpts::default();
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    // A late response counts for as long as the lookup lasts. Within that time hickory sends questions over UDP again,
-    // and one that failed otherwise once more.
+    // A late response counts until the lookup ends. During that time hickory repeats queries over UDP, and retries
+    // once after any other failure.
     options.timeout = time_limit;
     options.attempts = 1;
-    // Servers that are silent keep none of the others from being asked.
+    // All servers may be queried at once, so that an unresponsive one does not delay the others.
     options.num_concurrent_reqs = servers.max(options.num_concurrent_reqs);
     options.case_randomization = false;
     *builder.options_mut() = options;

@@ -1,7 +1,8 @@
-"""Classes whose methods are awaited: ``AsyncNode`` and ``AsyncClient``.
+"""Classes for asyncio: ``AsyncNode`` and ``AsyncClient``.
 
-Their methods are those of ``Node`` and ``Client``, with the same names and arguments, and are documented there.
-Cancelling a task ends what it waits for: an import leaves nothing behind, a download stops.
+Their methods have the same names and arguments as those of ``Node`` and ``Client``, and are documented there.
+Cancelling a task stops the operation that it awaits: a cancelled import stores no file, and a cancelled download
+stops.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
-    """What :class:`AsyncNode` and :class:`AsyncClient` have in common. May be used by many tasks at once."""
+    """Methods that :class:`AsyncNode` and :class:`AsyncClient` share. Many tasks may use an instance concurrently."""
 
     _native: Backend
 
     async def gc(self, *, force: bool = False) -> Collected:
-        """Collects garbage, as :meth:`Node.gc`.
+        """Runs garbage collection, as :meth:`Node.gc` does.
 
         Example:
             >>> cid = await anode.add(b"garbage", pin=False)
@@ -45,7 +46,7 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
         return Collected(*await self._native.collect(force))
 
     async def version(self) -> str:
-        """The version of the node, as :meth:`Node.version`.
+        """Returns the version of the node, as :meth:`Node.version` does.
 
         Example:
             >>> await anode.version() == ipfrs.__version__
@@ -54,7 +55,7 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
         return cast(str, await self._native.version())
 
     async def stats(self) -> dict[str, int | str]:
-        """Figures of the store, as :meth:`Node.stats`.
+        """Returns statistics of the store, as :meth:`Node.stats` does.
 
         Example:
             >>> cid = await anode.add(b"hello")
@@ -65,7 +66,7 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed.
+        """Whether :meth:`close` was called.
 
         Example:
             >>> anode.closed
@@ -74,7 +75,7 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
         return self._native.closed
 
     async def close(self) -> None:
-        """Ends it, as :meth:`Node.close`. Closing twice is no error.
+        """Closes the node or client, as :meth:`Node.close` does. Closing twice is not an error.
 
         Example:
             >>> other = AsyncClient(url)
@@ -98,17 +99,17 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
 
 
 class AsyncNode(_Asynchronous):
-    """A store in this process, for asyncio; :class:`Node` is its like.
+    """A store in this process, for asyncio. The counterpart of :class:`Node`.
 
-    It is opened by ``async with``, or when it is first used.
+    ``async with`` opens the store. Otherwise, its first use does.
 
     Args:
         path: Directory of the repo, as for :class:`Node`.
         config: The configuration, as for :class:`Node`.
 
     Raises:
-        ConflictError: When it is opened: another process has it open.
-        InvalidInputError: The configuration is wrong; the message names key and remedy.
+        ConflictError: On opening: another process has the repo open.
+        InvalidInputError: The configuration is invalid. The message names the key and a remedy.
 
     Example:
         >>> async with ipfrs.AsyncNode("repo") as store:
@@ -134,15 +135,15 @@ class AsyncNode(_Asynchronous):
 
 
 class AsyncClient(_Asynchronous):
-    """Speaks to a daemon over HTTP, for asyncio; :class:`Client` is its like.
+    """A client of a daemon over HTTP, for asyncio. The counterpart of :class:`Client`.
 
     Args:
-        url: Where the daemon listens.
-        token: What it is shown as ``Authorization: Bearer``.
-        timeout: Most seconds that a call may wait for the daemon to say something; None for no limit.
+        url: URL of the daemon.
+        token: Access token, sent as ``Authorization: Bearer``.
+        timeout: Maximum number of seconds that a call waits for data from the daemon; None for no limit.
 
     Raises:
-        InvalidInputError: It is no URL of HTTP.
+        InvalidInputError: ``url`` is not an HTTP URL.
 
     Example:
         >>> async with ipfrs.AsyncClient(url) as daemon:
@@ -162,7 +163,7 @@ class AsyncClient(_Asynchronous):
 
     @property
     def url(self) -> str:
-        """Where the daemon listens.
+        """URL of the daemon.
 
         Example:
             >>> ipfrs.AsyncClient().url
@@ -171,7 +172,7 @@ class AsyncClient(_Asynchronous):
         return self._url
 
     def __repr__(self) -> str:
-        # Secrets have no place where representations end up.
+        # The URL may contain a password, which must not appear in a representation.
         return f"<ipfrs.AsyncClient {_arguments.without_user(self._url)}{' (closed)' if self.closed else ''}>"
 
     def __reduce__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Blocks, pins and archives, with ``await``."""
+"""Blocks, pins and archives, for asyncio."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class AsyncBlockMethods:
-    """Methods of blocks, pins and archives."""
+    """Methods for blocks, pins and archives."""
 
     _native: Backend
 
     async def put(self, data: BytesLike, *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False) -> str:
-        """Stores one block, as :meth:`Node.put`.
+        """Stores one block, as :meth:`Node.put` does.
 
         Example:
             >>> await anode.put(b"block")
@@ -32,8 +32,8 @@ class AsyncBlockMethods:
     async def put_many(
         self, blocks: Iterable[BytesLike], *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False
     ) -> list[str]:
-        """Stores blocks with one call, all of them or none, as :meth:`Node.put_many`. Pinning them is a step of its
-        own, which comes after that.
+        """Stores blocks with one call, all or none, as :meth:`Node.put_many` does. Pinning them is a separate step
+        that follows.
 
         Example:
             >>> len(await anode.put_many([b"one", b"two"]))
@@ -43,7 +43,7 @@ class AsyncBlockMethods:
         return cast("list[str]", await self._native.put_many(taken, codec, hash, pin))
 
     async def get(self, cid: str) -> memoryview:
-        """The bytes of one block, as :meth:`Node.get`.
+        """Returns the bytes of one block, as :meth:`Node.get` does.
 
         Example:
             >>> bytes(await anode.get(await anode.put(b"block")))
@@ -52,7 +52,7 @@ class AsyncBlockMethods:
         return cast(memoryview, await self._native.get(_arguments.block_cid(cid)))
 
     async def get_many(self, cids: Iterable[str]) -> list[memoryview | None]:
-        """The bytes of many blocks with one call, as :meth:`Node.get_many`.
+        """Returns the bytes of many blocks with one call, as :meth:`Node.get_many` does.
 
         Example:
             >>> [bytes(block) for block in await anode.get_many([await anode.put(b"block")])]
@@ -61,7 +61,7 @@ class AsyncBlockMethods:
         return cast("list[memoryview | None]", await self._native.get_many(_arguments.texts(cids)))
 
     async def has(self, cid: str) -> bool:
-        """Whether a block is here, as :meth:`Node.has`.
+        """Returns whether a block is stored, as :meth:`Node.has` does.
 
         Example:
             >>> await anode.has(await anode.put(b"block"))
@@ -70,7 +70,7 @@ class AsyncBlockMethods:
         return cast(bool, (await self._native.has_many([_arguments.block_cid(cid)]))[0])
 
     async def has_many(self, cids: Iterable[str]) -> list[bool]:
-        """Whether blocks are here, with one call, as :meth:`Node.has_many`.
+        """Returns for each block whether it is stored, with one call, as :meth:`Node.has_many` does.
 
         Example:
             >>> await anode.has_many([await anode.put(b"block")])
@@ -79,7 +79,7 @@ class AsyncBlockMethods:
         return cast("list[bool]", await self._native.has_many(_arguments.texts(cids)))
 
     async def size(self, cid: str) -> int:
-        """Bytes of one block, as :meth:`Node.size`.
+        """Returns the size of one block in bytes, as :meth:`Node.size` does.
 
         Example:
             >>> await anode.size(await anode.put(b"block"))
@@ -88,7 +88,7 @@ class AsyncBlockMethods:
         return cast(int, await self._native.size(_arguments.block_cid(cid)))
 
     async def rm(self, cids: str | Iterable[str], *, force: bool = False) -> None:
-        """Removes blocks, as :meth:`Node.rm`.
+        """Removes blocks, as :meth:`Node.rm` does.
 
         Example:
             >>> cid = await anode.put(b"not for long")
@@ -99,7 +99,7 @@ class AsyncBlockMethods:
         await self._native.remove(_arguments.texts([cids] if isinstance(cids, str) else cids), force)
 
     async def pin(self, path: str, *, recursive: bool = True, name: str | None = None) -> str:
-        """Keeps content when garbage is collected, as :meth:`Node.pin`.
+        """Pins content, as :meth:`Node.pin` does.
 
         Example:
             >>> cid = await anode.add(b"kept", pin=False)
@@ -109,7 +109,7 @@ class AsyncBlockMethods:
         return cast(str, await self._native.pin(_arguments.path(path), recursive, name))
 
     async def unpin(self, path: str, *, recursive: bool = True) -> None:
-        """Takes a pin away, as :meth:`Node.unpin`.
+        """Removes a pin, as :meth:`Node.unpin` does.
 
         Example:
             >>> await anode.unpin(await anode.add(b"not kept"))
@@ -117,7 +117,7 @@ class AsyncBlockMethods:
         await self._native.unpin(_arguments.path(path), recursive)
 
     async def pins(self) -> list[Pin]:
-        """All pins, as :meth:`Node.pins`.
+        """Returns all pins, as :meth:`Node.pins` does.
 
         Example:
             >>> cid = await anode.add(b"kept")
@@ -133,9 +133,10 @@ class AsyncBlockMethods:
     def export_car(
         self, path: str, dest: Destination | None = None
     ) -> AsyncGenerator[memoryview, None] | Awaitable[int]:
-        """Everything that a path leads to as a CAR archive, as :meth:`Node.export_car`.
+        """Exports everything below a path as a CAR archive, as :meth:`Node.export_car` does.
 
-        Without ``dest`` it is an async iterator of pieces; with one, it is awaited for the number of bytes.
+        Without ``dest``, returns an async iterator of pieces. With ``dest``, returns an awaitable of the number of
+        bytes.
 
         Example:
             >>> await anode.export_car(await anode.add(b"hello"), "hello.car")
@@ -147,7 +148,8 @@ class AsyncBlockMethods:
         return awaited(_saving.export_car(self._native, checked, dest))
 
     async def import_car(self, source: AsyncSource, *, pin_roots: bool = True) -> list[str]:
-        """Stores all blocks of a CAR archive, as :meth:`Node.import_car`; also from an async iterable.
+        """Stores all blocks of a CAR archive, as :meth:`Node.import_car` does. ``source`` may also be an async
+        iterable.
 
         Example:
             >>> cid = await anode.add(b"hello")

@@ -1,4 +1,4 @@
-"""Files and directories, with ``await``."""
+"""Files and directories, for asyncio."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class AsyncFileMethods:
-    """Methods of files and directories."""
+    """Methods for files and directories."""
 
     _native: Backend
 
     async def add(self, source: AsyncSource, *, progress: Progress | None = None, **options: Unpack[AddOptions]) -> str:
-        """Adds one file, as :meth:`Node.add`.
+        """Adds one file, as :meth:`Node.add` does.
 
-        Besides what that takes, ``source`` may be an async iterable. Files are read in a thread; a plain iterable is
-        asked on the event loop.
+        In addition, ``source`` may be an async iterable. Files are read in a thread. A plain iterable is consumed on
+        the event loop.
 
         Example:
             >>> await anode.add(b"hello world")
@@ -42,7 +42,7 @@ class AsyncFileMethods:
         progress: Progress | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
-        """Adds a directory with everything in it, as :meth:`Node.add_dir`.
+        """Adds a directory with all its contents, as :meth:`Node.add_dir` does.
 
         Example:
             >>> Path("pages").mkdir()
@@ -54,7 +54,7 @@ class AsyncFileMethods:
         return await awaited(_adding.add_dir(self._native, path, hidden, options, progress))
 
     async def cat(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """The content of a file, or a range of it, as :meth:`Node.cat`.
+        """Returns the content of a file, or a range of it, as :meth:`Node.cat` does.
 
         Example:
             >>> await anode.cat(await anode.add(b"hello world"), offset=6)
@@ -64,7 +64,7 @@ class AsyncFileMethods:
         return cast(bytes, await self._native.read(_arguments.path(path), start, count))
 
     async def readinto(self, path: str, buffer: Any, offset: int = 0) -> int:
-        """Reads a range of a file into memory that is there already, as :meth:`Node.readinto`.
+        """Reads a range of a file into an existing buffer, as :meth:`Node.readinto` does.
 
         Example:
             >>> await anode.readinto(await anode.add(b"hello"), bytearray(10))
@@ -74,7 +74,8 @@ class AsyncFileMethods:
         return cast(int, await self._native.readinto(_arguments.path(path), _arguments.writable(buffer), start))
 
     def chunks(self, path: str, offset: int = 0, length: int | None = None) -> AsyncGenerator[memoryview, None]:
-        """The content of a file, or a range of it, piece by piece, as :meth:`Node.chunks`; for ``async for``.
+        """Yields the content of a file, or a range of it, in pieces, as :meth:`Node.chunks` does. Use it with ``async
+        for``.
 
         Example:
             >>> cid = await anode.add(bytes(1_000_000))
@@ -86,7 +87,7 @@ class AsyncFileMethods:
         return pieces(lambda: self._native.chunks(checked, start, count))
 
     async def open(self, path: str) -> AsyncFile:
-        """Opens a file for reading with ``await file.read()``; :meth:`Node.open` is its like.
+        """Opens a file for reading with ``await file.read()``. The counterpart of :meth:`Node.open`.
 
         Example:
             >>> async with await anode.open(await anode.add(b"hello world")) as file:
@@ -98,7 +99,7 @@ class AsyncFileMethods:
         return AsyncFile(self._native, cid, size, path)
 
     async def ls(self, path: str) -> list[Entry]:
-        """The entries of a directory, as :meth:`Node.ls`.
+        """Returns the entries of a directory, as :meth:`Node.ls` does.
 
         Example:
             >>> folder = await anode.add(b"hello", name="a.txt", wrap=True)
@@ -108,7 +109,7 @@ class AsyncFileMethods:
         return [Entry(*entry) for entry in await self._native.list(_arguments.path(path))]
 
     async def stat(self, path: str) -> Stat:
-        """What a path leads to, and how large it is, as :meth:`Node.stat`.
+        """Returns the kind and size of the content at a path, as :meth:`Node.stat` does.
 
         Example:
             >>> (await anode.stat(await anode.add(b"hello"))).size
@@ -117,7 +118,7 @@ class AsyncFileMethods:
         return Stat(*await self._native.stat(_arguments.path(path)))
 
     async def save(self, path: str, dest: Path, *, progress: Progress | None = None) -> str:
-        """Saves a file, or a directory with everything in it, on this machine, as :meth:`Node.save`.
+        """Saves a file, or a directory with all its contents, to the local file system, as :meth:`Node.save` does.
 
         Example:
             >>> saved = await anode.save(await anode.add(b"hello"), "hello.txt")
@@ -127,7 +128,7 @@ class AsyncFileMethods:
         return await awaited(_saving.save(self._native, _arguments.path(path), dest, progress))
 
     async def resolve(self, path: str) -> str:
-        """The content ID that a path leads to, as :meth:`Node.resolve`.
+        """Returns the content ID that a path resolves to, as :meth:`Node.resolve` does.
 
         Example:
             >>> folder = await anode.add(b"hello", name="a.txt", wrap=True)
@@ -138,7 +139,7 @@ class AsyncFileMethods:
 
 
 async def pieces(begin: Callable[[], Awaitable[Any]]) -> AsyncGenerator[memoryview, None]:
-    """What the native module gives piece by piece, from when the first one is asked for."""
+    """Yields the pieces from the native module. ``begin`` is called when the first piece is requested."""
     chunks = await begin()
     try:
         while (piece := await chunks.next()) is not None:

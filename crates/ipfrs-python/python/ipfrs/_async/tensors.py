@@ -1,4 +1,4 @@
-"""Tensors, with ``await``."""
+"""Tensors, for asyncio."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class AsyncTensorMethods:
-    """Methods of tensors."""
+    """Methods for tensors."""
 
     _native: Backend
 
     async def tensors(self, path: str) -> TensorFile:
-        """The tensors of a ``.safetensors`` or ``.npy`` file, as :meth:`Node.tensors`.
+        """Returns the tensors of a ``.safetensors`` or ``.npy`` file, as :meth:`Node.tensors` does.
 
         Example:
             >>> model = await anode.add_tensors({"weight": numpy.ones((2, 3), "float32")})
@@ -33,7 +33,7 @@ class AsyncTensorMethods:
         return await awaited(_tensors.tensors(self._native, _arguments.path(path)))
 
     async def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
-        """A tensor, or a slice of it, as :meth:`Node.tensor`.
+        """Returns a tensor, or a slice of it, as :meth:`Node.tensor` does.
 
         Example:
             >>> model = await anode.add_tensors({"weight": numpy.arange(6, dtype="float32")})
@@ -45,7 +45,7 @@ class AsyncTensorMethods:
     async def load_tensors(
         self, path: str, names: Iterable[str] | None = None, *, framework: str = "numpy"
     ) -> dict[str, Any]:
-        """All tensors of a file, or some, as :meth:`Node.load_tensors`.
+        """Returns all tensors of a file, or some of them, as :meth:`Node.load_tensors` does.
 
         Example:
             >>> model = await anode.add_tensors({"bias": numpy.zeros(2), "weight": numpy.ones(3)})
@@ -61,7 +61,7 @@ class AsyncTensorMethods:
         metadata: Mapping[str, str] | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
-        """Adds tensors as one safetensors file, as :meth:`Node.add_tensors`.
+        """Adds tensors as one safetensors file, as :meth:`Node.add_tensors` does.
 
         Example:
             >>> model = await anode.add_tensors({"weight": numpy.ones(3)}, metadata={"by": "me"})
@@ -72,7 +72,7 @@ class AsyncTensorMethods:
         return await awaited(_adding.add(self._native, pieces, options, None))
 
     async def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
-        """Statistics of a tensor, as :meth:`Node.tensor_stats`.
+        """Returns statistics of a tensor, as :meth:`Node.tensor_stats` does.
 
         Example:
             >>> model = await anode.add_tensors({"weight": numpy.array([1.0, 2.0, 3.0])})

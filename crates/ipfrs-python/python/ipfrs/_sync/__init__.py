@@ -1,4 +1,4 @@
-"""Classes whose methods wait: ``Node`` and ``Client``."""
+"""Blocking classes: ``Node`` and ``Client``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class _Blocking(FileMethods, BlockMethods, TensorMethods):
-    """What :class:`Node` and :class:`Client` have in common. May be used from many threads at once."""
+    """Methods that :class:`Node` and :class:`Client` share. Many threads may use an instance concurrently."""
 
     _native: Backend
 
     def gc(self, *, force: bool = False) -> Collected:
-        """Collects garbage: removes all blocks that no pin leads to.
+        """Runs garbage collection: removes all blocks that no pin keeps.
 
         Args:
             force: Collect although `pins.redb` was missing beside blocks, so that earlier pins are lost:
                 blocks that no pin leads to now are removed.
 
         Returns:
-            How many blocks are gone, and how many bytes they had.
+            The number of removed blocks, and their size in bytes.
 
         Raises:
             NotFoundError: A block below a pin is missing, with `force` or without; nothing is removed.
@@ -53,7 +53,7 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
         return Collected(*self._native.collect(force))
 
     def version(self) -> str:
-        """The version of the node, which for a `Client` is that of the daemon.
+        """Returns the version of the node. For a `Client`, that is the version of the daemon.
 
         Example:
             >>> node.version() == ipfrs.__version__
@@ -62,7 +62,8 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
         return cast(str, self._native.version())
 
     def stats(self) -> dict[str, int | str]:
-        """Figures of the store: ``blocks``, ``bytes`` (of packs and index on the disk) and ``repo`` (its directory).
+        """Returns statistics of the store: ``blocks``, ``bytes`` (packs and index on disk) and ``repo`` (its
+        directory).
 
         Example:
             >>> cid = node.add(b"hello")
@@ -73,7 +74,7 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed.
+        """Whether :meth:`close` was called.
 
         Example:
             >>> node.closed
@@ -82,9 +83,10 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
         return self._native.closed
 
     def close(self) -> None:
-        """Ends it: a Node's store is made durable, and its lock given back. Closing twice is no error.
+        """Closes the node or client. A `Node` makes its store durable and releases its lock. Closing twice is not an
+        error.
 
-        Afterwards methods raise `ClosedError`. What `get` gave stays valid.
+        Afterwards, methods raise `ClosedError`. Results of `get` remain valid.
 
         Example:
             >>> with ipfrs.Node("other") as other:
@@ -108,20 +110,20 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
 
 
 class Node(_Blocking):
-    """A store in this process: the same code as the daemon's, without a daemon.
+    """A store in this process, with the same code as the daemon.
 
-    The directory is locked while it is open: one process at a time. May be used from many threads,
-    which do not hold each other up. Close it, or use it as a context manager.
+    The directory is locked while the store is open, so only one process can use it at a time. Many threads may use a
+    `Node` concurrently without blocking each other. Close it, or use it as a context manager.
 
     Args:
-        path: Directory of the repo, which is made if it is not there. None: the one that ``IPFRS_PATH``
-            names, else ``~/.ipfrs``, which is the daemon's.
-        config: Sections as a mapping, such as ``{"store": {"durability": "os"}}``, or the path of a
-            TOML file. What it says wins over the environment, and that over ``config.toml`` of the repo.
+        path: Directory of the repo, which is created if it does not exist. None: the value of ``IPFRS_PATH``, or else
+            ``~/.ipfrs``, which the daemon uses by default.
+        config: Sections as a mapping, such as ``{"store": {"durability": "os"}}``, or the path of a TOML file. Its
+            values override the environment, which overrides ``config.toml`` of the repo.
 
     Raises:
-        ConflictError: Another process has it open: speak to that one with `Client`.
-        InvalidInputError: The configuration is wrong; the message names key and remedy.
+        ConflictError: Another process has the repo open. Use a `Client` of that process instead.
+        InvalidInputError: The configuration is invalid. The message names the key and a remedy.
 
     Example:
         >>> with ipfrs.Node("repo") as store:
@@ -142,7 +144,7 @@ class Node(_Blocking):
         native = getattr(self, "_native", None)
         if native is not None and not native.closed:
             forgotten(self, "use `with`, or call close()")
-            # Whoever lets go of it may open the repo next. Of what goes wrong nobody could be told.
+            # The next step may open the repo, so close it now. An error in a finalizer cannot be reported.
             with contextlib.suppress(Exception):
                 native.close()
 
@@ -151,22 +153,22 @@ class Node(_Blocking):
 
 
 class Client(_Blocking):
-    """Speaks to a daemon (``ipfrs-cli gateway start``, or :class:`Gateway`) over HTTP.
+    """A client of a daemon (``ipfrs-cli gateway start``, or :class:`Gateway`) over HTTP.
 
-    Connections are made when they are needed and kept for the next call. May be used from many
-    threads; can be pickled. Blocks are compared with their content IDs as they come.
+    Connections are opened on demand and reused. Many threads may use a `Client` concurrently, and it can be pickled.
+    Received blocks are verified against their content IDs.
 
     Args:
-        url: Where the daemon listens.
-        token: What it is shown as ``Authorization: Bearer``.
-        timeout: Most seconds that a call may wait for the daemon to say something; None for no limit.
+        url: URL of the daemon.
+        token: Access token, sent as ``Authorization: Bearer``.
+        timeout: Maximum number of seconds that a call waits for data from the daemon; None for no limit.
 
     Raises:
-        InvalidInputError: It is no URL of HTTP.
+        InvalidInputError: ``url`` is not an HTTP URL.
 
     Methods also raise:
-        UnavailableError: Nobody listens there, or the connection broke.
-        TimeoutError: There was no answer in time.
+        UnavailableError: The daemon is not reachable, or the connection broke.
+        TimeoutError: The daemon did not respond in time.
 
     Example:
         >>> with ipfrs.Client(url) as daemon:
@@ -186,7 +188,7 @@ class Client(_Blocking):
 
     @property
     def url(self) -> str:
-        """Where the daemon listens.
+        """URL of the daemon.
 
         Example:
             >>> ipfrs.Client().url
@@ -195,7 +197,7 @@ class Client(_Blocking):
         return self._url
 
     def __repr__(self) -> str:
-        # Secrets have no place where representations end up.
+        # The URL may contain a password, which must not appear in a representation.
         return f"<ipfrs.Client {_arguments.without_user(self._url)}{' (closed)' if self.closed else ''}>"
 
     def __reduce__(self) -> Any:

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 class BlockMethods:
-    """Methods of blocks, pins and archives."""
+    """Methods for blocks, pins and archives."""
 
     _native: Backend
 
     def put(self, data: BytesLike, *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False) -> str:
-        """Stores one block. Once this returns, it is durable.
+        """Stores one block. The block is durable when this returns.
 
         Args:
-            data: At most 2 MiB, as anything with the buffer protocol.
-            codec: What the bytes are: ``"raw"``, ``"dag-pb"``, ``"dag-cbor"``, ``"dag-json"`` ...
-            hash: Hash function of its content ID.
-            pin: Keep it, and everything below it, when garbage is collected.
+            data: At most 2 MiB, as any object with the buffer protocol.
+            codec: Codec of the block: ``"raw"``, ``"dag-pb"``, ``"dag-cbor"``, ``"dag-json"`` ...
+            hash: Hash function of the content ID.
+            pin: Pin the block and everything below it.
 
         Returns:
-            The block's content ID.
+            The content ID of the block.
 
         Raises:
-            TypeError: `data` has no buffer.
+            TypeError: `data` does not support the buffer protocol.
             InvalidInputError, UnsupportedError: There is no such codec or hash function.
-            TooLargeError: The block is larger than blocks may be.
+            TooLargeError: The block exceeds the maximum block size.
 
         Example:
             >>> node.put(b"block")
@@ -54,14 +54,14 @@ class BlockMethods:
         """Stores blocks with one call: all of them, or none.
 
         Args:
-            blocks: Each as for `put`; together at most ``batch.max_batch_size`` (1,000) blocks and
-                ``batch.max_batch_bytes`` (64 MiB), which the configuration may change.
+            blocks: Each as for `put`. By default, at most ``batch.max_batch_size`` (1,000) blocks with together at
+                most ``batch.max_batch_bytes`` (64 MiB), which are set in the configuration.
             codec, hash: As for `put`.
-            pin: Pin them once all of them are stored. That is a step of its own: where it fails, they are stored,
-                and some of them pinned or none. Putting them again does the rest.
+            pin: Pin the blocks after all of them are stored. This is a separate step: if it fails, the blocks are
+                stored, and only some or none of them are pinned. Repeating the call pins the rest.
 
         Returns:
-            Their content IDs, in the same order.
+            The content IDs, in the same order.
 
         Raises:
             TypeError, InvalidInputError, UnsupportedError, TooLargeError: As for `put`, or there are
@@ -77,19 +77,19 @@ class BlockMethods:
         return cast("list[str]", self._native.put_many(taken, codec, hash, pin))
 
     def get(self, cid: str) -> memoryview:
-        """The bytes of one block, which are compared with the content ID when they come from elsewhere.
+        """Returns the bytes of one block. Bytes from a daemon are verified against the content ID.
 
         Args:
             cid: A content ID, or ``/ipfs/CID``.
 
         Returns:
-            A read-only memoryview. In the process it lies over the mapped store, without a copy, and
-            keeps that alive; ``numpy.frombuffer`` takes it as it is.
+            A read-only memoryview. For a `Node` it is a view of the memory-mapped store, without a copy, and keeps the
+            mapping alive. ``numpy.frombuffer`` accepts it directly.
 
         Raises:
-            NotFoundError: There is no such block here.
-            InvalidInputError: It is no content ID.
-            CorruptError: The bytes are not those of the content ID.
+            NotFoundError: The block is not stored here.
+            InvalidInputError: `cid` is not a content ID.
+            CorruptError: The bytes do not match the content ID.
 
         Example:
             >>> bytes(node.get(node.put(b"block")))
@@ -100,16 +100,16 @@ class BlockMethods:
         return cast(memoryview, self._native.get(_arguments.block_cid(cid)))
 
     def get_many(self, cids: Iterable[str]) -> list[memoryview | None]:
-        """The bytes of many blocks with one call.
+        """Returns the bytes of many blocks with one call.
 
         Args:
             cids: Content IDs.
 
         Returns:
-            As `get` gives them, in the same order; None for what is not here.
+            Blocks as returned by `get`, in the same order; None for each block that is not stored here.
 
         Raises:
-            InvalidInputError: Something is no content ID.
+            InvalidInputError: An element is not a content ID.
 
         Example:
             >>> blocks = node.get_many(node.put_many([b"one", b"two"]))
@@ -119,13 +119,13 @@ class BlockMethods:
         return cast("list[memoryview | None]", self._native.get_many(_arguments.texts(cids)))
 
     def has(self, cid: str) -> bool:
-        """Whether a block is here.
+        """Returns whether a block is stored here.
 
         Args:
             cid: A content ID, or ``/ipfs/CID``.
 
         Raises:
-            InvalidInputError: It is no content ID.
+            InvalidInputError: `cid` is not a content ID.
 
         Example:
             >>> node.has(node.put(b"block"))
@@ -134,7 +134,7 @@ class BlockMethods:
         return cast(bool, self._native.has_many([_arguments.block_cid(cid)])[0])
 
     def has_many(self, cids: Iterable[str]) -> list[bool]:
-        """Whether blocks are here, with one call.
+        """Returns for each block whether it is stored here, with one call.
 
         Args:
             cids: Content IDs.
@@ -143,7 +143,7 @@ class BlockMethods:
             True or False for each, in the same order.
 
         Raises:
-            InvalidInputError: Something is no content ID.
+            InvalidInputError: An element is not a content ID.
 
         Example:
             >>> node.has_many([node.put(b"block")])
@@ -152,14 +152,14 @@ class BlockMethods:
         return cast("list[bool]", self._native.has_many(_arguments.texts(cids)))
 
     def size(self, cid: str) -> int:
-        """Bytes of one block. What a file has is what `stat` tells.
+        """Returns the size of one block in bytes. Use `stat` for the size of a file.
 
         Args:
             cid: A content ID, or ``/ipfs/CID``.
 
         Raises:
-            NotFoundError: There is no such block here.
-            InvalidInputError: It is no content ID.
+            NotFoundError: The block is not stored here.
+            InvalidInputError: `cid` is not a content ID.
 
         Example:
             >>> node.size(node.put(b"block"))
@@ -172,12 +172,12 @@ class BlockMethods:
 
         Args:
             cids: One content ID, or several.
-            force: Take no offence at blocks that are not here.
+            force: Ignore blocks that are not stored here.
 
         Raises:
-            NotFoundError: A block is not here, and `force` is not given.
-            ConflictError: A pin leads to a block: unpin it first.
-            InvalidInputError: Something is no content ID.
+            NotFoundError: A block is not stored here, and `force` is not given.
+            ConflictError: A pin keeps a block. Unpin it first.
+            InvalidInputError: An element is not a content ID.
 
         Example:
             >>> cid = node.put(b"not for long")
@@ -190,19 +190,19 @@ class BlockMethods:
     # Pins
 
     def pin(self, path: str, *, recursive: bool = True, name: str | None = None) -> str:
-        """Keeps content when garbage is collected.
+        """Pins content, so that garbage collection keeps it.
 
         Args:
             path: As for `cat`.
-            recursive: With everything below it; False keeps the one block.
-            name: A name for the pin, to find it again.
+            recursive: Pin everything below the block too. False pins only the block.
+            name: A name by which to find the pin.
 
         Returns:
             The content ID that is pinned.
 
         Raises:
-            NotFoundError: Something of it is not here.
-            ConflictError: It is pinned recursively, and is to be pinned directly.
+            NotFoundError: A block to pin is missing.
+            ConflictError: The block is pinned recursively and cannot be pinned directly as well.
 
         Example:
             >>> cid = node.pin(node.add(b"kept", pin=False), name="important")
@@ -212,15 +212,15 @@ class BlockMethods:
         return cast(str, self._native.pin(_arguments.path(path), recursive, name))
 
     def unpin(self, path: str, *, recursive: bool = True) -> None:
-        """Takes a pin away. What nothing else keeps goes with the next garbage collection.
+        """Removes a pin. The next garbage collection removes all blocks that no other pin keeps.
 
         Args:
             path: As for `cat`.
-            recursive: As it was pinned.
+            recursive: The value with which the content was pinned.
 
         Raises:
             NotFoundError: There is no such pin.
-            ConflictError: It is pinned in the other way.
+            ConflictError: The content is pinned with the other value of `recursive`.
 
         Example:
             >>> node.unpin(node.add(b"not kept"))
@@ -228,7 +228,8 @@ class BlockMethods:
         self._native.unpin(_arguments.path(path), recursive)
 
     def pins(self) -> list[Pin]:
-        """All pins, but not what is kept because something above it is pinned.
+        """Returns all recursive and direct pins. Blocks that are kept only by a recursive pin above them are not
+        included.
 
         Example:
             >>> cid = node.add(b"kept")
@@ -244,19 +245,19 @@ class BlockMethods:
     @overload
     def export_car(self, path: str, dest: Destination) -> int: ...
     def export_car(self, path: str, dest: Destination | None = None) -> Generator[memoryview, None, None] | int:
-        """Everything that a path leads to as a CAR (CARv1) archive.
+        """Exports everything below a path as a CAR (CARv1) archive.
 
         Args:
             path: As for `cat`.
-            dest: The path of a file, which appears when it is whole; or a binary file object; or None
-                for an iterator of pieces.
+            dest: The path of a file, which appears when it is complete; or a binary file object; or None for an
+                iterator of pieces.
 
         Returns:
-            How many bytes were written; or, without ``dest``, an iterator of memoryviews.
+            The number of bytes written; or, without ``dest``, an iterator of memoryviews.
 
         Raises:
-            NotFoundError: A block of it is not here.
-            FileExistsError: Something that is no file is in the way.
+            NotFoundError: A block is missing.
+            FileExistsError: The target exists and is not a regular file.
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -271,11 +272,11 @@ class BlockMethods:
         return finished(_saving.export_car(self._native, checked, dest))
 
     def import_car(self, source: Source, *, pin_roots: bool = True) -> list[str]:
-        """Stores all blocks of a CAR archive, each compared with its content ID.
+        """Stores all blocks of a CAR archive. Each block is verified against its content ID.
 
         Args:
             source: As for `add`: bytes-like, a path, a binary file object, or an iterable of pieces.
-            pin_roots: Pin what the archive names as its roots; all of it must be here then.
+            pin_roots: Pin the roots of the archive. All blocks below them must then be present.
 
         Returns:
             The content IDs of the roots.

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class FileMethods:
-    """Methods of files and directories."""
+    """Methods for files and directories."""
 
     _native: Backend
 
     def add(self, source: Source, *, progress: Progress | None = None, **options: Unpack[AddOptions]) -> str:
-        """Adds one file, and pins it. Once this returns, it is durable.
+        """Adds one file and pins it. The content is durable when this returns.
 
-        Without options its content ID is the one of ``ipfs add``.
+        Without options, the content ID is the same as that of ``ipfs add``.
 
         Args:
-            source: One of
+            source: One of the following:
 
                 * anything with the buffer protocol: bytes, bytearray, memoryview, mmap, a NumPy
                   array (its elements in row-major order);
@@ -37,31 +37,31 @@ class FileMethods:
                 * a binary file object, which is read to its end;
                 * an iterable of bytes-like pieces.
 
-                Files and pieces are streamed: they may be larger than memory.
-            progress: Called with the bytes that are done and the bytes that there are (None where
-                that is not known); or a bar with ``update(n)``, such as tqdm's.
-            **options: As `AddOptions` says them:
+                Files and pieces are streamed, so they may be larger than memory.
+            progress: A callable that receives the number of bytes done and the total number of bytes (None if
+                unknown); or a bar with ``update(n)``, such as tqdm's.
+            **options: See `AddOptions` for details:
 
                 * profile (str): set of defaults, ``"unixfs-v0-2015"`` or ``"unixfs-v1-2025"``;
                 * cid_version (0 or 1), raw_leaves (bool), hash (str, such as ``"blake3"``);
                 * chunker (str): ``"size-BYTES"``, ``"rabin-MIN-AVG-MAX"`` or ``"buzhash"``;
                 * trickle (bool), max_file_links (int), max_directory_links (int),
-                  max_hamt_fanout (int): how nodes are laid out;
-                * inline (bool), inline_limit (int): small blocks go into their content IDs;
+                  max_hamt_fanout (int): layout of the nodes;
+                * inline (bool), inline_limit (int): store small blocks inside their content IDs;
                 * mode (int), mtime (float, seconds since 1970), preserve_mode, preserve_mtime (bool);
-                * wrap (bool), name (str): into a directory of its own, under this name;
-                * only_hash (bool): make the content ID and store nothing;
-                * pin (bool), pin_name (str): whether garbage collection keeps it; True if left out.
+                * wrap (bool), name (str): wrap the file in a directory, under this name;
+                * only_hash (bool): compute the content ID and store nothing;
+                * pin (bool), pin_name (str): whether to pin the content, by default True.
 
         Returns:
-            The content ID of the file; with ``wrap`` that of the directory.
+            The content ID of the file, or of the directory with ``wrap``.
 
         Raises:
-            TypeError: `source` is none of these, is open in text mode, or there is no such option.
-            FileNotFoundError: There is no file of this name. A text is added by its bytes.
-            IsADirectoryError: It is a directory: use `add_dir`.
-            InvalidInputError, UnsupportedError: An option has a value that is not possible; or the path is
-                that of a pipe, a socket or a device: open it, and add the file object.
+            TypeError: `source` is of another type or open in text mode, or there is no such option.
+            FileNotFoundError: The file does not exist. To add a string as content, encode it.
+            IsADirectoryError: The path is a directory. Use `add_dir`.
+            InvalidInputError, UnsupportedError: The value of an option is invalid, or the path is a pipe, a socket or
+                a device. Open it, and add the file object.
             NoSpaceError: The disk is full.
 
         Example:
@@ -85,11 +85,11 @@ class FileMethods:
         progress: Progress | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
-        """Adds a directory with everything in it, and pins it. Symlinks in it are kept as such.
+        """Adds a directory with all its contents and pins it. Symlinks in it are kept as symlinks.
 
         Args:
             path: The directory, or a symlink to one.
-            hidden: Take files along whose names begin with a dot.
+            hidden: Include files whose names begin with a dot.
             progress: As for `add`: a callable, or a bar such as tqdm's.
             **options: As for `add`.
 
@@ -97,10 +97,11 @@ class FileMethods:
             The content ID of the directory.
 
         Raises:
-            NotADirectoryError: It is something else: use `add`.
-            FileNotFoundError: There is nothing of this name.
+            NotADirectoryError: The path is not a directory. Use `add`.
+            FileNotFoundError: The path does not exist.
             TypeError: There is no such option.
-            InvalidInputError: An option is not possible, or something in it is no file, directory or symlink.
+            InvalidInputError: The value of an option is invalid, or the directory contains something other than
+                files, directories and symlinks.
 
         Example:
             >>> Path("photos").mkdir()
@@ -114,19 +115,19 @@ class FileMethods:
         return finished(_adding.add_dir(self._native, path, hidden, options, progress))
 
     def cat(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """The content of a file, or a range of it.
+        """Returns the content of a file, or a range of it.
 
         Args:
             path: ``CID``, ``CID/name``, ``/ipfs/CID/name``, ``/ipns/name``, ``ipfs://CID/name``.
-            offset: Bytes to leave out at the beginning.
-            length: Most bytes to give; None for all there are.
+            offset: Number of bytes to skip at the beginning.
+            length: Maximum number of bytes to return; None for all remaining ones.
 
         Returns:
-            Fewer bytes than ``length`` only where the file ends.
+            The bytes. They are fewer than ``length`` only if the file ends earlier.
 
         Raises:
-            NotFoundError: The path leads nowhere, or a block is not here.
-            InvalidInputError: It is no path, or leads to a directory; or a number is negative.
+            NotFoundError: The path does not exist, or a block is missing.
+            InvalidInputError: `path` is not a valid path, or is a directory; or a number is negative.
 
         Example:
             >>> node.cat(node.add(b"hello world"), offset=6, length=3)
@@ -136,19 +137,19 @@ class FileMethods:
         return cast(bytes, self._native.read(_arguments.path(path), start, count))
 
     def readinto(self, path: str, buffer: Any, offset: int = 0) -> int:
-        """Reads a range of a file into memory that is there already.
+        """Reads a range of a file into an existing buffer.
 
         Args:
             path: As for `cat`.
-            buffer: Anything writable with contiguous bytes: bytearray, memoryview, a NumPy array.
-            offset: Bytes of the file to leave out at the beginning.
+            buffer: A writable object with contiguous bytes, such as a bytearray, a memoryview or a NumPy array.
+            offset: Number of bytes of the file to skip at the beginning.
 
         Returns:
-            How many bytes were written: fewer than the buffer has only where the file ends.
+            The number of bytes written. It is less than the size of the buffer only if the file ends earlier.
 
         Raises:
             NotFoundError, InvalidInputError: As for `cat`.
-            BufferError, ValueError: The buffer is read-only, in the words of its owner.
+            BufferError, ValueError: The buffer is read-only. The message is that of the object that owns it.
 
         Example:
             >>> numbers = numpy.empty(4, dtype="int32")
@@ -161,19 +162,19 @@ class FileMethods:
         return cast(int, self._native.readinto(_arguments.path(path), _arguments.writable(buffer), start))
 
     def chunks(self, path: str, offset: int = 0, length: int | None = None) -> Generator[memoryview, None, None]:
-        """The content of a file, or a range of it, piece by piece as it is read, in bounded memory.
+        """Returns an iterator over the content of a file, or a range of it, that reads the file in bounded memory.
 
         Args:
             path: As for `cat`.
-            offset: Bytes to leave out at the beginning.
-            length: Most bytes to give; None for all there are.
+            offset: Number of bytes to skip at the beginning.
+            length: Maximum number of bytes to return; None for all remaining ones.
 
         Returns:
-            An iterator of read-only memoryviews, of some megabytes at most. In the process they lie
-            over the stored blocks, without a copy.
+            An iterator of read-only memoryviews of at most a few megabytes. For a `Node`, they are views of the
+            stored blocks, without a copy.
 
         Raises:
-            NotFoundError, InvalidInputError: As for `cat`; before the first piece where it can be told.
+            NotFoundError, InvalidInputError: As for `cat`. They are raised before the first piece if possible.
 
         Example:
             >>> sum(piece.nbytes for piece in node.chunks(node.add(bytes(1_000_000))))
@@ -183,17 +184,17 @@ class FileMethods:
         return pieces(self._native.chunks(_arguments.path(path), start, count))
 
     def open(self, path: str, *, buffering: int = BUFFER_BYTES) -> io.BufferedReader:
-        """Opens a file for reading, as the built-in ``open(path, "rb")`` does.
+        """Opens a file for reading, like the built-in ``open(path, "rb")``.
 
-        What it gives is a binary file that can seek, for ``json.load``, ``zipfile``, PIL, pandas ...
-        It holds nothing open, and reads what it opened even if the name leads elsewhere meanwhile.
+        Returns a seekable binary file, suitable for ``json.load``, ``zipfile``, PIL, pandas ... It holds no
+        resources, and keeps reading the content that it opened even if the path later resolves to other content.
 
         Args:
             path: As for `cat`.
-            buffering: Bytes that are read at least, for programs that read little at a time.
+            buffering: Minimum number of bytes per read, for programs that read little at a time.
 
         Returns:
-            A buffered file; its ``raw`` is the unbuffered one.
+            A buffered file, whose ``raw`` attribute is the unbuffered file.
 
         Raises:
             NotFoundError, InvalidInputError: As for `cat`.
@@ -209,17 +210,17 @@ class FileMethods:
         return io.BufferedReader(RawFile(self._native, cid, size, path), buffering)
 
     def ls(self, path: str) -> list[Entry]:
-        """The entries of a directory, or the links of what is no UnixFS.
+        """Returns the entries of a directory, or the links of a node that is not UnixFS.
 
         Args:
             path: As for `cat`.
 
         Returns:
-            Entries in the order of the directory, which is that of names unless it is sharded.
+            Entries in the order of the directory, which is the order of their names unless the directory is sharded.
 
         Raises:
-            NotFoundError: The path leads nowhere, or a block is not here.
-            InvalidInputError: It is no path, or leads to a file.
+            NotFoundError: The path does not exist, or a block is missing.
+            InvalidInputError: `path` is not a valid path, or is a file.
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -229,14 +230,14 @@ class FileMethods:
         return [Entry(*entry) for entry in self._native.list(_arguments.path(path))]
 
     def stat(self, path: str) -> Stat:
-        """What a path leads to, and how large it is.
+        """Returns the kind and size of the content at a path.
 
         Args:
             path: As for `cat`.
 
         Raises:
-            NotFoundError: The path leads nowhere, or a block is not here.
-            InvalidInputError: It is no path.
+            NotFoundError: The path does not exist, or a block is missing.
+            InvalidInputError: `path` is not a valid path.
 
         Example:
             >>> stat = node.stat(node.add(b"hello"))
@@ -246,25 +247,26 @@ class FileMethods:
         return Stat(*self._native.stat(_arguments.path(path)))
 
     def save(self, path: str, dest: Path, *, progress: Progress | None = None) -> str:
-        """Saves a file, or a directory with everything in it, on this machine.
+        """Saves a file, or a directory with all its contents, to the local file system.
 
-        It is built beside the target and moved there once it is whole. Nothing is ever written
-        elsewhere, whatever entries are called; symlinks are made as they are, and not followed.
+        The content is built beside the target and moved there when it is complete. Nothing is written elsewhere,
+        whatever the entries are called. Symlinks are created as they are, and not followed.
 
         Args:
             path: As for `cat`.
-            dest: Where to save it. In a directory that is there it gets the last part of the path as
-                its name; a file that is there is replaced by a file.
+            dest: Path of the target. In an existing directory, the target is named after the last component of
+                `path`. An existing file may be replaced by a file.
             progress: As for `add`.
 
         Returns:
-            Where it was saved.
+            The path of the saved content.
 
         Raises:
-            NotFoundError: The path leads nowhere, or a block is not here.
-            FileExistsError: Something is in the way.
-            InvalidInputError: A name of an entry is none, is there twice, or it is too deep.
-            OSError: It cannot be written there.
+            NotFoundError: The path does not exist, or a block is missing.
+            FileExistsError: The target exists and cannot be replaced.
+            InvalidInputError: The name of an entry is invalid or not unique, or the directories are nested too
+                deeply.
+            OSError: The target cannot be written.
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -275,15 +277,15 @@ class FileMethods:
         return finished(_saving.save(self._native, _arguments.path(path), dest, progress))
 
     def resolve(self, path: str) -> str:
-        """The content ID that a path leads to.
+        """Returns the content ID that a path resolves to.
 
         Args:
-            path: As for `cat`; of names under ``/ipns`` this asks where they lead.
+            path: As for `cat`. Names under ``/ipns`` are resolved first.
 
         Raises:
-            NotFoundError: The path leads nowhere, or a block is not here.
+            NotFoundError: The path does not exist, or a block is missing.
             UnresolvableError: The name has no valid record and no DNSLink.
-            InvalidInputError: It is no path.
+            InvalidInputError: `path` is not a valid path.
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -294,7 +296,7 @@ class FileMethods:
 
 
 def pieces(chunks: Any) -> Generator[memoryview, None, None]:
-    """What the native module gives piece by piece, as an iterator that can be closed."""
+    """Yields the pieces from the native module, and closes the stream when the generator is closed."""
     try:
         while (piece := chunks.next()) is not None:
             yield piece

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class TensorMethods:
-    """Methods of tensors."""
+    """Methods for tensors."""
 
     _native: Backend
 
     def tensors(self, path: str) -> TensorFile:
-        """The tensors of a ``.safetensors`` or ``.npy`` file: of its bytes, only the header is read.
+        """Returns the tensors of a ``.safetensors`` or ``.npy`` file. Only the header of the file is read.
 
         Args:
             path: As for `cat`.
 
         Raises:
-            NotFoundError: The path leads nowhere.
-            InvalidInputError: It is no such file; the message says what is wrong with it.
+            NotFoundError: The path does not exist.
+            InvalidInputError: The file is not of such a format. The message describes the error.
 
         Example:
             >>> model = node.add_tensors({"weight": numpy.ones((2, 3), "float32")})
@@ -41,22 +41,22 @@ class TensorMethods:
         return finished(_tensors.tensors(self._native, _arguments.path(path)))
 
     def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
-        """A tensor, or a slice of it: only the bytes of the slice are read.
+        """Returns a tensor, or a slice of it. Only the bytes of the slice are read.
 
         Args:
             path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
-            name: The tensor's name; may be left out where there is only one.
-            slice: What is taken of it: as `numpy` indexes (``numpy.s_[0:10, ..., ::2]``), or as text
-                (``"0:10,...,::2"``). None for all of it.
+            name: Name of the tensor. It may be omitted if the file has only one.
+            slice: The slice, as a `numpy` index (``numpy.s_[0:10, ..., ::2]``) or as text (``"0:10,...,::2"``). None
+                for the whole tensor.
 
         Returns:
-            A read-only array. In the process it lies over the stored block where one has all its
-            bytes, without a copy.
+            A read-only array. For a `Node`, it is a view of the stored block, without a copy, if one block contains
+            all bytes.
 
         Raises:
             NotFoundError: There is no such tensor.
-            InvalidInputError: The slice does not fit; or it is no file of tensors.
-            MissingPackageError: NumPy has no such type, and ml_dtypes is not installed.
+            InvalidInputError: The slice does not fit the tensor, or the file does not contain tensors.
+            MissingPackageError: NumPy does not have the type, and ml_dtypes is not installed.
 
         Example:
             >>> model = node.add_tensors({"weight": numpy.arange(6, dtype="float32").reshape(2, 3)})
@@ -68,20 +68,20 @@ class TensorMethods:
     def load_tensors(
         self, path: str, names: Iterable[str] | None = None, *, framework: str = "numpy"
     ) -> dict[str, Any]:
-        """All tensors of a file, or some, as ``safetensors.numpy.load_file`` gives them.
+        """Returns all tensors of a file, or some of them, as ``safetensors.numpy.load_file`` does.
 
         Args:
             path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
-            names: Which tensors; None for all.
+            names: Names of the tensors; None for all.
             framework: ``"numpy"`` or ``"torch"``.
 
         Returns:
-            Arrays, or torch tensors, by name. They may be written to: their memory is their own.
+            Arrays, or torch tensors, by name. They own their memory and are writable.
 
         Raises:
-            NotFoundError: A tensor is not there.
-            InvalidInputError: It is no file of tensors, or there is no such framework.
-            MissingPackageError: torch, or ml_dtypes for a type, is not installed.
+            NotFoundError: There is no such tensor.
+            InvalidInputError: The file does not contain tensors, or there is no such framework.
+            MissingPackageError: torch, or ml_dtypes for one of the types, is not installed.
 
         Example:
             >>> model = node.add_tensors({"bias": numpy.zeros(2), "weight": numpy.ones((2, 3))})
@@ -97,18 +97,18 @@ class TensorMethods:
         metadata: Mapping[str, str] | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
-        """Adds tensors as one safetensors file, the bytes of which are those of ``safetensors``.
+        """Adds tensors as one safetensors file, with the same bytes that the package ``safetensors`` writes.
 
         Args:
-            tensors: Arrays by name: of NumPy, ml_dtypes or torch.
-            metadata: Texts by name, for the file's header.
+            tensors: NumPy, ml_dtypes or torch arrays by name.
+            metadata: Strings by name, for the header of the file.
             **options: As for `add`.
 
         Returns:
             The content ID of the file.
 
         Raises:
-            InvalidInputError: A name, a type or a text that safetensors does not have; it is named.
+            InvalidInputError: safetensors does not support a name, type or string, which the message names.
 
         Example:
             >>> model = node.add_tensors({"weight": numpy.ones(3)}, metadata={"by": "me"})
@@ -119,19 +119,19 @@ class TensorMethods:
         return finished(_adding.add(self._native, pieces, options, None))
 
     def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
-        """Statistics of a tensor, in one pass over its bytes.
+        """Returns statistics of a tensor, computed in one pass over its bytes.
 
         Args:
             path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
-            name: The tensor's name; may be left out where there is only one.
+            name: Name of the tensor. It may be omitted if the file has only one.
 
         Returns:
-            ``count``, ``nan``, ``inf``, ``zero``, and of finite elements ``min``, ``max``, ``mean``,
-            ``std``; None for what cannot be said.
+            ``count``, ``nan``, ``inf``, ``zero``, and for the finite elements ``min``, ``max``, ``mean`` and ``std``;
+            None for values that are undefined.
 
         Raises:
             NotFoundError: There is no such tensor.
-            InvalidInputError: It is no file of tensors.
+            InvalidInputError: The file does not contain tensors.
 
         Example:
             >>> model = node.add_tensors({"weight": numpy.array([1.0, 2.0, 3.0])})

@@ -1,1 +1,1 @@
-"""Measurements that everybody can repeat: ``python -m ipfrs.bench --help``."""
+"""Reproducible benchmarks: ``python -m ipfrs.bench --help``."""

@@ -11,7 +11,7 @@ from . import batch, concurrency, leaks
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one of the benchmarks; 1 when something misses what it should be."""
+    """Runs one of the benchmarks. Returns 1 if a result misses its target."""
     parser = argparse.ArgumentParser(prog="python -m ipfrs.bench", description="Measurements of ipfrs.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for benchmark in (concurrency, batch, leaks):

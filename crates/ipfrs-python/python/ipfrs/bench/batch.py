@@ -1,4 +1,4 @@
-"""How much one call for many blocks saves over many calls, through a client."""
+"""Benchmark of one call for many blocks against many calls, with a client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ timed."""
 
 
 def add_parser(commands: Any) -> None:
-    """``batch``."""
+    """Adds the command ``batch``."""
     parser = commands.add_parser("batch", help="one call for many blocks against many calls", description=_DESCRIPTION)
     parser.add_argument("--blocks", type=int, default=1000, help="how many blocks (default: 1000)")
     parser.add_argument("--size", type=size, default=1024, help="bytes of each (default: 1KiB)")
@@ -48,11 +48,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def measure(client: Client, blocks: int, each: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """Seconds of single calls and of one call, by the operation."""
+    """Returns the seconds of single calls and of one call, by operation."""
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ("put", "has", "get")}
     for number in range(rounds + 1):
         for name, ways in _round(client, blocks, each).items():
-            # What is put one by one comes first: these are the content IDs that are looked for.
+            # The single puts run first, because they provide the content IDs for the other operations.
             for which in (0, 1) if name == "put" or number % 2 else (1, 0):
                 begin = time.perf_counter()
                 ways[which]()
@@ -62,7 +62,7 @@ def measure(client: Client, blocks: int, each: int, rounds: int) -> dict[str, tu
 
 
 def _round(client: Client, blocks: int, each: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """Single calls and one call of each operation, with content of their own."""
+    """Returns single calls and one call for each operation, with new content."""
     some, others = ([os.urandom(each) for _ in range(blocks)] for _ in range(2))
     cids: list[str] = []
     return {

@@ -1,4 +1,4 @@
-"""Repeats the published concurrency test of the IPFS API: are threads faster than one call after the other?
+"""Reproduction of the published concurrency test of the IPFS API, which compares threads with sequential calls.
 
 https://github.com/ibnesayeed/ipfsapi-concurrency-test
 """
@@ -41,7 +41,7 @@ _UNITS = {"": 1, "B": 1, "K": 1 << 10, "KB": 1000, "KIB": 1 << 10, "M": 1 << 20,
 
 @dataclass
 class Result:
-    """All attempts of one subject with items of one size."""
+    """All attempts with one subject and items of one size."""
 
     subject: str
     size: int
@@ -51,12 +51,12 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Threaded by sequential, medians of the attempts."""
+        """Ratio of the median times of concurrent and sequential attempts."""
         return _median(self.concurrent) / _median(self.sequential)
 
 
 def add_parser(commands: Any) -> None:
-    """``concurrency ITEMS ATTEMPTS``."""
+    """Adds the command ``concurrency ITEMS ATTEMPTS``."""
     parser = commands.add_parser(
         "concurrency",
         help="repeat the published concurrency test",
@@ -102,7 +102,7 @@ def add_parser(commands: Any) -> None:
 
 
 def size(text: str) -> int:
-    """Bytes in ``1``, ``64KiB``, ``10M``."""
+    """Parses a size such as ``1``, ``64KiB`` or ``10M`` into bytes."""
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
     unit = _UNITS.get(found[2].upper()) if found else None
     if not found or unit is None:
@@ -134,7 +134,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def measure(found: Sequence[Subject], each: int, items: int, attempts: int) -> list[Result]:
-    """Pushes and fetches items of `each` bytes with every subject, which take turns."""
+    """Pushes and fetches items of `each` bytes with every subject, in rotation."""
     contents = [os.urandom(each) for _ in range(items)]
     results, cids = [], []
     for subject in found:
@@ -155,7 +155,7 @@ def measure(found: Sequence[Subject], each: int, items: int, attempts: int) -> l
 
 
 def summary(result: Result) -> list[str]:
-    """The last lines of the published script."""
+    """Returns the summary in the format of the published script."""
     items, attempts = len(result.sequential[0].items), len(result.sequential)
     return [
         f"======= SUMMARY: {result.subject}, {shown(result.size)} =======",
@@ -214,7 +214,7 @@ def _median(taken: Sequence[Attempt]) -> float:
 
 
 def shown(count: int) -> str:
-    """Bytes as people write them."""
+    """Formats a number of bytes with a unit."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit and count % unit == 0:
             return f"{count // unit} {name}"

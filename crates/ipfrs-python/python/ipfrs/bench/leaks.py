@@ -1,4 +1,4 @@
-"""Does memory or the number of open files grow with the number of calls, or of stores that were opened and closed?"""
+"""Benchmark that detects growth of memory or open files with the number of calls, or of stores opened and closed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Point:
-    """What the process has after so many repetitions.
+    """Resources of the process after a number of repetitions.
 
     Attributes:
-        done: Repetitions so far.
-        rss_bytes: Its resident memory.
-        fds: Its open files.
+        done: Number of repetitions so far.
+        rss_bytes: Resident memory.
+        fds: Number of open files.
     """
 
     done: int
@@ -37,7 +37,7 @@ class Point:
 
     @classmethod
     def now(cls, done: int) -> Point:
-        """What the process has, without garbage."""
+        """Returns the current resources of the process, after garbage collection in Python."""
         gc.collect()
         with open("/proc/self/statm") as statm:
             pages = int(statm.read().split()[1])
@@ -45,7 +45,7 @@ class Point:
 
 
 def add_parser(commands: Any) -> None:
-    """``leaks``."""
+    """Adds the command ``leaks``."""
     parser = commands.add_parser("leaks", help="look for growing memory and files", description=_DESCRIPTION)
     parser.add_argument("--calls", type=int, default=100_000, help="calls of get and add (default: 100000)")
     parser.add_argument(
@@ -74,12 +74,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def growth(points: list[Point]) -> tuple[int, int]:
-    """Bytes of memory and open files that came in between."""
+    """Returns the growth of memory in bytes, and of open files, from the first to the last point."""
     return points[-1].rss_bytes - points[0].rss_bytes, points[-1].fds - points[0].fds
 
 
 def of_calls(calls: int) -> list[Point]:
-    """Half of the calls add, half of them get what was added."""
+    """Measures calls of which half add content and half get it."""
     with tempfile.TemporaryDirectory(prefix="ipfrs-bench-") as repo, Node(repo) as node:
         contents = [os.urandom(16_000 + number) for number in range(_CONTENTS)]
         points = []
@@ -93,7 +93,7 @@ def of_calls(calls: int) -> list[Point]:
 
 
 def of_cycles(cycles: int) -> list[Point]:
-    """One store that is opened, asked and closed again and again."""
+    """Measures cycles in which a store is opened, used and closed."""
     with tempfile.TemporaryDirectory(prefix="ipfrs-bench-") as repo:
         with Node(repo) as node:
             cid = node.add(b"still here")
@@ -108,6 +108,6 @@ def of_cycles(cycles: int) -> list[Point]:
 
 
 def _checkpoints(count: int) -> list[int]:
-    """When to look: after a tenth, and in equal steps from there to the end."""
+    """Returns the repetitions to measure: after a tenth of them, and in equal steps from there to the end."""
     first = count // 10
     return [first + (count - first) * step // _POINTS for step in range(_POINTS + 1)]

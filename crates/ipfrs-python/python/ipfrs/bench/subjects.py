@@ -1,4 +1,4 @@
-"""What is measured: ways to push and fetch content, one after the other and at the same time."""
+"""Benchmark subjects: ways to push and fetch content, sequentially and concurrently."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .._sync import Client, Node
 T = TypeVar("T")
 
 CONTROL = "numpy.copy"
-"""The name of the control."""
+"""Name of the control."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """When one item was fetched, in seconds since the clock of its attempt started."""
+    """Times at which one item was fetched, in seconds since the start of its attempt."""
 
     index: int
     start: float
@@ -36,32 +36,32 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Attempt:
-    """All items fetched once. `seconds` is wall time, from before the first to behind the last."""
+    """One pass over all items. `seconds` is the wall time from before the first to after the last."""
 
     seconds: float
     items: tuple[Fetched, ...]
 
 
 class Subject(Protocol):
-    """One way to push and fetch."""
+    """A way to push and fetch content."""
 
     name: str
 
     def push(self, data: bytes) -> str:
-        """Stores an item; gives its content ID."""
+        """Stores an item and returns its content ID."""
 
     def fetch(self, cid: str) -> Any:
-        """One item, as something that ``bytes`` takes."""
+        """Returns one item as an object that ``bytes`` accepts."""
 
     def sequential(self, cids: Sequence[str]) -> Attempt:
         """Fetches one item after the other."""
 
     def concurrent(self, cids: Sequence[str]) -> Attempt:
-        """Fetches all items at the same time."""
+        """Fetches all items concurrently."""
 
 
 class Pool:
-    """Threads that run already, and all do the same when they are told to."""
+    """A pool of threads that are already running, and execute the same work concurrently."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -70,7 +70,7 @@ class Pool:
         list(self._executor.map(lambda _: everybody.wait(), range(threads)))
 
     def together(self, work: Callable[[], T]) -> list[T]:
-        """What `work` gives on each of the threads."""
+        """Runs `work` on each thread, and returns the results."""
         return [future.result() for future in [self._executor.submit(work) for _ in range(self._threads)]]
 
     def __enter__(self) -> Pool:
@@ -81,7 +81,7 @@ class Pool:
 
 
 class Blocking:
-    """Calls that block, from one thread or from many."""
+    """Blocking calls from one or many threads."""
 
     def __init__(self, name: str, client: Any, push: Any, fetch: Any, threads: Pool | None) -> None:
         self.name = name
@@ -97,7 +97,7 @@ class Blocking:
         return Attempt(time.perf_counter() - begin, tuple(items))
 
     def concurrent(self, cids: Sequence[str]) -> Attempt:
-        """Fetches all items at the same time: a thread for each, or the pool that there is."""
+        """Fetches all items concurrently, with one thread per item or with the existing pool."""
         return self._on_new_threads(cids) if self._threads is None else self._on_pool(self._threads, cids)
 
     def _on_new_threads(self, cids: Sequence[str]) -> Attempt:
@@ -114,7 +114,7 @@ class Blocking:
         return Attempt(time.perf_counter() - begin, _complete(items, cids))
 
     def _on_pool(self, pool: Pool, cids: Sequence[str]) -> Attempt:
-        # Whoever is free takes the next item.
+        # A thread that is free takes the next item.
         left = iter(enumerate(cids))
         begin = time.perf_counter()
         shares = pool.together(lambda: [self._timed(begin, index, cid) for index, cid in left])
@@ -128,7 +128,7 @@ class Blocking:
 
 
 def control(pool: Pool | None) -> Blocking:
-    """What has to be done at least: numpy copies the item in memory, which needs no GIL either."""
+    """Returns the control, a lower bound: numpy copies the item in memory, which also does not need the GIL."""
     held: list[numpy.ndarray[Any, Any]] = []
 
     def push(data: bytes) -> str:
@@ -139,7 +139,7 @@ def control(pool: Pool | None) -> Blocking:
 
 
 class Aioipfs:
-    """The package aioipfs. It has no threads: at the same time means tasks of one event loop."""
+    """The package aioipfs. It has no threads, so concurrent calls are tasks of one event loop."""
 
     name = "aioipfs"
 
@@ -155,11 +155,11 @@ class Aioipfs:
         self._client = self._loop.run_until_complete(connect())
 
     def push(self, data: bytes) -> str:
-        """Stores an item; gives its content ID."""
+        """Stores an item and returns its content ID."""
         return str(self._loop.run_until_complete(self._client.add_bytes(data))["Hash"])
 
     def fetch(self, cid: str) -> bytes:
-        """One item."""
+        """Returns one item."""
         data: bytes = self._loop.run_until_complete(self._client.cat(cid))
         return data
 
@@ -174,7 +174,7 @@ class Aioipfs:
         return self._loop.run_until_complete(all_items())
 
     def concurrent(self, cids: Sequence[str]) -> Attempt:
-        """Fetches all items at the same time."""
+        """Fetches all items concurrently."""
 
         async def all_items() -> Attempt:
             begin = time.perf_counter()
@@ -189,13 +189,13 @@ class Aioipfs:
         return Fetched(index, start, time.perf_counter() - begin)
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""
         self._loop.run_until_complete(self._client.close())
         self._loop.close()
 
 
 def _complete(items: list[Fetched], cids: Sequence[str]) -> tuple[Fetched, ...]:
-    """An exception of a thread is printed by the thread; here it is found."""
+    """Checks that no item is missing, because an exception in a thread is only printed there."""
     if len(items) != len(cids):
         raise RuntimeError(f"{len(cids) - len(items)} of {len(cids)} items were not fetched")
     return tuple(sorted(items, key=lambda item: item.end))
@@ -205,13 +205,13 @@ def _complete(items: list[Fetched], cids: Sequence[str]) -> tuple[Fetched, ...]:
 def subjects(
     names: Sequence[str], url: str | None, kubo_url: str | None, threads: int | None
 ) -> Iterator[list[Subject]]:
-    """The subjects of these names: ``node``, ``client``, ``kubo``, ``control``.
+    """Returns the subjects with these names: ``node``, ``client``, ``kubo``, ``control``.
 
     Args:
-        names: Which ones.
-        url: The daemon of the client; None starts one in the process.
-        kubo_url: The RPC of the Kubo-compatible client; None takes the daemon's.
-        threads: Threads of a pool that is started before anything is timed; None starts one for each item.
+        names: Names of the subjects.
+        url: URL of the daemon for the client; None starts one in the process.
+        kubo_url: URL of the RPC API for the Kubo-compatible client; None uses the daemon's.
+        threads: Number of threads of a pool that is started before the measurement; None starts one thread per item.
     """
     found: list[Subject] = []
     with contextlib.ExitStack() as stack:
@@ -234,7 +234,7 @@ def subjects(
 
 @contextlib.contextmanager
 def gateway() -> Iterator[Gateway]:
-    """A daemon in the process, on a port that the system chooses, whose store is gone at the end."""
+    """Runs a daemon in the process, on a port chosen by the system. Its store is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="ipfrs-bench-") as repo:
         with Gateway(repo=repo, server={"port": 0}, grpc={"enabled": False}) as running:
             yield running
@@ -245,7 +245,7 @@ def _kubo_compatible(stack: contextlib.ExitStack, url: str, pool: Pool | None) -
         import ipfshttpclient  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         where = urlsplit(url)
-        # Made without connect(), which refuses versions of Kubo that are newer than the package.
+        # Not created with connect(), which rejects versions of Kubo that are newer than the package.
         client = ipfshttpclient.Client(f"/dns/{where.hostname}/tcp/{where.port or 80}/{where.scheme}", session=True)
         stack.callback(client.close)
         yield Blocking("ipfshttpclient", client, client.add_bytes, client.cat, pool)

@@ -1,4 +1,4 @@
-//! Reading runs from front to back: one, or several as if they were one.
+//! Iteration over one run, or over several merged runs, in key order.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use super::layout::split_key;
 use super::run::{Run, Said};
 use crate::pack::record::{Key, Location};
 
-/// An entry of a run, and those that follow it.
+/// A position in a run.
 struct Cursor {
     run: Arc<Run>,
-    /// Its family, by number, and the place of the next entry in it.
+    /// Index of the current family, and index of the next entry in it.
     family: usize,
     next: usize,
-    /// The bucket of the entry, and the place after the last entry of that.
+    /// Bucket of the entry, and the index after the last entry of that bucket.
     bucket: usize,
     bucket_end: usize,
     key: Vec<u8>,
@@ -22,7 +22,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// The first entry of `run` whose key is greater than `after`.
+    /// Returns a cursor at the first entry of `run` whose key is greater than `after`.
     fn seek(run: &Arc<Run>, after: Option<&[u8]>) -> Result<Option<Self>> {
         let (prefix, digest) = split_key(after.unwrap_or_default());
         let families = &run.layout().families;
@@ -32,7 +32,8 @@ impl Cursor {
         cursor.enter(number)?;
         let families = &cursor.run.layout().families;
         if let (Some(family), Some(_)) = (families.get(number).filter(|family| *family.prefix == *prefix), after) {
-            // Not from the first bucket on: each page would cost a walk through the table.
+            // Starts at the bucket of `after`. Starting at the first bucket would scan the fan-out table for each
+            // page.
             cursor.bucket = family.bucket_of(digest);
             cursor.bucket_end = cursor.run.bucket_end(family, cursor.bucket)?;
             cursor.next = match cursor.run.place_of(family, digest)? {
@@ -43,7 +44,7 @@ impl Cursor {
         Ok(cursor.advance()?.then_some(cursor))
     }
 
-    /// Goes before the first entry of a family, if there is one of this number.
+    /// Moves before the first entry of the family with this number, if there is one.
     fn enter(&mut self, number: usize) -> Result<()> {
         (self.family, self.next, self.bucket) = (number, 0, 0);
         if let Some(family) = self.run.layout().families.get(number) {
@@ -55,7 +56,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to the next entry; `false` when there is none.
+    /// Moves to the next entry. Returns `false` at the end.
     fn advance(&mut self) -> Result<bool> {
         loop {
             let Some(family) = self.run.layout().families.get(self.family) else { return Ok(false) };
@@ -77,14 +78,14 @@ impl Cursor {
     }
 }
 
-/// The entries of several runs in the order of their keys; of those with the same key, the newest.
+/// The entries of several runs in the order of their keys. Of entries with the same key, only the newest is returned.
 pub(super) struct Merged {
-    /// The newest first.
+    /// Cursors, newest run first.
     cursors: Vec<Cursor>,
 }
 
 impl Merged {
-    /// The entries of `runs`, which come from the oldest to the newest, whose keys are greater than `after`.
+    /// Returns the entries of `runs`, ordered from oldest to newest, whose keys are greater than `after`.
     pub(super) fn new(runs: &[Arc<Run>], after: Option<&[u8]>) -> Result<Self> {
         let mut cursors = Vec::with_capacity(runs.len());
         for run in runs.iter().rev() {
@@ -93,9 +94,9 @@ impl Merged {
         Ok(Self { cursors })
     }
 
-    /// The next entry. Puts its key into `key`; `None` at the end.
+    /// Returns the next entry and stores its key in `key`. Returns `None` at the end.
     pub(super) fn next(&mut self, key: &mut Vec<u8>) -> Result<Option<Said>> {
-        // The first of those that are equal is the newest.
+        // The first of several equal keys is the newest.
         let Some(first) = self.cursors.iter().min_by(|a, b| a.key.cmp(&b.key)) else { return Ok(None) };
         let said = first.said;
         key.clear();
@@ -112,7 +113,7 @@ impl Merged {
     }
 }
 
-/// Up to `limit` blocks after `after` and not after `until`: those of `runs`, which `recent` entries hide.
+/// Returns up to `limit` blocks after `after` and up to `until`, from `runs`, overridden by the `recent` entries.
 pub(super) fn page_of(
     recent: Vec<(Key, Said)>,
     runs: &[Arc<Run>],

@@ -1,4 +1,4 @@
-//! Syncs of the index that fail, and a disk that is full, for tests.
+//! Injected sync failures and a simulated full disk, for tests of the index.
 
 use std::io;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 
-/// What happens at a sync of the index.
+/// Effect on a sync of the index.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::pack) enum Fault {
-    /// It fails.
+    /// The sync fails.
     #[default]
     Error,
-    /// It panics.
+    /// The sync panics.
     Panic,
 }
 
-/// Says which sync fails: that which finds the count at 0. And how much room there is.
+/// Determines which sync fails, namely the one that finds the count at 0, and how much space the disk has.
 #[derive(Debug, Clone)]
 pub(in crate::pack) struct Countdown(Arc<(AtomicI64, Mutex<Fault>, Mutex<Option<u64>>)>);
 
@@ -27,23 +27,23 @@ impl Default for Countdown {
 }
 
 impl Countdown {
-    /// Has `fault` happen after another `syncs`; never, if that is below 0.
+    /// Triggers `fault` after another `syncs` successful syncs, or never if `syncs` is negative.
     pub(in crate::pack) fn set(&self, syncs: i64, fault: Fault) {
         *self.0.1.lock() = fault;
         self.0.0.store(syncs, Ordering::SeqCst);
     }
 
-    /// Has the disk have so much room; what it has, for `None`.
+    /// Sets the simulated free space of the disk. `None` restores the real one.
     pub(super) fn set_free_bytes(&self, free: Option<u64>) {
         *self.0.2.lock() = free;
     }
 
-    /// The room that the disk is to have.
+    /// Returns the simulated free space of the disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         *self.0.2.lock()
     }
 
-    /// Counts a sync.
+    /// Counts a sync, and triggers the fault if the count was 0.
     pub(super) fn step(&self) -> io::Result<()> {
         let fault = *self.0.1.lock();
         match (self.0.0.fetch_sub(1, Ordering::SeqCst), fault) {

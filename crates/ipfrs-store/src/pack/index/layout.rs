@@ -1,4 +1,4 @@
-//! The bytes of a run: a header, fan-out tables, entries. `docs/DESIGN.md` has the table.
+//! Binary format of a run: header, fan-out tables, entries. `docs/DESIGN.md` describes it in a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,22 +6,22 @@ use super::decode::{Decoder, seal, unseal};
 use super::run::Run;
 use crate::pack::record::Location;
 
-/// Every run begins with this.
+/// First bytes of every run.
 const MAGIC: &[u8; 8] = b"ipfrsrun";
-/// Number of the format.
+/// Format version.
 const FORMAT: u32 = 1;
-/// Bytes that say how long the header is.
+/// Length of the part that contains the header length, in bytes.
 pub(super) const START_BYTES: usize = 16;
-/// A header is no longer than this: 65,536 shapes and as many families would fit.
+/// Maximum length of a header, in bytes. It would fit 65,536 shapes and as many families.
 const MAX_HEADER_BYTES: usize = 4 * 1024 * 1024;
-/// A fan-out table has at most 2 to the power of this places.
+/// Base-2 logarithm of the maximum number of buckets in a fan-out table.
 const MAX_BITS: u32 = 25;
 
-/// What is the same for many blocks: length of the prefix, and [`Location::codec`].
+/// Properties shared by many blocks: length of the prefix, and [`Location::codec`].
 type Shape = (u16, u16);
 
-/// The digest's hash function and length: what a key begins with. The digest is the rest. A key that is no multihash is all
-/// prefix.
+/// Splits a key into its prefix, which is the digest's hash function and length, and the digest. A key that is not a
+/// multihash is all prefix.
 pub(super) fn split_key(key: &[u8]) -> (&[u8], &[u8]) {
     match digest_of(key) {
         Some(digest) => key.split_at(key.len() - digest.len()),
@@ -29,16 +29,16 @@ pub(super) fn split_key(key: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The digest of a multihash; `None` for anything else.
+/// Returns the digest of a multihash, or `None` for anything else.
 pub(super) fn digest_of(key: &[u8]) -> Option<&[u8]> {
     let (len, digest) = digest_len(key)?;
     (digest.len() == len).then_some(digest)
 }
 
-/// The length that the beginning of a multihash announces, and what follows.
+/// Returns the digest length that the prefix of a multihash declares, and the bytes after the prefix.
 fn digest_len(key: &[u8]) -> Option<(usize, &[u8])> {
     match key {
-        // Nearly all of them.
+        // The common case.
         [code, len, digest @ ..] if *code < 0x80 && *len < 0x80 => Some((usize::from(*len), digest)),
         _ => {
             let (_, rest) = unsigned_varint::decode::u64(key).ok()?;
@@ -47,12 +47,12 @@ fn digest_len(key: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// How many bytes each field of an entry takes, in their order.
+/// Length of each field of an entry in bytes, in the order of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Widths {
-    /// 0 is "deleted", everything else a place in the table of shapes, counted from 1.
+    /// Field: 0 means deleted; other values are indexes into the table of shapes, counted from 1.
     shape: usize,
-    /// Length of the data.
+    /// Field: length of the data.
     len: usize,
     offset: usize,
     pack: usize,
@@ -64,22 +64,22 @@ impl Widths {
     }
 }
 
-/// Bytes that `value` takes.
+/// Returns the number of bytes that `value` needs.
 fn width(value: u32) -> usize {
     (u32::BITS - value.leading_zeros()).div_ceil(8) as usize
 }
 
-/// What a run is going to hold, at most.
+/// Upper bounds for the content of a run to be written.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     widths: Widths,
     shapes: BTreeSet<Shape>,
-    /// Entries by the prefix of their keys.
+    /// Number of entries by the prefix of their keys.
     families: BTreeMap<Box<[u8]>, usize>,
 }
 
 impl Plan {
-    /// One more entry.
+    /// Adds an entry.
     pub(super) fn note(&mut self, key: &[u8], location: Option<Location>) {
         let (prefix, _) = split_key(key);
         match self.families.get_mut(prefix) {
@@ -92,7 +92,7 @@ impl Plan {
         }
     }
 
-    /// All that `run` holds.
+    /// Adds all entries of `run`.
     pub(super) fn include(&mut self, run: &Run) {
         let layout = run.layout();
         self.widen(layout.widths);
@@ -110,18 +110,18 @@ impl Plan {
     }
 }
 
-/// The entries whose keys begin alike, and are equally long.
+/// The entries whose keys have the same prefix, and therefore the same length.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// What they begin with.
+    /// Prefix of the keys.
     pub(super) prefix: Box<[u8]>,
     /// Length of the digests, in bytes.
     pub(super) digest_bytes: usize,
-    /// The first so many bits of a digest are its place in the fan-out table.
+    /// Number of leading bits of a digest that select its bucket in the fan-out table.
     pub(super) bits: u32,
     /// Number of entries.
     pub(super) count: usize,
-    /// Where the fan-out table is in the file, and the first entry.
+    /// Offset of the fan-out table in the file, and offset of the first entry.
     pub(super) fan_at: usize,
     pub(super) entries_at: usize,
     /// Length of an entry, in bytes.
@@ -129,12 +129,12 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// How many bytes of each digest are left out, since the fan-out table implies them.
+    /// Returns the number of leading bytes omitted from each digest, because the bucket implies them.
     pub(super) fn implied_bytes(&self) -> usize {
         self.bits as usize / 8
     }
 
-    /// The place of a digest in the fan-out table.
+    /// Returns the bucket of a digest in the fan-out table.
     pub(super) fn bucket_of(&self, digest: &[u8]) -> usize {
         let mut first = [0; 4];
         let len = digest.len().min(4);
@@ -142,36 +142,37 @@ impl Family {
         (u64::from(u32::from_be_bytes(first)) >> (u32::BITS - self.bits)) as usize
     }
 
-    /// The beginning of the digests in a bucket: [`Self::implied_bytes`] of it are whole.
+    /// Returns the leading bits of the digests in a bucket. The first [`Self::implied_bytes`] bytes are complete.
     pub(super) fn beginning_of(&self, bucket: usize) -> [u8; 4] {
         (((bucket as u64) << (u32::BITS - self.bits)) as u32).to_be_bytes()
     }
 
-    /// Places in the fan-out table.
+    /// Returns the number of buckets in the fan-out table.
     pub(super) fn buckets(&self) -> usize {
         1 << self.bits
     }
 }
 
-/// Where everything is in a run, and how long it is.
+/// Offsets and lengths of all parts of a run.
 #[derive(Debug)]
 pub(super) struct Layout {
     widths: Widths,
     shapes: Vec<Shape>,
-    /// In the order of their prefixes, which is the order of their keys: no multihash's beginning is that of another's.
+    /// Ordered by prefix, which is also the order of the keys: the prefix of a multihash is never a prefix of another
+    /// one.
     pub(super) families: Vec<Family>,
-    /// CRC-32 of the fan-out tables, and of the entries.
+    /// CRC-32 of the fan-out tables, and CRC-32 of the entries.
     pub(super) fan_checksum: u32,
     pub(super) entries_checksum: u32,
 }
 
 impl Layout {
-    /// The layout of what is planned. Families have no entries yet.
+    /// Returns the layout for a plan. Its families have no entries yet.
     pub(super) fn new(plan: Plan) -> Self {
         let shape = width(plan.shapes.len() as u32).max(1);
         let family = |(prefix, capacity): (Box<[u8]>, usize)| {
             let digest_bytes = digest_len(&prefix).map_or(0, |(len, _)| len);
-            // Two to four entries for each place, if digests are as uniform as they should be.
+            // Two to four entries per bucket, if the digests are uniformly distributed.
             let bits = capacity.checked_ilog2().unwrap_or(0).saturating_sub(1);
             let bits = bits.min(MAX_BITS).min(digest_bytes as u32 * 8);
             Family { prefix, digest_bytes, bits, count: 0, fan_at: 0, entries_at: 0, entry_bytes: 0 }
@@ -187,7 +188,7 @@ impl Layout {
         layout
     }
 
-    /// Finds out where everything is.
+    /// Computes the offsets of all parts.
     pub(super) fn place(&mut self) {
         let mut at = self.header_bytes();
         for family in &mut self.families {
@@ -201,23 +202,23 @@ impl Layout {
         }
     }
 
-    /// Length of the header, in bytes.
+    /// Returns the length of the header, in bytes.
     pub(super) fn header_bytes(&self) -> usize {
         let families: usize = self.families.iter().map(|family| 2 + family.prefix.len() + 4).sum();
         START_BYTES + 4 + 4 + 4 + 4 + 4 * self.shapes.len() + 4 + families + 4
     }
 
-    /// Where the entries begin.
+    /// Returns the offset of the first entry.
     pub(super) fn entries_at(&self) -> usize {
         self.header_bytes() + self.families.iter().map(|family| 4 * family.buckets()).sum::<usize>()
     }
 
-    /// Length of the whole run, in bytes.
+    /// Returns the length of the whole run, in bytes.
     pub(super) fn file_bytes(&self) -> usize {
         self.families.last().map_or(self.header_bytes(), |last| last.entries_at + last.count * last.entry_bytes)
     }
 
-    /// The header.
+    /// Returns the encoded header.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.header_bytes());
         out.extend_from_slice(MAGIC);
@@ -242,7 +243,7 @@ impl Layout {
         seal(out)
     }
 
-    /// The length of a header that begins with `start`, in bytes.
+    /// Returns the length of the header that begins with `start`, in bytes.
     pub(super) fn header_bytes_of(start: [u8; START_BYTES]) -> Result<usize, String> {
         let mut start = Decoder(&start);
         if start.array() != Some(*MAGIC) {
@@ -255,7 +256,7 @@ impl Layout {
         }
     }
 
-    /// Reads a header.
+    /// Decodes a header.
     pub(super) fn decode(header: &[u8]) -> Result<Self, String> {
         let damaged = || "its header is damaged".to_owned();
         let layout = unseal(header).and_then(|header| Self::fields(Decoder(header))).ok_or_else(damaged)?;
@@ -287,15 +288,15 @@ impl Layout {
         is_possible.then_some(family)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(super) fn entries(&self) -> usize {
         self.families.iter().map(|family| family.count).sum()
     }
 
-    /// The fields of an entry, which say where a block is; `None` when it was deleted.
+    /// Decodes the fields of an entry. Returns the location of its block, or `None` if the block was deleted.
     ///
     /// # Errors
-    /// When it is no entry.
+    /// If the fields are not a valid entry.
     pub(super) fn location(&self, mut fields: &[u8]) -> Result<Option<Location>, String> {
         let mut next = |width: usize| {
             let (field, rest) = fields.split_at(width.min(fields.len()));

@@ -1,4 +1,4 @@
-//! The manifest: one small file that says what the index is made of, and holds what is not worth a run yet.
+//! The manifest: one small file that lists the parts of the index and holds entries that are too few for a run.
 
 use std::collections::BTreeMap;
 
@@ -9,39 +9,39 @@ use super::run::{Run, Said};
 use crate::pack::changes::PackUse;
 use crate::pack::record::Location;
 
-/// Every manifest begins with this.
+/// First bytes of every manifest.
 const MAGIC: &[u8; 8] = b"ipfrsidx";
-/// Number of the format. An index of any other is rebuilt.
+/// Format version. An index with another version is rebuilt.
 const FORMAT: u32 = 1;
 
-/// A run, as the manifest names it.
+/// A reference to a run in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NamedRun {
-    /// Its number.
+    /// Number of the run.
     pub(super) number: u64,
-    /// [`Run::checksum`].
+    /// Checksum of the run ([`Run::checksum`]).
     pub(super) checksum: u32,
 }
 
 impl NamedRun {
-    /// The name of `run`.
+    /// Returns the reference to `run`.
     pub(super) fn of(run: &Run) -> Self {
         Self { number: run.number(), checksum: run.checksum() }
     }
 }
 
-/// What is in the file.
+/// Content of the manifest.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     pub(super) totals: Totals,
     pub(super) packs: BTreeMap<u32, PackUse>,
-    /// From the oldest to the newest.
+    /// Ordered from oldest to newest.
     pub(super) runs: Vec<NamedRun>,
     /// Entries newer than all runs.
     pub(super) memory: Memory,
 }
 
-/// The bytes of a manifest.
+/// Returns the encoded manifest.
 pub(super) fn encode(
     totals: Totals,
     packs: &BTreeMap<u32, PackUse>,
@@ -67,7 +67,7 @@ pub(super) fn encode(
     }
     out.extend_from_slice(&(memory.len() as u32).to_le_bytes());
     for (key, said) in memory.iter() {
-        // A multihash has at most 20 bytes and a digest of 128.
+        // A key has at most 148 bytes: a multihash prefix of at most 20 and a digest of at most 128.
         out.push(key.len() as u8);
         out.extend_from_slice(key);
         out.push(u8::from(said.is_some()));
@@ -77,10 +77,10 @@ pub(super) fn encode(
 }
 
 impl Manifest {
-    /// Reads what [`encode`] wrote.
+    /// Decodes the output of [`encode`].
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// A description of the damage.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let bytes = unseal(bytes).ok_or("its manifest is damaged")?;
         let mut from = Decoder(bytes);

@@ -1,4 +1,4 @@
-//! Entries that no run has yet.
+//! Entries that are not in a run yet.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -7,37 +7,37 @@ use std::sync::OnceLock;
 use super::run::Said;
 use crate::pack::record::{Key, KeyMap};
 
-/// Entries that are newer than all runs. They are sorted when they become a run: a sorted map takes several times as long
-/// for each of them, to insert and to look up.
+/// Entries that are newer than all runs. They are sorted only when they become a run: a sorted map would take several
+/// times as long for each insert and lookup.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     entries: KeyMap<Said>,
-    /// The keys in their order, from the first listing on. Each page would have to look through all entries otherwise.
+    /// Sorted keys, built by the first listing. Otherwise each page would scan all entries.
     order: OnceLock<BTreeSet<Key>>,
 }
 
 impl Memory {
-    /// None, with room for so many.
+    /// Returns an empty map with this capacity.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { entries: KeyMap::with_capacity_and_hasher(capacity, Default::default()), order: OnceLock::new() }
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// All of them, in no order.
+    /// Returns all entries, in no particular order.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&Key, &Said)> {
         self.entries.iter()
     }
 
-    /// What is said of a block.
+    /// Returns the entry of a block.
     pub(super) fn get(&self, key: &[u8]) -> Option<Said> {
         self.entries.get(key).copied()
     }
 
-    /// Says something of a block, whatever was said before.
+    /// Inserts or replaces the entry of a block.
     pub(super) fn insert(&mut self, key: Key, said: Said) {
         if let Some(order) = self.order.get_mut()
             && !self.entries.contains_key(&key)
@@ -47,7 +47,7 @@ impl Memory {
         self.entries.insert(key, said);
     }
 
-    /// Says nothing of a block any more.
+    /// Removes the entry of a block.
     pub(super) fn remove(&mut self, key: &Key) {
         self.entries.remove(key);
         if let Some(order) = self.order.get_mut() {
@@ -55,9 +55,9 @@ impl Memory {
         }
     }
 
-    /// All of them, in the order of their keys.
+    /// Returns all entries, in the order of their keys.
     pub(super) fn sorted(&self) -> Vec<(&Key, Said)> {
-        // Most are told apart by what is at hand, without a look at the key.
+        // Comparing the first bytes is enough for most pairs and avoids following the pointer to the key.
         let beginning = |key: &[u8]| {
             let mut first = [0; 16];
             let len = key.len().min(16);
@@ -69,7 +69,7 @@ impl Memory {
         entries.into_iter().map(|(_, key, said)| (key, said)).collect()
     }
 
-    /// The first `limit` entries after `after`, in the order of their keys.
+    /// Returns the first `limit` entries after `after`, in the order of their keys.
     pub(super) fn first_after(&self, after: Option<&[u8]>, limit: usize) -> Vec<(Key, Said)> {
         let order = self.order.get_or_init(|| self.entries.keys().cloned().collect());
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_one_entry_cost_no_look_at_all_others() {
+    fn listing_page_does_not_scan_all_entries() {
         let (mut memory, mut model) = (Memory::default(), BTreeMap::new());
         for number in 0..65_536 {
             memory.insert(key(number), said(number));
             model.insert(key(number), said(number));
         }
         let mut after: Option<Key> = None;
-        // Were each page a walk over all entries, there would be four billion steps.
+        // If each page scanned all entries, this would take four billion steps.
         for number in 0..65_536 {
             let page = memory.first_after(after.as_deref(), 1);
             let behind = (after.as_deref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(page.first(), expected.as_ref());
             let Some((listed, _)) = page.into_iter().next() else { break };
             after = Some(listed);
-            // What comes and goes meanwhile is listed, or not, where it belongs.
+            // Entries that are inserted or removed meanwhile are listed in the correct order, or not at all.
             match number % 4 {
                 0 => {
                     memory.insert(key(65_536 + number), said(number));

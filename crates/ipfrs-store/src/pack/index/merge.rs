@@ -1,4 +1,4 @@
-//! Making one run of several, beside everything else.
+//! Merging several runs into one, in the background.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use super::run::Run;
 use super::write::RunWriter;
 use crate::pack::lock::cannot;
 
-/// Runs of more entries are not made: a run is mapped as a whole, and one that is large enough gains nothing.
+/// Maximum number of entries of a merged run. A run is mapped as a whole, and a run of this size gains nothing from
+/// merging.
 const MAX_ENTRIES: usize = 64 * 1024 * 1024;
 
-/// Entries after which a merge looks whether it is still wanted.
+/// Number of entries after which a merge checks whether it was cancelled.
 const LOOK_AFTER_ENTRIES: usize = 4_096;
 
-/// Which of runs with these numbers of entries, from the oldest to the newest, are to become one.
+/// Returns the range of runs to merge, given their numbers of entries from oldest to newest.
 ///
-/// From there on, every run has more entries than all newer ones together: so there are few, and a block's entry is only
-/// written again when its run at least doubles.
+/// After the merge, every run has more entries than all newer runs together. There are therefore few runs, and an
+/// entry is rewritten only when its run at least doubles in size.
 pub(super) fn due(entries: &[usize]) -> Option<Range<usize>> {
     let mut newer = 0;
     let mut first = None;
@@ -39,10 +40,10 @@ pub(super) fn due(entries: &[usize]) -> Option<Range<usize>> {
     first.map(|first| first..entries.len())
 }
 
-/// Runs that are being made one.
+/// Runs that are being merged.
 #[derive(Debug)]
 pub(super) struct Merge {
-    /// Their places among all runs. Those before them stay what they are meanwhile.
+    /// Positions of the runs among all runs. The runs before them do not change during the merge.
     pub(super) places: Range<usize>,
     place: Arc<Place>,
     is_unwanted: Arc<AtomicBool>,
@@ -50,16 +51,16 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    /// Begins to make run `number` of those of `runs` at `places`.
+    /// Starts to merge the runs at `places` of `runs` into run `number`.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If the thread cannot be started.
     pub(super) fn start(place: &Arc<Place>, number: u64, runs: &[Arc<Run>], places: Range<usize>) -> Result<Self> {
         let is_unwanted = Arc::new(AtomicBool::new(false));
         let work = {
             let (place, is_unwanted, runs) =
                 (Arc::clone(place), Arc::clone(&is_unwanted), runs[places.clone()].to_vec());
-            // What was deleted need not be said where there is nothing older.
+            // Deletions need not be kept if there is no older run.
             let keeps_deletions = places.start > 0;
             move || {
                 write(&place, number, &runs, keeps_deletions, &is_unwanted).inspect_err(|_| place.remove_run(number))
@@ -70,7 +71,7 @@ impl Merge {
         Ok(Self { places, place: Arc::clone(place), is_unwanted, thread: Some(thread) })
     }
 
-    /// Whether nobody needs to wait for it any more.
+    /// Whether the merge has ended, so that [`finish`](Self::finish) does not wait.
     pub(super) fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -78,7 +79,7 @@ impl Merge {
     /// Waits for the new run.
     ///
     /// # Errors
-    /// When it could not be made. The old ones are what they were.
+    /// If the run could not be made. The old runs are unchanged.
     pub(super) fn finish(mut self) -> Result<Arc<Run>> {
         let ended = self.thread.take().map(JoinHandle::join);
         ended
@@ -112,7 +113,7 @@ fn write(
         if is_unwanted.load(Ordering::Relaxed) {
             return Err(given_up());
         }
-        // Damage must not get a checksum that is right.
+        // Damaged entries must not be written with a valid checksum.
         run.verify()?;
         plan.include(run);
     }

@@ -1,9 +1,9 @@
-//! The index: which block lies where. It is derived from the packs and may be behind them, never ahead.
+//! The index: the location of each block. It is derived from the packs and may be behind them, but never ahead.
 //!
-//! What changed last is in memory, and in the `manifest` once it was committed. When there is enough of it, it becomes a
-//! `run`: an immutable file of sorted entries (`layout`, `write`), mapped, of which newer ones hide older ones. A thread
-//! makes few runs of many (`merge`, `cursor`). The position from which packs are replayed at open is the last entry of
-//! `packs`.
+//! Recent changes are in memory, and in the `manifest` once they are committed. When there are enough of them, they
+//! become a `run`: an immutable, memory-mapped file of sorted entries (`layout`, `write`). Entries of newer runs
+//! override those of older runs. A background thread merges runs (`merge`, `cursor`). The last entry of `packs` is
+//! the position from which packs are replayed at open.
 
 mod cursor;
 mod decode;
@@ -38,28 +38,29 @@ use super::changes::{Changes, PackUse};
 use super::lock::cannot;
 use super::record::{Key, Location};
 
-/// Entries in memory from which on a commit makes a run of them; fewer are in the manifest. That is about 100 KiB, written
-/// again by each commit.
+/// Number of entries in memory from which a commit writes them to a run. A smaller number is stored in the manifest:
+/// about 100 KiB, rewritten by each commit.
 const RUN_ENTRIES: usize = if cfg!(test) { 8 } else { 2_048 };
 
-/// Entries in memory after which a replay commits: about 40 MiB.
+/// Number of entries in memory from which a replay commits: about 40 MiB.
 const REPLAY_ENTRIES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
 
-/// Entries in memory for which there is room at once after that many were there before.
+/// Maximum capacity reserved for new entries after the entries in memory became a run.
 const MEMORY_CAPACITY: usize = 64 * 1024;
 
-/// With this many runs, a commit waits for a merge: who writes faster than merges are made has to wait at some time.
+/// Number of runs from which a commit waits for the merge. A writer that is faster than the merges must be slowed
+/// down.
 const MAX_RUNS: usize = 32;
 
-/// So much of the runs is compared with its checksums at open, the newest first: the rest would take too long.
+/// Bytes of runs whose checksums are verified at open, newest run first. Verifying more would take too long.
 const CHECK_BYTES: u64 = 256 * 1024 * 1024;
 
-/// How far a pack is covered.
+/// Position up to which packs are covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     /// Number of the pack.
     pub(super) pack: u32,
-    /// Its first byte that is not covered.
+    /// Offset of its first byte that is not covered.
     pub(super) offset: u32,
 }
 
@@ -68,20 +69,20 @@ pub(super) struct Position {
 pub(super) struct Totals {
     /// Number of blocks.
     pub(super) blocks: u64,
-    /// Their data, in bytes.
+    /// Length of their data, in bytes.
     pub(super) payload_bytes: u64,
 }
 
-/// What changes made of the totals.
+/// Totals after changes were applied.
 #[derive(Debug)]
 pub(super) struct Applied {
-    /// The store's.
+    /// Totals of the store.
     pub(super) totals: Totals,
-    /// Those of the packs for which something changed, by number.
+    /// Statistics of the packs that changed, by number.
     pub(super) packs: BTreeMap<u32, PackUse>,
 }
 
-/// The open index. Any thread may read it while one changes it.
+/// The open index. One thread may change it while others read it.
 #[derive(Debug)]
 pub(super) struct Index {
     place: Arc<Place>,
@@ -89,35 +90,36 @@ pub(super) struct Index {
     upkeep: Mutex<Upkeep>,
 }
 
-/// What is known.
+/// Content of the index.
 #[derive(Debug)]
 struct State {
     memory: Memory,
-    /// From the oldest to the newest.
+    /// Ordered from oldest to newest.
     runs: Arc<[Arc<Run>]>,
     packs: BTreeMap<u32, PackUse>,
     totals: Totals,
 }
 
-/// What commits need, besides.
+/// Additional state needed by commits.
 #[derive(Debug)]
 struct Upkeep {
-    /// Number of the next run. None is used twice, whatever becomes of it.
+    /// Number of the next run. No number is used twice, even if writing the run fails.
     next_run: u64,
     merge: Option<Merge>,
-    /// Runs before this place are left as they are: a merge with them failed, and none has succeeded since.
+    /// Runs before this position are not merged: a merge with them failed, and no merge has succeeded since.
     merge_from: usize,
-    /// Runs that the manifest may still name, and that are not needed any more.
+    /// Runs that are no longer needed, but that the manifest on disk may still name.
     retired: Vec<u64>,
     manifest_bytes: u64,
 }
 
 impl Index {
-    /// Opens the index in the directory `dir`, or begins one. Nothing is written there if it `is_read_only`: what is new is
-    /// in memory then, in the same form. Says why, when the files are no index, or not one of this format.
+    /// Opens the index in the directory `dir`, or creates one. If it `is_read_only`, nothing is written to the
+    /// directory, and new runs are kept in memory in the same format. Returns the reason if the files are not a valid
+    /// index of this format.
     ///
     /// # Errors
-    /// Only for failures that another index would not mend: permissions, a full disk.
+    /// Only failures that rebuilding the index would not repair, such as missing permissions or a full disk.
     pub(super) fn open(dir: &Path, is_read_only: bool) -> Result<Result<Self, String>> {
         match Self::read(Place::new(dir, is_read_only)) {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Err(error.message().to_owned())),
@@ -125,7 +127,7 @@ impl Index {
         }
     }
 
-    /// Begins an index in the directory `dir`, whatever there is now.
+    /// Creates an empty index in the directory `dir`, replacing existing files.
     pub(super) fn begin(dir: &Path, is_read_only: bool) -> Result<Self> {
         let place = Place::new(dir, is_read_only);
         if !is_read_only {
@@ -169,32 +171,32 @@ impl Index {
         }
     }
 
-    /// What is known of each pack, by number.
+    /// Returns the statistics of each pack, by number.
     pub(super) fn packs(&self) -> BTreeMap<u32, PackUse> {
         self.state.read().packs.clone()
     }
 
-    /// The totals.
+    /// Returns the totals.
     pub(super) fn totals(&self) -> Totals {
         self.state.read().totals
     }
 
-    /// Length of its files, in bytes.
+    /// Returns the length of the index files, in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         let runs: u64 = self.state.read().runs.iter().map(|run| run.file_bytes()).sum();
         runs + self.upkeep.lock().manifest_bytes
     }
 
-    /// Compares every run with its checksums; waits for the disk.
+    /// Verifies the checksums of every run. Waits for the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names the first that is damaged.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind), with the name of the first damaged run.
     pub(super) fn verify(&self) -> Result<()> {
         let runs = Arc::clone(&self.state.read().runs);
         runs.iter().try_for_each(|run| run.verify())
     }
 
-    /// Where each of `keys` is.
+    /// Returns the location of each of `keys`.
     pub(super) fn locate<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Location>>> {
         let state = self.state.read();
         let recent: Vec<Option<Said>> = keys.iter().map(|key| state.memory.get(key.as_ref())).collect();
@@ -211,7 +213,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Up to `limit` blocks after `after`, in the order of their keys; none at the end.
+    /// Returns up to `limit` blocks after `after`, in the order of their keys. The page is empty at the end.
     pub(super) fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Location)>> {
         let mut after: Option<Key> = after.map(Key::from);
         loop {
@@ -219,7 +221,7 @@ impl Index {
             let recent = state.memory.first_after(after.as_deref(), limit);
             let runs = Arc::clone(&state.runs);
             drop(state);
-            // Behind this, memory may hold more.
+            // After this key, the memory may contain more entries than were read.
             let until = recent.last().filter(|_| recent.len() == limit).map(|(key, _)| key.clone());
             let page = page_of(recent, &runs, after.as_deref(), until.as_deref(), limit)?;
             runs.iter().try_for_each(|run| run.check())?;
@@ -230,12 +232,12 @@ impl Index {
         }
     }
 
-    /// Applies `changes`, after which the index covers its packs up to `position`. Until [`commit`](Self::commit), that is
-    /// in memory only.
+    /// Applies `changes`, after which the index covers the packs up to `position`. The changes are only in memory
+    /// until [`commit`](Self::commit).
     pub(super) fn apply(&self, changes: &Changes, position: Position) -> Applied {
         let mut grown = BTreeMap::<u32, i64>::new();
         let state = &mut *self.state.write();
-        // A tombstone may have been made to name what is no multihash, or none that a store takes.
+        // A forged tombstone may name a key that is not a multihash, or one that no store accepts.
         let is_key = |key: &Key| u8::try_from(key.len()).is_ok() && digest_of(key).is_some();
         for (key, change) in changes.blocks.iter().filter(|(key, _)| is_key(key)) {
             if let Some(from) = change.from {
@@ -249,7 +251,7 @@ impl Index {
                 *grown.entry(to.pack).or_default() += to.section_bytes() as i64;
             }
             match change.to {
-                // There is nothing older that this would hide.
+                // No run has an older entry that must be overridden.
                 None if state.runs.is_empty() => state.memory.remove(key),
                 to => state.memory.insert(key.clone(), to),
             }
@@ -258,8 +260,8 @@ impl Index {
         Applied { totals: state.totals, packs }
     }
 
-    /// Applies what a pack was found to say: changes of which nobody has looked up where the blocks were. Commits now and
-    /// then, so the packs must be on the disk.
+    /// Applies changes read from a pack, in which the previous locations are not filled in. May commit, so the packs
+    /// must already be on the disk.
     pub(super) fn replay(&self, mut changes: Changes, position: Position) -> Result<()> {
         let mut sorted: Vec<_> = changes.blocks.iter_mut().collect();
         sorted.sort_unstable_by_key(|(key, _)| *key);
@@ -271,15 +273,15 @@ impl Index {
         if self.state.read().memory.len() >= REPLAY_ENTRIES { self.commit() } else { Ok(()) }
     }
 
-    /// Forgets packs that are not there any more.
+    /// Removes the statistics of packs that no longer exist.
     pub(super) fn forget(&self, packs: &[u32]) {
         self.state.write().packs.retain(|number, _| !packs.contains(number));
     }
 
-    /// Makes durable what is known. The packs must be on the disk, as far as they are covered.
+    /// Makes the content durable. The packs must be on the disk up to the position that the index covers.
     ///
     /// # Errors
-    /// When it could not be written. What is known is known nevertheless, and the next commit tries again.
+    /// If the files cannot be written. The content stays available, and the next commit tries again.
     pub(super) fn commit(&self) -> Result<()> {
         let upkeep = &mut *self.upkeep.lock();
         self.adopt_merged(upkeep);
@@ -297,23 +299,23 @@ impl Index {
         Ok(())
     }
 
-    /// Whether a thread makes few runs of many.
+    /// Whether a merge is running, or is finished and waits for a commit.
     pub(super) fn is_merging(&self) -> bool {
         self.upkeep.lock().merge.is_some()
     }
 
-    /// Whether it has done so, and waits for a commit.
+    /// Whether a merge is finished and waits for a commit.
     pub(super) fn has_merged(&self) -> bool {
         self.upkeep.lock().merge.as_ref().is_some_and(Merge::is_finished)
     }
 
-    /// What is to fail, for tests.
+    /// Returns the injected faults, for tests.
     #[cfg(test)]
     pub(super) fn fault(&self) -> &fault::Countdown {
         &self.place.fault
     }
 
-    /// Makes a run of what is in memory.
+    /// Writes the entries in memory to a new run.
     fn make_run(&self, upkeep: &mut Upkeep) -> Result<()> {
         let number = upkeep.take_number();
         let run = self.write_run(number).inspect_err(|_| self.place.remove_run(number))?;
@@ -323,7 +325,7 @@ impl Index {
             let next = Memory::with_capacity(state.memory.len().min(MEMORY_CAPACITY));
             std::mem::replace(&mut state.memory, next)
         };
-        // Not while others wait for the lock.
+        // Outside the lock, because dropping takes a while.
         drop(written);
         Ok(())
     }
@@ -342,7 +344,7 @@ impl Index {
         self.place.open_run(number, file)
     }
 
-    /// Takes a merged run over, if there is one.
+    /// Replaces merged runs by the new run, if a merge is finished.
     fn adopt_merged(&self, upkeep: &mut Upkeep) {
         let must_wait = self.state.read().runs.len() >= MAX_RUNS;
         let Some(merge) = upkeep.merge.take_if(|merge| must_wait || merge.is_finished()) else { return };
@@ -357,7 +359,7 @@ impl Index {
                 let mut runs = state.runs.to_vec();
                 let retired: Vec<_> = runs.splice(places.clone(), (!is_empty).then_some(merged)).collect();
                 state.runs = runs.into();
-                // They are unmapped when others have the lock again.
+                // The old runs are unmapped after the lock is released.
                 drop(state);
                 upkeep.retired.extend(retired.iter().map(|run| run.number()));
                 upkeep.merge_from = 0;
@@ -382,7 +384,7 @@ impl Index {
             if self.place.has_room_for(runs[places.clone()].iter().map(|run| run.file_bytes()).sum()) {
                 break places;
             }
-            // There may be room for a smaller one.
+            // There may be enough space for a smaller merge.
             from = places.start + 1;
         };
         match Merge::start(&self.place, upkeep.take_number(), &runs, places) {
@@ -399,7 +401,7 @@ impl Upkeep {
     }
 }
 
-/// Where a block is, as the newest run says that knows of it.
+/// Returns the location of a block according to the newest run that has an entry for it.
 fn find_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Said> {
     let (prefix, digest) = split_key(key);
     for run in runs.iter().rev() {
@@ -410,7 +412,8 @@ fn find_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Said> {
     Ok(None)
 }
 
-/// Notes for which packs how much of them is `grown`, what else was written at their end, and how far that is covered.
+/// Updates the statistics of packs: the change in live bytes (`grown`), the tombstones written at their end, and the
+/// covered position. Returns the updated ones.
 fn update_packs(
     known: &mut BTreeMap<u32, PackUse>,
     mut grown: BTreeMap<u32, i64>,

@@ -1,4 +1,4 @@
-//! Where an index keeps its files.
+//! The directory of an index.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,17 +14,18 @@ use crate::pack::instants;
 use crate::pack::lock::{cannot, ensure_directory, sync_directory};
 use crate::pack::room::free_bytes;
 
-/// A merge leaves this much of the disk free: it can wait, and what must be written cannot.
+/// Free disk space that a merge leaves, in bytes. A merge can wait, but other writes cannot.
 pub(super) const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The manifest's name.
+/// File name of the manifest.
 const MANIFEST: &str = "manifest";
 
-/// The error of a file that cannot be read. What the disk does not give back is as good as damaged, since the packs can tell it again;
-/// what the system lacks, or forbids, is not.
+/// Returns the error for a file that cannot be read. Errors of the disk count as damage, because the index can be
+/// rebuilt from the packs. Missing resources or permissions do not.
 pub(super) fn unreadable(action: &str, path: &Path, error: io::Error) -> Error {
     match error.raw_os_error() {
-        // The last is the answer to reading a directory. Checksums of file systems that do not match are any of the others.
+        // `EISDIR` results from reading a directory. A checksum mismatch in the file system results in one of the
+        // others.
         Some(libc::EIO | libc::EBADMSG | libc::EUCLEAN | libc::EISDIR) => {
             Error::corrupt(format!("{} cannot be read: {error}", path.display()))
         }
@@ -32,19 +33,19 @@ pub(super) fn unreadable(action: &str, path: &Path, error: io::Error) -> Error {
     }
 }
 
-/// The directory of an index. When it is only to be read, new files are in memory.
+/// The directory of an index. For a read-only index, new files are kept in memory.
 #[derive(Debug)]
 pub(super) struct Place {
     dir: PathBuf,
     is_read_only: bool,
-    /// Which memory is a view of a run: apart from the packs', of which others are told when bytes of them are gone.
+    /// Mapped runs. Separate from the mapped packs, whose faults callers observe.
     mappings: Mappings,
     #[cfg(test)]
     pub(super) fault: super::fault::Countdown,
 }
 
 impl Place {
-    /// The directory at `dir`, which may be missing.
+    /// Returns the directory at `dir`, which need not exist.
     pub(super) fn new(dir: &Path, is_read_only: bool) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -55,13 +56,13 @@ impl Place {
         }
     }
 
-    /// The manifest; `None` when there is none.
+    /// Returns the manifest, or `None` if there is none.
     pub(super) fn read_manifest(&self) -> Result<Option<Vec<u8>>> {
         let path = self.dir.join(MANIFEST);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // Something else is in the place of the directory.
+            // The path is not a directory.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 Err(Error::corrupt(format!("{} is not a directory", self.dir.display())))
             }
@@ -69,7 +70,7 @@ impl Place {
         }
     }
 
-    /// Puts a manifest in the place of the one before, durably, and so the directory's other files.
+    /// Durably replaces the manifest, and makes the names of the directory's other files durable.
     pub(super) fn write_manifest(&self, bytes: &[u8]) -> Result<()> {
         if self.is_read_only {
             return Ok(());
@@ -90,12 +91,12 @@ impl Place {
         write().inspect_err(|_| drop(fs::remove_file(&draft))).map_err(|error| cannot("write", &path, error))
     }
 
-    /// The path of a run.
+    /// Returns the path of a run.
     pub(super) fn run_path(&self, number: u64) -> PathBuf {
         self.dir.join(format!("{number:08}.run"))
     }
 
-    /// A new file, for run `number`.
+    /// Creates the file of run `number`.
     pub(super) fn create_run(&self, number: u64) -> Result<File> {
         let path = self.run_path(number);
         #[cfg(test)]
@@ -107,12 +108,12 @@ impl Place {
         file.map_err(|error| cannot("create", &path, error))
     }
 
-    /// Run `number`, in this file.
+    /// Opens run `number` in this file.
     pub(super) fn open_run(&self, number: u64, file: File) -> Result<Run> {
         Run::open(file, number, &self.run_path(number), &self.mappings)
     }
 
-    /// Run `number`, which the manifest names.
+    /// Opens run `number`, which the manifest names.
     pub(super) fn find_run(&self, number: u64) -> Result<Run> {
         let path = self.run_path(number);
         match File::open(&path) {
@@ -124,9 +125,9 @@ impl Place {
         }
     }
 
-    /// Whether the disk has room for `bytes` more, and for what must be written meanwhile.
+    /// Whether the disk has space for `bytes` more, and for the writes that cannot wait.
     pub(super) fn has_room_for(&self, bytes: u64) -> bool {
-        // A file system that does not tell is no reason to refuse.
+        // If the file system does not report its free space, it is assumed to be sufficient.
         self.is_read_only || self.free_bytes().is_none_or(|free| free >= bytes.saturating_add(KEEP_FREE_BYTES))
     }
 
@@ -138,7 +139,7 @@ impl Place {
         free_bytes(&self.dir)
     }
 
-    /// Removes the file of a run. What cannot be removed now is removed at the next start.
+    /// Removes the file of a run. A file that cannot be removed now is removed at the next start.
     pub(super) fn remove_run(&self, number: u64) {
         if self.is_read_only {
             return;
@@ -153,7 +154,8 @@ impl Place {
         }
     }
 
-    /// Makes the directory if it is missing, and removes every file but the manifest and the runs that `is_kept`.
+    /// Creates the directory if it is missing, and removes every file except the manifest and the runs that
+    /// `is_kept`.
     pub(super) fn tidy(&self, is_kept: impl Fn(u64) -> bool) -> Result<()> {
         if self.is_read_only {
             return Ok(());
@@ -166,7 +168,7 @@ impl Place {
         let mut left = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(|error| cannot("read", &self.dir, error))? {
             let entry = entry.map_err(|error| cannot("read", &self.dir, error))?;
-            // `lost+found` and the like are not ours.
+            // Directories such as `lost+found` do not belong to the index.
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if !is_directory && !entry.file_name().to_str().is_some_and(is_needed) {
                 left.push(entry.path());
@@ -175,7 +177,7 @@ impl Place {
         if left.is_empty() {
             return Ok(());
         }
-        // The manifest that names none of them may not be on the disk yet.
+        // The manifest that no longer names these files may not be on the disk yet.
         self.sync_names().map_err(|error| cannot("sync", &self.dir, error))?;
         left.iter().try_for_each(|path| {
             #[cfg(test)]
@@ -184,7 +186,7 @@ impl Place {
         })
     }
 
-    /// Removes everything.
+    /// Removes the directory and its content.
     pub(super) fn clear(&self) -> Result<()> {
         let cleared = match fs::symlink_metadata(&self.dir) {
             Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&self.dir),

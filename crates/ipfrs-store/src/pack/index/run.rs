@@ -1,4 +1,4 @@
-//! A run: sorted entries in a file that never changes.
+//! A run: an immutable file of sorted entries.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -17,29 +17,29 @@ use crate::mapping::{FileSlice, MappedFile};
 use crate::pack::lock::cannot;
 use crate::pack::record::Location;
 
-/// So many entries are looked through, where more are bisected.
+/// Maximum number of entries for a linear search. Larger ranges are bisected first.
 const NEIGHBOURS: usize = 8;
 
-/// What a run says of a block: where it is, or `None`: that it was deleted.
+/// Entry of a block in a run: its location, or `None` if it was deleted.
 pub(super) type Said = Option<Location>;
 
-/// An open run, mapped. Readers keep it, whatever becomes of its file.
+/// An open, mapped run. Readers keep it alive even if its file is removed.
 #[derive(Debug)]
 pub(super) struct Run {
     number: u64,
     path: PathBuf,
     layout: Layout,
-    /// Of the whole header, and so of the whole content.
+    /// Checksum of the header. The header contains the checksums of the content.
     checksum: u32,
     file: Arc<MappedFile>,
     bytes: FileSlice,
 }
 
 impl Run {
-    /// Opens a run. Of its content, only the header is verified.
+    /// Opens a run. Verifies only its header.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) when it is none.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the file is not a valid run.
     pub(super) fn open(file: File, number: u64, path: &Path, mappings: &Mappings) -> Result<Self> {
         let damaged = |why: String| Error::corrupt(format!("{}: {why}", path.display()));
         let read = |at: u64, out: &mut [u8]| match file.read_exact_at(out, at) {
@@ -58,35 +58,35 @@ impl Run {
         let file = MappedFile::new(file, len as usize, len, mappings).map_err(|error| cannot("map", path, error))?;
         let file = Arc::new(file);
         let bytes = file.slice(0, len as usize).ok_or_else(|| damaged("it cannot be mapped".to_owned()))?;
-        // Not of all of it: with its own checksum at the end, anything has the same.
+        // Excludes the checksum at the end: the CRC-32 of any data followed by its own CRC-32 is a constant.
         let checksum = unseal(&header).map_or(0, crc32fast::hash);
         Ok(Self { number, path: path.to_owned(), checksum, layout, file, bytes })
     }
 
-    /// Its number.
+    /// Returns the number of the run.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// How its file is laid out.
+    /// Returns the layout of the file.
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What tells it from any other.
+    /// Returns a checksum that identifies the content.
     pub(super) fn checksum(&self) -> u32 {
         self.checksum
     }
 
-    /// Length of its file, in bytes.
+    /// Returns the length of the file, in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Compares the content with its checksums.
+    /// Verifies the checksums of the content.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) when they differ.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if they do not match.
     pub(super) fn verify(&self) -> Result<()> {
         let (fan, entries) = self.bytes.as_ref()[self.layout.header_bytes()..]
             .split_at(self.layout.entries_at() - self.layout.header_bytes());
@@ -95,10 +95,10 @@ impl Run {
         if is_right { self.check() } else { Err(self.damaged("its checksums do not match")) }
     }
 
-    /// Whether what was read until now was what is in the file: a part that is gone reads as zeros.
+    /// Checks that everything read so far was the content of the file. A missing part of the file reads as zeros.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) when it was not.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if it was not.
     pub(super) fn check(&self) -> Result<()> {
         match self.file.has_faulted() {
             true => Err(self.damaged("a part of it is gone, or its disk fails")),
@@ -106,7 +106,7 @@ impl Run {
         }
     }
 
-    /// The error of a run that is damaged.
+    /// Returns the error for a damaged run.
     pub(super) fn damaged(&self, why: &str) -> Error {
         let (path, dir) = (self.path.display(), self.path.parent().unwrap_or(&self.path).display());
         Error::corrupt(format!(
@@ -114,7 +114,8 @@ impl Run {
         ))
     }
 
-    /// What it says of the block whose key is `prefix` and `digest`; `None` when that is nothing.
+    /// Returns the entry of the block whose key is `prefix` followed by `digest`, or `None` if the run has no entry
+    /// for it.
     pub(super) fn find(&self, prefix: &[u8], digest: &[u8]) -> Result<Option<Said>> {
         let Some(family) = self.layout.families.iter().find(|family| *family.prefix == *prefix) else {
             return Ok(None);
@@ -125,7 +126,8 @@ impl Run {
         }
     }
 
-    /// The place of the entry with this digest among those of its family, or that of the first after it.
+    /// Returns the position of the entry with this digest within its family, or, as the inner error, the position of
+    /// the first entry after it.
     pub(super) fn place_of(&self, family: &Family, digest: &[u8]) -> Result<Result<usize, usize>> {
         let bucket = family.bucket_of(digest);
         let (mut low, mut high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
@@ -142,7 +144,7 @@ impl Run {
                 Ordering::Greater => high = middle,
             }
         }
-        // One after the other: they lie next to each other, and none waits for the one before to be read.
+        // A linear search: the entries are adjacent, and no comparison waits for the memory access of the one before.
         for place in low..high {
             match compare(place) {
                 Ordering::Less => {}
@@ -157,7 +159,7 @@ impl Run {
         bucket.checked_sub(1).map_or(Ok(0), |before| self.bucket_end(family, before))
     }
 
-    /// The place after the last entry of a bucket.
+    /// Returns the position after the last entry of a bucket.
     pub(super) fn bucket_end(&self, family: &Family, bucket: usize) -> Result<usize> {
         let end = (bucket < family.buckets()).then(|| {
             let at = family.fan_at + 4 * bucket;
@@ -167,20 +169,20 @@ impl Run {
         end.ok_or_else(|| self.damaged("its fan-out table is not in order"))
     }
 
-    /// The digest of an entry, but for the [bytes](Family::implied_bytes) that are left out, and its fields.
+    /// Returns the encoded entry: the digest without its [implied bytes](Family::implied_bytes), and the fields.
     pub(super) fn entry(&self, family: &Family, place: usize) -> &[u8] {
         let at = family.entries_at + place * family.entry_bytes;
         &self.bytes.as_ref()[at..at + family.entry_bytes]
     }
 
-    /// What an entry says.
+    /// Decodes an entry.
     pub(super) fn said(&self, family: &Family, place: usize) -> Result<Said> {
         let fields = &self.entry(family, place)[family.digest_bytes - family.implied_bytes()..];
         self.layout.location(fields).map_err(|why| self.damaged(&why))
     }
 }
 
-/// Compares digests of the same length, or what is left of them. Nearly all differ at their beginning.
+/// Compares two digests, or suffixes of digests, of the same length. Nearly all differ in their first bytes.
 fn compare(a: &[u8], b: &[u8]) -> Ordering {
     match (a.split_first_chunk(), b.split_first_chunk()) {
         (Some((a, more_a)), Some((b, more_b))) => {

@@ -1,4 +1,4 @@
-//! The index against a map, whatever happens to it in between.
+//! Compares the index with a map, through commits, merges, restarts and faults.
 
 mod damage;
 
@@ -16,14 +16,14 @@ use super::*;
 use crate::pack::changes::Change;
 use crate::pack::record::KeyMap;
 
-/// The key of a name. Digests of different functions and lengths, many of which begin alike.
+/// Returns the key of a name. The keys have different hash functions and lengths, and many share their first bytes.
 fn key(name: u16) -> Key {
     let [high, low] = name.to_be_bytes();
     let (prefix, digest): (&[u8], Vec<u8>) = match name % 7 {
-        // sha2-256: as uniform as it should be, and all in one place.
+        // sha2-256: uniformly distributed digests, and digests in a single bucket.
         0 | 1 => (&[0x12, 0x20], ipfrs_core::hash::sha2_256(&[high, low]).digest().to_vec()),
         2 => (&[0x12, 0x20], [&[7; 30][..], &[high, low]].concat()),
-        // sha2-512, blake2b-256, a digest of two bytes, and one of none.
+        // sha2-512, blake2b-256, a two-byte digest, and an empty digest.
         3 => (&[0x13, 0x40], [&[high, low][..], &[9; 62]].concat()),
         4 => (&[0xa0, 0xe4, 0x02, 0x20], [&[low, high][..], &[0xff; 30]].concat()),
         5 => (&[0x13, 0x02], vec![high, low]),
@@ -49,7 +49,7 @@ fn settle(index: &Index) {
     }
 }
 
-/// Tells the index of new places, in the order of the list, and the model too.
+/// Applies new locations to the index and to the model, in the order of the list.
 fn change(index: &Index, model: &mut BTreeMap<Key, Location>, changes: &[(u16, Option<Location>)]) {
     let mut blocks = KeyMap::default();
     for (name, to) in changes {
@@ -66,7 +66,7 @@ fn change(index: &Index, model: &mut BTreeMap<Key, Location>, changes: &[(u16, O
     assert_eq!(applied.totals, Totals { blocks: model.len() as u64, payload_bytes });
 }
 
-/// Asserts that the index says what the model does, by every way of asking.
+/// Asserts that all lookups and listings of the index agree with the model.
 fn assert_same(index: &Index, model: &BTreeMap<Key, Location>, limit: usize) {
     let keys: Vec<_> = (0..400).map(key).collect();
     let expected: Vec<_> = keys.iter().map(|key| model.get(key).copied()).collect();
@@ -92,10 +92,10 @@ enum Step {
     Change(Vec<(u16, Option<Location>)>),
     Commit,
     Settle,
-    /// A commit of which this sync fails.
+    /// A commit in which the sync with this number fails.
     FailingCommit(i64),
     Reopen,
-    /// A crash, and one of the files is not what it was: which, where and how, as the numbers say.
+    /// A crash, after which one file is damaged. The numbers select the file, the position and the kind of damage.
     Damage([usize; 3]),
     Replay(Vec<(u16, Option<Location>)>),
 }
@@ -120,7 +120,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Damages a file of the index in `dir`, as `numbers` say, and has the index that follows told of `model`.
+/// Damages a file of the index in `dir` according to `numbers`, and rebuilds the index from `model`.
 fn rebuilt(dir: &Path, [which, place, how]: [usize; 3], model: &BTreeMap<Key, Location>) -> Index {
     let files: Vec<_> = files(dir).into_iter().collect();
     if let Some((path, whole)) = files.get(which % files.len().max(1)) {
@@ -134,7 +134,7 @@ fn rebuilt(dir: &Path, [which, place, how]: [usize; 3], model: &BTreeMap<Key, Lo
                 fs::write(path, hurt).unwrap();
             }
         }
-        // Without its manifest, an index is a new one.
+        // An index without a manifest is a new one.
         let is_lost = how % 3 == 0 && path.extension().is_none();
         assert_eq!(is_unusable(dir), !is_lost, "{numbers:?}", numbers = (path, place, how));
     }
@@ -149,7 +149,7 @@ fn run(steps: Vec<Step>, limit: usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut index = open(dir.path());
     let mut model = BTreeMap::new();
-    // What a crash would leave.
+    // State after a crash.
     let mut committed = model.clone();
     for step in steps {
         match step {
@@ -163,14 +163,15 @@ fn run(steps: Vec<Step>, limit: usize) {
                 committed = model.clone();
             }
             Step::FailingCommit(sync) => {
-                // The failure is for the commit.
+                // Waits for the merge, so that the failing sync is one of the commit.
                 while index.is_merging() && !index.has_merged() {
                     std::thread::yield_now();
                 }
                 index.fault().set(sync, Fault::Error);
                 let _ = index.commit();
                 index.fault().set(-1, Fault::Error);
-                // The last sync is after the manifest was put in its place: both are right then.
+                // The last sync follows the replacement of the manifest, so both states would be valid after its
+                // failure. A second commit settles that.
                 index.commit().unwrap();
                 committed = model.clone();
             }
@@ -203,7 +204,7 @@ fn run(steps: Vec<Step>, limit: usize) {
     let entries: Vec<_> = index.state.read().runs.iter().map(|run| run.layout().entries()).collect();
     assert_eq!(merge::due(&entries), None);
     drop(index);
-    // Nothing is left lying about.
+    // No unneeded file is left.
     assert!(fs::read_dir(dir.path()).unwrap().count() <= 1 + entries.len());
     let reader = Index::open(dir.path(), true).unwrap().unwrap();
     let before = files(dir.path());
@@ -214,7 +215,7 @@ fn run(steps: Vec<Step>, limit: usize) {
     assert_eq!(files(dir.path()), before);
 }
 
-/// The files of an index, and what is in them.
+/// Returns the files of an index and their content.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
@@ -233,7 +234,7 @@ fn at(offset: u32) -> Location {
     Location { pack: 1, offset, len: 1_024, prefix: 38, codec: 0x55 }
 }
 
-/// An index of several runs and some entries in the manifest, all of which is committed.
+/// Returns a committed index of several runs and some entries in the manifest.
 fn several_runs() -> (TempDir, Index, BTreeMap<Key, Location>) {
     let dir = tempfile::tempdir().unwrap();
     let index = open(dir.path());
@@ -248,12 +249,12 @@ fn several_runs() -> (TempDir, Index, BTreeMap<Key, Location>) {
 }
 
 #[test]
-fn runs_that_leave_out_the_beginnings_of_digests_are_merged_whole() {
+fn merge_restores_implied_digest_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let index = open(dir.path());
     let mut model = BTreeMap::new();
     for round in 0..4_u16 {
-        // Some new, some elsewhere than before, some gone.
+        // Some blocks are new, some moved, and some deleted.
         let to = |name: u16| (!name.is_multiple_of(5)).then(|| at(u32::from(round)));
         let changes: Vec<_> = (round * 1_500..round * 1_500 + 2_500).map(|name| (name, to(name))).collect();
         change(&index, &mut model, &changes);
@@ -269,7 +270,7 @@ fn runs_that_leave_out_the_beginnings_of_digests_are_merged_whole() {
 }
 
 #[test]
-fn a_merge_that_nobody_waits_for_leaves_no_file() {
+fn cancelled_merge_leaves_no_file() {
     for _ in 0..20 {
         let (dir, index, mut model) = several_runs();
         let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
@@ -284,7 +285,7 @@ fn a_merge_that_nobody_waits_for_leaves_no_file() {
 }
 
 #[test]
-fn what_the_disk_has_no_room_for_is_merged_later() {
+fn merge_waits_for_free_disk_space() {
     let (_dir, index, mut model) = several_runs();
     let entries = || index.state.read().runs.iter().map(|run| run.layout().entries()).collect::<Vec<_>>();
     let bytes = |from: usize| index.state.read().runs[from..].iter().map(|run| run.file_bytes()).sum::<u64>();
@@ -295,7 +296,7 @@ fn what_the_disk_has_no_room_for_is_merged_later() {
     let four = entries();
     assert_eq!((four.len(), merge::due(&four)), (4, Some(0..4)), "{four:?}");
     assert_same(&index, &model, 100);
-    // Room for the newest two, but for a byte; for those; and for all.
+    // Free space: one byte too little to merge the newest two, just enough for those, and enough for all.
     for (free, runs) in [(bytes(2) - 1, 4), (bytes(2), 3), (bytes(0), 1)] {
         index.fault().set_free_bytes(Some(KEEP_FREE_BYTES + free));
         settle(&index);
@@ -305,7 +306,7 @@ fn what_the_disk_has_no_room_for_is_merged_later() {
 }
 
 #[test]
-fn a_commit_that_fails_anywhere_leaves_an_index_that_can_be_opened_and_is_behind_at_most() {
+fn failed_commit_leaves_index_usable_or_behind() {
     for sync in 0..4 {
         let (dir, index, mut model) = several_runs();
         let before = model.clone();
@@ -313,7 +314,7 @@ fn a_commit_that_fails_anywhere_leaves_an_index_that_can_be_opened_and_is_behind
         change(&index, &mut model, &more);
         index.fault().set(sync, Fault::Error);
         let failed = index.commit().is_err();
-        // A run, the manifest, the directory.
+        // The syncs of a commit: a run, the manifest, the directory.
         assert_eq!(failed, sync < 3, "sync {sync}");
         assert_same(&index, &model, 100);
         drop(index);
@@ -325,7 +326,7 @@ fn a_commit_that_fails_anywhere_leaves_an_index_that_can_be_opened_and_is_behind
 }
 
 #[test]
-fn what_is_deleted_takes_no_room_once_the_oldest_run_was_merged() {
+fn merge_of_oldest_run_drops_deletions() {
     let (_dir, index, mut model) = several_runs();
     change(&index, &mut model, &(0..400).map(|name| (name, None)).collect::<Vec<_>>());
     settle(&index);
@@ -369,13 +370,13 @@ fn runs_stay_few_and_entries_are_not_written_often() {
     assert_eq!(all, 10_000_000);
     assert!(most <= 14, "{most} runs");
     assert!(written <= 8 * all, "every entry was written {} times", written / all);
-    // What is too large stays what it is.
+    // Merges that would become too large are not started.
     assert_eq!(merge::due(&[60 << 20, 40 << 20, 30 << 20]), None);
     assert_eq!(merge::due(&[60 << 20, 20 << 20, 30 << 20]), Some(1..3));
 }
 
 #[test]
-fn who_reads_meanwhile_notices_nothing_of_commits_and_merges() {
+fn readers_are_unaffected_by_commits_and_merges() {
     let (_dir, index, mut model) = several_runs();
     let (stays, ended) = (model.clone(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -392,7 +393,7 @@ fn who_reads_meanwhile_notices_nothing_of_commits_and_merges() {
             });
         }
         for round in 0..60_u16 {
-            // But the key that all of its kind have, which is among those that stay.
+            // Excludes the key that all names of its kind share, which is among those that stay.
             let names = (400..900).filter(|name| name % 7 != 6);
             let changes: Vec<_> =
                 names.map(|name| (name, (name % 3 == round % 3).then(|| at(u32::from(round))))).collect();

@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use super::layout::{Layout, Plan, split_key};
 use super::run::Said;
 
-/// Bytes that are gathered before they are written.
+/// Bytes buffered before they are written.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Bytes after which the system is told to write them out: a large run at once would make those wait who sync a pack.
+/// Bytes after which a file is synced. Syncing a large run at once would delay syncs of packs.
 const SYNC_AFTER_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A part of a file that is written from front to back, and its checksum.
+/// A part of a file that is written sequentially, and its checksum.
 struct Part<'a> {
     file: &'a File,
     at: u64,
@@ -28,7 +28,7 @@ impl<'a> Part<'a> {
         Self { file, at: at as u64, unsynced: 0, buffer, checksum: crc32fast::Hasher::new() }
     }
 
-    /// Writes what was gathered, if that is a lot.
+    /// Writes the buffer if it is nearly full.
     fn relieve(&mut self) -> io::Result<()> {
         if self.buffer.len() < BUFFER_BYTES - 256 { Ok(()) } else { self.write() }
     }
@@ -52,19 +52,19 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Writes entries to a file, in the order of their keys.
+/// Writes a run to a file. Entries are added in the order of their keys.
 pub(super) struct RunWriter<'a> {
     file: &'a File,
     layout: Layout,
     fan: Part<'a>,
     entries: Part<'a>,
-    /// The family of the entry that came last, and how many places of its fan-out table were written.
+    /// The family of the last entry, and the number of buckets of its fan-out table that are written.
     family: usize,
     buckets: usize,
 }
 
 impl<'a> RunWriter<'a> {
-    /// Begins a run of what is planned, in an empty file.
+    /// Starts a run for a plan, in an empty file.
     pub(super) fn new(file: &'a File, plan: Plan) -> Self {
         let layout = Layout::new(plan);
         let fan = Part::new(file, layout.header_bytes());
@@ -72,7 +72,7 @@ impl<'a> RunWriter<'a> {
         Self { file, layout, fan, entries, family: 0, buckets: 0 }
     }
 
-    /// Writes the next entry, which was planned.
+    /// Writes the next entry, which must be part of the plan.
     pub(super) fn push(&mut self, key: &[u8], said: Said) -> io::Result<()> {
         let (prefix, digest) = split_key(key);
         while self.layout.families.get(self.family).is_some_and(|family| *family.prefix != *prefix) {
@@ -89,7 +89,7 @@ impl<'a> RunWriter<'a> {
         self.entries.relieve()
     }
 
-    /// Writes the header; gives the number of entries. The file must be synced then.
+    /// Writes the header and returns the number of entries. The caller must then sync the file.
     pub(super) fn finish(mut self) -> io::Result<usize> {
         while self.family < self.layout.families.len() {
             self.end_family()?;
@@ -107,7 +107,7 @@ impl<'a> RunWriter<'a> {
         Ok(())
     }
 
-    /// Writes where the buckets before `bucket` end, as far as that was not done.
+    /// Writes the ends of the buckets before `bucket` that are not written yet.
     fn end_buckets(&mut self, bucket: usize) -> io::Result<()> {
         let count = self.layout.families[self.family].count as u32;
         while self.buckets < bucket {

@@ -1,4 +1,4 @@
-//! What compaction asks of the writer.
+//! The writer's part of a compaction.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use crate::pack::instants;
 use crate::pack::lock::{cannot, sync_directory};
 
 impl Writer {
-    /// What is needed of a part of a pack, as things stand after `before`.
+    /// Returns the content of a part of a pack that is still needed after `before`.
     pub(super) fn draft_keep(&self, keep: &Keep, before: &Batch) -> Result<Batch> {
         let keys: Vec<&[u8]> = keep.needed.keys().collect();
         let indexed = self.shared.with_index(|index| index.locate(&keys))?;
-        // Without a dead block in an older pack, there is nothing that these tombstones could keep from coming back.
+        // If no older pack has a dead block, these tombstones are not needed.
         let older = self.shared.packs().into_iter().take_while(|pack| pack.number() < keep.pack);
         let tombstones = older.into_iter().any(|pack| pack.may_hold_dead_blocks());
         let batch = Batch::keep(&keep.needed, &indexed, tombstones, before)?;
@@ -26,19 +26,21 @@ impl Writer {
         Ok(batch)
     }
 
-    /// Begins a new pack, if this one is the newest: nothing is written to it from now on.
+    /// Creates a new pack if this one is the newest, so that nothing more is written to it.
     pub(super) fn seal(&mut self, number: u32) -> Result<()> {
         let newest = self.shared.packs().last().map(|pack| pack.number());
         if newest == Some(number) { self.begin_pack(0) } else { Ok(()) }
     }
 
-    /// Removes a pack; gives its length. Does nothing and gives `None` when something in it is alive, or may come to be.
+    /// Removes a pack and returns its length. Does nothing and returns `None` if the pack holds live blocks or may
+    /// still receive blocks.
     pub(super) fn retire(&mut self, number: u32) -> Result<Option<u64>> {
         // From here on, neither the index nor a replay needs the pack, even after a crash.
         if self.shared.has_room_for_index() {
             self.make_durable()?;
         } else {
-            // Room is what this is about to make. Should the machine stop before the index is durable, it is rebuilt.
+            // The removal is about to free space. If the machine stops before the index is durable, the index is
+            // rebuilt.
             self.make_packs_durable()?;
         }
         let known = self.shared.with_index(|index| Ok(index.packs()))?;
@@ -55,11 +57,11 @@ impl Writer {
         #[cfg(test)]
         instants::before(&packs_dir);
         if let Err(error) = sync_directory(&packs_dir) {
-            // It may come back, with blocks whose tombstones are dropped from now on.
+            // After a crash the pack may reappear, with dead blocks whose tombstones are dropped from now on.
             return Err(self.fail(&cannot("sync", &packs_dir, error)));
         }
         self.shared.remove_pack(number);
-        // An entry that is left only says that the pack was empty, and goes at the next start.
+        // An entry that remains on disk only says that the pack was empty, and is removed at the next start.
         self.shared.with_index(|index| {
             index.forget(&[number]);
             Ok(())

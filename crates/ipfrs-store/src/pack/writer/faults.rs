@@ -1,4 +1,4 @@
-//! Faults of the disk and of the index that nothing outside of the writer can cause.
+//! Faults of the disk and the index that can only be caused from inside the writer.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::pack::shared::Shared;
 use crate::pack::{PackOptions, recovery};
 use crate::{BlockStore, BlockStoreExt, CompactOptions, Durability, PackStore, PutMode, Stored};
 
-/// Says which sync of the index fails.
+/// Returns the control of injected sync failures of the index.
 pub(super) fn countdown(shared: &Shared) -> Countdown {
     shared.with_index(|index| Ok(index.fault().clone())).unwrap()
 }
@@ -27,7 +27,7 @@ pub(super) fn block(data: &str) -> Block {
     Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data.as_bytes())).unwrap()
 }
 
-/// A writer that does one step at a time, and the way to it.
+/// A writer that is driven step by step, and the queue to it.
 struct Steps {
     writer: Writer,
     jobs: std::sync::mpsc::Sender<Job>,
@@ -51,9 +51,9 @@ impl Steps {
 }
 
 #[tokio::test]
-async fn a_commit_of_the_index_that_fails_refuses_what_came_with_it_and_loses_nothing() {
+async fn failed_index_commit_rejects_call_and_loses_nothing() {
     let mut refused = 0;
-    // Each sync of a commit in turn, and one more.
+    // Fails each sync of a commit, and once none.
     for sync in 0..4 {
         let dir = tempfile::tempdir().unwrap();
         let mut steps = Steps::open(dir.path(), Durability::Fsync);
@@ -69,7 +69,7 @@ async fn a_commit_of_the_index_that_fails_refuses_what_came_with_it_and_loses_no
         if steps.put(&last).is_err() {
             refused += 1;
             assert_eq!(steps.writer.active.as_ref().unwrap().end(), end, "nothing is written of what is refused");
-            // What the index could not make durable, it knows nevertheless.
+            // The index still holds the changes that it could not make durable.
             for block in &blocks {
                 assert_eq!(steps.put(block).unwrap(), [Stored::Present], "sync {sync}");
             }
@@ -89,7 +89,7 @@ async fn a_commit_of_the_index_that_fails_refuses_what_came_with_it_and_loses_no
 }
 
 #[tokio::test]
-async fn after_a_failure_the_index_claims_nothing_that_was_not_synced() {
+async fn index_does_not_cover_unsynced_bytes_after_failure() {
     let dir = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(dir.path(), Durability::Os);
     steps.put(&block("not synced")).unwrap();
@@ -138,10 +138,10 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
 }
 
 #[tokio::test]
-async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
+async fn index_failure_during_compaction_loses_nothing() {
     let (mut stopped, mut stopped_midway) = (0, 0);
     let options = || PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() };
-    // Each sync of the index in turn.
+    // Fails each sync of the index.
     for sync in 0..24 {
         let dir = tempfile::tempdir().unwrap();
         let recovered = recovery::open(dir.path(), options()).unwrap();
@@ -171,7 +171,7 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
             for (_, block) in &kept {
                 assert_eq!(store.require(block.cid()).await.unwrap(), block.data(), "sync {sync}");
             }
-            // Now without a failure.
+            // Again, without a failure.
             store.compact(everything).await.unwrap();
             assert_eq!(store.stats().await.unwrap().dead_bytes, 0, "sync {sync}");
         }
@@ -186,7 +186,7 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_lookup_that_began_before_a_lost_block_was_put_again_does_not_bring_its_old_place_back() {
+async fn stale_lookup_does_not_restore_location_of_lost_block() {
     let dir = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(dir.path(), Durability::Fsync);
     let lost = block(&"lost ".repeat(2_000));
@@ -204,7 +204,7 @@ async fn a_lookup_that_began_before_a_lost_block_was_put_again_does_not_bring_it
 }
 
 #[tokio::test]
-async fn what_could_not_be_synced_is_verified_when_it_is_read() {
+async fn unsynced_blocks_are_verified_on_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(dir.path(), Durability::Os);
     let [lost, kept] = [1, 2].map(|byte| block(&format!("{byte}").repeat(20_000)));
@@ -215,7 +215,7 @@ async fn what_could_not_be_synced_is_verified_when_it_is_read() {
     let pack = shared.packs().pop().unwrap();
     let faults = shared.mappings.faults();
     pack.distrust();
-    // What a page shows that was dropped before it was written.
+    // Simulates a page that was dropped before it was written.
     pack.file().write_all_at(&[0; 4_096], 8_192).unwrap();
     let read = |block: &Block| {
         let key = key_of(block.cid().hash());

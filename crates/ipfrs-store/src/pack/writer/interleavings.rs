@@ -1,4 +1,4 @@
-//! Puts, deletions and compactions whose steps come in any order, in groups of any kind, with failures of the index and
+//! Puts, deletions and compactions whose steps run in random order and in random groups, with index failures and
 //! crashes between them.
 
 use std::collections::BTreeSet;
@@ -22,17 +22,17 @@ use crate::pack::record::CAR_HEADER;
 use crate::pack::{PackOptions, recovery};
 use crate::{BlockStore, CompactOptions, Compacted, PackStore, PutMode, Spared, Stored};
 
-/// Variable that says how many random histories are tried.
+/// Environment variable with the number of random histories to run.
 const HISTORIES: &str = "IPFRS_STORE_TEST_HISTORIES";
 
-/// Different blocks.
+/// Number of different blocks.
 const NAMES: usize = 40;
 
 fn options() -> PackOptions {
     PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() }
 }
 
-/// A block of up to 12 kB, so that some dozens fill several packs.
+/// Returns a block of up to 12 kB. A few dozen of them fill several packs.
 fn named(name: usize) -> Block {
     block(&format!("{name} ").repeat(1 + name * 100))
 }
@@ -41,10 +41,10 @@ fn cids(names: &[usize]) -> Vec<Cid> {
     names.iter().map(|name| *named(*name).cid()).collect()
 }
 
-/// Something that was asked of the store, about blocks of these names.
+/// A call to the store, for the blocks with these names.
 enum Asked {
     Put(Vec<usize>, JoinHandle<Vec<Result<Stored>>>),
-    /// But those that are [spared](is_spared).
+    /// Excludes the blocks that are [spared](is_spared).
     Delete(Vec<usize>, usize, JoinHandle<Result<Vec<bool>>>),
 }
 
@@ -57,12 +57,12 @@ impl Asked {
     }
 }
 
-/// A deletion spares the blocks of every so many names.
+/// Whether a deletion spares the block: it spares each name that is a multiple of `every`.
 fn is_spared(name: usize, every: usize) -> bool {
     name.is_multiple_of(every)
 }
 
-/// A store whose writer works when it is told to, and what must be in it.
+/// A store whose writer is driven step by step, and its expected content.
 struct Run {
     dir: TempDir,
     writer: Writer,
@@ -70,9 +70,9 @@ struct Run {
     compaction: Option<JoinHandle<Result<Compacted>>>,
     asked: Vec<Asked>,
     content: BTreeSet<usize>,
-    /// The newest pack, and how much of it was on the disk for sure when it was looked at last.
+    /// Number of the newest pack, and the length of it that was certainly on the disk at the last check.
     synced: (u32, u32),
-    /// Whether a crash of the machine has left damage in a pack.
+    /// Whether a crash of the machine has damaged a pack.
     is_torn: bool,
 }
 
@@ -86,7 +86,7 @@ impl Run {
         Self { dir, writer, store, compaction: None, asked: Vec::new(), content, synced: (0, 0), is_torn: false }
     }
 
-    /// Lets everybody else go on for a while.
+    /// Lets all other tasks run for a while.
     async fn rest(&self) {
         for _ in 0..20 {
             yield_now().await;
@@ -107,11 +107,11 @@ impl Run {
             let delete = tokio::spawn(async move { store.delete_unless(&cids, spared).await });
             self.asked.push(Asked::Delete(names, every, delete));
         }
-        // One after the other, so that it is known which came first.
+        // Before the next call, so that the order of the calls is known.
         self.rest().await;
     }
 
-    /// Has the writer do what is next; `false` when that is nothing.
+    /// Executes the writer's next job. Returns `false` if there is none.
     async fn step(&mut self) -> bool {
         if self.writer.held.is_none() {
             let Ok(job) = self.writer.jobs.try_recv() else { return false };
@@ -130,7 +130,7 @@ impl Run {
         true
     }
 
-    /// Has everything answered that was asked, and compares the answers.
+    /// Completes all calls and checks their results.
     async fn settle(&mut self) {
         while self.asked.iter().any(|asked| !asked.is_answered()) {
             self.step().await;
@@ -156,7 +156,7 @@ impl Run {
         }
     }
 
-    /// The directory as it is after a crash now: of the process, or of the machine.
+    /// Returns a copy of the directory as a crash of the process or the machine would leave it now.
     fn crash(&mut self, random: &mut StdRng) -> TempDir {
         let copy = copy(self.dir.path());
         let (number, synced) = self.synced;
@@ -176,7 +176,7 @@ impl Run {
         copy
     }
 
-    /// What a process that opens the store finds after a crash now.
+    /// Asserts that a process that opens the store after a crash now finds the expected content.
     async fn assert_survives(&mut self, random: &mut StdRng) {
         let was_torn = self.is_torn;
         let copy = self.crash(random);
@@ -199,7 +199,7 @@ impl Run {
         self.is_torn = was_torn;
     }
 
-    /// Goes on after a crash.
+    /// Continues after a crash.
     fn restart(mut self, random: &mut StdRng) -> Self {
         if let Some(compaction) = &self.compaction {
             compaction.abort();
@@ -236,7 +236,7 @@ async fn assert_content(store: &PackStore, content: &BTreeSet<usize>) {
     }
 }
 
-/// Does things at random, this many.
+/// Runs `steps` random steps.
 async fn run(seed: u64, steps: usize) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut run = Run::open(tempfile::tempdir().unwrap(), BTreeSet::new());
@@ -277,7 +277,7 @@ async fn run(seed: u64, steps: usize) {
 }
 
 #[tokio::test]
-async fn content_is_what_was_answered_whatever_comes_between() {
+async fn random_interleavings_match_returned_outcomes() {
     let histories = std::env::var(HISTORIES).map_or(6, |histories| histories.parse().unwrap());
     for seed in 0..histories {
         run(seed, 250).await;

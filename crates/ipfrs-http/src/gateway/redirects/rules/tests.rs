@@ -7,7 +7,7 @@ fn segments_of(path: &str) -> Vec<LinkName> {
     names(path, path).unwrap()
 }
 
-/// What a file says of a path, in words: `301 /to`, `200 [a, b]`, `-` for nothing, `!` for an error.
+/// Describes the result of a file for a path: `301 /to`, `200 [a, b]`, `-` for nothing, `!` for an error.
 fn outcome(file: &str, path: &str, query: Option<&str>) -> String {
     let outcome = Rules::parse(file.as_bytes()).and_then(|rules| rules.apply(&segments_of(path), query));
     match outcome {
@@ -22,7 +22,7 @@ fn outcome(file: &str, path: &str, query: Option<&str>) -> String {
 }
 
 #[test]
-fn the_first_rule_that_matches_says_where_to() {
+fn first_matching_redirect_rule_applies() {
     for (file, path, expected) in [
         ("/a /b", "/a", "301 /b"),
         ("/a /b", "/a/", "301 /b"),
@@ -64,7 +64,7 @@ fn the_first_rule_that_matches_says_where_to() {
         ("/:splat /y/:splat", "/1", "301 /y/1"),
         ("/* /t/:splat 200", "/a/b c", "200 [t, a, b c]"),
         ("/* /t:splat.html 200", "/a/b", "200 [ta, b.html]"),
-        // Escapes: what is compared are characters, and no value leaves its segment.
+        // Escapes: decoded characters are compared, and no value leaves its segment.
         ("/caf\u{e9} /x", "/caf%C3%A9", "301 /x"),
         ("/caf%c3%a9 /x", "/caf\u{e9}", "301 /x"),
         ("/%3Aa /x", "/:a", "301 /x"),
@@ -98,7 +98,7 @@ fn the_first_rule_that_matches_says_where_to() {
 }
 
 #[test]
-fn parameters_of_the_request_are_handed_on_and_win() {
+fn redirect_query_overrides_rule_parameters() {
     for (to, query, expected) in [
         ("/b", "", "/b"),
         ("/b", "x=1", "/b?x=1"),
@@ -116,7 +116,7 @@ fn parameters_of_the_request_are_handed_on_and_win() {
 }
 
 #[test]
-fn a_file_that_is_no_list_of_rules_is_refused_with_the_line() {
+fn invalid_redirects_file_error_names_the_line() {
     for (file, line, reason) in [
         ("/a", 1, "missing 'to' path"),
         ("\n/a /b 301 #", 2, "must match format 'from to [status]'"),
@@ -148,7 +148,7 @@ fn a_file_that_is_no_list_of_rules_is_refused_with_the_line() {
 }
 
 #[test]
-fn a_file_may_have_64_kib_and_no_target_grows_beyond_its_limit() {
+fn redirects_file_and_target_sizes_are_limited() {
     let mut file = b"/a /b\n".to_vec();
     file.resize(MAX_FILE_BYTES, b'\n');
     assert!(Rules::parse(&file).is_ok());
@@ -164,7 +164,7 @@ fn a_file_may_have_64_kib_and_no_target_grows_beyond_its_limit() {
     }
 }
 
-/// The rules of a file, read as simply as can be: one match per line, by comparing lists of segments.
+/// A simple reference implementation: one match per line, by comparing lists of segments.
 fn naive(file: &[(Vec<String>, bool, Vec<String>)], path: &[String]) -> Option<String> {
     file.iter().find_map(|(from, splat, to)| {
         let fits = if *splat { path.len() > from.len() } else { path.len() == from.len() };
@@ -196,7 +196,7 @@ fn rule() -> impl Strategy<Value = (Vec<String>, bool, Vec<String>)> {
 
 proptest! {
     #[test]
-    fn rules_say_what_a_naive_reading_says(
+    fn redirect_rules_match_reference_implementation(
         file in prop::collection::vec(rule(), 0..6),
         path in prop::collection::vec(proptest::sample::select(vec!["a", "b", "c", "d"]).prop_map(str::to_owned), 1..5),
     ) {
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_rules_or_an_error(file in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn parsing_arbitrary_bytes_never_panics(file in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Rules::parse(&file).map(|rules| rules.0.len());
     }
 }

@@ -1,4 +1,4 @@
-//! Files of an index that are damaged, foreign, cut or cannot be read.
+//! Index files that are damaged, foreign, truncated or unreadable.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -7,11 +7,11 @@ use std::os::unix::fs::{FileExt, symlink};
 use super::*;
 
 #[test]
-fn damage_at_any_byte_of_any_file_is_found_when_the_index_is_opened() {
+fn index_open_detects_damage_at_any_byte() {
     let (dir, index, model) = several_runs();
     drop(index);
     for (path, whole) in files(dir.path()) {
-        // The header is at the beginning.
+        // The header is in the first bytes, so each of them is tested.
         for place in (0..200.min(whole.len())).chain((200..whole.len()).step_by(13)) {
             let mut hurt = whole.clone();
             hurt[place] ^= 1 << (place % 8);
@@ -26,7 +26,7 @@ fn damage_at_any_byte_of_any_file_is_found_when_the_index_is_opened() {
         assert!(is_unusable(dir.path()), "{} with one byte more", path.display());
         fs::write(&path, &whole).unwrap();
         assert_same(&open(dir.path()), &model, 100);
-        // Without its manifest, an index is a new one.
+        // An index without a manifest is a new one.
         if path.extension().is_some() {
             fs::remove_file(&path).unwrap();
             assert!(is_unusable(dir.path()), "without {}", path.display());
@@ -36,7 +36,7 @@ fn damage_at_any_byte_of_any_file_is_found_when_the_index_is_opened() {
 }
 
 #[test]
-fn a_run_of_another_index_is_not_taken_for_one_of_this() {
+fn run_of_other_index_is_rejected() {
     let ((dir, index, _), (other, other_index, mut model)) = (several_runs(), several_runs());
     change(&other_index, &mut model, &[(0, None)]);
     let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
@@ -50,7 +50,7 @@ fn a_run_of_another_index_is_not_taken_for_one_of_this() {
 }
 
 #[test]
-fn a_run_that_is_truncated_while_it_is_open_is_an_error_and_ends_nothing() {
+fn truncated_open_run_returns_error() {
     let (dir, index, _) = several_runs();
     for path in files(dir.path()).into_keys().filter(|path| path.extension().is_some()) {
         OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
@@ -65,7 +65,7 @@ fn a_run_that_is_truncated_while_it_is_open_is_an_error_and_ends_nothing() {
 }
 
 #[test]
-fn damage_does_not_get_into_a_merged_run() {
+fn merge_rejects_damaged_run() {
     let (dir, index, mut model) = several_runs();
     let newest = files(dir.path()).into_keys().rfind(|path| path.extension().is_some()).unwrap();
     let file = OpenOptions::new().write(true).open(newest).unwrap();
@@ -87,12 +87,12 @@ fn damage_does_not_get_into_a_merged_run() {
 }
 
 #[test]
-fn a_file_that_the_disk_cannot_read_is_like_a_damaged_one() {
+fn unreadable_index_file_counts_as_damaged() {
     let (dir, index, model) = several_runs();
     drop(index);
     for (path, whole) in files(dir.path()) {
         fs::remove_file(&path).unwrap();
-        // What this file begins with can be read by nobody.
+        // Reading the first page of this file fails with EIO.
         symlink("/proc/self/mem", &path).unwrap();
         assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(libc::EIO));
         for is_read_only in [false, true] {
@@ -106,7 +106,7 @@ fn a_file_that_the_disk_cannot_read_is_like_a_damaged_one() {
         fs::write(&path, &whole).unwrap();
         assert_same(&open(dir.path()), &model, 100);
     }
-    // What is in the way is not in the way of a new one.
+    // An unreadable manifest does not prevent the creation of a new index.
     let manifest = dir.path().join("manifest");
     fs::remove_file(&manifest).unwrap();
     symlink("/proc/self/mem", &manifest).unwrap();
