@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
 use crate::request_id::{RequestId, X_REQUEST_ID};
-use crate::router::AppState;
-use crate::{Service, metrics, origin};
+use crate::state::AppState;
+use crate::{Service, origin, request_lifecycle};
 
 impl Service {
     /// Adds `routes`, which serve gRPC-Web, with the same limits and access rules as all other routes. `addresses`
@@ -17,7 +17,7 @@ impl Service {
         // A second call keeps the addresses of the first.
         let _ = self.state.grpc.set(addresses);
         let guarded = routes.layer(from_fn_with_state(self.state.clone(), guard));
-        let routes = guarded.layer(from_fn_with_state(self.state.clone(), metrics::observe));
+        let routes = guarded.layer(from_fn_with_state(self.state.clone(), request_lifecycle::observe));
         self.router = self.router.clone().merge(routes);
     }
 }

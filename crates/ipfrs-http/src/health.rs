@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::error::{self, GatewayError};
 use crate::gateway::hosted::PublicHost;
 use crate::origin;
-use crate::router::AppState;
+use crate::state::AppState;
 
 const NO_STORE: (http::HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
 

@@ -6,26 +6,31 @@
 mod body;
 mod compression;
 mod config;
+mod content_limits;
 mod error;
 mod failure;
 mod gateway;
 mod grpc;
+mod head_deadline;
 mod health;
-mod limits;
 mod metrics;
 mod origin;
+mod permitted_body;
 mod request_id;
+mod request_lifecycle;
 mod router;
+mod routes;
 mod routing;
 mod rpc;
 mod service;
+mod state;
 mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use failure::log_broken_off;
 /// A serialized response from the response cache, and the request that it matches.
-pub use gateway::ready::{Plain, Written};
+pub use gateway::response_cache::{CacheableRequest, SerializedResponse};
 /// Readiness and shutdown state, shared by all front-ends.
 pub use ipfrs_node::Lifecycle;
 pub use metrics::HttpMetrics;

@@ -1,32 +1,16 @@
 //! HTTP metrics, and the layer that records them.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use futures::FutureExt;
-use futures::future::Either;
 use http::{Method, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Client, RequestSlot};
 use parking_lot::RwLock;
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::body::{Drained, Observed, Patient};
-use crate::failure;
-use crate::gateway::error_page::{self, Browser};
-use crate::limits::{self, Permitted};
-use crate::request_id::{self, RequestId, X_REQUEST_ID};
-use crate::router::AppState;
-
-/// Endpoint label of requests that match no route.
-pub(crate) const UNMATCHED: &str = "unmatched";
+use crate::routes::takes_request_permit;
 
 /// Handles of the HTTP metrics. Clones share them.
 #[derive(Debug, Clone)]
@@ -92,14 +76,14 @@ type Families = HashMap<String, HashMap<&'static str, Arc<Family>>>;
 /// The metrics of one route and method.
 #[derive(Debug, Clone)]
 pub(crate) struct Family {
-    endpoint: String,
+    pub(crate) endpoint: String,
     /// Whether its requests count toward the limit of requests in progress.
-    is_counted: bool,
-    method: &'static str,
-    requests: IntCounterVec,
-    duration: Histogram,
-    request_size: Histogram,
-    response_size: Histogram,
+    pub(crate) takes_permit: bool,
+    pub(crate) method: &'static str,
+    pub(crate) requests: IntCounterVec,
+    pub(crate) duration: Histogram,
+    pub(crate) request_size: Histogram,
+    pub(crate) response_size: Histogram,
     /// The counter of `requests` with status 200.
     ok: IntCounter,
 }
@@ -128,7 +112,7 @@ impl HttpMetrics {
         let labels = [endpoint, method];
         let family = Arc::new(Family {
             endpoint: endpoint.to_owned(),
-            is_counted: limits::is_counted(endpoint),
+            takes_permit: takes_request_permit(endpoint),
             method,
             ok: self.requests.with_label_values(&[endpoint, method, StatusCode::OK.as_str()]),
             requests: self.requests.clone(),
@@ -142,7 +126,7 @@ impl HttpMetrics {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a histogram does not need the last digits")]
-fn to_f64(bytes: u64) -> f64 {
+pub(crate) fn to_f64(bytes: u64) -> f64 {
     bytes as f64
 }
 
@@ -158,91 +142,4 @@ fn method_label(method: &Method) -> &'static str {
         Method::PATCH => "PATCH",
         _ => "other",
     }
-}
-
-/// Permit of a request that took it before its route was known, attached to the request as an extension.
-#[derive(Debug, Clone)]
-struct Taken(Arc<RequestSlot>);
-
-/// Attaches the client to a request, and the permit that was already taken for it.
-pub(crate) fn come_from<B>(request: &mut http::Request<B>, client: Client, taken: Option<RequestSlot>) {
-    request.extensions_mut().insert(client);
-    if let Some(slot) = taken {
-        request.extensions_mut().insert(Taken(Arc::new(slot)));
-    }
-}
-
-/// Arrival time of a request whose route was not known immediately, attached to it as an extension.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrived(pub(crate) Instant);
-
-/// Layer for all routes that do not record their own metrics.
-pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
-    let family = state.metrics.family(endpoint, request.method());
-    observed(&state, family, request, |request| next.run(request)).await
-}
-
-/// Processes a request: assigns its ID, takes its permit, and renders and compresses its response. Counts the request
-/// when the head of the response is known, and records size and duration when its body ends. A handler that panics is
-/// a bug, and the response is 500.
-pub(crate) async fn observed<A: Future<Output = Response>>(
-    state: &AppState,
-    family: Arc<Family>,
-    mut request: Request,
-    answer: impl FnOnce(Request) -> A,
-) -> Response {
-    let start = request.extensions_mut().remove().map_or_else(Instant::now, |Arrived(at)| at);
-    let id = request_id::of(request.headers(), &state.request_ids);
-    let asked = state.compression.asked(&request);
-    let browser = Browser::of(&request, &id);
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
-    let taken = request.extensions_mut().remove().and_then(|Taken(slot)| Arc::into_inner(slot));
-    let has_body = !http_body::Body::is_end_stream(request.body());
-    if has_body {
-        let patience = state.config.idle_patience();
-        let size = family.request_size.clone();
-        // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
-        let waits = request.headers().contains_key(http::header::EXPECT);
-        request = request.map(|body| {
-            let body = if waits { body } else { Body::new(Drained::new(body)) };
-            let body = Body::new(Patient::new(body, patience, state.node.clone()));
-            Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
-        });
-    }
-    let permit = family.is_counted.then(|| taken.map_or_else(|| state.slots.take(client), Ok)).transpose();
-    let (permit, mut response) = match permit {
-        Err(refused) => (None, limits::too_many(state, refused, &family.endpoint, &id)),
-        Ok(permit) => {
-            // Memory is reserved only for request bodies.
-            let answer = answer(request);
-            let answer = if has_body { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
-            let answer = AssertUnwindSafe(answer).catch_unwind().await;
-            let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref()));
-            limits::count(state, &mut response, has_body);
-            (permit, response)
-        }
-    };
-    failure::log(&mut response, &family.endpoint, &id);
-    let response = error_page::shown(state, browser, response);
-    let mut response = state.compression.apply(asked, response).await;
-    response.headers_mut().insert(X_REQUEST_ID, id);
-    family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
-    response.map(|body| {
-        let body = match permit {
-            Some(permit) if !http_body::Body::is_end_stream(&body) => Body::new(Permitted::new(permit.hold(body))),
-            _ => body,
-        };
-        Body::new(Observed::new(body, move |bytes| {
-            family.response_size.observe(to_f64(bytes));
-            family.duration.observe(start.elapsed().as_secs_f64());
-        }))
-    })
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
-    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the daemon's log says more\n").into_response()
 }

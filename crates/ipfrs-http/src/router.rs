@@ -1,7 +1,6 @@
 //! The route table.
 
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -16,57 +15,11 @@ use crate::error::GatewayError;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::proxied::Tunnels;
-use crate::gateway::ready::ReadyAnswers;
+use crate::gateway::response_cache::ResponseCache;
+use crate::state::{AppState, Shared};
 use crate::{
-    ApiConfig, GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, request_lifecycle, routes, routing, rpc, v1,
 };
-
-/// Shared state of all handlers. Clones share it.
-#[derive(Debug, Clone)]
-pub(crate) struct AppState(Arc<Shared>);
-
-/// Fields of [`AppState`].
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// Node that all content is read from and written to.
-    pub(crate) node: Node,
-    /// HTTP metrics.
-    pub(crate) metrics: HttpMetrics,
-    /// Permits of requests in progress.
-    pub(crate) slots: RequestSlots,
-    /// The metrics registry of the process, for `/metrics`.
-    pub(crate) registry: Registry,
-    /// Readiness and shutdown.
-    pub(crate) lifecycle: Lifecycle,
-    /// Generator of request and transaction IDs.
-    pub(crate) request_ids: RequestIds,
-    /// Port of the listener: pages served from it count as the daemon's own.
-    pub(crate) port: u16,
-    /// Limits of gateway responses.
-    pub(crate) config: GatewayConfig,
-    /// Settings of the RPC.
-    pub(crate) api: ApiConfig,
-    /// `Cache-Control` value of immutable responses.
-    pub(crate) immutable: HeaderValue,
-    /// Data shared by all pages that the daemon renders.
-    pub(crate) pages: Pages,
-    /// Configured hosts.
-    pub(crate) hosts: Hosts,
-    /// Response cache for small files.
-    pub(crate) ready: ReadyAnswers,
-    /// Content codings of responses.
-    pub(crate) compression: Compression,
-    /// Addresses of dedicated gRPC listeners, as host and port.
-    pub(crate) grpc: OnceLock<Vec<String>>,
-}
-
-impl Deref for AppState {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
-}
 
 /// The front-end, ready to be bound to sockets.
 #[derive(Debug)]
@@ -86,11 +39,11 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     config.validate()?;
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
-    let ready = ReadyAnswers::new(&node, &metrics);
+    let response_cache = ResponseCache::new(&node, &metrics);
     let (most, per_client) = (config.gateway.max_concurrent_requests, config.gateway.max_requests_per_client);
     let slots = RequestSlots::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
-    let state = AppState(Arc::new(Shared {
-        ready,
+    let state = AppState::new(Shared {
+        response_cache,
         slots,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,
@@ -106,7 +59,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
             .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
         pages: Pages::new(),
         grpc: OnceLock::new(),
-    }));
+    });
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
     let health_guard = from_fn_with_state(state.clone(), health::guard);
@@ -129,13 +82,13 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
-        .layer(from_fn_with_state(state.clone(), metrics::observe))
-        .route(gateway::ROUTE, any(gateway::handle))
-        .route(gateway::IPNS_ROUTE, any(gateway::handle))
-        .route("/ipfs", any(gateway::handle))
-        .route("/ipfs/", any(gateway::handle))
-        .route("/ipns", any(gateway::handle))
-        .route("/ipns/", any(gateway::handle))
+        .layer(from_fn_with_state(state.clone(), request_lifecycle::observe))
+        .route(routes::IPFS_ROUTE, any(gateway::handler::handle))
+        .route(routes::IPNS_ROUTE, any(gateway::handler::handle))
+        .route("/ipfs", any(gateway::handler::handle))
+        .route("/ipfs/", any(gateway::handler::handle))
+        .route("/ipns", any(gateway::handler::handle))
+        .route("/ipns/", any(gateway::handler::handle))
         .with_state(state.clone());
     Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, metrics })
 }

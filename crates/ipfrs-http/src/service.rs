@@ -19,14 +19,16 @@ use tower::Service as _;
 
 use crate::config::Namespace;
 use crate::error;
+use crate::gateway::handler::serve_site;
+use crate::gateway::hosted;
 use crate::gateway::hosts::{Called, Way};
 use crate::gateway::proxied::Tunnels;
-use crate::gateway::ready::{Plain, Written};
+use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
-use crate::gateway::{self, hosted};
-use crate::metrics;
 use crate::request_id::{self, X_REQUEST_ID};
-use crate::router::AppState;
+use crate::request_lifecycle::set_client;
+use crate::routes::UNMATCHED;
+use crate::state::AppState;
 
 /// Path prefix of immutable content.
 const IPFS_PREFIX: &str = "/ipfs/";
@@ -54,10 +56,10 @@ impl Service {
         Answering { step: self.step(request, peer), is_head }
     }
 
-    /// Reads the headers of an HTTP/1.1 GET request from `peer`, for [`answer_written`](Self::answer_written).
+    /// Reads the headers of an HTTP/1.1 GET request from `peer`, for [`serialized_response`](Self::serialized_response).
     /// `headers` must not contain lines about the connection.
     /// Returns `None` if anything besides the path can affect the response.
-    pub fn plain(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Plain> {
+    pub fn cacheable_request(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<CacheableRequest> {
         if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() {
             return None;
         }
@@ -68,18 +70,23 @@ impl Service {
             Way::Gateway => true,
             Way::Hosted(_) => return None,
         };
-        Plain::of(&self.state, headers.get(HOST)?, headers, is_ipfs_only)
+        CacheableRequest::of(&self.state, headers.get(HOST)?, headers, is_ipfs_only)
     }
 
     /// Returns the cached response to an HTTP/1.1 GET without a body whose headers are `plain`. The head is written
     /// to `head`, and the bytes are those that [`answer`](Self::answer) would produce. `path` is the request target,
     /// without host and query.
     /// Returns `None`, without side effects, if no such response is cached.
-    pub fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written> {
+    pub fn serialized_response(
+        &self,
+        path: &str,
+        plain: &CacheableRequest,
+        head: &mut Vec<u8>,
+    ) -> Option<SerializedResponse> {
         if plain.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
             return None;
         }
-        self.state.ready.get_written(&self.state, path, plain, head)
+        self.state.response_cache.get_serialized(&self.state, path, plain, head)
     }
 
     /// Decides how to respond to a request.
@@ -104,19 +111,19 @@ impl Service {
         let way = called.map(|called| hosts.way(&called, request.uri().path()));
         match way {
             Ok(Way::Daemon | Way::Gateway) => {
-                match self.state.ready.get(&self.state, &request, request.uri().path(), client) {
+                match self.state.response_cache.get(&self.state, &request, request.uri().path(), client) {
                     Ok(response) => return Step::Ready { response: Some(response) },
-                    Err(taken) => metrics::come_from(&mut request, client, taken),
+                    Err(taken) => set_client(&mut request, client, taken),
                 }
                 // Same result as the router, with fewer instructions.
                 if Namespace::of_path(request.uri().path()).is_some() {
-                    let answer = gateway::serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
+                    let answer = serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
                     return Step::Content { inner: Box::pin(answer) };
                 }
                 Step::Routed { inner: self.router.clone().call(request) }
             }
             Ok(Way::Hosted(visit)) => {
-                metrics::come_from(&mut request, client, None);
+                set_client(&mut request, client, None);
                 let request = request.map(Body::new);
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);
                 Step::Content { inner: Box::pin(answer) }
@@ -176,7 +183,7 @@ impl Service {
     /// Counts and returns a response that is available immediately.
     fn at_once<B>(&self, request: &Request<B>, mut response: Response) -> Step {
         response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.state.request_ids));
-        self.state.metrics.family(metrics::UNMATCHED, request.method()).ended_at_once(response.status());
+        self.state.metrics.family(UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }
     }
 
@@ -190,7 +197,7 @@ impl Service {
         headers: &HeaderMap,
     ) -> HeaderValue {
         limit.into_iter().for_each(|limit| self.state.node.count_refusal(limit));
-        self.state.metrics.family(metrics::UNMATCHED, method).ended_at_once(status);
+        self.state.metrics.family(UNMATCHED, method).ended_at_once(status);
         request_id::of(headers, &self.state.request_ids)
     }
 

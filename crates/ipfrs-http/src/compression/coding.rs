@@ -3,14 +3,13 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use super::level::CompressionLevel;
 use brotli::CompressorWriter;
 use brotli::enc::BrotliEncoderParams;
 use flate2::Compression as Effort;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use serde::Deserialize;
 use zstd::stream::write::Encoder as ZstdEncoder;
-
-use super::CompressionLevel;
 
 /// Window size of encoders, as a power of two. Each compressed response holds a few times this many bytes while its
 /// client reads, so that clients with thousands of requests cannot occupy megabytes with each.

@@ -8,7 +8,7 @@ use ipfrs_core::{Base, Cid, Result, cid_to_string, parse_cid};
 use ipfrs_node::NameRoot;
 use percent_encoding::percent_encode;
 
-use super::page::SEGMENT;
+use super::escape::SEGMENT;
 use super::path::{decoded, ends_with_slash, names, split_root};
 use crate::config::Namespace;
 

@@ -13,10 +13,11 @@ use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_node::{CarScope, EntityBytes, PathCar};
 
+use super::content_response::ContentResponse;
+use super::disposition;
 use super::request::GatewayRequest;
-use super::{Answer, disposition};
 use crate::body::{Chunked, begun_within_limits, gathered, header_text, unknown_length};
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// The media type of CARs.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.ipld.car";
@@ -49,7 +50,7 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
     let PathCar { cid, roots, car } =
         state.node.export_path(request.path.clone(), wanted.scope, wanted.repeats).await?;
     let dups = if wanted.repeats { 'y' } else { 'n' };
-    let mut answer = Answer::with_roots(state, request, &roots, etag(request, &cid, wanted.scope, dups));
+    let mut answer = ContentResponse::with_roots(state, request, &roots, etag(request, &cid, wanted.scope, dups));
     answer.set(CONTENT_TYPE, header_text(&format!("{MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{cid}.car"));

@@ -8,8 +8,6 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-use super::ALLOW;
-
 /// Request headers that a page may set in addition to the CORS-safelisted ones.
 const ALLOW_HEADERS: HeaderValue = HeaderValue::from_static("Content-Type, Range, User-Agent, X-Requested-With");
 /// Response headers that a page may read in addition to the CORS-safelisted ones.
@@ -28,3 +26,5 @@ pub(crate) fn add(headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, ALLOW_HEADERS);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSE_HEADERS);
 }
+
+pub(super) const ALLOW: &str = "GET, HEAD, OPTIONS";

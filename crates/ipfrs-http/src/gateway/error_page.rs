@@ -10,11 +10,11 @@ use http::header::{CONTENT_LENGTH, VARY};
 use http::{HeaderValue, StatusCode};
 use percent_encoding::percent_decode_str;
 
-use super::page::{encode, visible};
-use super::request::accepts_html;
+use super::escape::{encode, visible};
+use super::format::accepts_html;
 use crate::error::Reason;
 use crate::request_id::RequestId;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Maximum number of characters of a path that a page shows.
 const SHOWN_CHARS: usize = 1_024;

@@ -17,18 +17,19 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Client, NameRoot, NoPermit, RequestSlot};
 use tower::Service as _;
 
+use super::escape::normalised;
+use super::handler::serve_site;
 use super::hosts::{Place, Visit};
 use super::path::{decoded, split_root};
-use super::request::normalised;
 use super::site::Site;
-use super::{IPNS_ROUTE, ROUTE, address, cors, serve_site, subdomain, welcome};
+use super::{address, cors, subdomain, welcome};
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
-use crate::limits;
-use crate::metrics::{self, Arrived, UNMATCHED};
 use crate::request_id;
-use crate::router::AppState;
+use crate::request_lifecycle::{Arrived, set_client, too_many, with_request_lifecycle};
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::state::AppState;
 
 /// Read-only routes that a configured gateway serves in addition to content.
 const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
@@ -49,8 +50,8 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
         Err(refused) => {
             let family = state.metrics.family(UNMATCHED, request.method());
             let id = request_id::of(request.headers(), &state.request_ids);
-            let answer = async |_| limits::too_many(&state, refused, UNMATCHED, &id);
-            return metrics::observed(&state, family, request, answer).await;
+            let answer = async |_| too_many(&state, refused, UNMATCHED, &id);
+            return with_request_lifecycle(&state, family, request, answer).await;
         }
     };
     request.extensions_mut().insert(arrived);
@@ -59,10 +60,10 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
             if is_public {
                 request.extensions_mut().insert(PublicHost);
             }
-            match state.ready.get(&state, &request, request.uri().path(), client) {
+            match state.response_cache.get(&state, &request, request.uri().path(), client) {
                 Ok(response) => response,
                 Err(taken) => {
-                    metrics::come_from(&mut request, client, taken);
+                    set_client(&mut request, client, taken);
                     router.call(request).await.unwrap_or_else(|never| match never {})
                 }
             }
@@ -70,20 +71,20 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
         Ok(Decision::Site(site)) => match ready(&state, &site, &request, client) {
             Ok(response) => response,
             Err(taken) => {
-                metrics::come_from(&mut request, client, taken);
+                set_client(&mut request, client, taken);
                 serve_site(state, site, request).await
             }
         },
         Ok(Decision::Welcome(paths)) => {
             let family = state.metrics.family("/", request.method());
             let answer = async |request| welcome::at_host(&state, &request, &paths);
-            metrics::observed(&state, family, request, answer).await
+            with_request_lifecycle(&state, family, request, answer).await
         }
         Ok(Decision::Moved { content_path, location }) => {
             let is_name = matches!(Namespace::of_path(&content_path), Some(Namespace::Ipns));
             let mut moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&location))]).into_response();
             address::tell_of(&content_path, &mut moved);
-            observed(state, if is_name { IPNS_ROUTE } else { ROUTE }, request, moved).await
+            observed(state, if is_name { IPNS_ROUTE } else { IPFS_ROUTE }, request, moved).await
         }
         Err(error) => {
             let mut failed = GatewayError(error).into_response();
@@ -114,7 +115,7 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
     let family = state.metrics.family(route, request.method());
     // A page that may read content may also follow redirects to it.
     cors::add(response.headers_mut());
-    metrics::observed(&state, family, request, async |_| response).await
+    with_request_lifecycle(&state, family, request, async |_| response).await
 }
 
 /// Returns the content path for a path on a host, as far as it is known without DNS.
@@ -135,7 +136,7 @@ fn ready(
 ) -> std::result::Result<Response, Option<RequestSlot>> {
     let path = site.content_path(request.uri().path());
     let is_kept = !site.is_trustless && path.starts_with("/ipfs/");
-    if is_kept { state.ready.get(state, request, &path, client) } else { Err(None) }
+    if is_kept { state.response_cache.get(state, request, &path, client) } else { Err(None) }
 }
 
 enum Decision {

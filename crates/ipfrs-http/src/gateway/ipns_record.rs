@@ -14,11 +14,13 @@ use ipfrs_core::{Error, Result, hash};
 use ipfrs_node::{Name, NameRoot, Record};
 
 use super::address::Address;
+use super::escape::normalised;
+use super::format::Format;
 use super::path::{decoded, parts, shown};
-use super::request::{Format, Wanted, normalised};
+use super::request::Wanted;
 use super::{conditional, disposition};
 use crate::body::header_text;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// The media type of records.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";

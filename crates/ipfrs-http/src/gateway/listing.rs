@@ -10,7 +10,8 @@ use futures::stream::{self, BoxStream, Chunks};
 use ipfrs_core::{Result, codec};
 use ipfrs_node::{Listed, ListedKind, Node, Object, ObjectKind};
 
-use super::page::{Crumb, Places, counted, not_rendered, readable, visible};
+use super::escape::visible;
+use super::page::{Crumb, Places, counted, not_rendered, readable};
 use super::request::GatewayRequest;
 use crate::body::Chunked;
 

@@ -2,67 +2,20 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, LOCATION};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::LOCATION;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, LinkName, NameRoot, PathFacts};
+use ipfrs_node::{ContentPath, LinkName, NameRoot};
 
-use super::page::encode;
+use super::escape::{encode, normalised};
+use super::freshness::Freshness;
 use super::path::{self, decoded, names, shown, split_root};
-use super::request::normalised;
+use super::request::Target;
 use super::site::Site;
 use crate::body::header_text;
-use crate::router::AppState;
-
-/// Time for which a response is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Freshness {
-    /// Unlimited: content under a content ID never changes.
-    Immutable,
-    /// Limited to the TTL that the owner of the name chose.
-    For(Duration),
-}
-
-impl Freshness {
-    /// Sets the caching headers.
-    pub(super) fn tell(self, state: &AppState, headers: &mut HeaderMap) {
-        match self {
-            Self::Immutable => drop(headers.insert(CACHE_CONTROL, state.immutable.clone())),
-            Self::For(ttl) => {
-                headers.insert(CACHE_CONTROL, header_text(&format!("public, max-age={}", ttl.as_secs())));
-            }
-        }
-    }
-
-    /// Same as [`Self::tell`], for a page rendered by the daemon, which changes with the daemon's version.
-    pub(super) fn tell_of_page(self, headers: &mut HeaderMap) {
-        const SECONDS: u64 = 604_800;
-        let seconds = match self {
-            Self::Immutable => SECONDS,
-            Self::For(ttl) => ttl.as_secs().min(SECONDS),
-        };
-        let value = format!("public, max-age={seconds}, stale-while-revalidate=2678400");
-        headers.insert(CACHE_CONTROL, header_text(&value));
-    }
-}
-
-/// Content that a request path refers to.
-#[derive(Debug)]
-pub(super) struct Target<'a> {
-    /// Path of the content.
-    pub(super) path: Arc<ContentPath>,
-    /// Number of leading segments of `path` that the name stands for.
-    pub(super) root_segments: usize,
-    /// Time for which `path` is valid.
-    pub(super) freshness: Freshness,
-    /// Key of `path` in the Node's path cache.
-    pub(super) key: Cow<'a, str>,
-    /// Path cache entry, if there is one.
-    pub(super) known: Option<Arc<PathFacts>>,
-}
+use crate::state::AppState;
 
 /// Result of locating a path.
 pub(super) enum Located<'a> {

@@ -12,12 +12,12 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::Result;
 use ipfrs_node::PathFacts;
 
+use super::format::{Format, SERVICE_WORKER};
 use super::payload::{Payload, content_range};
 use super::range::{self, Ranges};
-use super::request::{Format, SERVICE_WORKER};
 use super::{content_type, cors, known};
 use crate::body::header_text;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Headers that may affect more than the choice of range.
 const DECIDING: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_RANGE, SERVICE_WORKER];

@@ -8,11 +8,12 @@ use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_node::Object;
 
 use super::codec::Codec;
+use super::content_response::{ContentResponse, redirect_to_slash};
+use super::format::{Format, accepts_html};
 use super::page::{Crumb, Places, not_rendered, readable};
-use super::request::{Format, GatewayRequest, accepts_html};
-use super::{Answer, redirect_to_slash};
+use super::request::GatewayRequest;
 use crate::body::unknown_length;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Maximum size in bytes of a block that is shown. Larger blocks are only offered for download, because their pages
 /// would be megabytes long.
@@ -55,7 +56,7 @@ pub(super) async fn page(
     if !request.ends_with_slash {
         return Ok(redirect_to_slash(state, request));
     }
-    let mut answer = Answer::page(state, request, &object, "DagIndex");
+    let mut answer = ContentResponse::page(state, request, &object, "DagIndex");
     if let Some(settled) = answer.settled(headers, None) {
         return Ok(settled);
     }

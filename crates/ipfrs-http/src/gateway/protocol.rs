@@ -6,7 +6,7 @@ use http::header::LOCATION;
 use http::{StatusCode, Uri};
 use ipfrs_core::{Error, Result};
 
-use super::request::normalised;
+use super::escape::normalised;
 use crate::body::header_text;
 use crate::config::Namespace;
 

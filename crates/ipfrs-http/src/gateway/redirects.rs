@@ -3,7 +3,6 @@
 
 mod rules;
 mod target;
-
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
@@ -15,17 +14,20 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{ContentPath, LinkName, Node, ObjectKind, Span, leads_nowhere};
 
-use super::answer::Answer;
-use super::name::{self, Freshness};
+use rules::{MAX_FILE_BYTES, Outcome, Rules};
+
+use super::content_response::{ContentResponse, etag};
+use super::deserialised::{content_type_of, shown};
+use super::format::Format;
+use super::freshness::Freshness;
+use super::name;
 use super::payload::Payload;
-use super::request::{Format, GatewayRequest};
-use super::{content_type_of, etag, shown};
+use super::request::GatewayRequest;
 use crate::body::header_text;
 use crate::config::Namespace;
+use crate::content_limits;
 use crate::error::refused;
-use crate::limits;
-use crate::router::AppState;
-use rules::{MAX_FILE_BYTES, Outcome, Rules};
+use crate::state::AppState;
 
 /// Name of the file in the root of a site.
 const FILE_NAME: &str = "_redirects";
@@ -57,7 +59,7 @@ pub(super) async fn or_missing(
             let headers = [(LOCATION, header_text(&location)), (VARY, HeaderValue::from_static("Accept"))];
             let mut response = (status, headers).into_response();
             if request.freshness != Freshness::Immutable {
-                request.freshness.tell(state, response.headers_mut());
+                request.freshness.tell(&state.immutable, response.headers_mut());
             }
             Ok(response)
         }
@@ -89,9 +91,9 @@ async fn content(
         let why = format!("could not use {FILE_NAME}: the page for {status}, {}, is not a file", request.path);
         return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why));
     };
-    limits::check_size(state, file.size(), limits::Remedy::Gateway)?;
+    content_limits::check_size(state, file.size(), content_limits::Remedy::Gateway)?;
     let page = Payload::File(file.clone());
-    let mut answer = Answer::new(state, request, &object, etag(&object, ""));
+    let mut answer = ContentResponse::new(state, request, &object, etag(&object, ""));
     answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name().as_deref()).await);
     answer.whole(state, status, page).await
 }

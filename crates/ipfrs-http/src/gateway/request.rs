@@ -3,66 +3,20 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::header::{ACCEPT, CACHE_CONTROL};
+use http::header::CACHE_CONTROL;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, Method};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, LinkName};
-use percent_encoding::{CONTROLS, utf8_percent_encode};
+use ipfrs_node::{ContentPath, LinkName, PathFacts};
 
 use super::address::Address;
-use super::car;
-use super::codec::Codec;
-use super::ipns_record;
+use super::escape::normalised;
+use super::format::{Format, SERVICE_WORKER, format_by_accept, format_by_name};
+use super::freshness::Freshness;
 use super::known;
-use super::name::{Freshness, Target};
 use super::path::parts;
 use super::site::{Links, Site};
 use crate::config::Namespace;
-
-/// Header that browsers send when they fetch the script of a service worker.
-pub(super) const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
-
-/// Requested form of content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    /// Files and directories.
-    Deserialised,
-    /// The block itself.
-    Raw,
-    /// Blocks that verify the content at a path.
-    Car,
-    /// A file or a tree as a TAR archive.
-    Tar,
-    /// A block of this codec, unchanged.
-    Codec(Codec),
-    /// The record of a name, instead of the content that the name points to.
-    IpnsRecord,
-}
-
-/// Media type, name and value of each format.
-const FORMATS: [(&str, &str, Format); 8] = [
-    ("application/vnd.ipld.raw", "raw", Format::Raw),
-    (car::MEDIA_TYPE, "car", Format::Car),
-    ("application/x-tar", "tar", Format::Tar),
-    (Codec::Json.media_type(), Codec::Json.name(), Format::Codec(Codec::Json)),
-    (Codec::Cbor.media_type(), Codec::Cbor.name(), Format::Codec(Codec::Cbor)),
-    (Codec::DagJson.media_type(), Codec::DagJson.name(), Format::Codec(Codec::DagJson)),
-    (Codec::DagCbor.media_type(), Codec::DagCbor.name(), Format::Codec(Codec::DagCbor)),
-    (ipns_record::MEDIA_TYPE, "ipns-record", Format::IpnsRecord),
-];
-
-impl Format {
-    /// Returns the name used in `?format=`; empty for the default.
-    pub(super) fn name(self) -> &'static str {
-        FORMATS.iter().find(|(_, _, format)| *format == self).map_or("", |(_, name, _)| name)
-    }
-
-    /// Whether files may be sent unchanged in this format: JSON and CBOR files may be.
-    pub(super) fn gives_files(self) -> bool {
-        matches!(self, Self::Deserialised | Self::Codec(Codec::Json | Codec::Cbor))
-    }
-}
 
 /// Requested form of content, from the query and `Accept`.
 #[derive(Debug)]
@@ -191,27 +145,6 @@ impl<'a> GatewayRequest<'a> {
     }
 }
 
-/// Returns `raw` as ASCII, with the digits of its escapes in upper case (RFC 3986, 6.2.2.1). Some clients, such as
-/// curl, send paths unencoded.
-pub(super) fn normalised(raw: &str) -> Cow<'_, str> {
-    if raw.is_ascii() && !raw.contains('%') {
-        return Cow::Borrowed(raw);
-    }
-    let mut digits = 0;
-    let upper = utf8_percent_encode(raw, CONTROLS).flat_map(str::chars).map(|c| match c {
-        '%' => {
-            digits = 2;
-            c
-        }
-        _ if digits > 0 => {
-            digits -= 1;
-            c.to_ascii_uppercase()
-        }
-        _ => c,
-    });
-    Cow::Owned(upper.collect())
-}
-
 /// Refuses the script of a service worker whose default scope would cover all roots, which is the case if no slash
 /// follows the root. As in boxo, a script within a root may be a service worker for that root.
 pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> Result<()> {
@@ -230,86 +163,17 @@ pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
     values.flat_map(|value| value.split(',')).any(|directive| directive.trim() == "only-if-cached")
 }
 
-fn format_by_name(name: &str) -> Result<Format> {
-    let found = FORMATS.iter().find(|(_, known, _)| *known == name).map(|(_, _, format)| *format);
-    found.ok_or_else(|| {
-        let known = FORMATS.map(|(_, name, _)| name).join(", ");
-        Error::invalid(format!("unknown format {name:?}: use one of {known}, or leave it out"))
-    })
-}
-
-/// Returns the media types of `Accept` in their order, without parameters, and without those of weight 0.
-pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).filter_map(|media| {
-        let (media, parameters) = media.split_once(';').unwrap_or((media, ""));
-        let media = media.trim();
-        (!media.is_empty() && !parameters.split(';').any(is_refusal)).then_some(media)
-    })
-}
-
-/// Whether a parameter in `Accept` is a weight of 0: not acceptable (RFC 9110, 12.4.2).
-fn is_refusal(parameter: &str) -> bool {
-    let weight = parameter.trim().strip_prefix(['q', 'Q']).and_then(|rest| rest.strip_prefix('='));
-    weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|digit| matches!(digit, b'0' | b'.')))
-}
-
-/// Returns the first offered format that `Accept` names. Without one, the gateway sends files and HTML pages.
-pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
-    let format = |media: &str| {
-        FORMATS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(media)).map(|(_, _, format)| *format)
-    };
-    accepted(headers).find_map(format).unwrap_or(Format::Deserialised)
-}
-
-/// Whether `Accept` names HTML.
-pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
-    accepted(headers).any(|media| media.eq_ignore_ascii_case("text/html"))
-}
-
-/// Whether `Accept` permits HTML pages.
-pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
-    accepts_html(headers) || accepted(headers).any(|media| media == "*/*")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accept_header_selects_a_named_format() {
-        for (accept, expected) in [
-            ("", Format::Deserialised),
-            ("*/*", Format::Deserialised),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Deserialised),
-            ("application/json", Format::Codec(Codec::Json)),
-            ("text/plain, application/json, */*", Format::Codec(Codec::Json)),
-            ("text/html, application/vnd.ipld.raw", Format::Raw),
-            ("application/vnd.ipld.car; version=1", Format::Car),
-            ("application/vnd.ipfs.ipns-record", Format::IpnsRecord),
-            ("application/x-tar, application/vnd.ipld.raw", Format::Tar),
-            ("application/vnd.ipfs.ipns-record, */*;q=0.1", Format::IpnsRecord),
-            ("text/html, application/vnd.ipld.car, */*;q=0.1", Format::Car),
-            ("*/*, application/vnd.ipld.dag-json", Format::Codec(Codec::DagJson)),
-            ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Car),
-            ("Application/VND.ipld.CAR", Format::Car),
-            ("application/vnd.ipld.raw;q=0, */*", Format::Deserialised),
-            ("application/vnd.ipld.raw; q=0.000, application/vnd.ipld.car; order=dfs; Q=0.001", Format::Car),
-        ] {
-            let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
-            assert_eq!(format_by_accept(&headers), expected, "{accept}");
-        }
-    }
-
-    #[test]
-    fn paths_become_ascii_with_upper_case_escapes() {
-        for (raw, expected) in [
-            ("/ipfs/x/plain", "/ipfs/x/plain"),
-            ("/ipfs/x/\u{fc}%c3%bCf", "/ipfs/x/%C3%BC%C3%BCf"),
-            ("/a%3fbc%2", "/a%3Fbc%2"),
-            ("/%\u{fc}", "/%%C3%BC"),
-        ] {
-            assert_eq!(normalised(raw), expected);
-        }
-    }
+/// Content that a request path refers to.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    /// Path of the content.
+    pub(super) path: Arc<ContentPath>,
+    /// Number of leading segments of `path` that the name stands for.
+    pub(super) root_segments: usize,
+    /// Time for which `path` is valid.
+    pub(super) freshness: Freshness,
+    /// Key of `path` in the Node's path cache.
+    pub(super) key: Cow<'a, str>,
+    /// Path cache entry, if there is one.
+    pub(super) known: Option<Arc<PathFacts>>,
 }

@@ -9,11 +9,12 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
 use ipfrs_node::{Object, ObjectKind};
 
+use super::content_response::{ContentResponse, etag};
+use super::disposition;
 use super::request::GatewayRequest;
-use super::{Answer, disposition, etag};
 use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
-use crate::limits::{self, Remedy};
-use crate::router::AppState;
+use crate::content_limits::{self, Remedy};
+use crate::state::AppState;
 
 /// Responds with an archive of a file, directory or symlink. The unpacked root entry is named after the content ID.
 ///
@@ -27,7 +28,7 @@ pub(super) async fn archive(
     object: Object,
 ) -> Result<Response> {
     // Weak, because future versions may write the archive headers differently.
-    let mut answer = Answer::new(state, request, &object, format!("W/{}", etag(&object, ".x-tar")));
+    let mut answer = ContentResponse::new(state, request, &object, format!("W/{}", etag(&object, ".x-tar")));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{}.tar", object.cid));
@@ -38,7 +39,7 @@ pub(super) async fn archive(
         return Ok(settled);
     }
     if let ObjectKind::File(file) = &object.kind {
-        limits::check_size(state, file.size(), Remedy::Gateway)?;
+        content_limits::check_size(state, file.size(), Remedy::Gateway)?;
     }
     let archive = state.node.archive(&object, &object.cid.to_string().into()).await?;
     let pieces = match archive.length {
@@ -46,7 +47,7 @@ pub(super) async fn archive(
             answer.set(CONTENT_LENGTH, HeaderValue::from(length));
             gathered(archive.pieces).boxed()
         }
-        None => gathered(limits::bounded(state, archive.pieces, Remedy::Gateway)).boxed(),
+        None => gathered(content_limits::bounded(state, archive.pieces, Remedy::Gateway)).boxed(),
     };
     // HEAD reads as far as GET does before its head, so that both have the same status.
     let pieces = begun(pieces).await?;

@@ -1,7 +1,8 @@
 //! Hosts that serve only verifiable content (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
 
+use super::format::Format;
 use super::path::parts;
-use super::request::{Format, Wanted};
+use super::request::Wanted;
 use crate::config::Namespace;
 
 /// Message for other requests.

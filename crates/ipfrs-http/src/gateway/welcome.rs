@@ -9,12 +9,12 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result, parse_cid};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::format::accepts_html;
 use super::page::not_rendered;
-use super::request::accepts_html;
 use crate::body::header_text;
 use crate::config::Namespace;
 use crate::error::GatewayError;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Routes with a description, and whether the page links to them.
 const ROUTES: [Route; 6] = [

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, parse_cid};
 use ipfrs_node::Name;
 
-use super::{Answer, accepted, names};
+use super::response::{HandlerResult, accepted, names};
 use crate::body::header_text;
 use crate::error::{GatewayError, refused};
 
@@ -18,13 +18,13 @@ const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
 /// `GET /providers/{cid}`: always empty. This node knows no peers, and peers cannot fetch from it over libp2p.
-pub(super) async fn providers(Path(cid): Path<String>, headers: HeaderMap) -> Answer {
+pub(super) async fn providers(Path(cid): Path<String>, headers: HeaderMap) -> HandlerResult {
     parse_cid(&cid)?;
     Ok(none("Providers", &headers))
 }
 
 /// `GET /peers/{peer_id}`: always empty, because the node knows no addresses.
-pub(super) async fn peers(Path(peer_id): Path<String>, headers: HeaderMap) -> Answer {
+pub(super) async fn peers(Path(peer_id): Path<String>, headers: HeaderMap) -> HandlerResult {
     Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is no peer ID: {}", e.message())))?;
     Ok(none("Peers", &headers))
 }

@@ -9,18 +9,18 @@ use http::{HeaderMap, StatusCode};
 use ipfrs_core::ErrorKind;
 use ipfrs_node::{MAX_RECORD_BYTES, Name, Record};
 
-use super::{Answer, accepted};
+use super::response::{HandlerResult, accepted};
 use crate::body::{self, header_text};
 use crate::error::{self, GatewayError, refused};
 use crate::gateway::ipns_record::{self, MEDIA_TYPE};
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// `Cache-Control` of the response if there is no record.
 const NONE_CACHE_CONTROL: &str = "public, max-age=15";
 
 /// `GET`: the record. If there is none, the response is 200 with a text instead of 404, as the request itself is
 /// valid (<https://specs.ipfs.tech/ipips/ipip-0513/>).
-pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>, headers: HeaderMap) -> HandlerResult {
     let name = Name::parse(&name)?;
     if !accepted(&headers, MEDIA_TYPE) {
         return Ok(not_acceptable(&format!(
@@ -51,7 +51,7 @@ fn answer(state: &AppState, name: &Name, record: &Record, request: &HeaderMap) -
 }
 
 /// `PUT`: stores the record if it is valid for the name and no better one is stored.
-pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>, request: Request) -> Answer {
+pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>, request: Request) -> HandlerResult {
     let name = Name::parse(&name)?;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.split(';').next().unwrap_or_default().trim() != MEDIA_TYPE {

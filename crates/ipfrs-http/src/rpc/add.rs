@@ -23,11 +23,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::args::{Args, Render};
 use super::attributes::AttributeFields;
 use super::multipart::{self, Part, PartKind, Parts};
-use super::{Answer, attributes, has_body, output};
+use super::response::{CommandResult, has_body};
+use super::{attributes, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::request_id::operation_id;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Default of `inline-limit` if only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
@@ -69,7 +70,7 @@ struct ProgressLine<'a> {
 /// `add`: imports a multipart body with files, directories and symlinks, or any other body as one unnamed file. A
 /// line is sent for each file once it is durable, and for each directory at the end. With `X-Operation-Id`, clients
 /// can watch the progress.
-pub(super) async fn add(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn add(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let operation = operation_id(request.headers()).map_err(|e| RpcError::Request(e.to_string()))?;
     let options = AddOptions { operation, ..options(&args)? };
     let boundary = multipart::boundary(request.headers())?;

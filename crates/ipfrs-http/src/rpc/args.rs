@@ -16,7 +16,7 @@ use super::commands::{self, GLOBALS};
 use super::options::Options;
 use super::{duration, stdin};
 use crate::error::RpcError;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Arguments and options of a command from the query and the body, and response options from the request headers.
 #[derive(Debug, Clone)]

@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::{self, Parts};
-use super::{Answer, has_body, output};
+use super::output;
+use super::response::{CommandResult, has_body};
 use crate::body;
 use crate::error::{RpcError, rpc_part_message};
-use crate::router::AppState;
+use crate::state::AppState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -24,7 +25,7 @@ struct BlockStat {
 }
 
 /// `block/get?arg=cid`: returns the bytes of a block.
-pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "cid").await?;
     let block = match path.segments() {
         [] => state.node.get_block(path.root()).await?,
@@ -36,7 +37,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 }
 
 /// `block/stat?arg=cid`: returns the size of a block.
-pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "cid").await?;
     let cid = match path.segments() {
         [] => *path.root(),
@@ -48,7 +49,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
 
 /// `block/put[?cid-codec=][&mhtype=][&mhlen=][&pin=]`: stores each file of a multipart body, or the body itself, as a
 /// block. With `pin`, pins the block recursively.
-pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let format = format(&args)?;
     let pin = args.is_set("pin");
     let (blocks, _memory) = match multipart::boundary(request.headers())? {
@@ -81,7 +82,7 @@ struct RemovedBlock {
 
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes unpinned blocks. Sends a line for each block, with an
 /// error if the block was not removed; with `quiet`, only for blocks that were not removed.
-pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
     let paths = args.required("cid")?.iter().map(ContentPath::parse).collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = paths.iter().find(|path| !path.segments().is_empty()) {

@@ -6,13 +6,14 @@ use ipfrs_core::Error;
 use ipfrs_node::{ObjectKind, Span};
 
 use super::args::Args;
-use super::{Answer, output};
+use super::output;
+use super::response::CommandResult;
 use crate::body::begun;
-use crate::limits::{self, Remedy};
-use crate::router::AppState;
+use crate::content_limits::{self, Remedy};
+use crate::state::AppState;
 
 /// `cat?arg=path[&arg=...][&offset=][&length=]`: concatenates files; offset and length apply to the whole output.
-pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandResult {
     let (offset, limit) = (args.number::<u64>("offset")?, args.number::<u64>("length")?);
     let is_part = offset.is_some() || limit.is_some();
     let (mut skip, mut left) = (offset.unwrap_or(0), limit.unwrap_or(u64::MAX));
@@ -27,8 +28,8 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
             ObjectKind::Symlink(_) => return Err(Error::unsupported(format!("{path} is a symlink")).into()),
             ObjectKind::Other => return Err(object.not_unixfs("use block/get for its block").await.into()),
         };
-        limits::check_size(&state, file.size(), Remedy::Rpc)?;
-        limits::check_range(&state, is_part, file.size(), Remedy::Rpc)?;
+        content_limits::check_size(&state, file.size(), Remedy::Rpc)?;
+        content_limits::check_range(&state, is_part, file.size(), Remedy::Rpc)?;
         let start = skip.min(file.size());
         let len = left.min(file.size() - start);
         skip -= start;

@@ -12,17 +12,17 @@ use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::multipart::{self, Parts};
-use super::output::CidLink;
-use super::{Answer, has_body, output};
+use super::output::{self, CidLink};
+use super::response::{CommandResult, has_body};
 use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Maximum size of a node's input, in bytes: text can be larger than the block that it is converted to.
 const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
 
 /// `dag/export?arg=path`: returns the DAG as a CAR of version 1.
-pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn export(State(state): State<AppState>, args: Args) -> CommandResult {
     let export = state.node.export_dag(args.path(&state.node, "root").await?).await?;
     let car = begun(gathered(export.car).boxed()).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
@@ -37,7 +37,7 @@ struct Resolved {
 
 /// `dag/resolve?arg=path`: returns the last block along the path and the remaining path, which is empty or begins
 /// with a slash.
-pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = state.node.resolve_dag(args.path(&state.node, "ref").await?).await?;
     let rem_path = path.remainder.iter().map(|segment| format!("/{segment}")).collect();
     Ok(output::object(Resolved { cid: CidLink::new(&path.cid, args.render)?, rem_path }))
@@ -45,7 +45,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
 
 /// `dag/get?arg=path[&output-codec=]`: returns a block, or the value at a path within it, as dag-json or in another
 /// codec.
-pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "ref").await?;
     let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
     let (_, node) = state.node.get_node(path, output).await?;
@@ -62,7 +62,7 @@ struct PutLine {
 
 /// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself,
 /// as a node.
-pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let named = |option, default| args.text(option).map_or(Ok(default), codec::parse);
     let node = PutNode {
         data: Bytes::new(),
@@ -99,7 +99,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     put_answer(&cids, &args)
 }
 
-fn put_answer(cids: &[Cid], args: &Args) -> Answer {
+fn put_answer(cids: &[Cid], args: &Args) -> CommandResult {
     let lines = cids.iter().map(|cid| output::line(&PutLine { cid: CidLink::new(cid, args.render)? }));
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
@@ -116,7 +116,7 @@ enum Imported {
 
 /// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR in a multipart body, or of the body itself, and
 /// pins the roots that the CARs name.
-pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     // With `local-only` the DAG may be partial, and a partial DAG cannot be pinned.
     let pin_roots = args.bool("pin-roots").unwrap_or(!args.is_set("local-only"));
     // `silent` affects only the output of command-line clients; other clients need to know whether roots were pinned.
@@ -191,7 +191,7 @@ struct DagStat {
 
 /// `dag/stat?arg=path[&arg=...][&progress=]`: returns the number of blocks and bytes of each DAG and of all together.
 /// With progress, the default, a line is also sent from time to time during the traversal.
-pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let paths = args.paths(&state.node, "root").await?;
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;

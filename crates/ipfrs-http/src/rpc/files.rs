@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::attributes::AttributeFields;
-use super::{Answer, output};
-use crate::router::AppState;
+use super::output;
+use super::response::CommandResult;
+use crate::state::AppState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -25,7 +26,7 @@ struct FileStat {
 
 /// `files/stat?arg=/ipfs/cid[/path]`: returns kind, size, links and attributes; `Blocks` is the number of links of
 /// the root block. Unlike in Kubo, where symlinks have the type file, symlinks have a type of their own.
-pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.one_path("path")?;
     if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes())) {
         let why = format!("{path:?} would be a path of mutable files, which this version does not have");

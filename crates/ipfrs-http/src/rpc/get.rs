@@ -14,11 +14,12 @@ use ipfrs_node::{ContentPath, LinkName, ObjectKind, Span, saved_name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
-use super::{Answer, output};
+use super::output;
+use super::response::CommandResult;
 use crate::body::{begun, gathered};
+use crate::content_limits::{self, Remedy};
 use crate::error::RpcError;
-use crate::limits::{self, Remedy};
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Bytes per compression step; a step may exceed this by one piece.
 const COMPRESSED_BYTES: usize = 256 * 1024;
@@ -26,14 +27,14 @@ const COMPRESSED_BYTES: usize = 256 * 1024;
 /// `get?arg=path[&archive=][&compress=][&compression-level=]`: returns a TAR archive of the file, directory or
 /// symlink, named after the last segment of the path. With `compress`, the archive is compressed; a file without
 /// `archive` is compressed directly.
-pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.is_set("archive");
     let level = compression(&args)?;
     let name = name(args.one_path("ipfs-path")?, &path);
     let object = state.node.resolve(path).await?.whole()?;
     if let ObjectKind::File(file) = &object.kind {
-        limits::check_size(&state, file.size(), Remedy::Rpc)?;
+        content_limits::check_size(&state, file.size(), Remedy::Rpc)?;
     }
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
@@ -46,7 +47,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let archive = state.node.archive(&object, &name).await?;
     let pieces = match archive.length {
         Some(_) => archive.pieces.boxed(),
-        None => limits::bounded(&state, archive.pieces, Remedy::Rpc).boxed(),
+        None => content_limits::bounded(&state, archive.pieces, Remedy::Rpc).boxed(),
     };
     let pieces = begun(gathered(pieces).boxed()).await?;
     Ok(match level.zip(place) {

@@ -10,9 +10,10 @@ use zeroize::Zeroizing;
 
 use super::args::Args;
 use super::multipart::one_file;
-use super::{Answer, output};
+use super::output;
+use super::response::CommandResult;
 use crate::error::RpcError;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Maximum size of a key file, in bytes: an RSA key of 8,192 bits takes a tenth of it.
 const MAX_KEY_BYTES: usize = 64 * 1024;
@@ -78,7 +79,7 @@ impl KeyEncoding {
 }
 
 /// `key/gen?arg=name[&type=][&size=][&ipns-base=]`: generates a key.
-pub(super) async fn generate(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn generate(State(state): State<AppState>, args: Args) -> CommandResult {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let key_type: KeyType = args.text("type").map_or(Ok(KeyType::Ed25519), str::parse)?;
     // Kubo's Go clients send -1 for an unset size.
@@ -93,7 +94,7 @@ fn key_bits(size: i64) -> Result<u32, RpcError> {
 }
 
 /// `key/import?arg=name[&format=][&allow-any-key-type=][&ipns-base=]`: imports the key in the body.
-pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let format: KeyFormat = args.text("format").map_or(Ok(KeyFormat::default()), str::parse)?;
     let takes_any_type = args.is_set("allow-any-key-type");
@@ -103,7 +104,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
 }
 
 /// `key/list[?ipns-base=]`, or `key/ls`: lists all keys, the identity first.
-pub(super) async fn list(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn list(State(state): State<AppState>, args: Args) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
     Ok(output::object(encoding.keys(&state.node.keys().await?)?))
 }
@@ -118,7 +119,7 @@ struct Renamed<'a> {
 }
 
 /// `key/rename?arg=name&arg=newName[&force=][&ipns-base=]`: renames a key.
-pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn rename(State(state): State<AppState>, args: Args) -> CommandResult {
     let [from, to] = args.required("name")? else {
         return Err(RpcError::Request("two arguments are required: \"name\" and \"newName\"".into()));
     };
@@ -130,7 +131,7 @@ pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Answer 
 }
 
 /// `key/rm?arg=name[&arg=...][&ipns-base=]`: removes all the given keys, or none of them.
-pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
     Ok(output::object(encoding.keys(&state.node.remove_keys(args.required("name")?).await?)?))
 }
@@ -143,7 +144,7 @@ struct Signed {
 }
 
 /// `key/sign[?key=][&ipns-base=]`: signs the body.
-pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
     let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
     let (key, signature) = state.node.sign_message(args.nonempty_text("key").unwrap_or("self"), &message.bytes).await?;
@@ -159,7 +160,7 @@ struct Verified {
 }
 
 /// `key/verify?signature=[&key=][&ipns-base=]`: verifies a signature, in any multibase, over the body.
-pub(super) async fn verify(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn verify(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
     let signature =
         args.nonempty_text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;

@@ -7,8 +7,9 @@ use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use serde::Serialize;
 
 use super::args::{Args, Render};
-use super::{Answer, attributes, output};
-use crate::router::AppState;
+use super::response::CommandResult;
+use super::{attributes, output};
+use crate::state::AppState;
 
 /// Maximum number of entries in one JSON object, which is built in memory.
 const MAX_LINKS: usize = 65_536;
@@ -52,7 +53,7 @@ struct Link {
 
 /// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`: lists directories. If neither types nor sizes are
 /// requested, both are 0, because the size in a link is not the size of the file.
-pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
     let resolve = args.bool("resolve-type").unwrap_or(true) || args.bool("size").unwrap_or(true);
     let streamed = args.is_set("stream");
     let paths = args.required_paths("ipfs-path")?;

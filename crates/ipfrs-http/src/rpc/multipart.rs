@@ -16,7 +16,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{LinkName, Node, RequestMemory};
 use percent_encoding::percent_decode;
 
-use super::has_body;
+use super::response::has_body;
 use crate::body::{Whole, append, broken_body, whole};
 use crate::error::RpcError;
 

@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::one_file;
-use super::{Answer, output};
-use crate::router::AppState;
+use super::output;
+use super::response::CommandResult;
+use crate::state::AppState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -26,7 +27,7 @@ struct Entry {
 
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record
 /// is stored only locally, as if `allow-offline` were always set.
-pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn publish(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.one_path("ipfs-path")?;
     let options = PublishOptions {
         // An empty key is an error and not the identity: a script with an unset variable must not publish the node's
@@ -65,7 +66,7 @@ impl ResolvedPath {
 /// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: resolves a name, by default the node's own. With
 /// `nocache`, DNS is queried again; the result for a key always comes from its current record. The `dht-*` options
 /// have no effect, since no network is queried.
-pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     args.duration("dht-timeout")?;
     let own = state.node.identity().name().to_string();
     let own = LinkName::from(own);
@@ -104,7 +105,7 @@ pub(super) async fn one_step(node: &Node, path: &[u8], answers: Answers) -> Resu
 }
 
 /// `name/get?arg=name`: returns the record of a name.
-pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let record = record(&state.node, &name_of(args.one("name")?)?).await?;
     Ok(record_response(record.bytes().clone()))
 }
@@ -127,7 +128,7 @@ fn name_of(text: &str) -> Result<Name> {
 
 /// `name/put?arg=name[&force=]`: stores the signed record in the body. With `force`, it may replace a record with the
 /// same sequence number if it is valid for longer. A newer record is never replaced.
-pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = name_of(args.one("name")?)?;
     let force = args.is_set("force");
     let bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.bytes;
@@ -180,7 +181,7 @@ struct Validation {
 }
 
 /// `name/inspect[?verify=name][&dump=]`: shows the record in the body, and whether it is valid for a name.
-pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = args.text("verify").map(name_of).transpose()?;
     let dump = args.bool("dump").unwrap_or(true);
     let bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.bytes;

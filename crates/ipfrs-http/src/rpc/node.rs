@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::key::KeyEncoding;
-use super::{Answer, output};
-use crate::router::AppState;
+use super::output;
+use super::response::CommandResult;
+use crate::state::AppState;
 
 #[derive(Serialize)]
 struct Id {
@@ -28,7 +29,7 @@ struct Id {
 
 /// `id`: returns the node's key. Addresses and protocols are empty, since this version has no peer-to-peer
 /// networking.
-pub(super) async fn id(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResult {
     let identity = state.node.identity();
     let own = identity.name();
     let encoding = args.text("peerid-base").map_or(Ok(KeyEncoding::PeerId), KeyEncoding::named)?;
@@ -61,7 +62,7 @@ struct Version {
 }
 
 /// `version`: returns the versions of Kubo's RPC and of ipfrs.
-pub(super) async fn version(State(state): State<AppState>) -> Answer {
+pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
     // Go's architecture names, which Kubo's clients compare.
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -88,7 +89,7 @@ struct BandwidthTotals {
 }
 
 /// `stats/bw`: returns the bytes transferred through the listeners' sockets, and rates in bytes per second.
-pub(super) async fn bandwidth(State(state): State<AppState>) -> Answer {
+pub(super) async fn bandwidth(State(state): State<AppState>) -> CommandResult {
     let now = state.node.bandwidth().snapshot();
     Ok(output::object(BandwidthTotals {
         total_in: now.total_in,
@@ -99,7 +100,7 @@ pub(super) async fn bandwidth(State(state): State<AppState>) -> Answer {
 }
 
 /// `shutdown`: shuts down the daemon, like SIGTERM, after this response.
-pub(super) async fn shutdown(State(state): State<AppState>) -> Answer {
+pub(super) async fn shutdown(State(state): State<AppState>) -> CommandResult {
     state.lifecycle.request_shutdown();
     Ok(output::object(serde_json::json!({})))
 }

@@ -11,9 +11,10 @@ use ipfrs_node::{PinFilter, PinOptions, Pinned, Walked};
 use serde::Serialize;
 
 use super::args::{Args, Render};
-use super::{Answer, output, working};
+use super::response::CommandResult;
+use super::{output, working};
 use crate::error::{RpcError, rpc_part_message};
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Minimum time between two progress lines.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -45,7 +46,7 @@ impl ProgressLine {
 
 /// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: pins all the given paths, or none of them. With
 /// progress, lines report the number of visited blocks from time to time and at the end.
-pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandResult {
     let paths = args.paths(&state.node, "ipfs-path").await?;
     let recursive = args.bool("recursive").unwrap_or(true);
     let options = PinOptions { recursive, name: args.text("name").unwrap_or_default().to_owned() };
@@ -71,14 +72,14 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
 }
 
 /// `pin/rm?arg=path[&arg=...][&recursive=]`: unpins all the given paths, or none of them.
-pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let cids =
         state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive").unwrap_or(true)).await?;
     Ok(output::object(Pins::new(&cids, args.render)?))
 }
 
 /// `pin/update?arg=from&arg=to[&unpin=]`: moves a pin to another root.
-pub(super) async fn update(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn update(State(state): State<AppState>, args: Args) -> CommandResult {
     let paths = args.paths(&state.node, "ipfs-path").await?;
     let [from, to] = paths.as_slice() else {
         return Err(RpcError::Request("two arguments are required: \"from-path\" and \"to-path\"".into()));
@@ -106,7 +107,7 @@ struct PinEntry {
 }
 
 /// `pin/ls[?arg=path][&type=][&names=][&name=][&stream=]`: lists pins. `name` selects pins whose name contains it.
-pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
     let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
     let part_of_name = args.nonempty_text("name").map(str::to_owned);
     let with_names = args.is_set("names") || part_of_name.is_some();
@@ -182,7 +183,7 @@ struct BadNode {
 
 /// `pin/verify[?verbose=][&quiet=]`: sends a line for each incomplete recursive pin; with `verbose`, for each
 /// recursive pin.
-pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let (verbose, quiet) = (args.is_set("verbose"), args.is_set("quiet"));
     if verbose && quiet {
         return Err(Error::invalid("the options verbose and quiet cannot be used at the same time").into());

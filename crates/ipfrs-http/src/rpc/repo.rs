@@ -7,11 +7,11 @@ use serde::Serialize;
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
-use super::output::CidLink;
+use super::output::{self, CidLink};
+use super::response::CommandResult;
 use super::working::{self, Lines};
-use super::{Answer, output};
 use crate::error::part_text;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Version of the repo's layout.
 const REPO_VERSION: &str = "1";
@@ -36,7 +36,7 @@ struct RepoStat {
 
 /// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
 /// the maximum that a compaction could free.
-pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let stats = state.node.stats().await?;
     let is_whole = !args.is_set("size-only");
     Ok(output::object(RepoStat {
@@ -56,7 +56,7 @@ struct RepoVersion {
 }
 
 /// `repo/version`: returns the version of the repo's layout.
-pub(super) async fn version() -> Answer {
+pub(super) async fn version() -> CommandResult {
     Ok(output::object(RepoVersion { version: REPO_VERSION }))
 }
 
@@ -92,7 +92,7 @@ struct GcSummary {
 /// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes unpinned blocks. Sends a line for each
 /// removed block, unless `silent` is set; with `progress`, also progress lines and a summary. `force` runs gc even if
 /// pins may have been lost.
-pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResult {
     let silent = args.is_set("silent");
     let progress = args.is_set("progress");
     let stream_errors = args.is_set("stream-errors");
@@ -174,7 +174,7 @@ struct VerifyLine {
 
 /// `repo/verify`: sends a line for each corrupt block, and the number of blocks checked so far. Fails at the end if
 /// any block is corrupt.
-pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let render = args.render;
     working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);

@@ -5,12 +5,13 @@ use ipfrs_node::Answers;
 
 use super::args::Args;
 use super::name::{ResolvedPath, one_step};
-use super::{Answer, output};
-use crate::router::AppState;
+use super::output;
+use super::response::CommandResult;
+use crate::state::AppState;
 
 /// `resolve?arg=path[&recursive=]`: returns the block at the end of a path, and the remaining path within the block.
 /// Without `recursive`, a name is resolved by one step. The content ID is written in the base of the one in the path.
-pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let text = args.one("name")?;
     args.duration("dht-timeout")?;
     let is_recursive = args.bool("recursive").unwrap_or(true);

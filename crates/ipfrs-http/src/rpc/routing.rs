@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::{self, Parts};
-use super::{Answer, has_body, output};
+use super::output;
+use super::response::{CommandResult, has_body};
 use crate::body::{self, Whole};
 use crate::error::RpcError;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Type of the go-libp2p event for a value that was found or stored.
 const VALUE: u8 = 5;
@@ -30,7 +31,7 @@ struct QueryEvent {
 }
 
 /// `routing/get?arg=/ipns/{name}`: returns the record of a name, in base64.
-pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let name = name(args.one("key")?)?;
     let record = super::name::record(&state.node, &name).await?;
     let extra = STANDARD.encode(record.bytes());
@@ -39,7 +40,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 
 /// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record in the body, if it is valid for the name and no
 /// better one is stored. `allow-offline` has no effect, since there are no peers to send it to.
-pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = name(args.one("key")?)?;
     let record = record(&state.node, request).await?;
     state.node.put_ipns_record(&name, record.bytes).await?;

@@ -10,7 +10,7 @@ use ipfrs_node::{LinkName, Node, RequestMemory};
 use super::commands::Stdin;
 use super::multipart::{self, Parts};
 use crate::error::RpcError;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Maximum number of bytes of all arguments in a body.
 const MAX_BYTES: usize = 8 * 1024 * 1024;

@@ -12,7 +12,8 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Answer, output};
+use super::output;
+use super::response::CommandResult;
 
 /// Maximum number of lines that wait for the client. Beyond it, the work waits.
 const WAITING_LINES: usize = 256;
@@ -49,7 +50,7 @@ impl Lines {
 
 /// Responds with the lines of `work`, which runs in a separate task. The task ends if the client disconnects, or
 /// reads nothing for `patience`. If the work fails before its first line, the error sets the status.
-pub(super) async fn answer<F>(takes_trailers: bool, patience: Duration, work: impl FnOnce(Lines) -> F) -> Answer
+pub(super) async fn answer<F>(takes_trailers: bool, patience: Duration, work: impl FnOnce(Lines) -> F) -> CommandResult
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {

@@ -15,11 +15,11 @@ use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::{BlockBatch, car};
 use serde::Serialize;
 
-use super::{CidList, json, names_car};
+use super::batch_body::{CidList, json, names_car};
 use crate::body::{self, Chunked};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Maximum number of bytes of one CID, with its quotes, in a request body.
 const BYTES_PER_CID: usize = 520;

@@ -25,11 +25,11 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::{json as read_json, names_car};
+use super::batch_body::{json, names_car};
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Base64 with optional padding, since some JavaScript and Go clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -154,7 +154,7 @@ async fn from_json(
     memory.add(body.len())?;
     // Decoding megabytes must not block a runtime worker.
     let decoded = tokio::task::spawn_blocking(move || {
-        let request: PutRequest = read_json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
+        let request: PutRequest = json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
         let mode = mode(by_query.unwrap_or(request.transaction_mode));
         let items: Vec<_> = request.blocks.into_iter().map(item).collect();
         let of_item = |item: &Result<BatchItem>| match item {

@@ -15,11 +15,11 @@ use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
 use super::refusal::Refusal;
 use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
+use crate::content_limits::{self, Remedy};
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, content_type, disposition, path, range};
-use crate::limits::{self, Remedy};
 use crate::request_id::RequestId;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// URL prefix of the CID.
 const PREFIX: &str = "/v1/stream/download/";
@@ -79,8 +79,8 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.facts.cid.clone());
     let file = file(&object).await?;
     let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
-    limits::check_size(state, file.size(), Remedy::Download)?;
-    limits::check_range(state, is_part, file.size(), Remedy::Download)?;
+    content_limits::check_size(state, file.size(), Remedy::Download)?;
+    content_limits::check_range(state, is_part, file.size(), Remedy::Download)?;
 
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(ETAG, header_text(&etag));

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::Lifecycle;
 use crate::error::{self, Problem};
 use crate::request_id::RequestId;
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Minimum time between two events.
 const INTERVAL: Duration = Duration::from_millis(100);

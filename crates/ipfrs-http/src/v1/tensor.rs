@@ -2,7 +2,7 @@
 
 mod report;
 mod request;
-
+mod response;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -17,15 +17,17 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, LinkName, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
 use percent_encoding::percent_decode_str;
 
+use request::{Asked, View};
+use response::{Wanted, response};
+
 use super::refusal::Refusal;
 use crate::body::header_text;
 use crate::compression::Representation;
+use crate::content_limits::{self, Remedy};
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, disposition, path, range};
-use crate::limits::{self, Remedy};
 use crate::request_id::RequestId;
-use crate::router::AppState;
-use request::{Asked, View};
+use crate::state::AppState;
 
 /// URL prefix of the CID.
 const PREFIX: &str = "/v1/tensor/";
@@ -96,17 +98,6 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
     }
 }
 
-/// Part of a response to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// 304: the client already has the content.
-    NotModified,
-    /// Only the head.
-    Head,
-    /// Head and body.
-    Whole,
-}
-
 /// Resolved path of a request.
 struct Location {
     path: ContentPath,
@@ -154,8 +145,8 @@ async fn tensors(
     let content = file.content(&asked.request)?;
     let media_type = media_type(asked.request.format);
     let (size, etag) = (content.size(), headers.get(ETAG).cloned());
-    limits::check_size(state, size, Remedy::Tensor)?;
-    limits::check_range(state, parts.headers.contains_key(RANGE), size, Remedy::Tensor)?;
+    content_limits::check_size(state, size, Remedy::Tensor)?;
+    content_limits::check_range(state, parts.headers.contains_key(RANGE), size, Remedy::Tensor)?;
     let whole = Representation { content_type: Some(media_type.clone()), length: Some(size) };
     if let Some((dtype, shape)) = &content.one {
         let shape: Vec<_> = shape.iter().map(u64::to_string).collect();
@@ -193,13 +184,5 @@ fn media_type(format: TensorFormat) -> HeaderValue {
 
 fn part_of(whole: Representation, mut response: Response) -> Response {
     response.extensions_mut().insert(whole);
-    response
-}
-
-/// Returns a response with an empty body.
-fn response(status: StatusCode, headers: HeaderMap) -> Response {
-    let mut response = Response::default();
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
     response
 }

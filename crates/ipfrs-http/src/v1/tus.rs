@@ -17,7 +17,7 @@ use super::upload::{self, Query};
 use crate::body::{self, header_text};
 use crate::origin;
 use crate::request_id::{RequestId, X_OPERATION_ID};
-use crate::router::AppState;
+use crate::state::AppState;
 
 const VERSION: &str = "1.0.0";
 const EXTENSIONS: HeaderValue = HeaderValue::from_static("creation,creation-with-upload,expiration,termination");

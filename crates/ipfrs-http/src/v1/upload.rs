@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::refusal::Refusal;
 use crate::body::{self, header_text};
 use crate::request_id::{RequestId, X_OPERATION_ID, operation_id};
-use crate::router::AppState;
+use crate::state::AppState;
 
 /// Names of the query options.
 const OPTIONS: &str = "filename, operation_id, wrap, pin, cid-version, raw-leaves, chunker, hash, profile";

@@ -14,7 +14,7 @@ use ipfrs_node::{Catalogue, Node, Order, Summary, TensorFile, TensorInfo, Tensor
 use serde::Serialize;
 
 use super::request::{Asked, View};
-use super::{Wanted, response};
+use super::response::{Wanted, response};
 use crate::body::unknown_length;
 use crate::failure::broken_off;
 

@@ -3,119 +3,14 @@
 //! The Node limits how long a request waits for a block. The connection limits how long a response may take after its
 //! head, and how long a client may stop reading it.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
-use std::time::Duration;
-
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
-use http::HeaderValue;
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Held, Limit, NoPermit, Node, RequestDeadline};
+use ipfrs_node::{Limit, Node};
 
-use crate::body::broken_off;
-use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::gateway;
-use crate::request_id::RequestId;
-use crate::router::AppState;
-
-/// Routes that an operator needs to inspect and stop a busy daemon.
-const ALWAYS_ANSWERED: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];
-
-/// Whether requests of a route take a [slot](ipfrs_node::RequestSlot). Cached responses take none: they hold no
-/// resources, and sending them costs no more than refusing the request.
-pub(crate) fn is_counted(endpoint: &str) -> bool {
-    !ALWAYS_ANSWERED.contains(&endpoint)
-}
-
-/// Returns a 429 response in the format of the API that `endpoint` belongs to.
-pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: &HeaderValue) -> Response {
-    let error = state.slots.refusal(refused);
-    if endpoint.starts_with("/api/v0") {
-        RpcError::Command(error).into_response()
-    } else if endpoint.starts_with("/v1") {
-        Problem::new(error, &RequestId(id.clone())).into_response()
-    } else {
-        let mut response = GatewayError(error).into_response();
-        if [gateway::ROUTE, gateway::IPNS_ROUTE].contains(&endpoint) {
-            gateway::cors::add(response.headers_mut());
-        }
-        response
-    }
-}
-
-/// Counts a response to a request whose body exceeded a limit, or that found shared work at capacity. Other limits
-/// are counted elsewhere: DAG limits where the DAG is read, too many requests where permits are granted, and body
-/// memory where it is reserved.
-pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
-    match response.extensions_mut().remove() {
-        Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
-        Some(OverLimit(ErrorKind::TooLarge)) if has_body => state.node.count_refusal(Limit::BodyBytes),
-        _ => {}
-    }
-}
-
-/// Returns the response if its head is available before the `deadline`, else 504, rendered by `refuse`. The
-/// connection cuts off a response that takes longer after its head. A response that is available immediately needs no
-/// timer, and a request without a connection has no deadline.
-pub(crate) async fn in_time(
-    deadline: Option<RequestDeadline>,
-    answer: impl Future<Output = Response>,
-    refuse: impl FnOnce(Error) -> Response,
-) -> Response {
-    let Some(deadline) = deadline else { return answer.await };
-    let (mut answer, mut timer) = (pin!(answer), None);
-    let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => deadline.poll_over(&mut timer, Duration::ZERO, cx).map(|()| None),
-    });
-    match response.await {
-        Some(response) => response,
-        None => refuse(deadline.strike()),
-    }
-}
-
-/// Body of a response that holds a permit. It fails if the permit is revoked for another request because the client
-/// stopped reading.
-pub(crate) struct Permitted {
-    held: Held<Body>,
-    /// Whether the body has already failed.
-    has_failed: bool,
-}
-
-impl Permitted {
-    pub(crate) fn new(held: Held<Body>) -> Self {
-        Self { held, has_failed: false }
-    }
-}
-
-impl HttpBody for Permitted {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if let Some(polled) = self.held.poll(|body| Pin::new(body).poll_frame(cx)) {
-            return polled;
-        }
-        if std::mem::replace(&mut self.has_failed, true) {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(Some(Err(axum::Error::new(broken_off(self.held.given_up())))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.held.look(HttpBody::is_end_stream).unwrap_or(false)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.held.look(HttpBody::size_hint).unwrap_or_default()
-    }
-}
+use crate::state::AppState;
 
 /// Whether a path, as written in a URL, has more segments than the gateway follows.
 pub(crate) fn is_long(path: &str) -> bool {

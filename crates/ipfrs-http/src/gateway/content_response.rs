@@ -1,30 +1,33 @@
 //! Headers and body of a response about content.
 
 use axum::response::{IntoResponse, Response};
-use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, VARY};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION, VARY,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipfrs_core::Result;
 use ipfrs_node::Object;
 
+use super::freshness::Freshness;
 use super::payload::Payload;
 use super::range::Ranges;
 use super::request::GatewayRequest;
 use super::{conditional, range};
 use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
-use crate::router::AppState;
+use crate::state::AppState;
 
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
 
 /// Builder for a response about content.
-pub(super) struct Answer {
+pub(super) struct ContentResponse {
     headers: HeaderMap,
     etag: String,
     is_head: bool,
     max_ranges: usize,
 }
 
-impl Answer {
+impl ContentResponse {
     /// Creates a response with the headers that every response about content has.
     pub(super) fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
         Self::with_roots(state, request, &object.facts.roots, etag)
@@ -34,7 +37,7 @@ impl Answer {
     pub(super) fn with_roots(state: &AppState, request: &GatewayRequest<'_>, roots: &str, etag: String) -> Self {
         let mut headers = HeaderMap::with_capacity(13);
         headers.insert(ETAG, header_text(&etag));
-        request.freshness.tell(state, &mut headers);
+        request.freshness.tell(&state.immutable, &mut headers);
         headers.insert(VARY, HeaderValue::from_static("Accept"));
         request.address.tell(&mut headers);
         headers.insert(X_IPFS_ROOTS, header_text(roots));
@@ -115,4 +118,24 @@ impl Answer {
         *response.headers_mut() = self.headers;
         response
     }
+}
+
+/// Redirects with 301 to the same URL with a slash at its end, so that relative links in the page work.
+pub(super) fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) -> Response {
+    let query = request.query.map(|query| format!("?{query}")).unwrap_or_default();
+    // On the origin of a site, a path may begin with a file name. Two slashes at the start, or a slash and a
+    // backslash, would be read as a host.
+    let path = request.raw_path.trim_start_matches('/');
+    let path = path.strip_prefix('\\').map_or_else(|| format!("/{path}"), |rest| format!("/%5C{rest}"));
+    let location = header_text(&format!("{path}/{query}"));
+    let vary = HeaderValue::from_static("Accept");
+    let mut response = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location), (VARY, vary)]).into_response();
+    if request.freshness != Freshness::Immutable {
+        request.freshness.tell(&state.immutable, response.headers_mut());
+    }
+    response
+}
+
+pub(super) fn etag(object: &Object, suffix: &str) -> String {
+    ["\"", &object.facts.cid, suffix, "\""].concat()
 }

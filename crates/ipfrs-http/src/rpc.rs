@@ -21,30 +21,28 @@ mod output;
 mod pin;
 mod repo;
 mod resolve;
+mod response;
 mod routing;
 mod stdin;
 mod working;
-
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE};
+use http::header::{ACCEPT_ENCODING, ALLOW};
 use http::{Method, StatusCode};
 use ipfrs_node::RequestDeadline;
 
 use crate::compression::upload;
 use crate::error::RpcError;
-use crate::router::AppState;
-use crate::{limits, origin};
+use crate::head_deadline::in_time;
+use crate::origin;
+use crate::state::AppState;
 
 /// Maintenance commands of an operator, which are exempt from the request deadline. They also end if their output is
 /// not read.
 const MAINTENANCE: [&str; 5] = ["/repo/gc", "/repo/verify", "/pin/add", "/pin/update", "/pin/verify"];
-
-/// Result of a command's handler.
-type Answer = Result<Response, RpcError>;
 
 /// Returns the routes of the commands.
 pub(crate) fn router() -> Router<AppState> {
@@ -97,12 +95,6 @@ pub(crate) fn router() -> Router<AppState> {
         .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
 }
 
-/// Whether a request has a body, even an empty one. Without any body, the client probably forgot it.
-fn has_body(request: &Request) -> bool {
-    let headers = request.headers();
-    headers.contains_key(CONTENT_TYPE) || !http_body::Body::is_end_stream(request.body())
-}
-
 /// Refuses methods other than POST.
 pub(crate) async fn only_post(request: Request, next: Next) -> Response {
     let allow = [(ALLOW, "OPTIONS, POST")];
@@ -127,5 +119,5 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     if let Some(deadline) = deadline.as_ref().filter(|_| MAINTENANCE.contains(&request.uri().path())) {
         deadline.lift();
     }
-    limits::in_time(deadline, next.run(request), |error| RpcError::Command(error).into_response()).await
+    in_time(deadline, next.run(request), |error| RpcError::Command(error).into_response()).await
 }

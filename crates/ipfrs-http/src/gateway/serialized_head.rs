@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderValue};
 
 /// A serialized head of status 200, without the values that differ for each response: the request ID and the date.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct SerializedHead {
     before_id: Box<[u8]>,
     between_id_and_date: Box<[u8]>,
 }
 
-impl Head {
+impl SerializedHead {
     /// Serializes the head of a response with these headers and a body of `length` bytes.
     pub(super) fn of(headers: &HeaderMap, length: usize) -> Self {
         let mut before = b"HTTP/1.1 200 OK\r\n".to_vec();

@@ -1,5 +1,6 @@
 //! The native API under `/v1`.
 
+mod batch_body;
 mod batch_get;
 mod batch_put;
 mod download;
@@ -8,27 +9,22 @@ mod refusal;
 mod tensor;
 mod tus;
 mod upload;
-
 use axum::Router;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::{Error, Result};
-use serde::Deserialize;
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::Error;
 
-use crate::compression;
-use crate::error::{Problem, problem};
-use crate::limits;
-use crate::origin;
-use crate::request_id::RequestId;
-use crate::router::AppState;
 use refusal::Refusal;
 
-const CAR: &str = "application/vnd.ipld.car";
+use crate::error::{Problem, problem};
+use crate::head_deadline::in_time;
+use crate::request_id::RequestId;
+use crate::state::AppState;
+use crate::{compression, origin};
 
 /// Returns the routes under `/v1`.
 pub(crate) fn router() -> Router<AppState> {
@@ -62,7 +58,7 @@ pub(crate) async fn guard(
         response
     } else {
         let deadline = request.extensions().get().cloned();
-        limits::in_time(deadline, next.run(request), |error| Problem::new(error, &id).into_response()).await
+        in_time(deadline, next.run(request), |error| Problem::new(error, &id).into_response()).await
     };
     if is_tus {
         tus::tell_version(response.headers_mut());
@@ -79,22 +75,4 @@ async fn method_not_allowed(Extension(id): Extension<RequestId>) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
     // The router adds `Allow`.
     problem(status, "method_not_allowed", "the route takes the methods in Allow", &id, serde_json::Map::new())
-}
-
-/// Request body of a batch that names blocks.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CidList {
-    cids: Vec<String>,
-}
-
-/// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
-fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
-    serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
-}
-
-/// Whether a header with media types names CAR.
-fn names_car(headers: &HeaderMap, name: http::HeaderName) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|media| media.split(';').next().is_some_and(|m| m.trim() == CAR))
 }

@@ -2,26 +2,22 @@
 
 mod content;
 mod ipns;
-
+mod response;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{
-    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW,
 };
-use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::Result;
+use http::{HeaderValue, StatusCode};
 
 use crate::error::{GatewayError, method_not_allowed};
-use crate::gateway::request;
-use crate::router::AppState;
-use crate::{limits, origin};
-
-/// Result of a handler.
-type Answer = Result<Response, GatewayError>;
+use crate::head_deadline::in_time;
+use crate::origin;
+use crate::state::AppState;
 
 /// Methods allowed for IPNS records.
 const ALLOW_WRITING: &str = "GET, HEAD, PUT, OPTIONS";
@@ -52,7 +48,7 @@ async fn allowed_reading() -> Response {
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let deadline = request.extensions().get().cloned();
     let mut response = match origin::check_write(&request, state.port) {
-        Ok(()) => limits::in_time(deadline, next.run(request), |error| GatewayError(error).into_response()).await,
+        Ok(()) => in_time(deadline, next.run(request), |error| GatewayError(error).into_response()).await,
         Err(e) => GatewayError(e).into_response(),
     };
     let headers = response.headers_mut();
@@ -61,17 +57,4 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("Content-Type"));
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Content-Length, ETag, Expires"));
     response
-}
-
-/// Whether `Accept` names a media type.
-fn names(headers: &HeaderMap, media_type: &str) -> bool {
-    request::accepted(headers).any(|media| media.eq_ignore_ascii_case(media_type))
-}
-
-/// Whether `Accept` permits a media type, which must be one of `application/*`. Without the header, every type is
-/// accepted.
-fn accepted(headers: &HeaderMap, media_type: &str) -> bool {
-    !headers.contains_key(ACCEPT)
-        || names(headers, media_type)
-        || request::accepted(headers).any(|media| matches!(media, "*/*" | "application/*"))
 }

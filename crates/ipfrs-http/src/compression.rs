@@ -10,6 +10,7 @@ mod body;
 mod cache;
 mod coding;
 mod config;
+mod level;
 mod meter;
 mod types;
 pub(crate) mod upload;
@@ -36,7 +37,8 @@ use body::Coded;
 use cache::{CompressedBodies, CompressedBody};
 pub use coding::Coding;
 use coding::Encoder;
-pub use config::{CompressionConfig, CompressionLevel};
+pub use config::CompressionConfig;
+pub use level::CompressionLevel;
 use meter::Meter;
 
 /// Maximum number of bodies that are being compressed at the same time, most of them waiting for their clients. Each
@@ -74,7 +76,7 @@ pub(crate) enum Form {
     /// Compressed earlier.
     Compressed(Compressed),
     /// A form that is not cached.
-    Unmade,
+    NotCached,
 }
 
 /// A compressed body for a response.
@@ -168,8 +170,8 @@ impl Compression {
     pub(crate) fn form(&self, version: Version, asked: &HeaderMap, headers: &HeaderMap) -> Form {
         let Some(accepted) = self.accepted(version, asked) else { return Form::AsItIs };
         match accepted.best(&self.config.algorithms) {
-            Some(coding) => self.made_before(coding, headers).map_or(Form::Unmade, Form::Compressed),
-            None if accepted.refuses_identity() => Form::Unmade,
+            Some(coding) => self.made_before(coding, headers).map_or(Form::NotCached, Form::Compressed),
+            None if accepted.refuses_identity() => Form::NotCached,
             None => Form::AsItIs,
         }
     }
@@ -180,7 +182,7 @@ impl Compression {
     }
 
     /// Whether a request of `version` with the headers `asked` receives compressible responses uncompressed.
-    pub(crate) fn leaves(&self, version: Version, asked: &HeaderMap) -> bool {
+    pub(crate) fn accepts_identity(&self, version: Version, asked: &HeaderMap) -> bool {
         let chosen = |accepted: &Accepted| accepted.best(&self.config.algorithms).is_some();
         self.accepted(version, asked).is_none_or(|accepted| !chosen(&accepted) && !accepted.refuses_identity())
     }

@@ -1,0 +1,41 @@
+//! `GET /ipfs/{cid}[/path]` and `GET /ipns/{name}[/path]`: the path gateway
+//! (<https://specs.ipfs.tech/http-gateways/path-gateway/>), and the same content on other hosts ([`hosted`]).
+
+mod address;
+mod block;
+mod car;
+mod codec;
+pub(crate) mod conditional;
+mod content_response;
+pub(crate) mod content_type;
+pub(crate) mod cors;
+mod deserialised;
+pub(crate) mod disposition;
+pub(crate) mod error_page;
+mod escape;
+pub(crate) mod format;
+mod freshness;
+pub(crate) mod handler;
+pub(crate) mod hosted;
+pub(crate) mod hosts;
+pub(crate) mod ipns_record;
+mod known;
+mod listing;
+mod name;
+pub(crate) mod page;
+mod part;
+pub(crate) mod path;
+pub(crate) mod payload;
+mod preview;
+mod protocol;
+pub(crate) mod proxied;
+pub(crate) mod range;
+mod redirects;
+pub(crate) mod request;
+pub(crate) mod response_cache;
+mod serialized_head;
+pub(crate) mod site;
+mod subdomain;
+mod tar;
+mod trustless;
+pub(crate) mod welcome;

@@ -1,0 +1,114 @@
+//! Files, directories, symbolic links and pages.
+
+use axum::response::Response;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RANGE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::{ErrorKind, Result};
+use ipfrs_node::{Object, ObjectKind};
+
+use super::codec::Codec;
+use super::content_response::{ContentResponse, etag, redirect_to_slash};
+use super::payload::Payload;
+use super::request::GatewayRequest;
+use super::{block, content_type, disposition, listing, preview};
+use crate::body::{header_text, unknown_length};
+use crate::content_limits::{self, Remedy};
+use crate::state::AppState;
+
+/// Responds with content in its default form: a file, a page, or a block under the media type of its codec.
+pub(super) async fn shown(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    object: Object,
+) -> Result<Response> {
+    match &object.kind {
+        ObjectKind::File(file) => {
+            let payload = Payload::File(file.clone());
+            deserialised(state, request, headers, &object, payload, request.file_name().as_deref()).await
+        }
+        ObjectKind::Symlink(target) => {
+            let mut answer = ContentResponse::new(state, request, &object, etag(&object, ""));
+            answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
+            answer.payload(state, headers, Payload::Bytes(target.clone())).await
+        }
+        ObjectKind::Directory(_) => Box::pin(directory(state, request, headers, object)).await,
+        ObjectKind::Other if preview::is_wanted(request, headers, &object) => {
+            Box::pin(preview::page(state, request, headers, object)).await
+        }
+        ObjectKind::Other => match Codec::of(&object.cid) {
+            Some(stored) => Box::pin(block::block(state, request, headers, object, stored)).await,
+            None => Err(Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await),
+        },
+    }
+}
+
+/// Responds with a file, using the `Content-Type` of its name or its first bytes. `etag_of` is the file, or the
+/// directory whose index it is.
+pub(super) async fn deserialised(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    etag_of: &Object,
+    file: Payload,
+    name: Option<&str>,
+) -> Result<Response> {
+    content_limits::check_size(state, file.size(), Remedy::Gateway)?;
+    content_limits::check_range(state, headers.contains_key(RANGE), file.size(), Remedy::Gateway)?;
+    let mut answer = ContentResponse::new(state, request, etag_of, etag(etag_of, ""));
+    answer.set(CONTENT_TYPE, content_type_of(state, etag_of, &file, name).await);
+    if request.download || request.filename.is_some() {
+        let kind = if request.download { "attachment" } else { "inline" };
+        let name = request.file_name().unwrap_or_else(|| etag_of.facts.cid.as_str().into());
+        answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
+    }
+    answer.payload(state, headers, file).await
+}
+
+/// Returns the type of a file by its name, or else by its content.
+pub(super) async fn content_type_of(
+    state: &AppState,
+    object: &Object,
+    file: &Payload,
+    name: Option<&str>,
+) -> HeaderValue {
+    match (name.and_then(content_type::by_name), object.facts.content_type.get()) {
+        (Some(by_name), _) => by_name,
+        (None, Some(known)) => header_text(known),
+        (None, None) => Box::pin(sniffed(state, object, file)).await,
+    }
+}
+
+/// Guesses the type of a file from its content. The result is kept, unless the first bytes could not be read.
+pub(super) async fn sniffed(state: &AppState, object: &Object, file: &Payload) -> HeaderValue {
+    match file.head(&state.node).await {
+        Some(head) => header_text(object.facts.content_type.get_or_init(|| content_type::by_content(&head))),
+        None => HeaderValue::from_static("application/octet-stream"),
+    }
+}
+
+pub(super) async fn directory(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    object: Object,
+) -> Result<Response> {
+    if !request.ends_with_slash {
+        return Ok(redirect_to_slash(state, request));
+    }
+    match state.node.resolve(request.path.join("index.html")).await {
+        Ok(Object { kind: ObjectKind::File(index), .. }) => {
+            let index = Payload::File(index);
+            return deserialised(state, request, headers, &object, index, Some("index.html")).await;
+        }
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let mut answer = ContentResponse::page(state, request, &object, "DirIndex");
+    if let Some(settled) = answer.settled(headers, None) {
+        return Ok(settled);
+    }
+    let body = if request.is_head { unknown_length() } else { listing::body(&state.node, request, &object)? };
+    Ok(answer.into_response(StatusCode::OK, body))
+}

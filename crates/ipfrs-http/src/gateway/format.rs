@@ -1,0 +1,129 @@
+//! The response formats of the gateway, and how a request chooses one.
+
+use http::header::ACCEPT;
+use http::{HeaderMap, HeaderName};
+use ipfrs_core::{Error, Result};
+
+use super::codec::Codec;
+
+/// Media type of CARs.
+pub(super) const CAR_MEDIA_TYPE: &str = "application/vnd.ipld.car";
+
+/// Media type of IPNS records.
+pub(crate) const IPNS_RECORD_MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";
+
+/// Header that browsers send when they fetch the script of a service worker.
+pub(super) const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
+
+/// Requested form of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Files and directories.
+    Deserialised,
+    /// The block itself.
+    Raw,
+    /// Blocks that verify the content at a path.
+    Car,
+    /// A file or a tree as a TAR archive.
+    Tar,
+    /// A block of this codec, unchanged.
+    Codec(Codec),
+    /// The record of a name, instead of the content that the name points to.
+    IpnsRecord,
+}
+
+/// Media type, name and value of each format.
+const FORMATS: [(&str, &str, Format); 8] = [
+    ("application/vnd.ipld.raw", "raw", Format::Raw),
+    (CAR_MEDIA_TYPE, "car", Format::Car),
+    ("application/x-tar", "tar", Format::Tar),
+    (Codec::Json.media_type(), Codec::Json.name(), Format::Codec(Codec::Json)),
+    (Codec::Cbor.media_type(), Codec::Cbor.name(), Format::Codec(Codec::Cbor)),
+    (Codec::DagJson.media_type(), Codec::DagJson.name(), Format::Codec(Codec::DagJson)),
+    (Codec::DagCbor.media_type(), Codec::DagCbor.name(), Format::Codec(Codec::DagCbor)),
+    (IPNS_RECORD_MEDIA_TYPE, "ipns-record", Format::IpnsRecord),
+];
+
+impl Format {
+    /// Returns the name used in `?format=`; empty for the default.
+    pub(super) fn name(self) -> &'static str {
+        FORMATS.iter().find(|(_, _, format)| *format == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// Whether files may be sent unchanged in this format: JSON and CBOR files may be.
+    pub(super) fn gives_files(self) -> bool {
+        matches!(self, Self::Deserialised | Self::Codec(Codec::Json | Codec::Cbor))
+    }
+}
+
+pub(super) fn format_by_name(name: &str) -> Result<Format> {
+    let found = FORMATS.iter().find(|(_, known, _)| *known == name).map(|(_, _, format)| *format);
+    found.ok_or_else(|| {
+        let known = FORMATS.map(|(_, name, _)| name).join(", ");
+        Error::invalid(format!("unknown format {name:?}: use one of {known}, or leave it out"))
+    })
+}
+
+/// Returns the media types of `Accept` in their order, without parameters, and without those of weight 0.
+pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(|media| {
+        let (media, parameters) = media.split_once(';').unwrap_or((media, ""));
+        let media = media.trim();
+        (!media.is_empty() && !parameters.split(';').any(is_refusal)).then_some(media)
+    })
+}
+
+/// Whether a parameter in `Accept` is a weight of 0: not acceptable (RFC 9110, 12.4.2).
+fn is_refusal(parameter: &str) -> bool {
+    let weight = parameter.trim().strip_prefix(['q', 'Q']).and_then(|rest| rest.strip_prefix('='));
+    weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|digit| matches!(digit, b'0' | b'.')))
+}
+
+/// Returns the first offered format that `Accept` names. Without one, the gateway sends files and HTML pages.
+pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
+    let format = |media: &str| {
+        FORMATS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(media)).map(|(_, _, format)| *format)
+    };
+    accepted(headers).find_map(format).unwrap_or(Format::Deserialised)
+}
+
+/// Whether `Accept` names HTML.
+pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|media| media.eq_ignore_ascii_case("text/html"))
+}
+
+/// Whether `Accept` permits HTML pages.
+pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
+    accepts_html(headers) || accepted(headers).any(|media| media == "*/*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_header_selects_a_named_format() {
+        for (accept, expected) in [
+            ("", Format::Deserialised),
+            ("*/*", Format::Deserialised),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Deserialised),
+            ("application/json", Format::Codec(Codec::Json)),
+            ("text/plain, application/json, */*", Format::Codec(Codec::Json)),
+            ("text/html, application/vnd.ipld.raw", Format::Raw),
+            ("application/vnd.ipld.car; version=1", Format::Car),
+            ("application/vnd.ipfs.ipns-record", Format::IpnsRecord),
+            ("application/x-tar, application/vnd.ipld.raw", Format::Tar),
+            ("application/vnd.ipfs.ipns-record, */*;q=0.1", Format::IpnsRecord),
+            ("text/html, application/vnd.ipld.car, */*;q=0.1", Format::Car),
+            ("*/*, application/vnd.ipld.dag-json", Format::Codec(Codec::DagJson)),
+            ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Car),
+            ("Application/VND.ipld.CAR", Format::Car),
+            ("application/vnd.ipld.raw;q=0, */*", Format::Deserialised),
+            ("application/vnd.ipld.raw; q=0.000, application/vnd.ipld.car; order=dfs; Q=0.001", Format::Car),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
+            assert_eq!(format_by_accept(&headers), expected, "{accept}");
+        }
+    }
+}

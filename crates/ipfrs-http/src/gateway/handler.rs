@@ -1,0 +1,176 @@
+//! The handler of `/ipfs` and `/ipns`: resolves the path and chooses the form of the response.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use ipfrs_core::{ErrorKind, Result};
+use ipfrs_node::{Limit, Object, ObjectKind};
+
+use super::codec::Codec;
+use super::cors::{self, ALLOW};
+use super::deserialised::shown;
+use super::format::{Format, accepts_pages};
+use super::freshness::Freshness;
+use super::name::{self, Located};
+use super::request::{self, GatewayRequest, Target, Wanted};
+use super::site::Site;
+use super::{address, block, car, ipns_record, part, protocol, redirects, tar, trustless};
+use crate::config::Namespace;
+use crate::content_limits;
+use crate::error::{GatewayError, Reason, method_not_allowed, refused};
+use crate::head_deadline::in_time;
+use crate::request_lifecycle::with_request_lifecycle;
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE};
+use crate::state::AppState;
+
+/// Handles every method under `/ipfs` and `/ipns`.
+pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
+    serve_site(state, Site::PATHS, request).await
+}
+
+/// Responds to a request to a site. It records its own metrics: for a small file, a layer would cost more than the
+/// response.
+pub(crate) async fn serve_site(state: AppState, site: Site, request: Request) -> Response {
+    let is_name = matches!(Namespace::of_path(&site.content_path(request.uri().path())), Some(Namespace::Ipns));
+    let family = state.metrics.family(if is_name { IPNS_ROUTE } else { IPFS_ROUTE }, request.method());
+    let answer = async |request: Request| {
+        let uri = request.uri().clone();
+        let deadline = request.extensions().get().cloned();
+        // Boxed, because the surrounding futures move it, and it has space for the state of every kind of request.
+        let answer = Box::pin(answer(state.clone(), &site, request));
+        let mut response = in_time(deadline, answer, |error| GatewayError(error).into_response()).await;
+        address::tell_of(&site.content_path(uri.path()), &mut response);
+        cors::add(response.headers_mut());
+        if let Some(reason) = response.extensions_mut().get_mut::<Reason>() {
+            reason.is_isolated = site.is_isolated();
+        }
+        response
+    };
+    with_request_lifecycle(&state, family, request, answer).await
+}
+
+async fn answer(state: AppState, site: &Site, request: Request) -> Response {
+    match *request.method() {
+        Method::GET | Method::HEAD => {}
+        Method::OPTIONS => return (StatusCode::NO_CONTENT, [(http::header::ALLOW, ALLOW)]).into_response(),
+        _ => return method_not_allowed(ALLOW),
+    }
+    let (parts, _) = request.into_parts();
+    match serve(&state, site, &parts).await {
+        Ok(response) => response,
+        // 412 is a different miss than 404, so that a client that probes may still request the content (path gateway
+        // specification, "412 Precondition Failed").
+        Err(e)
+            if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unresolvable)
+                && request::only_if_cached(&parts.headers) =>
+        {
+            StatusCode::PRECONDITION_FAILED.into_response()
+        }
+        Err(e) if e.kind() == ErrorKind::TooLarge && content_limits::is_long(parts.uri.path()) => {
+            state.node.count_refusal(Limit::Dag);
+            refused(StatusCode::URI_TOO_LONG, e.to_string())
+        }
+        Err(e) => GatewayError(e).into_response(),
+    }
+}
+
+// Futures of rare cases are boxed to keep this future small, since it is moved together with its space for all
+// awaited futures.
+async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
+    let removals = state.node.removals();
+    let content_path = site.content_path(parts.uri.path());
+    if protocol::is_without_root(&content_path) {
+        return protocol::follow(&parts.uri);
+    }
+    if let Some(moved) = protocol::meant(parts.uri.path(), parts.uri.query()).filter(|_| !site.is_isolated()) {
+        return Ok(moved);
+    }
+    request::check_service_worker(&content_path, &parts.headers)?;
+    let wanted = Wanted::parse(parts)?;
+    if site.is_trustless && !trustless::is_verifiable(&wanted, &content_path) {
+        return Ok(not_acceptable(trustless::OFFER));
+    }
+    if wanted.format == Format::IpnsRecord {
+        return Box::pin(ipns_record::respond(state, parts, &content_path, &wanted)).await;
+    }
+    let target = match name::locate(state, site, &content_path, parts.uri.query()).await? {
+        Located::At(target) => target,
+        Located::Moved(response) => return Ok(response),
+    };
+    if let Some(facts) = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable)
+        && let Some(answer) = part::again(state, parts, wanted.format, &content_path, facts).await?
+    {
+        return Ok(answer);
+    }
+    let request = GatewayRequest::new(site, parts, &content_path, wanted, &target);
+    if request.format == Format::Car {
+        return Box::pin(car::respond(state, &request, &parts.headers)).await;
+    }
+    Box::pin(resolved(state, parts, request, target, removals)).await
+}
+
+/// Responds with the content of a path in the requested format. `removals` is [`ipfrs_node::Node::removals`] from
+/// before anything was read.
+async fn resolved(
+    state: &AppState,
+    parts: &Parts,
+    request: GatewayRequest<'_>,
+    target: Target<'_>,
+    removals: u64,
+) -> Result<Response> {
+    let object = match target.known {
+        Some(facts) => state.node.revisit(facts).await?,
+        None => match Box::pin(state.node.resolve(request.path.clone())).await {
+            Ok(object) => {
+                let object = object.whole()?;
+                state.node.remember(&target.key, &object.facts);
+                object
+            }
+            Err(missing) => return Box::pin(redirects::or_missing(state, &request, parts, missing)).await,
+        },
+    };
+    let stored = Codec::of(&object.cid);
+    match (request.format, stored) {
+        (Format::Raw, _) => return block::raw(state, &request, &parts.headers, object).await,
+        (Format::Tar, _) if !matches!(object.kind, ObjectKind::Other) => {
+            return Box::pin(tar::archive(state, &request, &parts.headers, object)).await;
+        }
+        (Format::Codec(asked), Some(stored)) if asked.is_that_of(stored) => {
+            return Box::pin(block::block(state, &request, &parts.headers, object, asked)).await;
+        }
+        (Format::Deserialised, _) => {}
+        (asked, None) if asked.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
+        _ if request.is_negotiated && accepts_pages(&parts.headers) => {}
+        (asked, _) => return mismatch(asked, &object).await,
+    }
+    let plain = match &object.kind {
+        ObjectKind::File(file) if request.is_plain() => Some((file.clone(), object.facts.clone())),
+        _ => None,
+    };
+    let answer = shown(state, &request, &parts.headers, object).await?;
+    if let Some((file, facts)) = plain {
+        match file.inline() {
+            Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, removals),
+            None => part::keep(state, parts, request.format, &target.key, &facts, &answer, file.size()),
+        }
+    }
+    Ok(answer)
+}
+
+/// Refuses a format in which an object is not available. If the object is malformed UnixFS, the error says so
+/// instead.
+async fn mismatch(asked: Format, object: &Object) -> Result<Response> {
+    if asked == Format::Tar || asked.gives_files() {
+        let error = Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await;
+        if error.kind() == ErrorKind::InvalidContent {
+            return Err(error);
+        }
+    }
+    Ok(not_acceptable(&block::mismatch(asked.name(), object)))
+}
+
+/// Returns a 406 response for content that is not available in the requested form.
+fn not_acceptable(why: &str) -> Response {
+    refused(StatusCode::NOT_ACCEPTABLE, why.to_owned())
+}

@@ -1,0 +1,154 @@
+//! The response cache: responses for small files that were requested before without conditions.
+//!
+//! For a file of a kilobyte, parsing the path, querying the store and building the headers cost more than sending it.
+//! The result is kept, and is valid until a block is removed from the store. Bodies are slices of mapped packs: the
+//! cache holds only a reference, which is dropped when the pack is removed.
+
+mod lookup;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use ipfrs_node::{CacheMeter, EpochCache, Node};
+use quick_cache::Weighter;
+use tokio::sync::Semaphore;
+
+use super::cors;
+use super::format::{SERVICE_WORKER, format_by_accept};
+use super::serialized_head::SerializedHead;
+use crate::compression::Compression;
+use crate::metrics::{Family, HttpMetrics};
+use crate::routes::IPFS_ROUTE;
+
+/// Maximum size of a cached body, in bytes. Caching larger ones gains little.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// Maximum number of bodies that are read at the same time without request permits.
+const MAX_WARMING: usize = 16;
+
+/// Bytes per entry in addition to its path, mostly headers, in both forms.
+const ENTRY_BYTES: u64 = 1_536;
+
+/// Cached responses by content path as clients write it. All hosts that serve the path share them.
+#[derive(Debug)]
+pub(crate) struct ResponseCache {
+    cache: Option<Arc<EpochCache<String, Arc<CachedResponse>, ByText>>>,
+    meter: CacheMeter,
+    family: Arc<Family>,
+    started: Instant,
+    /// Permits for reading a body without a request permit.
+    warming: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct CachedResponse {
+    headers: HeaderMap,
+    /// Serialized head; `None` if the body is empty.
+    head: Option<SerializedHead>,
+    body: Bytes,
+    /// Whether the response may be compressed for some clients. Bodies compressed earlier are also served from the
+    /// cache.
+    varies: bool,
+    /// Time of the last renewal, in seconds since `started`.
+    made: AtomicU64,
+}
+
+/// A response with a serialized head.
+#[derive(Debug)]
+pub struct SerializedResponse {
+    /// Bytes after the head.
+    pub body: Bytes,
+    /// Position of the request ID in the head.
+    pub request_id: Range<usize>,
+    /// Time at which the request was processed.
+    pub start: Instant,
+}
+
+/// Headers of a GET request whose response depends only on its path.
+#[derive(Debug)]
+pub struct CacheableRequest {
+    /// Value of `Host`, as the client sent it.
+    pub host: HeaderValue,
+    /// Request ID that the client chose.
+    request_id: Option<HeaderValue>,
+    /// Whether the request receives compressible responses uncompressed.
+    accepts_identity: bool,
+    /// Whether only paths under `/ipfs` may be served.
+    pub(crate) is_ipfs_only: bool,
+}
+
+impl CacheableRequest {
+    /// Whether later requests may have the same headers. A request ID makes them unique.
+    #[must_use]
+    pub fn is_memoizable(&self) -> bool {
+        self.request_id.is_none()
+    }
+}
+
+#[derive(Debug, Clone)]
+struct ByText;
+
+impl Weighter<String, Arc<CachedResponse>> for ByText {
+    fn weight(&self, path: &String, _: &Arc<CachedResponse>) -> u64 {
+        ENTRY_BYTES + path.len() as u64
+    }
+}
+
+impl ResponseCache {
+    pub(crate) fn new(node: &Node, metrics: &HttpMetrics) -> Self {
+        let config = &node.config().cache;
+        let cache = || node.epoch_cache(config.max_entries, config.max_bytes, ByText);
+        Self {
+            cache: (config.enabled && !node.verifies_reads()).then(cache),
+            meter: node.cache_meter("answer"),
+            family: metrics.family(IPFS_ROUTE, &Method::GET),
+            started: Instant::now(),
+            warming: Arc::new(Semaphore::new(MAX_WARMING)),
+        }
+    }
+
+    /// Caches a response for a content path, if it is cacheable and its request has no conditions.
+    pub(super) fn keep(
+        &self,
+        compression: &Compression,
+        request: &Parts,
+        path: &str,
+        answer: &Response,
+        body: Bytes,
+        removals: u64,
+    ) {
+        let Some(cache) = &self.cache else { return };
+        let fits = answer.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
+        if !fits || !is_plain(&request.method, &request.uri, &request.headers) {
+            return;
+        }
+        let made = AtomicU64::new(self.started.elapsed().as_secs());
+        let mut headers = answer.headers().clone();
+        cors::add(&mut headers);
+        let varies = compression.varies(&mut headers, body.len() as u64);
+        let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
+        let cached = CachedResponse { headers, head, body, varies, made };
+        cache.insert(path.to_owned(), Arc::new(cached), removals);
+        self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
+    }
+}
+
+/// Headers that may affect the response.
+const DECIDING: [HeaderName; 4] = [RANGE, IF_MATCH, IF_NONE_MATCH, SERVICE_WORKER];
+
+/// Whether the response depends only on the path.
+fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    method == Method::GET && uri.query().is_none() && !decides_by_headers(headers)
+}
+
+/// Whether one of the headers may affect the response.
+fn decides_by_headers(headers: &HeaderMap) -> bool {
+    // Clients send few headers, so that scanning them is cheaper than looking up the relevant ones.
+    headers.keys().any(|name| DECIDING.contains(name)) || !format_by_accept(headers).gives_files()
+}

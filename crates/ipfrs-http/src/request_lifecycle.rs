@@ -1,0 +1,140 @@
+//! The lifecycle of a request, around every handler: its ID, permit, metrics, log entry, error page and compression.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use futures::future::Either;
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::ErrorKind;
+use ipfrs_node::{Client, Limit, NoPermit, RequestSlot};
+
+use crate::body::{Drained, Observed, Patient};
+use crate::error::{GatewayError, OverLimit, Problem, RpcError};
+use crate::failure;
+use crate::gateway::cors;
+use crate::gateway::error_page::{self, Browser};
+use crate::metrics::{Family, to_f64};
+use crate::permitted_body::PermittedBody;
+use crate::request_id::{self, RequestId, X_REQUEST_ID};
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::state::AppState;
+
+/// Permit of a request that took it before its route was known, attached to the request as an extension.
+#[derive(Debug, Clone)]
+struct Taken(Arc<RequestSlot>);
+
+/// Attaches the client to a request, and the permit that was already taken for it.
+pub(crate) fn set_client<B>(request: &mut http::Request<B>, client: Client, taken: Option<RequestSlot>) {
+    request.extensions_mut().insert(client);
+    if let Some(slot) = taken {
+        request.extensions_mut().insert(Taken(Arc::new(slot)));
+    }
+}
+
+/// Arrival time of a request whose route was not known immediately, attached to it as an extension.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrived(pub(crate) Instant);
+
+/// Layer for all routes that do not record their own metrics.
+pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
+    let family = state.metrics.family(endpoint, request.method());
+    with_request_lifecycle(&state, family, request, |request| next.run(request)).await
+}
+
+/// Processes a request: assigns its ID, takes its permit, and renders and compresses its response. Counts the request
+/// when the head of the response is known, and records size and duration when its body ends. A handler that panics is
+/// a bug, and the response is 500.
+pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
+    state: &AppState,
+    family: Arc<Family>,
+    mut request: Request,
+    answer: impl FnOnce(Request) -> A,
+) -> Response {
+    let start = request.extensions_mut().remove().map_or_else(Instant::now, |Arrived(at)| at);
+    let id = request_id::of(request.headers(), &state.request_ids);
+    let asked = state.compression.asked(&request);
+    let browser = Browser::of(&request, &id);
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let taken = request.extensions_mut().remove().and_then(|Taken(slot)| Arc::into_inner(slot));
+    let has_body = !http_body::Body::is_end_stream(request.body());
+    if has_body {
+        let patience = state.config.idle_patience();
+        let size = family.request_size.clone();
+        // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
+        let waits = request.headers().contains_key(http::header::EXPECT);
+        request = request.map(|body| {
+            let body = if waits { body } else { Body::new(Drained::new(body)) };
+            let body = Body::new(Patient::new(body, patience, state.node.clone()));
+            Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
+        });
+    }
+    let permit = family.takes_permit.then(|| taken.map_or_else(|| state.slots.take(client), Ok)).transpose();
+    let (permit, mut response) = match permit {
+        Err(refused) => (None, too_many(state, refused, &family.endpoint, &id)),
+        Ok(permit) => {
+            // Memory is reserved only for request bodies.
+            let answer = answer(request);
+            let answer = if has_body { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
+            let answer = AssertUnwindSafe(answer).catch_unwind().await;
+            let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref()));
+            count(state, &mut response, has_body);
+            (permit, response)
+        }
+    };
+    failure::log(&mut response, &family.endpoint, &id);
+    let response = error_page::shown(state, browser, response);
+    let mut response = state.compression.apply(asked, response).await;
+    response.headers_mut().insert(X_REQUEST_ID, id);
+    family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
+    response.map(|body| {
+        let body = match permit {
+            Some(permit) if !http_body::Body::is_end_stream(&body) => Body::new(PermittedBody::new(permit.hold(body))),
+            _ => body,
+        };
+        Body::new(Observed::new(body, move |bytes| {
+            family.response_size.observe(to_f64(bytes));
+            family.duration.observe(start.elapsed().as_secs_f64());
+        }))
+    })
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
+    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the daemon's log says more\n").into_response()
+}
+
+/// Returns a 429 response in the format of the API that `endpoint` belongs to.
+pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: &HeaderValue) -> Response {
+    let error = state.slots.refusal(refused);
+    if endpoint.starts_with("/api/v0") {
+        RpcError::Command(error).into_response()
+    } else if endpoint.starts_with("/v1") {
+        Problem::new(error, &RequestId(id.clone())).into_response()
+    } else {
+        let mut response = GatewayError(error).into_response();
+        if [IPFS_ROUTE, IPNS_ROUTE].contains(&endpoint) {
+            cors::add(response.headers_mut());
+        }
+        response
+    }
+}
+
+/// Counts a response to a request whose body exceeded a limit, or that found shared work at capacity. Other limits
+/// are counted elsewhere: DAG limits where the DAG is read, too many requests where permits are granted, and body
+/// memory where it is reserved.
+pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
+    match response.extensions_mut().remove() {
+        Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
+        Some(OverLimit(ErrorKind::TooLarge)) if has_body => state.node.count_refusal(Limit::BodyBytes),
+        _ => {}
+    }
+}

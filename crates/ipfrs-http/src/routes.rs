@@ -1,0 +1,19 @@
+//! Route templates, which label metrics, and which of them need a request permit.
+
+/// Route of content under `/ipfs`, as named in metrics.
+pub(crate) const IPFS_ROUTE: &str = "/ipfs/{*path}";
+
+/// Route of content under `/ipns`, as named in metrics.
+pub(crate) const IPNS_ROUTE: &str = "/ipns/{*path}";
+
+/// Endpoint label of requests that match no route.
+pub(crate) const UNMATCHED: &str = "unmatched";
+
+/// Routes that an operator needs to inspect and stop a busy daemon.
+const WITHOUT_PERMIT: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];
+
+/// Whether requests of a route take a [slot](ipfrs_node::RequestSlot). Cached responses take none: they hold no
+/// resources, and sending them costs no more than refusing the request.
+pub(crate) fn takes_request_permit(endpoint: &str) -> bool {
+    !WITHOUT_PERMIT.contains(&endpoint)
+}

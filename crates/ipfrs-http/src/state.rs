@@ -1,0 +1,67 @@
+//! The state that all handlers share: handles, and nothing that serves a request.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderValue;
+use ipfrs_node::{Node, RequestIds, RequestSlots};
+use prometheus::Registry;
+
+use crate::compression::Compression;
+use crate::gateway::hosts::Hosts;
+use crate::gateway::page::Pages;
+use crate::gateway::response_cache::ResponseCache;
+use crate::{ApiConfig, GatewayConfig, HttpMetrics, Lifecycle};
+
+/// Shared state of all handlers. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct AppState(Arc<Shared>);
+
+impl AppState {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+}
+
+/// Fields of [`AppState`].
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Node that all content is read from and written to.
+    pub(crate) node: Node,
+    /// HTTP metrics.
+    pub(crate) metrics: HttpMetrics,
+    /// Permits of requests in progress.
+    pub(crate) slots: RequestSlots,
+    /// The metrics registry of the process, for `/metrics`.
+    pub(crate) registry: Registry,
+    /// Readiness and shutdown.
+    pub(crate) lifecycle: Lifecycle,
+    /// Generator of request and transaction IDs.
+    pub(crate) request_ids: RequestIds,
+    /// Port of the listener: pages served from it count as the daemon's own.
+    pub(crate) port: u16,
+    /// Limits of gateway responses.
+    pub(crate) config: GatewayConfig,
+    /// Settings of the RPC.
+    pub(crate) api: ApiConfig,
+    /// `Cache-Control` value of immutable responses.
+    pub(crate) immutable: HeaderValue,
+    /// Data shared by all pages that the daemon renders.
+    pub(crate) pages: Pages,
+    /// Configured hosts.
+    pub(crate) hosts: Hosts,
+    /// Response cache for small files.
+    pub(crate) response_cache: ResponseCache,
+    /// Content codings of responses.
+    pub(crate) compression: Compression,
+    /// Addresses of dedicated gRPC listeners, as host and port.
+    pub(crate) grpc: OnceLock<Vec<String>>,
+}
+
+impl Deref for AppState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
