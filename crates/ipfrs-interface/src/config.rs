@@ -80,7 +80,7 @@ sections! {
 impl Config {
     /// The documented configuration file with every default, as `config init` writes it. The file is a symlink inside
     /// the crate, so that source distributions contain it.
-    pub const DEFAULT_TEXT: &str = include_str!("../../gateway.toml");
+    pub const DEFAULT_TEXT: &str = include_str!("../gateway.toml");
 
     /// Reads, checks and merges all sources.
     ///

@@ -1,7 +1,20 @@
-//! Accepts connections and serves them until the daemon drains. Between requests, a connection is [`Parked`].
-//! Requests without a cached response are served by [hyper](crate::hyper_connection).
+//! Accepts connections and serves them until the daemon drains. Between requests, a connection is [`IdleConnection`].
+//! Requests without a cached response are served by [hyper](crate::conn::hyper).
 
-use std::convert::Infallible;
+mod busy_poll;
+mod deadlines;
+mod fast_path;
+mod flow;
+mod front_end;
+mod get_head;
+mod http2_stall;
+mod hyper;
+mod one_request;
+mod open_streams;
+mod received;
+pub(crate) mod refused;
+pub(crate) mod request_head;
+mod tunnel;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
@@ -11,11 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Request, Response};
-use hyper::body::Incoming;
-use ipfrs_grpc::Grpc;
-use ipfrs_http::{Plain, Service, Written, log_broken_off};
+use ipfrs_http::log_broken_off;
 use ipfrs_node::{Limit, Node, RequestDeadline};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
@@ -26,93 +35,14 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::ServerConfig;
-use crate::ends::{Drain, Ends};
-use crate::hyper_connection::{Left, Protocols};
-use crate::parked::{Parked, Woken};
-use crate::received::Received;
-use crate::request_head::Refusal;
+use crate::conn::deadlines::{Deadlines, Drain};
+use crate::conn::fast_path::{IdleConnection, Wakeup};
+use crate::conn::front_end::FrontEnd;
+use crate::conn::hyper::{Outcome, Protocols};
+use crate::conn::request_head::Refusal;
 
 /// Pause after a failed accept, which is usually caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Handler for the requests of a listener. Clones share the same state.
-pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
-    /// Whether each short HTTP/2 response is sent separately, before other responses that are ready at the same time.
-    const SENDS_AT_ONCE: bool;
-
-    /// Future of a response.
-    type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
-
-    /// Returns the response to a request from `peer`.
-    fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering;
-
-    /// Returns the front-end for requests in the tunnel that `connect` opens: see [`Service::tunnel`].
-    fn tunnel(&self, connect: &Request<Incoming>) -> Option<Self>;
-
-    /// Returns the relevant headers of a GET request from `peer`, if none of them is unusual: see [`Service::plain`].
-    fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain>;
-
-    /// Returns the response to an HTTP/1.1 GET request if it is cached: see [`Service::answer_written`].
-    fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written>;
-
-    /// Counts a request whose head is refused, and returns its request ID.
-    fn count_refused(&self, refusal: &Refusal) -> HeaderValue;
-}
-
-impl FrontEnd for Service {
-    const SENDS_AT_ONCE: bool = false;
-
-    type Answering = ipfrs_http::Answering;
-
-    fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering {
-        self.answer(request, Some(peer))
-    }
-
-    fn tunnel(&self, connect: &Request<Incoming>) -> Option<Self> {
-        self.tunnel(connect)
-    }
-
-    fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain> {
-        self.plain(headers, Some(peer))
-    }
-
-    fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written> {
-        self.answer_written(path, plain, head)
-    }
-
-    fn count_refused(&self, refusal: &Refusal) -> HeaderValue {
-        self.count_refused(&refusal.method, refusal.status, refusal.limit, &refusal.headers)
-    }
-}
-
-impl FrontEnd for Grpc {
-    /// A client can process each response while the server prepares the next ones.
-    const SENDS_AT_ONCE: bool = true;
-
-    type Answering = ipfrs_grpc::Answering;
-
-    fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering {
-        self.answer(request, Some(peer))
-    }
-
-    /// Returns `None`, because gRPC has no tunnels.
-    fn tunnel(&self, _: &Request<Incoming>) -> Option<Self> {
-        None
-    }
-
-    /// Returns `None`, because all calls are POST requests.
-    fn plain(&self, _: &HeaderMap, _: IpAddr) -> Option<Plain> {
-        None
-    }
-
-    fn answer_written(&self, _: &str, _: &Plain, _: &mut Vec<u8>) -> Option<Written> {
-        None
-    }
-
-    fn count_refused(&self, refusal: &Refusal) -> HeaderValue {
-        self.count_refused(refusal.limit, &refusal.headers)
-    }
-}
 
 /// State that the connections of all listeners share.
 #[derive(Debug)]
@@ -214,69 +144,69 @@ impl Connections {
         }
         let started = pin!(self.drain.started.cancelled());
         let cut = pin!(self.drain.cut.cancelled());
-        let mut ends = Ends::new(&self.drain, started, cut, self.header_timeout);
-        let mut parked = Parked::new(front_end, peer, self.max_header_bytes, self.busy_poll);
+        let mut deadlines = Deadlines::new(&self.drain, started, cut, self.header_timeout);
+        let mut idle = IdleConnection::new(front_end, peer, self.max_header_bytes, self.busy_poll);
         loop {
-            let asks = match poll_fn(|cx| self.poll_parked(&mut parked, &mut socket, &mut ends, cx)).await {
-                Ok(Woken::Asks(asks)) => asks,
-                Ok(Woken::Ends) => return close(socket, &mut ends).await,
-                Ok(Woken::Cut) => return,
+            let asks = match poll_fn(|cx| self.poll_idle(&mut idle, &mut socket, &mut deadlines, cx)).await {
+                Ok(Wakeup::Asks(asks)) => asks,
+                Ok(Wakeup::Deadlines) => return close(socket, &mut deadlines).await,
+                Ok(Wakeup::Cut) => return,
                 Err(error) => return self.note(&error),
             };
             // Boxed, so that the state of hyper exists only while it serves a request, and not while the connection
             // is idle.
-            let is_new = match Box::pin(self.protocols.answer(socket, asks, &parked, &mut ends)).await {
-                Ok(Left::Parked(left)) => {
+            let is_new = match Box::pin(self.protocols.answer(socket, asks, &idle, &mut deadlines)).await {
+                Ok(Outcome::IdleConnection(left)) => {
                     socket = left;
                     false
                 }
                 // The content of a tunnel shares the permit and the limits of its connection.
-                Ok(Left::Tunnel(left, front_end)) => {
-                    parked.enter(front_end);
+                Ok(Outcome::Tunnel(left, front_end)) => {
+                    idle.enter(front_end);
                     socket = left;
                     true
                 }
-                Ok(Left::Closing(left)) => return close(left, &mut ends).await,
-                Ok(Left::Closed) => return,
+                Ok(Outcome::Closing(left)) => return close(left, &mut deadlines).await,
+                Ok(Outcome::Closed) => return,
                 Err(error) => return self.note(&error),
             };
-            parked.park(is_new);
+            idle.park(is_new);
         }
     }
 
     /// Waits for a request without a cached response, or for the end of the connection.
-    fn poll_parked<F: FrontEnd>(
+    fn poll_idle<F: FrontEnd>(
         &self,
-        parked: &mut Parked<F>,
+        idle: &mut IdleConnection<F>,
         socket: &mut Socket,
-        ends: &mut Ends<'_, '_>,
+        deadlines: &mut Deadlines<'_, '_>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Woken>> {
-        if let Poll::Ready(woken) = parked.poll(socket, ends, cx) {
-            return Poll::Ready(woken);
+    ) -> Poll<io::Result<Wakeup>> {
+        if let Poll::Ready(wakeup) = idle.poll(socket, deadlines, cx) {
+            return Poll::Ready(wakeup);
         }
-        if parked.is_answering() {
-            if ends.is_over(parked.since() + self.max_request, cx) {
+        if idle.is_responding() {
+            if deadlines.is_over(idle.since() + self.max_request, cx) {
                 RequestDeadline::new(&self.node, self.max_request).cut().as_ref().map(log_broken_off);
-                return Poll::Ready(Ok(Woken::Cut));
+                return Poll::Ready(Ok(Wakeup::Cut));
             }
-            return ends.poll_cut(cx).map(|()| Ok(Woken::Cut));
+            return deadlines.poll_cut(cx).map(|()| Ok(Wakeup::Cut));
         }
-        if ends.is_draining(cx) {
+        if deadlines.is_draining(cx) {
             if !socket.has_arrived() {
-                return Poll::Ready(Ok(Woken::Ends));
+                return Poll::Ready(Ok(Wakeup::Deadlines));
             }
             // The request arrived before the connection could be closed.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if !ends.is_silent(parked.since(), cx) {
+        if !deadlines.is_silent(idle.since(), cx) {
             return Poll::Pending;
         }
-        if !parked.has_begun() {
-            return Poll::Ready(Ok(Woken::Ends));
+        if !idle.has_begun() {
+            return Poll::Ready(Ok(Wakeup::Deadlines));
         }
-        parked.refuse(&Refusal::late_head(self.header_timeout));
+        idle.refuse(&Refusal::late_head(self.header_timeout));
         socket.expect_more();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -310,9 +240,9 @@ impl Connections {
 }
 
 /// Closes a connection between two responses.
-async fn close(mut socket: Socket, ends: &mut Ends<'_, '_>) {
+async fn close(mut socket: Socket, deadlines: &mut Deadlines<'_, '_>) {
     let closed = poll_fn(|cx| match Pin::new(&mut socket).poll_shutdown(cx) {
-        Poll::Pending => ends.poll_cut(cx).map(Ok),
+        Poll::Pending => deadlines.poll_cut(cx).map(Ok),
         closed => closed,
     });
     if let Err(error) = closed.await {

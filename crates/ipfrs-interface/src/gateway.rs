@@ -15,7 +15,7 @@ use ipfrs_node::{BlockStore, Node};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::connection::Connections;
+use crate::conn::Connections;
 use crate::listen::{Place, listen, listen_for_grpc};
 use crate::parts::Parts;
 use crate::{Config, ServerConfig};

@@ -6,30 +6,17 @@
 //!
 //! `RUST_LOG=ipfrs_interface=debug` logs each request.
 
-mod busy_poll;
 mod config;
-mod connection;
-mod ends;
-mod flowing;
+mod conn;
 mod gateway;
-mod head;
-mod hyper_connection;
 mod listen;
 mod local;
 mod logging;
-mod one_request;
-mod open_streams;
-mod parked;
 mod parts;
-mod received;
-mod refused;
-mod request_head;
 mod request_log;
 mod runtime;
 mod server;
 mod signals;
-mod stalled_streams;
-mod tunnel;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use gateway::{Gateway, running_url};

@@ -161,7 +161,7 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Selects a congestion control without pacing for `socket`. BBR, the default of some systems, delays each segment by
-/// a timer, and by then the client has gone to sleep and must be woken. On loopback this is two thirds of the cost of
+/// a timer, and by then the client has gone to sleep and must be wakeup. On loopback this is two thirds of the cost of
 /// a large response. Connections inherit the setting from the listener. It must be set before a connection is open,
 /// because pacing is never disabled again.
 #[cfg(target_os = "linux")]

@@ -12,10 +12,10 @@ use axum::http::header::HOST;
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
-use ipfrs_http::{Plain, Written};
+use ipfrs_http::{CacheableRequest, SerializedResponse};
 use pin_project_lite::pin_project;
 
-use crate::request_head::Refusal;
+use crate::conn::request_head::Refusal;
 
 /// Log target, which `RUST_LOG=ipfrs_interface=debug` enables.
 const TARGET: &str = "ipfrs_interface";
@@ -84,7 +84,7 @@ impl<F> Logged<F> {
 }
 
 /// Logs a GET request for `path` from `client`, whose response has the given `head`.
-pub(crate) fn written(path: &str, plain: &Plain, client: IpAddr, head: &[u8], answer: &Written) {
+pub(crate) fn written(path: &str, plain: &CacheableRequest, client: IpAddr, head: &[u8], answer: &SerializedResponse) {
     if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
         return;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_NONE_MATCH, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use ipfrs_http::{HostConfig, Lifecycle, Service, Written};
+use ipfrs_http::{HostConfig, Lifecycle, Service, SerializedResponse};
 use ipfrs_interface::Config;
 use ipfrs_node::Node;
 use prometheus::Registry;
@@ -30,13 +30,13 @@ fn get(path: &str) -> String {
 
 /// Returns the cached response of `path`. Requests it on the slow path until the response is cached, because a cached
 /// response expires after a second.
-async fn written(service: &Service, path: &str, headers: &HeaderMap, head: &mut Vec<u8>) -> Option<Written> {
+async fn written(service: &Service, path: &str, headers: &HeaderMap, head: &mut Vec<u8>) -> Option<SerializedResponse> {
     for _ in 0..100 {
         let mut request = Request::get(path).body(String::new()).unwrap();
         request.headers_mut().insert(HOST, HeaderValue::from_static("x"));
         service.answer(request, Some(PEER)).await.unwrap();
         head.clear();
-        let written = service.plain(headers, Some(PEER)).and_then(|plain| service.answer_written(path, &plain, head));
+        let written = service.cacheable_request(headers, Some(PEER)).and_then(|plain| service.serialized_response(path, &plain, head));
         if written.is_some() {
             return written;
         }

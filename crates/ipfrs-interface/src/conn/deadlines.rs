@@ -39,7 +39,7 @@ impl Draining {
 }
 
 /// Conditions that may end a connection.
-pub(crate) struct Ends<'a, 'd> {
+pub(crate) struct Deadlines<'a, 'd> {
     drain: &'d Drain,
     started: Pin<&'a mut WaitForCancellationFuture<'d>>,
     /// Whether the waker of the task is registered with `started`.
@@ -61,7 +61,7 @@ struct Alarm {
 }
 
 impl Alarm {
-    /// Whether `end` has passed. Otherwise the task is woken at that time.
+    /// Whether `end` has passed. Otherwise the task is wakeup at that time.
     fn is_over(&mut self, end: Instant, cx: &mut Context<'_>) -> bool {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
         if self.is_timed && !sleep.is_elapsed() {
@@ -79,7 +79,7 @@ impl Alarm {
     }
 }
 
-impl<'a, 'd> Ends<'a, 'd> {
+impl<'a, 'd> Deadlines<'a, 'd> {
     /// Creates the conditions of a connection: the two stages of `drain`, and the maximum time without a request.
     pub(crate) fn new(
         drain: &'d Drain,
@@ -96,7 +96,7 @@ impl<'a, 'd> Ends<'a, 'd> {
         &self.drain.draining
     }
 
-    /// Whether idle connections are to be closed. Otherwise the task is woken when they are.
+    /// Whether idle connections are to be closed. Otherwise the task is wakeup when they are.
     pub(crate) fn is_draining(&mut self, cx: &mut Context<'_>) -> bool {
         // The first poll registers the waker with the token. Later calls only check the flag.
         if self.is_registered {
@@ -111,13 +111,16 @@ impl<'a, 'd> Ends<'a, 'd> {
         self.cut.as_mut().poll(cx)
     }
 
-    /// Whether the client has sent no request for too long `since` then. Otherwise the task is woken at that time.
+    /// Whether the client has sent no request for too long `since` then. Otherwise the task is wakeup at that time.
     pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
         self.silence.is_over(since + self.longest, cx)
     }
 
-    /// Whether the deadline `at` of a request has passed. Otherwise the task is woken at that time.
+    /// Whether the deadline `at` of a request has passed. Otherwise the task is wakeup at that time.
     pub(crate) fn is_over(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
         self.over.is_over(at, cx)
     }
 }
+
+/// How long after its deadline a request is terminated. Until then, its handler can respond with an error.
+pub(crate) const DEADLINE_GRACE: Duration = Duration::from_secs(1);

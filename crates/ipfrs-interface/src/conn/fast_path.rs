@@ -11,17 +11,16 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
-use ipfrs_http::{Plain, Written};
+use ipfrs_http::{CacheableRequest, SerializedResponse};
 use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::busy_poll;
-use crate::connection::FrontEnd;
-use crate::ends::Ends;
-use crate::head::Get;
-use crate::refused;
-use crate::request_head::{self, Extent, Refusal};
+use super::deadlines::Deadlines;
+use super::front_end::FrontEnd;
+use super::get_head::Get;
+use super::request_head::{self, Extent, Refusal};
+use super::{busy_poll, refused};
 use crate::request_log;
 
 /// Connection preface of an HTTP/2 client (RFC 9113, 3.4).
@@ -34,14 +33,14 @@ const READ_BYTES: usize = 8 * 1024;
 const KEPT_BYTES: usize = 1024;
 
 /// Scratch memory of a thread for processing a connection.
-struct Desk {
+struct Scratch {
     read: Box<[u8]>,
     headers: HeaderMap,
     head: Vec<u8>,
 }
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
         read: vec![0; READ_BYTES].into(),
         headers: HeaderMap::new(),
         head: Vec::new(),
@@ -59,17 +58,17 @@ pub(crate) enum Asks {
 
 /// Reason why a connection stops being idle.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Woken {
+pub(crate) enum Wakeup {
     /// A request or connection for hyper, which can be read from the socket.
     Asks(Asks),
     /// The connection is to be closed: the client closed its sending side, or sent no request in time.
-    Ends,
+    Deadlines,
     /// The connection was terminated during a response, after its deadline.
     Cut,
 }
 
 /// An idle connection, or one whose responses are cached.
-pub(crate) struct Parked<F> {
+pub(crate) struct IdleConnection<F> {
     front_end: F,
     /// Address of the peer.
     peer: IpAddr,
@@ -80,23 +79,23 @@ pub(crate) struct Parked<F> {
     /// An incomplete head.
     held: Vec<u8>,
     /// Headers of the last request with a cached response. Most clients repeat the same headers.
-    usual: Option<Box<Usual>>,
+    last_headers: Option<Box<LastHeaders>>,
     /// Rest of a response, which the socket has not accepted yet.
     unsent: Option<Box<Unsent>>,
     /// Time at which the connection became idle, or began to send a response.
     since: Instant,
     /// Whether there was a response since the task last waited for the socket.
-    has_answered: bool,
-    /// Whether the connection ends after the response, because the last request was refused.
+    has_responded: bool,
+    /// Whether the connection deadlines after the response, because the last request was refused.
     is_refused: bool,
     /// How long to poll for the next request before waiting for it.
     busy_poll: Duration,
 }
 
 /// Headers of an earlier request.
-struct Usual {
+struct LastHeaders {
     lines: Box<[u8]>,
-    plain: Plain,
+    cacheable: CacheableRequest,
 }
 
 /// The rest of a response.
@@ -105,7 +104,7 @@ struct Unsent {
     body: Bytes,
 }
 
-impl<F: FrontEnd> Parked<F> {
+impl<F: FrontEnd> IdleConnection<F> {
     /// Creates the state of a connection from `peer` that has had no request yet.
     pub(crate) fn new(front_end: F, peer: IpAddr, max_header_bytes: usize, busy_poll: Duration) -> Self {
         Self {
@@ -114,10 +113,10 @@ impl<F: FrontEnd> Parked<F> {
             is_new: true,
             max_header_bytes,
             held: Vec::new(),
-            usual: None,
+            last_headers: None,
             unsent: None,
             since: Instant::now(),
-            has_answered: false,
+            has_responded: false,
             is_refused: false,
             busy_poll,
         }
@@ -127,13 +126,13 @@ impl<F: FrontEnd> Parked<F> {
     pub(crate) fn park(&mut self, is_new: bool) {
         self.is_new = is_new;
         self.since = Instant::now();
-        self.has_answered = true;
+        self.has_responded = true;
     }
 
     /// Continues in a tunnel, with `front_end` for its requests.
     pub(crate) fn enter(&mut self, front_end: F) {
         self.front_end = front_end;
-        self.usual = None;
+        self.last_headers = None;
     }
 
     /// Returns the front-end and the address of the peer.
@@ -147,7 +146,7 @@ impl<F: FrontEnd> Parked<F> {
     }
 
     /// Whether a response is being sent.
-    pub(crate) fn is_answering(&self) -> bool {
+    pub(crate) fn is_responding(&self) -> bool {
         self.unsent.is_some()
     }
 
@@ -163,9 +162,9 @@ impl<F: FrontEnd> Parked<F> {
     pub(crate) fn poll(
         &mut self,
         socket: &mut Socket,
-        ends: &Ends<'_, '_>,
+        deadlines: &Deadlines<'_, '_>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Woken>> {
+    ) -> Poll<io::Result<Wakeup>> {
         loop {
             if let Some(unsent) = &mut self.unsent {
                 ready!(unsent.poll_send(socket, cx))?;
@@ -173,11 +172,11 @@ impl<F: FrontEnd> Parked<F> {
                 self.since = Instant::now();
             }
             if self.is_refused {
-                return Poll::Ready(Ok(Woken::Ends));
+                return Poll::Ready(Ok(Wakeup::Deadlines));
             }
-            let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, ends, desk, cx));
-            match woken? {
-                Poll::Ready(Some(woken)) => return Poll::Ready(Ok(woken)),
+            let wakeup = SCRATCH.with_borrow_mut(|scratch| self.poll_requests(socket, deadlines, scratch, cx));
+            match wakeup? {
+                Poll::Ready(Some(wakeup)) => return Poll::Ready(Ok(wakeup)),
                 Poll::Ready(None) => {}
                 Poll::Pending => {
                     self.look(socket);
@@ -189,7 +188,7 @@ impl<F: FrontEnd> Parked<F> {
 
     /// Polls for the next request if a response was just sent. The socket stays registered for wakeups.
     fn look(&mut self, socket: &Socket) {
-        if std::mem::take(&mut self.has_answered) && !self.busy_poll.is_zero() {
+        if std::mem::take(&mut self.has_responded) && !self.busy_poll.is_zero() {
             busy_poll::look(std::ptr::from_ref(self).addr(), self.busy_poll, || socket.has_arrived());
         }
     }
@@ -198,15 +197,15 @@ impl<F: FrontEnd> Parked<F> {
     fn poll_requests(
         &mut self,
         socket: &mut Socket,
-        ends: &Ends<'_, '_>,
-        desk: &mut Desk,
+        deadlines: &Deadlines<'_, '_>,
+        scratch: &mut Scratch,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<Woken>>> {
-        let mut buf = ReadBuf::new(&mut desk.read);
+    ) -> Poll<io::Result<Option<Wakeup>>> {
+        let mut buf = ReadBuf::new(&mut scratch.read);
         ready!(Pin::new(&mut *socket).poll_read(cx, &mut buf))?;
         let mut held = std::mem::take(&mut self.held);
         if buf.filled().is_empty() {
-            return Poll::Ready(Ok(Some(Woken::Ends)));
+            return Poll::Ready(Ok(Some(Wakeup::Deadlines)));
         }
         let seen = held.len();
         let read = if seen == 0 {
@@ -220,15 +219,15 @@ impl<F: FrontEnd> Parked<F> {
         self.is_new &= rest.len() == read.len();
         // A head that arrives in many pieces is parsed only once its end has arrived, not for each piece.
         let is_worth_parsing = seen == 0 || request_head::has_end(read, seen) || ends_first_line(read, seen);
-        while !rest.is_empty() && is_worth_parsing && self.unsent.is_none() && !ends.draining().has_begun() {
-            desk.head.clear();
-            let Some((len, answer)) = self.answer(rest, &mut desk.headers, &mut desk.head) else { break };
+        while !rest.is_empty() && is_worth_parsing && self.unsent.is_none() && !deadlines.draining().has_begun() {
+            scratch.head.clear();
+            let Some((len, answer)) = self.answer(rest, &mut scratch.headers, &mut scratch.head) else { break };
             rest = &rest[len..];
             rest = &rest[request_head::empty_lines(rest)..];
             self.is_new = false;
             self.since = answer.start.into();
-            self.has_answered = true;
-            self.unsent = sent(socket, cx, &desk.head, answer)?;
+            self.has_responded = true;
+            self.unsent = sent(socket, cx, &scratch.head, answer)?;
         }
         if rest.is_empty() || self.unsent.is_some() {
             socket.unread(Bytes::copy_from_slice(rest));
@@ -236,7 +235,7 @@ impl<F: FrontEnd> Parked<F> {
         }
         if self.is_new && rest.starts_with(PREFACE) {
             socket.unread(Bytes::copy_from_slice(rest));
-            return Poll::Ready(Ok(Some(Woken::Asks(Asks::Http2))));
+            return Poll::Ready(Ok(Some(Wakeup::Asks(Asks::Http2))));
         }
         let may_go_on = rest.len() < self.max_header_bytes;
         let is_partial = !is_worth_parsing || (self.is_new && PREFACE.starts_with(rest));
@@ -244,7 +243,7 @@ impl<F: FrontEnd> Parked<F> {
         Poll::Ready(Ok(match checked {
             Ok(Some(extent)) => {
                 socket.unread(without_upgrade(rest, extent.head));
-                Some(Woken::Asks(Asks::Http1(extent)))
+                Some(Wakeup::Asks(Asks::Http1(extent)))
             }
             Ok(None) => {
                 let before = read.len() - rest.len();
@@ -259,7 +258,7 @@ impl<F: FrontEnd> Parked<F> {
         }))
     }
 
-    /// Responds to a request whose head is refused, and ends the connection.
+    /// Responds to a request whose head is refused, and deadlines the connection.
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
         self.held = Vec::new();
         let head = refused::serialized(&self.front_end, refusal, self.peer);
@@ -270,26 +269,34 @@ impl<F: FrontEnd> Parked<F> {
 
     /// Looks up the cached response to the request at the start of `bytes`, and writes its head to `head`. Returns
     /// the length of the request and the response.
-    fn answer(&mut self, bytes: &[u8], headers: &mut HeaderMap, head: &mut Vec<u8>) -> Option<(usize, Written)> {
+    fn answer(
+        &mut self,
+        bytes: &[u8],
+        headers: &mut HeaderMap,
+        head: &mut Vec<u8>,
+    ) -> Option<(usize, SerializedResponse)> {
         let most = self.max_header_bytes;
-        let like_last = self.usual.as_ref().and_then(|usual| Some((Get::like(bytes, &usual.lines)?, &usual.plain)));
-        if let Some((get, plain)) = like_last {
-            let answer = self.front_end.answer_written(get.path, plain, head).filter(|_| get.len <= most)?;
-            request_log::written(get.path, plain, self.peer, head, &answer);
+        let like_last = self
+            .last_headers
+            .as_ref()
+            .and_then(|last_headers| Some((Get::like(bytes, &last_headers.lines)?, &last_headers.cacheable)));
+        if let Some((get, cacheable)) = like_last {
+            let answer = self.front_end.serialized_response(get.path, cacheable, head).filter(|_| get.len <= most)?;
+            request_log::written(get.path, cacheable, self.peer, head, &answer);
             return Some((get.len, answer));
         }
         let get = Get::parse(bytes, headers).filter(|get| get.len <= most)?;
-        let plain = self.front_end.plain(headers, self.peer)?;
-        let answer = self.front_end.answer_written(get.path, &plain, head)?;
-        request_log::written(get.path, &plain, self.peer, head, &answer);
-        if plain.may_come_again() && !get.lines.is_empty() && get.lines.len() <= KEPT_BYTES {
-            self.usual = Some(Box::new(Usual { lines: get.lines.into(), plain }));
+        let cacheable = self.front_end.cacheable_request(headers, self.peer)?;
+        let answer = self.front_end.serialized_response(get.path, &cacheable, head)?;
+        request_log::written(get.path, &cacheable, self.peer, head, &answer);
+        if cacheable.is_memoizable() && !get.lines.is_empty() && get.lines.len() <= KEPT_BYTES {
+            self.last_headers = Some(Box::new(LastHeaders { lines: get.lines.into(), cacheable }));
         }
         Some((get.len, answer))
     }
 }
 
-/// Whether the first line of a head ends behind the first `seen` bytes.
+/// Whether the first line of a head deadlines behind the first `seen` bytes.
 fn ends_first_line(bytes: &[u8], seen: usize) -> bool {
     memchr::memchr(b'\n', &bytes[seen..]).is_some() && memchr::memchr(b'\n', &bytes[..seen]).is_none()
 }
@@ -315,7 +322,12 @@ fn without_first(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
 }
 
 /// Sends a response. Returns the rest that the socket does not accept at once.
-fn sent(socket: &mut Socket, cx: &mut Context<'_>, head: &[u8], answer: Written) -> io::Result<Option<Box<Unsent>>> {
+fn sent(
+    socket: &mut Socket,
+    cx: &mut Context<'_>,
+    head: &[u8],
+    answer: SerializedResponse,
+) -> io::Result<Option<Box<Unsent>>> {
     let body = answer.body;
     let slices = [IoSlice::new(head), IoSlice::new(&body)];
     let taken = match Pin::new(socket).poll_write_vectored(cx, &slices) {
@@ -361,11 +373,11 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::ends::Drain;
+    use crate::conn::deadlines::Drain;
     use hyper::body::Incoming;
 
-    use crate::received::Received;
-    use crate::request_head::BodyLength;
+    use crate::conn::received::Received;
+    use crate::conn::request_head::BodyLength;
 
     /// A front-end without cached responses, which counts its lookups.
     #[derive(Clone, Default)]
@@ -384,12 +396,12 @@ mod tests {
             None
         }
 
-        fn plain(&self, _: &HeaderMap, _: IpAddr) -> Option<Plain> {
+        fn cacheable_request(&self, _: &HeaderMap, _: IpAddr) -> Option<CacheableRequest> {
             self.0.fetch_add(1, Ordering::Relaxed);
             None
         }
 
-        fn answer_written(&self, _: &str, _: &Plain, _: &mut Vec<u8>) -> Option<Written> {
+        fn serialized_response(&self, _: &str, _: &CacheableRequest, _: &mut Vec<u8>) -> Option<SerializedResponse> {
             None
         }
 
@@ -405,15 +417,15 @@ mod tests {
         let mut socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
         let drain = Drain::default();
         let (started, cut) = (pin!(drain.started.cancelled()), pin!(drain.cut.cancelled()));
-        let ends = Ends::new(&drain, started, cut, Duration::from_secs(3_600));
+        let deadlines = Deadlines::new(&drain, started, cut, Duration::from_secs(3_600));
         let front_end = Asked::default();
-        let mut parked = Parked::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), 8_192, Duration::ZERO);
+        let mut idle = IdleConnection::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), 8_192, Duration::ZERO);
         let request = b"GET /ipfs/a HTTP/1.1\r\nHost: x\r\n\r\n";
         for _ in 0..2 {
             client.write_all(request).await.unwrap();
-            let woken = poll_fn(|cx| parked.poll(&mut socket, &ends, cx)).await.unwrap();
+            let wakeup = poll_fn(|cx| idle.poll(&mut socket, &deadlines, cx)).await.unwrap();
             let extent = Extent { head: request.len(), body: BodyLength::Bytes(0) };
-            assert_eq!(woken, Woken::Asks(Asks::Http1(extent)));
+            assert_eq!(wakeup, Wakeup::Asks(Asks::Http1(extent)));
             let mut left = vec![0; request.len()];
             socket.read_exact(&mut left).await.unwrap();
             assert_eq!(left, request);

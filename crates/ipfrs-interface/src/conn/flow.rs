@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Number of times that the task was woken.
+    /// Number of times that the task was wakeup.
     #[derive(Default)]
     struct Turns(AtomicUsize);
 

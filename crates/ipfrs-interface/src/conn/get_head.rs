@@ -1,4 +1,4 @@
-//! Heads of requests that may have a cached response: plain HTTP/1.1 GET requests.
+//! Heads of requests that may have a cached response: cacheable HTTP/1.1 GET requests.
 
 use std::mem::MaybeUninit;
 
@@ -26,7 +26,7 @@ pub(crate) struct Get<'a> {
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
 impl<'a> Get<'a> {
-    /// Parses the request at the start of `bytes`, if its head is complete and plain. Its headers replace those in
+    /// Parses the request at the start of `bytes`, if its head is complete and cacheable. Its headers replace those in
     /// `headers`. Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
     pub(crate) fn parse(bytes: &'a [u8], headers: &mut HeaderMap) -> Option<Self> {
         let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];

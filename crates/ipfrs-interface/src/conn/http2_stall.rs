@@ -20,10 +20,9 @@ use ipfrs_stream::Traffic;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::ends::Draining;
-use crate::flowing::Flowing;
-use crate::hyper_connection::DEADLINE_GRACE;
-use crate::open_streams::OpenStream;
+use super::deadlines::{DEADLINE_GRACE, Draining};
+use super::flow::Flowing;
+use super::open_streams::OpenStream;
 
 /// Maximum number of bytes that are passed to a stream at once. The client must accept them within the timeout.
 const PIECE_BYTES: usize = 16 * 1024;

@@ -19,18 +19,18 @@ use ipfrs_node::{Node, RequestDeadline};
 use ipfrs_stream::{Socket, Traffic};
 use tokio::time::Instant;
 
+use super::deadlines::{DEADLINE_GRACE, Deadlines, Draining};
+use super::fast_path::{Asks, IdleConnection};
+use super::front_end::FrontEnd;
+use super::http2_stall::{StreamExecutor, Watched};
+use super::one_request::OneRequest;
+use super::open_streams::OpenStreams;
+use super::received::Received;
+use super::refused;
+use super::request_head::Refusal;
+use super::tunnel::Asked;
 use crate::ServerConfig;
-use crate::connection::FrontEnd;
-use crate::ends::{Draining, Ends};
-use crate::one_request::OneRequest;
-use crate::open_streams::OpenStreams;
-use crate::parked::{Asks, Parked};
-use crate::received::Received;
-use crate::refused;
-use crate::request_head::Refusal;
 use crate::request_log::Logged;
-use crate::stalled_streams::{StreamExecutor, Watched};
-use crate::tunnel::Asked;
 
 /// Maximum number of concurrent requests on an HTTP/2 connection.
 const H2_STREAMS: u32 = 256;
@@ -50,9 +50,6 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 const H2_MORE_HEADER_BYTES: u32 = 64 * 1024;
 /// Number of bytes that each header counts in addition to its name and value (RFC 9113, 6.5.2).
 const H2_HEADER_BYTES: usize = 32;
-/// How long after its deadline a request is terminated. Until then, its handler can respond with an error.
-pub(crate) const DEADLINE_GRACE: Duration = Duration::from_secs(1);
-
 /// hyper with the configuration of the daemon.
 #[derive(Debug)]
 pub(crate) struct Protocols {
@@ -64,9 +61,9 @@ pub(crate) struct Protocols {
 }
 
 /// State of a connection after hyper has served it.
-pub(crate) enum Left<F> {
+pub(crate) enum Outcome<F> {
     /// Idle between two requests.
-    Parked(Socket),
+    IdleConnection(Socket),
     /// A tunnel, in which HTTP starts again, with the front-end for its requests.
     Tunnel(Socket, F),
     /// To be closed.
@@ -81,7 +78,7 @@ enum Done {
     Idle,
     /// The next request did not arrive in time.
     Silent,
-    /// The connection ends according to HTTP.
+    /// The connection deadlines according to HTTP.
     Ended,
     /// A deadline has passed.
     Cut,
@@ -111,7 +108,7 @@ impl Protocols {
         Self { node, max_header_bytes: config.max_header_bytes, max_request, http1, http2 }
     }
 
-    /// Serves the request or connection on `socket`, which belongs to a connection in the state `parked`.
+    /// Serves the request or connection on `socket`, which belongs to a connection in the state `idle`.
     ///
     /// # Errors
     /// The connection failed.
@@ -119,10 +116,10 @@ impl Protocols {
         &self,
         socket: Socket,
         asks: Asks,
-        parked: &Parked<F>,
-        ends: &mut Ends<'_, '_>,
-    ) -> hyper::Result<Left<F>> {
-        let (front_end, peer) = parked.parties();
+        idle: &IdleConnection<F>,
+        deadlines: &mut Deadlines<'_, '_>,
+    ) -> hyper::Result<Outcome<F>> {
+        let (front_end, peer) = idle.parties();
         let front = Front {
             front_end,
             peer,
@@ -133,13 +130,13 @@ impl Protocols {
             max_header_bytes: self.max_header_bytes,
             max_request: self.max_request,
             traffic: socket.traffic(),
-            draining: ends.draining().clone(),
+            draining: deadlines.draining().clone(),
         };
         match asks {
-            Asks::Http1(extent) => self.http1(OneRequest::new(socket, extent), front, ends).await,
+            Asks::Http1(extent) => self.http1(OneRequest::new(socket, extent), front, deadlines).await,
             Asks::Http2 => {
-                self.http2(socket, front, parked.since(), ends).await?;
-                Ok(Left::Closed)
+                self.http2(socket, front, idle.since(), deadlines).await?;
+                Ok(Outcome::Closed)
             }
         }
     }
@@ -148,8 +145,8 @@ impl Protocols {
         &self,
         request: OneRequest,
         front: Front<F>,
-        ends: &mut Ends<'_, '_>,
-    ) -> hyper::Result<Left<F>> {
+        deadlines: &mut Deadlines<'_, '_>,
+    ) -> hyper::Result<Outcome<F>> {
         let (asked, deadline, state) = (Arc::clone(&front.asked), Arc::clone(&front.deadline), request.state());
         let mut connection = self.http1.serve_connection(TokioIo::new(request), front);
         let done = poll_fn(|cx| {
@@ -163,13 +160,13 @@ impl Protocols {
             }
             if let Some(deadline) = deadline.get().filter(|_| !state.is_shut())
                 && let Some(at) = deadline.at()
-                && ends.is_over(at + DEADLINE_GRACE, cx)
+                && deadlines.is_over(at + DEADLINE_GRACE, cx)
             {
                 deadline.cut().as_ref().map(log_broken_off);
                 return Poll::Ready(Ok(Done::Cut));
             }
             // While the daemon drains, new responses state that they are the last one.
-            if ends.is_draining(cx) { ends.poll_cut(cx).map(|()| Ok(Done::Cut)) } else { Poll::Pending }
+            if deadlines.is_draining(cx) { deadlines.poll_cut(cx).map(|()| Ok(Done::Cut)) } else { Poll::Pending }
         })
         .await;
         let done = match done {
@@ -183,14 +180,14 @@ impl Protocols {
         let (socket, read) = (parts.io.into_inner().into_socket(), parts.read_buf);
         Ok(match (done, asked.take_tunnel()) {
             // The rest of the response is lost: a reset tells the client.
-            (Done::Ended, _) if !state.is_flushed() => Left::Closed,
-            (Done::Idle, _) => Left::Parked(socket.with_unread(read)),
-            (Done::Ended, Some(front_end)) => Left::Tunnel(socket.with_unread(read), front_end),
+            (Done::Ended, _) if !state.is_flushed() => Outcome::Closed,
+            (Done::Idle, _) => Outcome::IdleConnection(socket.with_unread(read)),
+            (Done::Ended, Some(front_end)) => Outcome::Tunnel(socket.with_unread(read), front_end),
             // hyper leaves a connection open if its client requested a protocol upgrade. The client may still be
             // sending.
-            (Done::Ended, None) => Left::Closing(socket.with_unread(read)),
-            (Done::Silent, _) => Left::Closing(socket),
-            (Done::Cut, _) => Left::Closed,
+            (Done::Ended, None) => Outcome::Closing(socket.with_unread(read)),
+            (Done::Silent, _) => Outcome::Closing(socket),
+            (Done::Cut, _) => Outcome::Closed,
         })
     }
 
@@ -199,7 +196,7 @@ impl Protocols {
         socket: Socket,
         front: Front<F>,
         since: Instant,
-        ends: &mut Ends<'_, '_>,
+        deadlines: &mut Deadlines<'_, '_>,
     ) -> hyper::Result<()> {
         let streams = Arc::clone(&front.streams);
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(socket), front));
@@ -212,11 +209,11 @@ impl Protocols {
                 if let Some(ending) = ending {
                     // A client need not respond to the end of the connection.
                     let is_idle =
-                        streams.idle_since(ending, cx).is_some_and(|idle| ends.is_silent(idle.max(ending), cx));
-                    return if is_idle { Poll::Ready(Ok(())) } else { ends.poll_cut(cx).map(Ok) };
+                        streams.idle_since(ending, cx).is_some_and(|idle| deadlines.is_silent(idle.max(ending), cx));
+                    return if is_idle { Poll::Ready(Ok(())) } else { deadlines.poll_cut(cx).map(Ok) };
                 }
-                let is_silent = streams.idle_since(since, cx).is_some_and(|since| ends.is_silent(since, cx));
-                if !is_silent && !ends.is_draining(cx) {
+                let is_silent = streams.idle_since(since, cx).is_some_and(|since| deadlines.is_silent(since, cx));
+                if !is_silent && !deadlines.is_draining(cx) {
                     return Poll::Pending;
                 }
                 connection.as_mut().graceful_shutdown();
@@ -258,7 +255,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
         // HTTP/2 announces the end of a connection with its own frame. A response that opens a tunnel is never the
         // last one.
         let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;
-        let ends = says_the_end.then(|| self.draining.clone());
+        let deadlines = says_the_end.then(|| self.draining.clone());
         let answer = if version == Version::HTTP_2 && header_list_bytes(&request) > self.max_header_bytes {
             let refusal = Refusal::large_head(self.max_header_bytes).of_http2(&request);
             Either::Right(ready(Ok(refused::response(&self.front_end, &refusal, self.peer))))
@@ -266,7 +263,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
             Either::Left(self.answered(request, &deadline))
         };
         let open = (version == Version::HTTP_2).then(|| OpenStreams::open(&self.streams));
-        Watched::new(answer, open, ends, self.traffic.clone(), deadline)
+        Watched::new(answer, open, deadlines, self.traffic.clone(), deadline)
     }
 }
 

@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::request_head::{BodyLength, Extent};
+use crate::conn::request_head::{BodyLength, Extent};
 
 /// A socket that yields the bytes of one request, and then stays pending.
 #[derive(Debug)]
 pub(crate) struct OneRequest {
     socket: Socket,
-    left: Left,
+    left: Remaining,
     state: Arc<RequestState>,
 }
 
@@ -47,7 +47,7 @@ impl RequestState {
 
 /// The unread rest of the request.
 #[derive(Debug)]
-enum Left {
+enum Remaining {
     /// A known number of bytes, optionally followed by chunks.
     Bytes(u64, Option<Chunks>),
     Chunks(Chunks),
@@ -59,8 +59,8 @@ impl OneRequest {
     pub(crate) fn new(socket: Socket, extent: Extent) -> Self {
         let head = extent.head as u64;
         let left = match extent.body {
-            BodyLength::Bytes(bytes) => Left::Bytes(head.saturating_add(bytes), None),
-            BodyLength::Chunked => Left::Bytes(head, Some(Chunks::default())),
+            BodyLength::Bytes(bytes) => Remaining::Bytes(head.saturating_add(bytes), None),
+            BodyLength::Chunked => Remaining::Bytes(head, Some(Chunks::default())),
         };
         Self { socket, left, state: Arc::default() }
     }
@@ -71,7 +71,7 @@ impl OneRequest {
 
     /// Returns the socket. If the request was not read to its end, the client may still be sending it.
     pub(crate) fn into_socket(mut self) -> Socket {
-        if !matches!(self.left, Left::Bytes(0, None)) {
+        if !matches!(self.left, Remaining::Bytes(0, None)) {
             self.socket.expect_more();
         }
         self.socket
@@ -82,27 +82,27 @@ impl OneRequest {
         let mut taken = 0;
         while taken < read.len() {
             match &mut self.left {
-                Left::Bytes(0, None) => break,
-                Left::Bytes(left, chunks) => {
+                Remaining::Bytes(0, None) => break,
+                Remaining::Bytes(left, chunks) => {
                     let some = usize::try_from(*left).unwrap_or(usize::MAX).min(read.len() - taken);
                     taken += some;
                     *left -= some as u64;
                     if *left == 0
                         && let Some(chunks) = chunks.take()
                     {
-                        self.left = Left::Chunks(chunks);
+                        self.left = Remaining::Chunks(chunks);
                     }
                 }
-                Left::Chunks(chunks) => match chunks.take(&read[taken..]) {
+                Remaining::Chunks(chunks) => match chunks.take(&read[taken..]) {
                     Some(some) => {
                         taken += some;
                         if chunks.is_ended() {
-                            self.left = Left::Bytes(0, None);
+                            self.left = Remaining::Bytes(0, None);
                         }
                     }
-                    None => self.left = Left::Unknown,
+                    None => self.left = Remaining::Unknown,
                 },
-                Left::Unknown => return read.len(),
+                Remaining::Unknown => return read.len(),
             }
         }
         taken
@@ -114,11 +114,11 @@ impl AsyncRead for OneRequest {
         let this = self.get_mut();
         let most = match this.left {
             // Relaxed suffices, because the task that reads here also checks the flag.
-            Left::Bytes(0, None) => {
+            Remaining::Bytes(0, None) => {
                 this.state.is_over.store(true, Ordering::Relaxed);
                 return Poll::Pending;
             }
-            Left::Bytes(left, None) => usize::try_from(left).unwrap_or(usize::MAX),
+            Remaining::Bytes(left, None) => usize::try_from(left).unwrap_or(usize::MAX),
             _ => usize::MAX,
         };
         let before = buf.filled().len();
@@ -159,7 +159,7 @@ impl AsyncWrite for OneRequest {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !matches!(self.left, Left::Bytes(0, None)) {
+        if !matches!(self.left, Remaining::Bytes(0, None)) {
             self.socket.expect_more();
         }
         self.state.is_shut.store(true, Ordering::Relaxed);

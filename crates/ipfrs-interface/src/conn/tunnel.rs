@@ -4,7 +4,7 @@ use axum::http::{Method, Request};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use crate::connection::FrontEnd;
+use crate::conn::front_end::FrontEnd;
 
 /// Record of the requests on a connection.
 #[derive(Debug)]

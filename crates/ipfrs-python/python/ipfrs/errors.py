@@ -27,8 +27,8 @@ class                    is also a             when
 =======================  ====================  ===================================================
 
 ``error.kind`` is the stable code that the daemon's errors have too, or ``file_not_found``, ``closed`` or ``forked``.
-``str(error)`` is the message. Arguments of a wrong type raise the built-in TypeError, and errors that Python reports for
-local files are the built-in OSError. All errors can be pickled.
+``str(error)`` is the message. Arguments of a wrong type raise the built-in TypeError, and errors of local files are the
+built-in OSError. All errors can be pickled.
 
 Example:
     >>> try:
