@@ -10,9 +10,9 @@ mod config;
 mod epoch_cache;
 mod mapping;
 mod memory;
-mod overlay;
 mod pack;
 mod pins;
+mod redb_overlay;
 mod store;
 
 pub use batch::{BlockBatch, Section};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_NONE_MATCH, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use ipfrs_http::{HostConfig, Lifecycle, Service, SerializedResponse};
+use ipfrs_http::{HostConfig, Lifecycle, SerializedResponse, Service};
 use ipfrs_interface::Config;
 use ipfrs_node::Node;
 use prometheus::Registry;
@@ -36,7 +36,9 @@ async fn written(service: &Service, path: &str, headers: &HeaderMap, head: &mut 
         request.headers_mut().insert(HOST, HeaderValue::from_static("x"));
         service.answer(request, Some(PEER)).await.unwrap();
         head.clear();
-        let written = service.cacheable_request(headers, Some(PEER)).and_then(|plain| service.serialized_response(path, &plain, head));
+        let written = service
+            .cacheable_request(headers, Some(PEER))
+            .and_then(|plain| service.serialized_response(path, &plain, head));
         if written.is_some() {
             return written;
         }

@@ -10,20 +10,12 @@ use ipfrs_core::{Error, Result};
 use super::PackStore;
 use super::file::Pack;
 use super::group::Copied;
+use super::needed::Needed;
 use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};
 use super::shared::{DiskUse, Shared};
 use crate::mapping::wait_for_released;
 use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
-
-/// The needed content of one part of a pack.
-#[derive(Debug, Default)]
-pub(super) struct Needed {
-    /// Blocks that the index locates there.
-    pub(super) blocks: Vec<Copied>,
-    /// Keys of its tombstones whose blocks are absent.
-    pub(super) deleted: Vec<Key>,
-}
 
 /// Result of compacting one pack.
 enum Outcome {
@@ -274,11 +266,4 @@ fn take_apart(pack: u32, chunk: &Chunk) -> Result<(Needed, Vec<Lost>), (u64, Str
         }
     }
     Ok((all, lost))
-}
-
-impl Needed {
-    /// Returns the keys of the blocks, then the keys of the tombstones.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.blocks.iter().map(|block| &*block.key).chain(self.deleted.iter().map(|key| &**key))
-    }
 }

@@ -14,10 +14,11 @@ use ipfrs_core::{Block, Cid, codec};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use super::index::{Index, Totals};
-use super::instants::{Expected, Files, Recorder, restore};
+use super::crash_recorder::{Expected, Files, Recorder, restore};
+use super::index::{INDEX, Index, Totals};
 use super::recovery::{self, contradiction, find_packs};
-use super::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode};
+use super::{PackOptions, PackStore};
+use crate::store::{BlockStore, CompactOptions, PutMode};
 
 fn options() -> PackOptions {
     PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() }
@@ -94,14 +95,14 @@ type Rebuilt = Mutex<HashMap<Files, Content>>;
 async fn assert_recovers(files: &Files, expected: &Expected, rebuilt: &Rebuilt) {
     let dir = directory();
     restore(dir.path(), files);
-    let index = Index::open(&dir.path().join(recovery::INDEX), true).unwrap().unwrap();
+    let index = Index::open(&dir.path().join(INDEX), true).unwrap().unwrap();
     let packs = find_packs(&dir.path().join("packs"), true).unwrap();
     let lengths = packs.into_iter().map(|(number, pack)| (number, pack.len)).collect();
     assert_eq!(contradiction(&index.packs(), &lengths), None);
     drop(index);
     let found = content(dir.path(), expected).await;
     let mut others = files.clone();
-    others.retain(|path, _| !path.starts_with(recovery::INDEX));
+    others.retain(|path, _| !path.starts_with(INDEX));
     let known = rebuilt.lock().get(&others).cloned();
     let without = match known {
         Some(known) => known,
@@ -220,7 +221,7 @@ fn crash_during_recovery_loses_nothing() {
         watched.store.close().await.unwrap();
         watched.recorder.end();
         let mut lost = behind.clone();
-        lost.retain(|path, _| !path.starts_with(recovery::INDEX));
+        lost.retain(|path, _| !path.starts_with(INDEX));
         let mut crashes = crashes_of_a_recovery(&behind, &expected).await;
         crashes.extend(crashes_of_a_recovery(&lost, &expected).await);
         crashes

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::changes::PackUse;
 #[cfg(test)]
-use super::instants;
+use super::crash_recorder;
 use super::lock::{cannot, sync_directory};
 use super::record::CAR_HEADER;
 use crate::Mappings;
@@ -66,17 +66,17 @@ impl Pack {
         let path = path_of(packs_dir, number);
         let failed = |error| cannot("create", &path, error);
         #[cfg(test)]
-        instants::before(&path);
+        crash_recorder::before(&path);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
         let begin = || {
             write_all_at(&file, &mut [IoSlice::new(CAR_HEADER)], 0)?;
             #[cfg(test)]
-            let syncing = instants::before_sync(&file);
+            let syncing = crash_recorder::before_sync(&file);
             file.sync_all()?;
             #[cfg(test)]
             drop(syncing);
             #[cfg(test)]
-            instants::before(packs_dir);
+            crash_recorder::before(packs_dir);
             sync_directory(packs_dir)?;
             MappedFile::new(file, capacity as usize, CAR_HEADER.len() as u64, mappings)
         };
@@ -203,7 +203,7 @@ impl Pack {
     /// Waits until everything written is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         #[cfg(test)]
-        let _syncing = instants::before_sync(self.file());
+        let _syncing = crash_recorder::before_sync(self.file());
         self.file().sync_data().map_err(|error| cannot("sync", &self.path, error))
     }
 

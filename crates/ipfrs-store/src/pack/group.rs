@@ -8,7 +8,8 @@ use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::changes::{Change, Changes};
-use super::compaction::Needed;
+use super::errors::again;
+use super::needed::Needed;
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
 
@@ -299,13 +300,5 @@ impl Answer {
             Self::Delete(reply, deleted) => reply.send(committed.map(|()| deleted)),
             Self::Keep(reply, bytes) => reply.send(committed.map(|()| bytes)),
         }
-    }
-}
-
-/// Copies an error for another caller.
-pub(super) fn again(error: &Error) -> Error {
-    match error.is_read_only() {
-        true => Error::read_only(error.message()),
-        false => Error::new(error.kind(), error.message()),
     }
 }

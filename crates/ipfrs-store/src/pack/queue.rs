@@ -7,8 +7,9 @@ use ipfrs_core::{Block, Cid, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::compaction::Needed;
-use super::group::{Delete, GROUP_BLOCKS, GROUP_BYTES, Keep, Put, Reply, Write, again};
+use super::errors::again;
+use super::group::{Delete, GROUP_BLOCKS, GROUP_BYTES, Keep, Put, Reply, Write};
+use super::needed::Needed;
 use super::record::MAX_PREFIX_BYTES;
 use super::shared::Shared;
 use crate::{PutMode, Spared, Stored};

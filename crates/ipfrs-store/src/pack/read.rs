@@ -8,8 +8,8 @@ use ipfrs_core::{Cid, Error, Result, cid_from_bytes, identity_payload};
 
 use super::PackStore;
 use super::file::Pack;
-use super::in_order::Run;
 use super::lock::cannot;
+use super::readahead::Run;
 use super::record::{Key, Location, key_of};
 use super::shared::Shared;
 use super::verified::read_verified;

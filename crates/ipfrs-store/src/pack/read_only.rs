@@ -8,9 +8,9 @@ use ipfrs_core::Result;
 
 use super::PackOptions;
 use super::file::{FoundPack, Pack};
-use super::index::Index;
+use super::index::{INDEX, Index};
 use super::lock::{StoreLock, require_version};
-use super::recovery::{INDEX, Recovered, find_packs, forget_removed, open_index, replay_start};
+use super::recovery::{Recovered, find_packs, forget_removed, open_index, replay_start};
 use super::replay::{Source, replay};
 use super::shared::Shared;
 use crate::Mappings;

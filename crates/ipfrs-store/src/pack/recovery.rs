@@ -11,20 +11,17 @@ use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::PackOptions;
 use super::changes::{Changes, PackUse};
-use super::file::{FoundPack, Pack, number_of};
-use super::index::{Index, Position};
 #[cfg(test)]
-use super::instants;
+use super::crash_recorder;
+use super::file::{FoundPack, Pack, number_of};
+use super::free_space::pack_bytes_for;
+use super::index::{Index, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
-use super::read_only;
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay};
-use super::room::pack_bytes_for;
 use super::shared::Shared;
 use crate::Mappings;
-
-/// Name of the index directory.
-pub(super) const INDEX: &str = "index";
+use crate::pack::index::INDEX;
 
 /// Maximum length of an incomplete write after the last sound section. A longer rest is not the result of a crash,
 /// and is kept.
@@ -44,9 +41,6 @@ pub(super) struct Recovered {
 
 /// Opens the store in `dir`, creating it if it does not exist.
 pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
-    if options.read_only {
-        return read_only::open(dir, options);
-    }
     ensure_directory(dir)?;
     let lock = StoreLock::take(dir, &options.holder)?;
     check_version(dir)?;
@@ -140,7 +134,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         // A later put of a replayed block returns `Present`, so the block must be durable by then. The sync precedes
         // the replay because the replay may commit.
         #[cfg(test)]
-        let syncing = instants::before_sync(&pack.file);
+        let syncing = crash_recorder::before_sync(&pack.file);
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
         #[cfg(test)]
         drop(syncing);
@@ -262,7 +256,7 @@ pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32
 fn cut_tail(pack: &mut FoundPack, end: u32) -> Result<()> {
     let cut = || {
         #[cfg(test)]
-        instants::before(&pack.path);
+        crash_recorder::before(&pack.path);
         pack.file.set_len(u64::from(end))?;
         pack.file.sync_data()
     };

@@ -8,8 +8,8 @@ use futures::stream::{self, BoxStream, StreamExt};
 use ipfrs_core::{Cid, Error, Result, identity_payload};
 
 use super::PackStore;
-use super::group::again;
-use super::in_order::{AHEAD_BYTES, Run};
+use super::errors::again;
+use super::readahead::{AHEAD_BYTES, Run};
 use super::record::{Key, Location, StackKey, key_of};
 use super::shared::Shared;
 use crate::BlockBatch;

@@ -6,7 +6,6 @@ mod compaction;
 mod faults;
 #[cfg(test)]
 mod interleavings;
-
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +16,9 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::changes::Changes;
+use super::errors::again;
 use super::file::Pack;
-use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
+use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write};
 use super::index::Position;
 use super::queue::Job;
 use super::record::{CAR_HEADER, Location};

@@ -23,7 +23,7 @@ use redb::{
 };
 
 use super::{Pin, PinMode};
-use crate::overlay::Overlay;
+use crate::redb_overlay::Overlay;
 
 const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");

@@ -1,5 +1,11 @@
 //! Bounds-checked decoding of the index files.
 
+use std::io;
+use std::path::Path;
+
+use ipfrs_core::Error;
+
+use crate::pack::lock::cannot;
 /// The remaining bytes of an input. All integers are little-endian.
 pub(super) struct Decoder<'a>(pub(super) &'a [u8]);
 
@@ -48,4 +54,17 @@ pub(super) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
 pub(super) fn unseal(sealed: &[u8]) -> Option<&[u8]> {
     let (bytes, checksum) = sealed.split_last_chunk()?;
     (crc32fast::hash(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)
+}
+
+/// Returns the error for a file that cannot be read. Errors of the disk count as damage, because the index can be
+/// rebuilt from the packs. Missing resources or permissions do not.
+pub(super) fn unreadable(action: &str, path: &Path, error: io::Error) -> Error {
+    match error.raw_os_error() {
+        // `EISDIR` results from reading a directory. A checksum mismatch in the file system results in one of the
+        // others.
+        Some(libc::EIO | libc::EBADMSG | libc::EUCLEAN | libc::EISDIR) => {
+            Error::corrupt(format!("{} cannot be read: {error}", path.display()))
+        }
+        _ => cannot(action, path, error),
+    }
 }

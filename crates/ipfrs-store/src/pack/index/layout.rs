@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::decode::{Decoder, seal, unseal};
-use super::run::Run;
 use crate::pack::record::Location;
 
 /// First bytes of every run.
@@ -93,8 +92,7 @@ impl Plan {
     }
 
     /// Adds all entries of `run`.
-    pub(super) fn include(&mut self, run: &Run) {
-        let layout = run.layout();
+    pub(super) fn include(&mut self, layout: &Layout) {
         self.widen(layout.widths);
         self.shapes.extend(&layout.shapes);
         for family in &layout.families {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Totals;
 use super::decode::{Decoder, seal, unseal};
 use super::memory::Memory;
 use super::run::{Run, Said};
+use super::totals::Totals;
 use crate::pack::changes::PackUse;
 use crate::pack::record::Location;
 

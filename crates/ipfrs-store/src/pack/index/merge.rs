@@ -115,7 +115,7 @@ fn write(
         }
         // Damaged entries must not be written with a valid checksum.
         run.verify()?;
-        plan.include(run);
+        plan.include(run.layout());
     }
     let (file, path) = (place.create_run(number)?, place.run_path(number));
     let failed = |error| cannot("write", &path, error);

@@ -10,28 +10,16 @@ use rustix::fs::MemfdFlags;
 use super::run::Run;
 use crate::Mappings;
 #[cfg(test)]
-use crate::pack::instants;
+use crate::pack::crash_recorder;
+use crate::pack::disk::free_bytes;
+use crate::pack::index::decode::unreadable;
 use crate::pack::lock::{cannot, ensure_directory, sync_directory};
-use crate::pack::room::free_bytes;
 
 /// Free disk space that a merge leaves, in bytes. A merge can wait, but other writes cannot.
 pub(super) const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// File name of the manifest.
 const MANIFEST: &str = "manifest";
-
-/// Returns the error for a file that cannot be read. Errors of the disk count as damage, because the index can be
-/// rebuilt from the packs. Missing resources or permissions do not.
-pub(super) fn unreadable(action: &str, path: &Path, error: io::Error) -> Error {
-    match error.raw_os_error() {
-        // `EISDIR` results from reading a directory. A checksum mismatch in the file system results in one of the
-        // others.
-        Some(libc::EIO | libc::EBADMSG | libc::EUCLEAN | libc::EISDIR) => {
-            Error::corrupt(format!("{} cannot be read: {error}", path.display()))
-        }
-        _ => cannot(action, path, error),
-    }
-}
 
 /// The directory of an index. For a read-only index, new files are kept in memory.
 #[derive(Debug)]
@@ -78,12 +66,12 @@ impl Place {
         let (path, draft) = (self.dir.join(MANIFEST), self.dir.join("manifest.new"));
         let write = || {
             #[cfg(test)]
-            instants::before(&draft);
+            crash_recorder::before(&draft);
             let mut file = File::create(&draft)?;
             file.write_all(bytes)?;
             self.sync(&file)?;
             #[cfg(test)]
-            instants::before(&path);
+            crash_recorder::before(&path);
             fs::rename(&draft, &path)?;
             self.sync_names()
         };
@@ -100,7 +88,7 @@ impl Place {
     pub(super) fn create_run(&self, number: u64) -> Result<File> {
         let path = self.run_path(number);
         #[cfg(test)]
-        instants::before(&path);
+        crash_recorder::before(&path);
         let file = match self.is_read_only {
             true => rustix::fs::memfd_create("ipfrs-index", MemfdFlags::CLOEXEC).map(File::from).map_err(Into::into),
             false => OpenOptions::new().read(true).write(true).create_new(true).open(&path),
@@ -146,7 +134,7 @@ impl Place {
         }
         let path = self.run_path(number);
         #[cfg(test)]
-        instants::before(&path);
+        crash_recorder::before(&path);
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -181,7 +169,7 @@ impl Place {
         self.sync_names().map_err(|error| cannot("sync", &self.dir, error))?;
         left.iter().try_for_each(|path| {
             #[cfg(test)]
-            instants::before(path);
+            crash_recorder::before(path);
             fs::remove_file(path).map_err(|error| cannot("remove", path, error))
         })
     }
@@ -202,7 +190,7 @@ impl Place {
         #[cfg(test)]
         self.fault.step()?;
         #[cfg(test)]
-        let _syncing = instants::before_sync(file);
+        let _syncing = crash_recorder::before_sync(file);
         if self.is_read_only { Ok(()) } else { file.sync_data() }
     }
 
@@ -210,7 +198,7 @@ impl Place {
         #[cfg(test)]
         self.fault.step()?;
         #[cfg(test)]
-        instants::before(&self.dir);
+        crash_recorder::before(&self.dir);
         sync_directory(&self.dir)
     }
 }

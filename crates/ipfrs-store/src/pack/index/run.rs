@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 
-use super::decode::unseal;
+use super::decode::{unreadable, unseal};
 use super::layout::{Family, Layout, START_BYTES};
-use super::place::unreadable;
 use crate::Mappings;
 use crate::mapping::{FileSlice, MappedFile};
 use crate::pack::lock::cannot;

@@ -1,7 +1,6 @@
 //! Compares the index with a map, through commits, merges, restarts and faults.
 
 mod damage;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use tempfile::TempDir;
 
 use super::fault::Fault;
 use super::place::KEEP_FREE_BYTES;
+use super::totals::Totals;
 use super::*;
 use crate::pack::changes::Change;
 use crate::pack::record::KeyMap;

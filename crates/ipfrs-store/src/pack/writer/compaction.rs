@@ -6,9 +6,9 @@ use std::io;
 use ipfrs_core::Result;
 
 use super::Writer;
-use crate::pack::group::{Batch, Keep};
 #[cfg(test)]
-use crate::pack::instants;
+use crate::pack::crash_recorder;
+use crate::pack::group::{Batch, Keep};
 use crate::pack::lock::{cannot, sync_directory};
 
 impl Writer {
@@ -48,14 +48,14 @@ impl Writer {
         let is_newest = self.shared.packs().last().is_none_or(|newest| newest.number() <= number);
         let Some(pack) = self.shared.pack(number)?.filter(|_| !is_alive && !is_newest) else { return Ok(None) };
         #[cfg(test)]
-        instants::before(pack.path());
+        crash_recorder::before(pack.path());
         match fs::remove_file(pack.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot("remove", pack.path(), error)),
             _ => {}
         }
         let packs_dir = self.shared.packs_dir();
         #[cfg(test)]
-        instants::before(&packs_dir);
+        crash_recorder::before(&packs_dir);
         if let Err(error) = sync_directory(&packs_dir) {
             // After a crash the pack may reappear, with dead blocks whose tombstones are dropped from now on.
             return Err(self.fail(&cannot("sync", &packs_dir, error)));

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ipfrs_core::Result;
 
+use super::disk::{Space, free_bytes};
 use super::lock::cannot;
 use super::shared::Shared;
 use crate::store::no_room;
@@ -32,39 +33,6 @@ pub(super) fn pack_bytes_for(dir: &Path, wanted: u32) -> u32 {
 fn largest_pack(disk_bytes: u64, wanted: u32) -> u32 {
     let part = u32::try_from(disk_bytes / PACKS_ON_A_DISK).unwrap_or(u32::MAX);
     wanted.min(part.max(LEAST_ROOM_TO_COMPACT))
-}
-
-/// Divisor of the disk size. Space is not short while this part of the disk is free in addition to the reserve.
-const FREE_PART: u64 = 2;
-
-/// Size and free space of a file system, in bytes.
-struct Space {
-    all: u64,
-    free: u64,
-}
-
-impl Space {
-    /// Returns `None` if the file system does not report them.
-    fn of(dir: &Path) -> Option<Self> {
-        let status = rustix::fs::statvfs(dir).ok().filter(|status| status.f_blocks > 0)?;
-        let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
-        Some(Self { all: bytes(status.f_blocks), free: bytes(status.f_bavail) })
-    }
-}
-
-impl Space {
-    /// Returns the free space besides `reserve`, as a share of the free space of a disk on which space is not short:
-    /// 0 to 1.
-    fn free_share(&self, reserve: u64) -> f64 {
-        let enough = (self.all / FREE_PART).max(1);
-        self.free.saturating_sub(reserve).min(enough) as f64 / enough as f64
-    }
-}
-
-/// Returns the number of bytes that can be written to the disk of `dir`, or `None` if the file system does not report
-/// it.
-pub(super) fn free_bytes(dir: &Path) -> Option<u64> {
-    Space::of(dir).map(|space| space.free)
 }
 
 impl Reserve {

@@ -15,6 +15,11 @@ mod memory;
 mod merge;
 mod place;
 mod run;
+mod totals;
+
+/// Name of the index directory.
+pub(super) const INDEX: &str = "index";
+
 #[cfg(test)]
 mod tests;
 mod write;
@@ -22,6 +27,7 @@ mod write;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+pub(super) use totals::Totals;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
@@ -34,6 +40,7 @@ use self::merge::Merge;
 use self::place::Place;
 use self::run::{Run, Said};
 use self::write::RunWriter;
+
 use super::changes::{Changes, PackUse};
 use super::lock::cannot;
 use super::record::{Key, Location};
@@ -62,15 +69,6 @@ pub(super) struct Position {
     pub(super) pack: u32,
     /// Offset of its first byte that is not covered.
     pub(super) offset: u32,
-}
-
-/// Totals of the blocks in the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Totals {
-    /// Number of blocks.
-    pub(super) blocks: u64,
-    /// Length of their data, in bytes.
-    pub(super) payload_bytes: u64,
 }
 
 /// Totals after changes were applied.

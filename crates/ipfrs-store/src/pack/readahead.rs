@@ -16,12 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ipfrs_core::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::{Errno, retry_on_intr};
-use tokio::sync::oneshot;
 
-use super::PackStore;
 use super::record::Location;
 use super::shared::Shared;
 use crate::mapping::Claim;
@@ -182,7 +179,7 @@ impl LongReads {
     }
 
     /// Queues a job. Returns `true` if it needs another thread, which the caller must [start](Worker::start).
-    fn push(&self, job: Job) -> bool {
+    pub(super) fn push(&self, job: Job) -> bool {
         let mut turns = self.turns.lock();
         turns.waiting.push_back(job);
         if turns.idle >= turns.waiting.len() {
@@ -210,13 +207,13 @@ impl Reading {
 
 /// A thread that executes long reads one after another. It belongs to the store and not to a runtime, which could
 /// shut down while callers of another runtime wait.
-struct Worker {
+pub(super) struct Worker {
     shared: Arc<Shared>,
     is_done: bool,
 }
 
 impl Worker {
-    fn start(shared: Arc<Shared>) -> io::Result<()> {
+    pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
         let worker = Self { shared, is_done: false };
         thread::Builder::new().name("ipfrs-read".to_owned()).spawn(move || worker.work()).map(drop)
     }
@@ -263,29 +260,6 @@ impl Drop for Worker {
     }
 }
 
-impl PackStore {
-    /// Runs `work`, a long read, on a thread of the store. Reads start in the order of the calls, at most
-    /// [`MAX_RUNNING`] at a time. A read whose caller is gone by then is skipped. Only running reads count towards
-    /// the limit, so a caller that is not polled does not delay others.
-    pub(super) async fn in_turn<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let job = Box::new(move |shared: &Shared| {
-            if !answer.is_closed() {
-                // The caller may be gone by now.
-                let _gone = answer.send(work(shared));
-            }
-        });
-        if self.shared.long_reads.push(job) {
-            Worker::start(Arc::clone(&self.shared))
-                .map_err(|e| Error::io("cannot start a thread that reads blocks", e))?;
-        }
-        answered.await.unwrap_or_else(|_| Err(Error::internal("a long read of the block store did not end")))
-    }
-}
-
 /// Has the kernel load a part of a file into the page cache as a sequential read, and waits for it. The data is not
 /// copied; it is sent to `/dev/null`.
 fn read_into_cache(file: &File, start: u64, end: u64) -> io::Result<()> {
@@ -308,10 +282,12 @@ mod tests {
     use std::sync::Barrier;
 
     use futures::future::join_all;
-    use ipfrs_core::ErrorKind;
+    use ipfrs_core::{ErrorKind, Result};
 
     use super::*;
-    use crate::PackOptions;
+    use tokio::sync::oneshot;
+
+    use crate::{PackOptions, PackStore};
 
     const LEAF: u32 = 256 * 1024;
 

@@ -1,0 +1,49 @@
+//! The on-disk engine: append-only packs, an index derived from them, and a single writer.
+//!
+//! * `record` defines the format of a pack, `scan` parses packs without trusting them, and `file` is an open pack.
+//! * `index` holds the locations of blocks, and `cache` the recently used ones. `read` looks up one block and `walk`
+//!   many; `readahead` reads adjacent blocks sequentially from the disk.
+//! * `queue` bounds the calls that wait for the `writer`, which commits them in `group`s. `changes` are their changes
+//!   to the index.
+//! * `compaction` reclaims the space of dead blocks, and `scrub` verifies live blocks.
+//! * `lock` excludes other processes. `recovery` opens a store after a crash and updates the index with `replay`;
+//!   `read_only` does so without writing. `shared` is the state common to all of them.
+//!
+//! **State after a crash.** A put that was acknowledged is present. A put that was not acknowledged, atomic or not,
+//! may be partly present: blocks are named by their content, so any block that verifies may be kept. A put that
+//! *failed* leaves nothing behind.
+
+mod block_store;
+mod cache;
+mod changes;
+mod compaction;
+#[cfg(test)]
+mod crash_recorder;
+#[cfg(test)]
+mod crashes;
+mod disk;
+mod errors;
+mod file;
+mod free_space;
+mod group;
+mod index;
+mod lock;
+mod needed;
+mod options;
+mod pack_store;
+mod queue;
+mod read;
+mod read_only;
+mod readahead;
+mod record;
+mod recovery;
+mod replay;
+mod scan;
+mod scrub;
+mod shared;
+mod verified;
+mod walk;
+mod writer;
+
+pub use options::PackOptions;
+pub use pack_store::PackStore;

@@ -1,0 +1,97 @@
+//! The handle of a pack store: opening and closing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ipfrs_core::{Error, Result};
+use tokio::sync::oneshot;
+
+use super::options::{MIN_PACK_BYTES, PackOptions};
+use super::queue::Queue;
+use super::readahead::Worker;
+use super::shared::Shared;
+use super::writer::Writer;
+use super::{read_only, recovery};
+
+/// A store that keeps blocks in pack files. Clones share the store.
+///
+/// If the last handle is dropped without [`close`](Self::close), the writer thread ends shortly afterwards and then
+/// releases the store for other processes.
+#[derive(Debug, Clone)]
+pub struct PackStore {
+    pub(super) shared: Arc<Shared>,
+    pub(super) queue: Arc<Queue>,
+}
+
+impl PackStore {
+    /// Opens the store in `dir`, creating it if it does not exist. Waits for the disk: content that the index does
+    /// not cover yet is read and verified.
+    ///
+    /// # Errors
+    /// [`Conflict`](ipfrs_core::ErrorKind), with the process that has the store open; [`Unsupported`] for a store
+    /// with a newer format; [`InvalidInput`] for an option that is out of range; otherwise an error with the path and
+    /// the cause.
+    ///
+    /// [`Unsupported`]: ipfrs_core::ErrorKind
+    /// [`InvalidInput`]: ipfrs_core::ErrorKind
+    pub fn open(dir: &Path, options: PackOptions) -> Result<Self> {
+        if options.pack_bytes < MIN_PACK_BYTES {
+            return Err(Error::invalid(format!(
+                "packs of {} bytes are too small: give {MIN_PACK_BYTES} to {}",
+                options.pack_bytes,
+                u32::MAX
+            )));
+        }
+        let recovered = match options.read_only {
+            true => read_only::open(dir, options)?,
+            false => recovery::open(dir, options)?,
+        };
+        let shared = Arc::clone(&recovered.shared);
+        let (queue, jobs) = Queue::new();
+        let writer = Writer::new(recovered, jobs);
+        std::thread::Builder::new()
+            .name("ipfrs-store".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| Error::io("cannot start the thread that writes blocks", error))?;
+        Ok(Self { shared, queue: Arc::new(queue) })
+    }
+
+    /// Whether the store has no blocks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.stats().blocks == 0
+    }
+
+    /// Closes the store: pending writes are completed, the index is made durable, and other processes may open the
+    /// store. Bytes that were read stay valid. All other operations on any handle return
+    /// [`Unavailable`](ipfrs_core::ErrorKind) from now on.
+    ///
+    /// # Errors
+    /// If the index could not be made durable. The store is closed nevertheless, and the next start replays more.
+    pub async fn close(&self) -> Result<()> {
+        self.queue.close(&self.shared).await
+    }
+}
+
+impl PackStore {
+    /// Runs `work`, a long read, on a thread of the store. Reads start in the order of the calls, at most
+    /// [`MAX_RUNNING`](super::readahead) at a time. A read whose caller is gone by then is skipped. Only running reads count towards
+    /// the limit, so a caller that is not polled does not delay others.
+    pub(super) async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let job = Box::new(move |shared: &Shared| {
+            if !answer.is_closed() {
+                // The caller may be gone by now.
+                let _gone = answer.send(work(shared));
+            }
+        });
+        if self.shared.long_reads.push(job) {
+            Worker::start(Arc::clone(&self.shared))
+                .map_err(|e| Error::io("cannot start a thread that reads blocks", e))?;
+        }
+        answered.await.unwrap_or_else(|_| Err(Error::internal("a long read of the block store did not end")))
+    }
+}
