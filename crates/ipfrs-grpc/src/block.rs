@@ -1,7 +1,6 @@
 //! `ipfrs.block.v1.BlockService`.
 
 mod streams;
-
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;

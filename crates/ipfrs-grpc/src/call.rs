@@ -26,8 +26,8 @@ use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
 use crate::error;
 use crate::inbound::{OneMessage, Sent};
 use crate::metrics::{GrpcMetrics, Method};
+use crate::not_a_call::no_call;
 use crate::request_id::{self, X_REQUEST_ID};
-use crate::server::no_call;
 use crate::shortcut::Shortcuts;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

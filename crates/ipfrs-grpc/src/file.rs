@@ -18,10 +18,9 @@ use ipfrs_proto::file::v1::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::Limits;
 use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
-use crate::payload;
+use crate::{Limits, payload};
 
 /// Default number of entries on a page.
 const PAGE_ENTRIES: usize = 1_000;

@@ -14,12 +14,15 @@ mod file;
 mod health;
 mod inbound;
 mod metrics;
+mod not_a_call;
 mod payload;
 mod request_id;
 mod server;
+mod settings;
 mod shortcut;
 mod spliced;
 mod tensor;
 
 pub use config::GrpcConfig;
-pub use server::{Answering, Grpc, Limits};
+pub use server::{Answering, Grpc};
+pub use settings::Limits;

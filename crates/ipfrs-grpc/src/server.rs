@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
-use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
+use http::header::ORIGIN;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
@@ -40,7 +39,9 @@ use crate::error;
 use crate::file::Files;
 use crate::health::Readiness;
 use crate::metrics::GrpcMetrics;
+use crate::not_a_call::no_call;
 use crate::request_id::{self, X_REQUEST_ID};
+use crate::settings::Limits;
 use crate::shortcut::Shortcuts;
 use crate::tensor::Tensors;
 
@@ -97,19 +98,6 @@ fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: 
     let stream_tensors = answers!(tensors, stream_tensors);
     shortcuts.add("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_BYTES, stream_tensors);
     shortcuts
-}
-
-/// Limits and settings that this front-end shares with HTTP.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Maximum number of concurrent calls, in total and of one client; 0 means its share of the total.
-    pub calls: (usize, usize),
-    /// Proxies whose client addresses are trusted.
-    pub proxies: TrustedProxies,
-    /// How long a client may pause in a stream that holds resources.
-    pub upload_idle: Duration,
-    /// Whether responses are compressed for clients that request it.
-    pub compression: bool,
 }
 
 /// The gRPC front-end. Clones share its state.
@@ -233,22 +221,6 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
         return Some(
             (StatusCode::FORBIDDEN, "the request comes from a page in a browser (Origin, Sec-Fetch)\n").into_response(),
         );
-    }
-    None
-}
-
-/// Returns the response that gRPC specifies for a request that is not a call.
-pub(crate) fn no_call<B>(request: &Request<B>) -> Option<Response> {
-    if request.method() != Method::POST {
-        let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
-        return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
-    }
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let is_grpc =
-        kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
-    if !is_grpc {
-        let text = "gRPC is spoken here (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
-        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response());
     }
     None
 }

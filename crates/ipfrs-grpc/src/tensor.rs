@@ -2,7 +2,6 @@
 
 mod convert;
 mod put;
-
 use std::collections::HashSet;
 
 use bytes::{Bytes, BytesMut};
@@ -23,12 +22,11 @@ use ipfrs_proto::tensor::v1::{
 use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::Limits;
 use crate::call::Kept;
 use crate::error::{Fault, in_field};
 use crate::file::content_path;
 use crate::inbound::Inbound;
-use crate::payload;
+use crate::{Limits, payload};
 
 /// Maximum size of a slice in one message, in bytes.
 const MAX_SLICE_BYTES: u64 = 2 * 1024 * 1024;
