@@ -38,13 +38,13 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Configuration file [default: config.toml in the repo, where there is one]
+    /// Configuration file [default: config.toml in the repo, if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory of the repo [default: ~/.ipfrs]
     #[arg(long, global = true, value_name = "DIR", env = "IPFRS_PATH", hide_env_values = true)]
     pub(crate) repo: Option<PathBuf>,
-    /// Speak to the daemon at this URL [default: the one that runs on the repo; without one the repo is opened itself]
+    /// URL of the daemon to use [default: the daemon that runs on the repo; if none runs, open the repo directly]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Option<String>,
     /// Print JSON, one object per line
@@ -74,27 +74,27 @@ pub(crate) enum Command {
     /// Import and export whole DAGs as CAR files
     #[command(subcommand)]
     Dag(DagCommand),
-    /// Say what is to stay when garbage is collected
+    /// Pin content, so that garbage collection keeps it
     #[command(subcommand)]
     Pin(PinCommand),
-    /// Make, list and move the keys that names are published with
+    /// Create, list, import and export the keys of IPNS names
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Publish names (IPNS), and see where they lead
+    /// Publish and resolve IPNS names
     #[command(subcommand)]
     Name(NameCommand),
-    /// Print what a path or a name leads to
+    /// Print the content that a path or name resolves to
     Resolve(ResolveArgs),
-    /// Collect garbage, and check and measure the repo
+    /// Run garbage collection; check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),
-    /// Measure how fast a gateway answers
+    /// Measure the performance of a gateway
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Write, show and check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look at denylists
+    /// Check denylists
     #[command(subcommand)]
     Denylist(DenylistCommand),
     /// Print a completion script for a shell
@@ -110,9 +110,9 @@ pub(crate) enum Command {
 pub(crate) enum GatewayCommand {
     /// Run the gateway in the foreground until SIGINT, SIGTERM or `gateway stop`
     Start(StartArgs),
-    /// Say whether the gateway runs, where, and what it holds
+    /// Show whether the gateway is running, its addresses and the size of its repo
     Status,
-    /// Ask the gateway to stop, and wait until it has: running transfers may end first
+    /// Stop the gateway and wait until it has stopped; running transfers may finish first
     Stop,
 }
 
@@ -130,17 +130,17 @@ pub(crate) struct StartArgs {
     /// Threads that serve requests [default: the number of cores]
     #[arg(long, value_name = "THREADS", value_parser = value::workers)]
     pub(crate) workers: Option<usize>,
-    /// Write nothing to the repo: what is there is served, and nothing can be added or removed
+    /// Open the repo read-only: content is served, but cannot be added or removed
     #[arg(long)]
     pub(crate) read_only: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AddArgs {
-    /// Files and directories to add; standard input where there is none, or for "-"
+    /// Files and directories to add; standard input if none is given, or for "-"
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Add directories with everything in them; a pipe, socket or device there is an error, as for `ipfs add`
+    /// Add directories with all their contents; a pipe, socket or device in one is an error, as for `ipfs add`
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Print only the content ID of the last root
@@ -149,13 +149,13 @@ pub(crate) struct AddArgs {
     /// Print only content IDs
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Put everything into a directory of its own, so that names are kept
+    /// Wrap everything in a directory, which preserves names
     #[arg(short, long)]
     pub(crate) wrap_with_directory: bool,
-    /// Compute content IDs and store nothing
+    /// Compute content IDs without storing anything
     #[arg(short = 'n', long)]
     pub(crate) only_hash: bool,
-    /// Keep it when garbage is collected [default: true]
+    /// Pin the content, so that garbage collection keeps it [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) pin: Option<bool>,
     /// Name of the pins
@@ -164,51 +164,51 @@ pub(crate) struct AddArgs {
     /// Include hidden files of directories
     #[arg(short = 'H', long)]
     pub(crate) hidden: bool,
-    /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
+    /// Show a progress bar [default: if standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
-    /// Version of content IDs: 0 or 1 [default: as the profile says]
+    /// Version of content IDs: 0 or 1 [default: set by the profile]
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) cid_version: Option<u8>,
-    /// Store the leaves of files as raw blocks [default: as the profile says, and true for CID version 1]
+    /// Store the leaves of files as raw blocks [default: set by the profile, and true for CID version 1]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) raw_leaves: Option<bool>,
-    /// How files are cut into blocks: size-BYTES; or where their content says so, with rabin, rabin-AVG,
-    /// rabin-MIN-AVG-MAX or buzhash [default: as the profile says]
+    /// Chunking of files: size-BYTES for chunks of a fixed size; rabin, rabin-AVG, rabin-MIN-AVG-MAX or buzhash for
+    /// content-defined chunks [default: set by the profile]
     #[arg(long, value_parser = value::as_a::<Chunker>)]
     pub(crate) chunker: Option<String>,
-    /// Lay files out so that their beginning is near the root
+    /// Use the trickle layout, in which the beginning of a file is near the root
     #[arg(short, long)]
     pub(crate) trickle: bool,
-    /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; one that is not
-    /// sha2-256 makes content IDs of version 1 [default: sha2-256]
+    /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; any but
+    /// sha2-256 requires version 1 [default: sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) hash: Option<String>,
-    /// Most links of a file's inner nodes [default: 174, with the profile unixfs-v1-2025 1024]
+    /// Maximum number of links of a file's inner nodes [default: 174, or 1024 with the profile unixfs-v1-2025]
     #[arg(long, value_name = "LINKS")]
     pub(crate) max_file_links: Option<u64>,
-    /// Most entries of a directory that is not sharded [default: no such limit]
+    /// Maximum number of entries of a directory that is not sharded [default: unlimited]
     #[arg(long, value_name = "LINKS")]
     pub(crate) max_directory_links: Option<u64>,
     /// Fan-out of the shards of large directories: a power of two, 8 to 1024 [default: 256]
     #[arg(long, value_name = "LINKS")]
     pub(crate) max_hamt_fanout: Option<u64>,
-    /// Put small blocks into the content IDs that name them, and store nothing for those
+    /// Store small blocks inside the content IDs that refer to them, instead of in the repo
     #[arg(long)]
     pub(crate) inline: bool,
-    /// Largest block that --inline takes, up to 128 [default: 32]
+    /// Maximum size of blocks for --inline, up to 128 [default: 32]
     #[arg(long, value_name = "BYTES", requires = "inline")]
     pub(crate) inline_limit: Option<u8>,
-    /// Keep the permissions of files and directories; then no leaf is a raw block
+    /// Store the permissions of files and directories; leaves are then not raw blocks
     #[arg(long)]
     pub(crate) preserve_mode: bool,
-    /// Keep the times of files, directories and symlinks; then no leaf is a raw block
+    /// Store the modification times of files, directories and symlinks; leaves are then not raw blocks
     #[arg(long)]
     pub(crate) preserve_mtime: bool,
-    /// Permissions to give to everything, such as 0644
+    /// Permissions to store for every file and directory, such as 0644
     #[arg(long)]
     pub(crate) mode: Option<String>,
-    /// Time to give to everything, in seconds since 1970
+    /// Modification time to store for every file and directory, in seconds since 1970
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) mtime: Option<i64>,
     /// Nanoseconds after --mtime
@@ -224,13 +224,13 @@ pub(crate) struct CatArgs {
     /// Content IDs, or paths below them: CID/name, /ipfs/CID/name
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Bytes to leave out at the beginning
+    /// Number of bytes to skip at the beginning
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) offset: Option<u64>,
-    /// Most bytes to write
+    /// Maximum number of bytes to write
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) length: Option<u64>,
-    /// Show how far it is [default: when standard error is a terminal and standard output is not]
+    /// Show a progress bar [default: if standard error is a terminal and standard output is not]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }
@@ -240,20 +240,20 @@ pub(crate) struct GetArgs {
     /// A content ID, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) path: OsString,
-    /// Where to save it; a file that is there is replaced, within a directory it gets its own name [default: the last
-    /// part of the path, here]
+    /// Target path; an existing file is replaced, and an existing directory receives the content under its own name
+    /// [default: the last component of the path, in the current directory]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
-    /// Save a TAR archive, with ".tar" behind its name
+    /// Save a TAR archive, with the extension ".tar"
     #[arg(short, long)]
     pub(crate) archive: bool,
-    /// Compress what is saved with gzip, with ".gz" behind its name; directories become archives
+    /// Compress the output with gzip, with the extension ".gz"; directories become archives
     #[arg(short = 'C', long)]
     pub(crate) compress: bool,
-    /// How much time to spend on compressing, from 1 to 9 [default: 6]
+    /// Compression level, from 1 to 9 [default: 6]
     #[arg(short = 'l', long, value_name = "LEVEL", requires = "compress", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub(crate) compression_level: Option<u8>,
-    /// Show how far it is [default: when standard error is a terminal, without --json]
+    /// Show a progress bar [default: if standard error is a terminal, without --json]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }
@@ -274,7 +274,7 @@ pub(crate) enum BlockCommand {
     },
     /// Store files as one block each; print their content IDs
     Put(BlockPutArgs),
-    /// Remove blocks that nothing pinned leads to
+    /// Remove blocks that no pin keeps
     Rm(BlockRmArgs),
     /// Print the size of blocks
     Stat {
@@ -286,7 +286,7 @@ pub(crate) enum BlockCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct BlockPutArgs {
-    /// Files to store; standard input where there is none, or for "-"
+    /// Files to store; standard input if none is given, or for "-"
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Codec of the block: raw, dag-pb, dag-cbor, ... [default: raw]
@@ -295,7 +295,7 @@ pub(crate) struct BlockPutArgs {
     /// Hash function of the content ID, as for `add --hash` [default: sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) mhtype: Option<String>,
-    /// Pin the blocks with everything below them
+    /// Pin the blocks and everything below them
     #[arg(long)]
     pub(crate) pin: bool,
 }
@@ -305,23 +305,23 @@ pub(crate) struct BlockRmArgs {
     /// Content IDs of the blocks
     #[arg(required = true, value_name = "CID")]
     pub(crate) cids: Vec<String>,
-    /// Take no offence at blocks that are not here
+    /// Ignore blocks that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Print only what could not be removed
+    /// Print only the blocks that could not be removed
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Write a file with every key, its default and what it does
+    /// Write a file with every key, its default and a description
     Init {
-        /// Replace the file if it is there
+        /// Replace an existing file
         #[arg(long)]
         force: bool,
     },
-    /// Print the configuration in force, and where each value comes from
+    /// Print the effective configuration and the source of each value
     Show,
     /// Read and check the configuration
     Check,
@@ -329,9 +329,9 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DenylistCommand {
-    /// Count the rules of lists in the compact format, and say which lines are none
+    /// Count the rules of lists in the compact format, and report invalid lines
     Check {
-        /// The lists
+        /// Denylist files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },

@@ -50,12 +50,12 @@ impl GrpcMetrics {
     pub(crate) fn register(registry: &Registry, descriptors: &[&[u8]]) -> Result<Self> {
         let seconds = vec![1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
         let labels = ["service", "method", "code"];
-        let help = "Calls that ended, by service, method and code";
+        let help = "Completed calls, by service, method and code";
         let requests = registered(registry, IntCounterVec::new(Opts::new("ipfrs_grpc_requests_total", help), &labels))?;
-        let help = "From a call's head to the end of its answer";
+        let help = "Time from a call's head to the end of its response";
         let options = HistogramOpts::new("ipfrs_grpc_request_duration_seconds", help).buckets(seconds);
         let durations = registered(registry, HistogramVec::new(options, &labels[..2]))?;
-        let help = "Calls being answered on the listener of gRPC, to the end of the answer";
+        let help = "Active calls on the gRPC listener, until the end of their responses";
         let calls_active = registered(registry, IntGauge::new("ipfrs_grpc_requests_active", help))?;
         let of = |service: &str, method: &str, takes_one: bool, answers_many: bool| {
             // Created now, so that the family exists before the first call.

@@ -19,6 +19,8 @@ pub struct HttpMetrics {
     pub connections_active: IntGauge,
     /// Gauge of requests in progress.
     pub(crate) requests_active: IntGauge,
+    /// Responses by the code path that served them.
+    pub(crate) served: Served,
     requests: IntCounterVec,
     duration: HistogramVec,
     request_size: HistogramVec,
@@ -40,7 +42,7 @@ impl HttpMetrics {
             let options = HistogramOpts::new(name, help).buckets(buckets);
             registered(registry, HistogramVec::new(options, &labels[..2]))
         };
-        let requests = Opts::new("ipfrs_http_requests_total", "Requests answered, by route, method and status");
+        let requests = Opts::new("ipfrs_http_requests_total", "Requests, by route, method and status");
         Ok(Self {
             connections_active: registered(
                 registry,
@@ -48,16 +50,17 @@ impl HttpMetrics {
             )?,
             requests_active: registered(
                 registry,
-                IntGauge::new("ipfrs_http_requests_active", "Requests being answered, to the end of the answer's body"),
+                IntGauge::new("ipfrs_http_requests_active", "Active requests, until the end of their response bodies"),
             )?,
+            served: Served::register(registry)?,
             requests: registered(registry, IntCounterVec::new(requests, &labels))?,
             duration: histogram(
                 "ipfrs_http_request_duration_seconds",
-                "From the request's head to the end of the answer's body",
+                "Time from the request's head to the end of the response body",
                 seconds,
             )?,
             request_size: histogram("ipfrs_http_request_size_bytes", "Bytes of request bodies", bytes.clone())?,
-            response_size: histogram("ipfrs_http_response_size_bytes", "Bytes of answer bodies", bytes)?,
+            response_size: histogram("ipfrs_http_response_size_bytes", "Bytes of response bodies", bytes)?,
             families: Arc::default(),
         })
     }
@@ -68,6 +71,26 @@ fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prome
     let metric = metric.map_err(failed)?;
     registry.register(Box::new(metric.clone())).map_err(failed)?;
     Ok(metric)
+}
+
+/// Responses by the code path that served them.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    /// The fast path of a connection.
+    pub(crate) fast_path: IntCounter,
+    /// The response cache, behind the HTTP library.
+    pub(crate) response_cache: IntCounter,
+    /// A handler.
+    pub(crate) handler: IntCounter,
+}
+
+impl Served {
+    fn register(registry: &Registry) -> Result<Self> {
+        let options = Opts::new("ipfrs_http_served_total", "Responses, by the code path that served them");
+        let served = registered(registry, IntCounterVec::new(options, &["path"]))?;
+        let of = |path: &str| served.with_label_values(&[path]);
+        Ok(Self { fast_path: of("fast_path"), response_cache: of("response_cache"), handler: of("handler") })
+    }
 }
 
 /// Families by route, then by method.

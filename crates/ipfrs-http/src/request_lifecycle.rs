@@ -90,6 +90,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         }
     };
     failure::log(&mut response, &family.endpoint, &id);
+    state.metrics.served.handler.inc();
     let response = error_page::shown(state, browser, response);
     let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);

@@ -53,11 +53,11 @@ pub(crate) struct Connections {
     slots: Arc<Semaphore>,
     tracker: TaskTracker,
     drain: Drain,
-    max_header_bytes: usize,
     max_request: Duration,
     header_timeout: Duration,
     write_timeout: Duration,
-    busy_poll: Duration,
+    /// Settings of idle connections.
+    idle: fast_path::Settings,
 }
 
 /// An open connection. It is counted and holds its connection permit until this value is dropped.
@@ -89,11 +89,14 @@ impl Connections {
             slots: Arc::new(Semaphore::new(config.max_connections)),
             tracker: TaskTracker::new(),
             drain: Drain::default(),
-            max_header_bytes: config.max_header_bytes,
             max_request,
             header_timeout: config.header_timeout(),
             write_timeout: config.write_timeout(),
-            busy_poll: config.busy_poll(),
+            idle: fast_path::Settings {
+                is_fast_path_enabled: config.fast_path,
+                max_header_bytes: config.max_header_bytes,
+                busy_poll: config.busy_poll(),
+            },
         })
     }
 
@@ -145,7 +148,7 @@ impl Connections {
         let started = pin!(self.drain.started.cancelled());
         let cut = pin!(self.drain.cut.cancelled());
         let mut deadlines = Deadlines::new(&self.drain, started, cut, self.header_timeout);
-        let mut idle = IdleConnection::new(front_end, peer, self.max_header_bytes, self.busy_poll);
+        let mut idle = IdleConnection::new(front_end, peer, self.idle);
         loop {
             let asks = match poll_fn(|cx| self.poll_idle(&mut idle, &mut socket, &mut deadlines, cx)).await {
                 Ok(Wakeup::Asks(asks)) => asks,

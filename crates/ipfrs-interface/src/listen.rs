@@ -12,11 +12,6 @@ use crate::{GrpcConfig, ServerConfig};
 /// Maximum number of connections that wait to be accepted. The system may lower it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// Congestion control for clients on this machine, which are not connected over a network. Every Linux kernel has it,
-/// and it needs no privilege and does not pace.
-#[cfg(target_os = "linux")]
-const LOOPBACK_CONGESTION_CONTROL: &str = "reno";
-
 /// Address to listen on, and the settings that apply to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -24,6 +19,8 @@ pub(crate) struct Place<'a> {
     port: u16,
     /// Whether addresses other than loopback are permitted.
     allow_unauthenticated: bool,
+    /// Congestion control if the address is on loopback; empty for the system's default.
+    loopback_congestion_control: &'a str,
     /// Section of the configuration.
     section: &'static str,
     /// Settings for another host, for error messages.
@@ -41,6 +38,7 @@ impl<'a> Place<'a> {
             host: &config.host,
             port: config.port,
             allow_unauthenticated: config.allow_unauthenticated,
+            loopback_congestion_control: &config.loopback_congestion_control,
             section: "server",
             other_host: "--host or [server] host",
             other_port: "--port or [server] port",
@@ -49,11 +47,12 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the address for gRPC.
-    pub(crate) fn of_grpc(config: &'a GrpcConfig, server: &ServerConfig) -> Self {
+    pub(crate) fn of_grpc(config: &'a GrpcConfig, server: &'a ServerConfig) -> Self {
         Self {
             host: &config.host,
             port: config.port.unwrap_or(GrpcConfig::DEFAULT_PORT),
             allow_unauthenticated: server.allow_unauthenticated,
+            loopback_congestion_control: &server.loopback_congestion_control,
             section: "grpc",
             other_host: "[grpc] host",
             other_port: "--grpc-port or [grpc] port",
@@ -75,7 +74,7 @@ pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
     let mut port = place.port;
     for address in addresses {
         let address = SocketAddr::new(address.ip(), port);
-        match listen_on(address) {
+        match listen_on(address, place.loopback_congestion_control) {
             Ok(listener) => {
                 port = listener.local_addr().map_err(|e| Error::io("cannot read the bound address", e))?.port();
                 listeners.push(listener);
@@ -142,7 +141,7 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
     }
 }
 
-fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen_on(address: SocketAddr, loopback_congestion_control: &str) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // Otherwise [::] includes the IPv4 port, and binding 0.0.0.0 as well fails.
@@ -152,22 +151,23 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     #[cfg(target_os = "linux")]
-    if address.ip().to_canonical().is_loopback() {
-        do_not_pace(&socket, address);
+    if address.ip().to_canonical().is_loopback() && !loopback_congestion_control.is_empty() {
+        select_congestion_control(&socket, address, loopback_congestion_control);
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
 
-/// Selects a congestion control without pacing for `socket`. BBR, the default of some systems, delays each segment by
-/// a timer, and by then the client has gone to sleep and must be wakeup. On loopback this is two thirds of the cost of
+/// Selects the congestion control of `socket`. BBR, the default of some systems, delays each segment by
+/// a timer, and by then the client has gone to sleep and must be woken. On loopback this is two thirds of the cost of
 /// a large response. Connections inherit the setting from the listener. It must be set before a connection is open,
 /// because pacing is never disabled again.
 #[cfg(target_os = "linux")]
-fn do_not_pace(socket: &Socket, address: SocketAddr) {
-    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, LOOPBACK_CONGESTION_CONTROL) {
-        tracing::debug!(%address, %error, "the system's congestion control stays: answers may cost more");
+fn select_congestion_control(socket: &Socket, address: SocketAddr, name: &str) {
+    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, name) {
+        let key = "server.loopback_congestion_control";
+        tracing::warn!(%address, %error, key, name, "the listener keeps the congestion control of the system");
     }
 }
 
@@ -209,16 +209,18 @@ mod tests {
 
     #[tokio::test]
     async fn loopback_listener_is_not_paced() {
-        let of_listener = async |address: &str| {
-            let listener = listen_on(address.parse().unwrap()).unwrap();
+        let of_listener = async |address: &str, name: &str| {
+            let listener = listen_on(address.parse().unwrap(), name).unwrap();
             let port = listener.local_addr().unwrap().port();
             let client = TcpStream::connect(("127.0.0.1", port));
             let (accepted, client) = tokio::join!(listener.accept(), client);
             let (accepted, _) = accepted.unwrap();
             [tcp_congestion(&accepted).unwrap(), tcp_congestion(client.unwrap()).unwrap()]
         };
-        let [accepted, system] = of_listener("127.0.0.1:0").await;
-        assert_eq!(accepted, LOOPBACK_CONGESTION_CONTROL);
-        assert_eq!(of_listener("0.0.0.0:0").await, [system.clone(), system]);
+        let [accepted, system] = of_listener("127.0.0.1:0", "reno").await;
+        assert_eq!(accepted, "reno");
+        for (address, name) in [("0.0.0.0:0", "reno"), ("127.0.0.1:0", ""), ("127.0.0.1:0", "no-such-control")] {
+            assert_eq!(of_listener(address, name).await, [system.clone(), system.clone()], "{address} {name}");
+        }
     }
 }

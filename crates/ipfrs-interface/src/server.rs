@@ -27,6 +27,10 @@ pub struct ServerConfig {
     pub header_timeout_seconds: u64,
     /// Maximum seconds for which a client may accept no bytes of a response before the connection or stream ends.
     pub write_timeout_seconds: u64,
+    /// Whether plain GET requests with a cached response are served without hyper.
+    pub fast_path: bool,
+    /// Congestion control of listeners on loopback; empty for the system's default. Linux only.
+    pub loopback_congestion_control: String,
     /// Maximum microseconds for which a worker polls for the next request of a client that sends requests in quick
     /// succession, instead of sleeping; 0 disables polling.
     pub busy_poll_microseconds: u64,
@@ -45,7 +49,9 @@ impl Default for ServerConfig {
             max_header_bytes: 64 * 1024,
             header_timeout_seconds: 30,
             write_timeout_seconds: 60,
-            busy_poll_microseconds: 50,
+            fast_path: true,
+            loopback_congestion_control: "reno".to_owned(),
+            busy_poll_microseconds: 0,
             shutdown_grace_seconds: 30,
         }
     }

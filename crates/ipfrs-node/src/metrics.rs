@@ -62,7 +62,7 @@ pub(crate) struct Metrics {
     cache_misses: IntCounterVec,
     /// Blocks in the store.
     pub store_blocks: IntGauge,
-    /// Bytes of the store on disk.
+    /// Disk space of the store, in bytes.
     pub store_disk_bytes: IntGauge,
     /// Number of times that bytes of a pack turned out to be missing.
     pub store_faults: IntCounter,
@@ -99,8 +99,8 @@ impl Metrics {
             batch_size.with_label_values(&[operation]);
             batch_duration.with_label_values(&[operation]);
         }
-        let hits = r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?;
-        let misses = r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?;
+        let hits = r.counters("ipfrs_cache_hits_total", "Cache hits, by cache", "cache")?;
+        let misses = r.counters("ipfrs_cache_misses_total", "Cache misses, by cache", "cache")?;
         let cache_size = r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?;
         let links = cache_meter("dnslink", &hits, &misses, &cache_size);
         let name_records = cache_meter("name", &hits, &misses, &cache_size);
@@ -110,18 +110,19 @@ impl Metrics {
             block_errors,
             block_retrieval: r.histogram(
                 "ipfrs_block_retrieval_duration_seconds",
-                "Time to have one block's bytes in memory",
+                "Time to load the bytes of one block into memory",
                 seconds,
             )?,
             batch_size,
             batch_duration,
             upload_bytes: r.counter("ipfrs_upload_bytes_total", "Payload bytes imported")?,
-            download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files and DAGs streamed out")?,
+            download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files and DAGs sent")?,
             downloads_active: streams.with_label_values(&["download"]),
             uploads_active: streams.with_label_values(&["upload"]),
-            uploads_unfinished: r.gauge("ipfrs_uploads_unfinished", "Resumable uploads begun and not finished")?,
-            uploads_expired: r.counter("ipfrs_uploads_expired_total", "Resumable uploads that expired unfinished")?,
-            chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per piece of a stream", bytes)?,
+            uploads_unfinished: r.gauge("ipfrs_uploads_unfinished", "Unfinished resumable uploads")?,
+            uploads_expired: r
+                .counter("ipfrs_uploads_expired_total", "Resumable uploads that expired before they were finished")?,
+            chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per chunk of a stream", bytes)?,
             location_hits: hits.with_label_values(&["location"]),
             location_misses: misses.with_label_values(&["location"]),
             node_hits: hits.with_label_values(&["node"]),
@@ -132,10 +133,10 @@ impl Metrics {
             cache_misses: misses,
             cache_size,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
-            store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
-            store_faults: r.counter("ipfrs_store_faults_total", "How often bytes of a pack turned out to be gone")?,
+            store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Disk space of the store, in bytes")?,
+            store_faults: r.counter("ipfrs_store_faults_total", "Detected losses of pack bytes")?,
             request_memory: r
-                .gauge("ipfrs_request_memory_bytes", "Memory for bodies of requests that must be whole")?,
+                .gauge("ipfrs_request_memory_bytes", "Memory reserved for request bodies that must be complete")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
             denylists: r.denylists()?,
@@ -144,7 +145,7 @@ impl Metrics {
             tensors: r.tensors()?,
             refusals: Refusals::new(r.counters(
                 "ipfrs_refusals_total",
-                "Requests refused or broken off, by the limit that struck",
+                "Requests refused or aborted, by limit",
                 "limit",
             )?),
         })
@@ -207,19 +208,19 @@ pub(crate) struct CollectionMetrics {
 impl CollectionMetrics {
     fn register(r: &Registrar<'_>) -> Result<Self> {
         let seconds = vec![0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1_800.0, 7_200.0];
-        let runs = r.counters("ipfrs_gc_runs_total", "Collections of garbage that ended", "outcome")?;
+        let runs = r.counters("ipfrs_gc_runs_total", "Finished garbage collections", "outcome")?;
         for outcome in ["done", "failed"] {
             runs.with_label_values(&[outcome]);
         }
         Ok(Self {
             runs,
-            removed_blocks: r.counter("ipfrs_gc_removed_blocks_total", "Blocks that collections removed")?,
+            removed_blocks: r.counter("ipfrs_gc_removed_blocks_total", "Blocks removed by garbage collection")?,
             freed_bytes: r.counter(
                 "ipfrs_gc_freed_bytes_total",
-                "Bytes that the disk had back when collections ended, without those that responses still held",
+                "Disk bytes freed when garbage collections ended, except those that responses still held",
             )?,
-            duration: r.histogram("ipfrs_gc_duration_seconds", "Time per collection of garbage", seconds)?,
-            running: r.gauge("ipfrs_gc_running", "Collections of garbage that are under way")?,
+            duration: r.histogram("ipfrs_gc_duration_seconds", "Time per garbage collection", seconds)?,
+            running: r.gauge("ipfrs_gc_running", "Running garbage collections")?,
         })
     }
 
@@ -312,8 +313,8 @@ impl Registrar<'_> {
         let sizes = vec![1_024.0, 65_536.0, 1_048_576.0, 16_777_216.0, 268_435_456.0, 4_294_967_296.0];
         Ok(TensorMetrics::new(
             self.counters("ipfrs_tensor_operations_total", "Operations on tensors of files", "type")?,
-            self.counter("ipfrs_tensor_slice_operations_total", "Slices of tensors that were read")?,
-            self.histogram("ipfrs_tensor_size_bytes", "Bytes of the tensors and slices that were asked for", sizes)?,
+            self.counter("ipfrs_tensor_slice_operations_total", "Tensor slices read")?,
+            self.histogram("ipfrs_tensor_size_bytes", "Bytes of requested tensors and slices", sizes)?,
         ))
     }
 

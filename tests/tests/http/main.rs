@@ -25,6 +25,7 @@ mod deep_dags;
 mod denylists;
 mod download;
 mod endings;
+mod fast_path;
 mod full_disk;
 mod gateway_absence;
 mod gateway_car;

@@ -9,18 +9,18 @@ use super::value;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key; print its ID, which is the name that it publishes
+    /// Generate a key; print its ID, which is the IPNS name that it publishes
     Gen(KeyGenArgs),
     /// List keys; "self" is the identity of the node
     #[command(visible_alias = "ls")]
     List(KeyListArgs),
-    /// Give a key another name
+    /// Rename a key
     Rename(KeyRenameArgs),
-    /// Remove keys: what they published can never be changed again, unless there is a copy
+    /// Remove keys; names published with them cannot be updated any more, unless there is a copy of the key
     Rm(KeyRmArgs),
-    /// Keep a key that is in a file; print its ID
+    /// Import a key from a file; print its ID
     Import(KeyImportArgs),
-    /// Write a private key to a file that only you can read; it is not encrypted
+    /// Write a private key, unencrypted, to a file that only you can read
     Export(KeyExportArgs),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct KeyGenArgs {
     /// Type of the key: ed25519, rsa or secp256k1
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ed25519", value_parser = value::as_a::<KeyType>)]
     pub(crate) key_type: String,
-    /// Bits of an RSA key: 2048, 3072, 4096 or 8192 [default: 2048]
+    /// Size of an RSA key in bits: 2048, 3072, 4096 or 8192 [default: 2048]
     #[arg(short, long, value_name = "BITS")]
     pub(crate) size: Option<u32>,
     #[command(flatten)]
@@ -41,14 +41,14 @@ pub(crate) struct KeyGenArgs {
 /// Encoding of IDs in the output.
 #[derive(Debug, Args)]
 pub(crate) struct KeyEncoding {
-    /// How to print IDs: b58mh for peer IDs, or the base of a content ID [default: base36]
+    /// Encoding of IDs: b58mh for peer IDs, or the base of a content ID [default: base36]
     #[arg(long, value_name = "BASE")]
     pub(crate) ipns_base: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct KeyListArgs {
-    /// Print IDs as well
+    /// Also print IDs
     #[arg(short)]
     pub(crate) long: bool,
     #[command(flatten)]
@@ -57,11 +57,11 @@ pub(crate) struct KeyListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeyRenameArgs {
-    /// Name of the key
+    /// Current name of the key
     pub(crate) from: String,
-    /// Its new name
+    /// New name
     pub(crate) to: String,
-    /// Replace a key that has this name: it is gone then
+    /// Replace and lose an existing key with the new name
     #[arg(short, long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -70,10 +70,10 @@ pub(crate) struct KeyRenameArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeyRmArgs {
-    /// Names of the keys: all of them are removed or none
+    /// Names of the keys; either all of them are removed or none
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Print IDs as well
+    /// Also print IDs
     #[arg(short)]
     pub(crate) long: bool,
     #[command(flatten)]
@@ -86,10 +86,10 @@ pub(crate) struct KeyImportArgs {
     pub(crate) name: String,
     /// File with the key, or "-" for standard input
     pub(crate) file: PathBuf,
-    /// What the file holds: libp2p-protobuf-cleartext or pem-pkcs8-cleartext
+    /// Format of the file: libp2p-protobuf-cleartext or pem-pkcs8-cleartext
     #[arg(short, long, default_value = "libp2p-protobuf-cleartext", value_parser = value::as_a::<KeyFormat>)]
     pub(crate) format: String,
-    /// Also keep ECDSA keys, which few implementations know
+    /// Also accept ECDSA keys, which few implementations support
     #[arg(long)]
     pub(crate) allow_any_key_type: bool,
     #[command(flatten)]
@@ -100,10 +100,11 @@ pub(crate) struct KeyImportArgs {
 pub(crate) struct KeyExportArgs {
     /// Name of the key
     pub(crate) name: String,
-    /// File to write, which must not be there yet, or "-" for standard output [default: NAME.key or NAME.pem, here]
+    /// File to create, which must not exist, or "-" for standard output [default: NAME.key or NAME.pem in the current
+    /// directory]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How to write it: libp2p-protobuf-cleartext or pem-pkcs8-cleartext
+    /// Format of the file: libp2p-protobuf-cleartext or pem-pkcs8-cleartext
     #[arg(short, long, default_value = "libp2p-protobuf-cleartext")]
     pub(crate) format: KeyFormat,
 }

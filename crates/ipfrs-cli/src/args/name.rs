@@ -7,18 +7,18 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NameCommand {
-    /// Make the name of a key lead to content
+    /// Publish content under the IPNS name of a key
     Publish(NamePublishArgs),
-    /// Print where a name leads
+    /// Print the path that a name resolves to
     Resolve(NameResolveArgs),
-    /// Show what a record says, and check it
+    /// Print and check the content of a record
     Inspect(NameInspectArgs),
     /// Write the record of a name to standard output
     Get {
         /// A name: k51..., a peer ID
         name: String,
     },
-    /// Keep a record that the owner of a name signed
+    /// Store a record signed by the owner of a name
     Put(NamePutArgs),
 }
 
@@ -30,49 +30,50 @@ pub(crate) struct NamePublishArgs {
     /// Name or ID of the key
     #[arg(short, long, default_value = "self")]
     pub(crate) key: String,
-    /// Check that the content is here; --resolve=false publishes without [default: true]
+    /// Check that the content is stored here; --resolve=false skips the check [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) resolve: Option<bool>,
-    /// How long the record is valid, such as 24h or 1h30m [default: ipns.record_lifetime_seconds of the configuration]
+    /// Validity of the record, such as 24h or 1h30m [default: ipns.record_lifetime_seconds of the configuration]
     #[arg(short = 't', long, value_name = "TIME")]
     pub(crate) lifetime: Option<String>,
-    /// How long others may go on using the answer, such as 5m [default: ipns.record_ttl_seconds of the configuration]
+    /// Time for which others may cache the record, such as 5m [default: ipns.record_ttl_seconds of the configuration]
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<String>,
-    /// Sequence of the record, higher than that of the last one [default: the next one]
+    /// Sequence number of the record, higher than that of the last one [default: the next number]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) sequence: Option<u64>,
-    /// Also write what implementations before V2 signatures read; --v1compat=false makes the record shorter [default: true]
+    /// Include fields for implementations without V2 signatures; --v1compat=false makes the record shorter [default:
+    /// true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) v1compat: Option<bool>,
     /// Print only the name
     #[arg(short = 'Q', long)]
     pub(crate) quieter: bool,
-    /// For scripts that were written for Kubo: records are always kept here, and nowhere else
+    /// For compatibility with Kubo: records are only stored here
     #[arg(long, hide = true)]
     pub(crate) allow_offline: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NameResolveArgs {
-    /// A name: k51..., a peer ID, a domain, or a path below one [default: that of the node]
+    /// A name: k51..., a peer ID, a domain, or a path below one [default: the name of the node]
     pub(crate) name: Option<String>,
-    /// Follow names that lead to names; --recursive=false prints where the first one leads [default: true]
+    /// Follow names recursively; --recursive=false prints the target of the first one [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
-    /// Ask DNS again, whatever it answered before
+    /// Query DNS again, ignoring cached results
     #[arg(short, long)]
     pub(crate) nocache: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NameInspectArgs {
-    /// File with the record; standard input without one
+    /// File with the record [default: standard input]
     pub(crate) record: Option<PathBuf>,
-    /// Name to check the record's signature and validity for
+    /// Name for which to check the signature and validity of the record
     #[arg(long, value_name = "NAME")]
     pub(crate) verify: Option<String>,
-    /// Print the bytes as well; --dump=false leaves them out [default: true]
+    /// Also print the bytes; --dump=false omits them [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) dump: Option<bool>,
 }
@@ -81,15 +82,15 @@ pub(crate) struct NameInspectArgs {
 pub(crate) struct NamePutArgs {
     /// A name: k51..., a peer ID
     pub(crate) name: String,
-    /// File with the record; standard input without one
+    /// File with the record [default: standard input]
     pub(crate) record: Option<PathBuf>,
-    /// Do not insist on a higher sequence; a newer record still stays
+    /// Do not require a higher sequence number; a newer record is still kept
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Print nothing
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// For scripts that were written for Kubo: records are always kept here, and nowhere else
+    /// For compatibility with Kubo: records are only stored here
     #[arg(long, hide = true)]
     pub(crate) allow_offline: bool,
 }
@@ -99,7 +100,7 @@ pub(crate) struct ResolveArgs {
     /// A path: CID/name, /ipfs/CID/name, /ipns/NAME/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) path: OsString,
-    /// Follow names until content; --recursive=false prints where the first one leads [default: true]
+    /// Follow names to content; --recursive=false prints the target of the first one [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
 }

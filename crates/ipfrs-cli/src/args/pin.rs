@@ -6,40 +6,40 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinCommand {
-    /// Keep content when garbage is collected; every block of it must be here
+    /// Pin content, so that garbage collection keeps it; all its blocks must be stored here
     Add(PinAddArgs),
-    /// Let content go at the next collection
+    /// Unpin content, so that the next garbage collection may remove it
     Rm(PinRmArgs),
-    /// List what is pinned, and how
+    /// List pins and their types
     Ls(PinLsArgs),
-    /// Pin new content in place of old, under the same name
+    /// Pin new content instead of old, under the same name
     Update(PinUpdateArgs),
-    /// Check that every block of every recursive pin is here
+    /// Check that every block of every recursive pin is stored here
     Verify(PinVerifyArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PinAddArgs {
-    /// Content IDs, or paths below them: all of them are pinned or none
+    /// Content IDs, or paths below them; either all of them are pinned or none
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// With everything below them; --recursive=false pins single blocks [default: true]
+    /// Pin everything below them too; --recursive=false pins single blocks [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
     /// Name of the pins
     #[arg(short, long)]
     pub(crate) name: Option<String>,
-    /// Show how far it is [default: when standard error is a terminal, without --json]
+    /// Show a progress bar [default: if standard error is a terminal, without --json]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PinRmArgs {
-    /// Content IDs, or paths below them: all of them are unpinned or none
+    /// Content IDs, or paths below them; either all of them are unpinned or none
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Also recursive pins; --recursive=false removes pins of single blocks only [default: true]
+    /// Remove recursive pins too; --recursive=false removes only pins of single blocks [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
 }
@@ -49,11 +49,11 @@ pub(crate) struct PinRmArgs {
 pub(crate) enum PinType {
     /// Single blocks
     Direct,
-    /// What is below recursive pins
+    /// Blocks below recursive pins
     Indirect,
     /// Whole DAGs
     Recursive,
-    /// All of these
+    /// All types
     All,
 }
 
@@ -71,10 +71,10 @@ impl PinType {
 
 #[derive(Debug, Args)]
 pub(crate) struct PinLsArgs {
-    /// Content IDs, or paths below them: it is an error when one is not pinned [default: everything that is pinned]
+    /// Content IDs, or paths below them; one that is not pinned is an error [default: all pins]
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Which pins to list
+    /// Types of pins to list
     #[arg(short = 't', long = "type", value_enum, default_value = "all")]
     pub(crate) kind: PinType,
     /// Print only content IDs
@@ -83,17 +83,17 @@ pub(crate) struct PinLsArgs {
     /// Print the names of pins
     #[arg(long)]
     pub(crate) names: bool,
-    /// List pins with this in their name
+    /// List only pins whose name contains this text
     #[arg(short, long)]
     pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PinUpdateArgs {
-    /// What is pinned recursively
+    /// Path of the recursively pinned content
     #[arg(value_name = "FROM-PATH")]
     pub(crate) from: OsString,
-    /// What is to be pinned
+    /// Path of the content to pin
     #[arg(value_name = "TO-PATH")]
     pub(crate) to: OsString,
     /// Remove the old pin; --unpin=false keeps both [default: true]
@@ -103,10 +103,10 @@ pub(crate) struct PinUpdateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PinVerifyArgs {
-    /// Also print the pins that are whole
+    /// Also print complete pins
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
-    /// Print only the content IDs of pins that are not whole
+    /// Print only the content IDs of incomplete pins
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }

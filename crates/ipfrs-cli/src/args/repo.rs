@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RepoCommand {
-    /// Remove what no pin leads to, and give its space back
+    /// Remove blocks that no pin keeps, and free their space
     Gc(RepoGcArgs),
     /// Print the size of the repo
     Stat(RepoStatArgs),
@@ -20,16 +20,16 @@ pub(crate) enum RepoCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RepoGcArgs {
-    /// Print only the content IDs of blocks that were removed
+    /// Print only the content IDs of removed blocks
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// Print only the summary
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) silent: bool,
-    /// Collect although pins were lost: what nothing pins now is gone
+    /// Run garbage collection even though pins were lost; content without a pin is then lost too
     #[arg(long)]
     pub(crate) force: bool,
-    /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
+    /// Show a progress bar [default: if standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }
@@ -46,10 +46,10 @@ pub(crate) struct RepoStatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RepoVerifyArgs {
-    /// Print only blocks that are corrupt
+    /// Print only corrupt blocks
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
+    /// Show a progress bar [default: if standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }

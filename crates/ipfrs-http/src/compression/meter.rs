@@ -25,9 +25,9 @@ impl Meter {
             registry.register(Box::new(family.clone())).map_err(failed)?;
             Ok::<_, Error>(family)
         };
-        let responses = family("ipfrs_compression_responses_total", "Answers that were compressed")?;
-        let input = family("ipfrs_compression_input_bytes_total", "Bytes of answers before they were compressed")?;
-        let output = family("ipfrs_compression_output_bytes_total", "Bytes of answers after they were compressed")?;
+        let responses = family("ipfrs_compression_responses_total", "Compressed responses")?;
+        let input = family("ipfrs_compression_input_bytes_total", "Bytes of responses before compression")?;
+        let output = family("ipfrs_compression_output_bytes_total", "Bytes of responses after compression")?;
         Ok(Coding::ALL.map(|coding| Self {
             responses: responses.with_label_values(&[coding.name()]),
             input: input.with_label_values(&[coding.name()]),

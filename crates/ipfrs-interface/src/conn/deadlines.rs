@@ -61,7 +61,7 @@ struct Alarm {
 }
 
 impl Alarm {
-    /// Whether `end` has passed. Otherwise the task is wakeup at that time.
+    /// Whether `end` has passed. Otherwise the task is woken at that time.
     fn is_over(&mut self, end: Instant, cx: &mut Context<'_>) -> bool {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
         if self.is_timed && !sleep.is_elapsed() {
@@ -96,7 +96,7 @@ impl<'a, 'd> Deadlines<'a, 'd> {
         &self.drain.draining
     }
 
-    /// Whether idle connections are to be closed. Otherwise the task is wakeup when they are.
+    /// Whether idle connections are to be closed. Otherwise the task is woken when they are.
     pub(crate) fn is_draining(&mut self, cx: &mut Context<'_>) -> bool {
         // The first poll registers the waker with the token. Later calls only check the flag.
         if self.is_registered {
@@ -111,12 +111,12 @@ impl<'a, 'd> Deadlines<'a, 'd> {
         self.cut.as_mut().poll(cx)
     }
 
-    /// Whether the client has sent no request for too long `since` then. Otherwise the task is wakeup at that time.
+    /// Whether the client has sent no request for too long `since` then. Otherwise the task is woken at that time.
     pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
         self.silence.is_over(since + self.longest, cx)
     }
 
-    /// Whether the deadline `at` of a request has passed. Otherwise the task is wakeup at that time.
+    /// Whether the deadline `at` of a request has passed. Otherwise the task is woken at that time.
     pub(crate) fn is_over(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
         self.over.is_over(at, cx)
     }

@@ -86,10 +86,23 @@ pub(crate) struct IdleConnection<F> {
     since: Instant,
     /// Whether there was a response since the task last waited for the socket.
     has_responded: bool,
-    /// Whether the connection deadlines after the response, because the last request was refused.
+    /// Whether the connection ends after the response, because the last request was refused.
     is_refused: bool,
     /// How long to poll for the next request before waiting for it.
     busy_poll: Duration,
+    /// Whether cached responses are sent from here.
+    is_fast_path_enabled: bool,
+}
+
+/// Settings of idle connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// `server.fast_path`.
+    pub(crate) is_fast_path_enabled: bool,
+    /// `server.max_header_bytes`.
+    pub(crate) max_header_bytes: usize,
+    /// `server.busy_poll_microseconds`.
+    pub(crate) busy_poll: Duration,
 }
 
 /// Headers of an earlier request.
@@ -106,11 +119,13 @@ struct Unsent {
 
 impl<F: FrontEnd> IdleConnection<F> {
     /// Creates the state of a connection from `peer` that has had no request yet.
-    pub(crate) fn new(front_end: F, peer: IpAddr, max_header_bytes: usize, busy_poll: Duration) -> Self {
+    pub(crate) fn new(front_end: F, peer: IpAddr, settings: Settings) -> Self {
+        let Settings { is_fast_path_enabled, max_header_bytes, busy_poll } = settings;
         Self {
             front_end,
             peer,
             is_new: true,
+            is_fast_path_enabled,
             max_header_bytes,
             held: Vec::new(),
             last_headers: None,
@@ -258,7 +273,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         }))
     }
 
-    /// Responds to a request whose head is refused, and deadlines the connection.
+    /// Responds to a request whose head is refused, and ends the connection.
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
         self.held = Vec::new();
         let head = refused::serialized(&self.front_end, refusal, self.peer);
@@ -275,6 +290,9 @@ impl<F: FrontEnd> IdleConnection<F> {
         headers: &mut HeaderMap,
         head: &mut Vec<u8>,
     ) -> Option<(usize, SerializedResponse)> {
+        if !self.is_fast_path_enabled {
+            return None;
+        }
         let most = self.max_header_bytes;
         let like_last = self
             .last_headers
@@ -296,7 +314,7 @@ impl<F: FrontEnd> IdleConnection<F> {
     }
 }
 
-/// Whether the first line of a head deadlines behind the first `seen` bytes.
+/// Whether the first line of a head ends behind the first `seen` bytes.
 fn ends_first_line(bytes: &[u8], seen: usize) -> bool {
     memchr::memchr(b'\n', &bytes[seen..]).is_some() && memchr::memchr(b'\n', &bytes[..seen]).is_none()
 }
@@ -379,6 +397,9 @@ mod tests {
     use crate::conn::received::Received;
     use crate::conn::request_head::BodyLength;
 
+    const SETTINGS: Settings =
+        Settings { is_fast_path_enabled: true, max_header_bytes: 8_192, busy_poll: Duration::ZERO };
+
     /// A front-end without cached responses, which counts its lookups.
     #[derive(Clone, Default)]
     struct Asked(Arc<AtomicUsize>);
@@ -419,7 +440,7 @@ mod tests {
         let (started, cut) = (pin!(drain.started.cancelled()), pin!(drain.cut.cancelled()));
         let deadlines = Deadlines::new(&drain, started, cut, Duration::from_secs(3_600));
         let front_end = Asked::default();
-        let mut idle = IdleConnection::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), 8_192, Duration::ZERO);
+        let mut idle = IdleConnection::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), SETTINGS);
         let request = b"GET /ipfs/a HTTP/1.1\r\nHost: x\r\n\r\n";
         for _ in 0..2 {
             client.write_all(request).await.unwrap();

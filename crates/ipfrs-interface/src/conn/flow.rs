@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Number of times that the task was wakeup.
+    /// Number of times that the task was woken.
     #[derive(Default)]
     struct Turns(AtomicUsize);
 

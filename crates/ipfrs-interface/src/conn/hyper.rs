@@ -78,7 +78,7 @@ enum Done {
     Idle,
     /// The next request did not arrive in time.
     Silent,
-    /// The connection deadlines according to HTTP.
+    /// The connection ends according to HTTP.
     Ended,
     /// A deadline has passed.
     Cut,

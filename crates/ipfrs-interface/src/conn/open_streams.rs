@@ -27,7 +27,7 @@ impl OpenStreams {
     }
 
     /// Returns the time since which no stream has been open, on a connection that began at `begun`; `None` while one is
-    /// open: then the task is wakeup when the last one ends.
+    /// open: then the task is woken when the last one ends.
     pub(crate) fn idle_since(&self, begun: Instant, cx: &Context<'_>) -> Option<Instant> {
         let mut state = self.0.lock();
         state.waiting = (state.open > 0).then(|| cx.waker().clone());

@@ -20,9 +20,9 @@ pub(crate) struct DenylistMetrics {
 impl DenylistMetrics {
     /// Creates the metric families, which the caller registers.
     pub(crate) fn new() -> prometheus::Result<Self> {
-        let rules = Opts::new("ipfrs_denylist_rules", "Rules in force, by denylist");
-        let blocked = Opts::new("ipfrs_denylist_blocked_total", "Blocks, paths and names that denylists kept back");
-        let failures = "Denylists that had changed and could not be loaded";
+        let rules = Opts::new("ipfrs_denylist_rules", "Active rules, by denylist");
+        let blocked = Opts::new("ipfrs_denylist_blocked_total", "Blocks, paths and names blocked by denylists");
+        let failures = "Changed denylists that could not be loaded";
         let metrics = Self {
             rules: IntGaugeVec::new(rules, &["list"])?,
             blocked: IntCounterVec::new(blocked, &["kind"])?,

@@ -16,7 +16,7 @@ pub(crate) struct NameMetrics {
 impl NameMetrics {
     /// Creates the metric family of resolutions, which the caller registers.
     pub(crate) fn family() -> prometheus::Result<IntCounterVec> {
-        let opts = Opts::new("ipfrs_name_resolutions_total", "Names that were followed to where they lead");
+        let opts = Opts::new("ipfrs_name_resolutions_total", "Name resolutions");
         let family = IntCounterVec::new(opts, &["kind", "outcome"])?;
         for kind in ["key", "dnslink"] {
             for outcome in ["resolved", "unresolvable", "failed"] {

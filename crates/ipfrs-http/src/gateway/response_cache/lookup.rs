@@ -94,6 +94,7 @@ impl ResponseCache {
             _ => (Body::from(cached.body.clone()), cached.body.len() as u64),
         };
         headers.insert(X_REQUEST_ID, request_id::of(request.headers(), &state.request_ids));
+        state.metrics.served.response_cache.inc();
         self.count(state, &cached, length, start);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;
@@ -147,6 +148,7 @@ impl ResponseCache {
                 (kept.write(head, &id, start), id.len())
             }
         };
+        state.metrics.served.fast_path.inc();
         self.count(state, &cached, cached.body.len() as u64, start);
         Some(SerializedResponse { body: cached.body.clone(), request_id: id_start..id_start + id_bytes, start })
     }

@@ -22,10 +22,7 @@ pub(crate) struct LookupMetrics {
 impl LookupMetrics {
     /// Creates the metric family, which the caller registers.
     pub(crate) fn family() -> prometheus::Result<IntCounterVec> {
-        IntCounterVec::new(
-            Opts::new("ipfrs_dnslink_lookups_total", "Domains whose DNSLink DNS was asked for"),
-            &["outcome"],
-        )
+        IntCounterVec::new(Opts::new("ipfrs_dnslink_lookups_total", "DNSLink lookups in DNS"), &["outcome"])
     }
 
     pub(crate) fn new(lookups: &IntCounterVec, answers: CacheMeter) -> Self {
