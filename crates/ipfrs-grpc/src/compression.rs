@@ -1,7 +1,7 @@
 //! Compressed messages (<https://github.com/grpc/grpc/blob/master/doc/compression.md>): negotiation of the codings of
 //! a call, and coding of single messages. [`recoded`] applies them to bodies.
 
-mod recoded;
+mod transcoded;
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tonic::Status;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
 use crate::error;
-use recoded::{Recoded, Work};
+use transcoded::{TranscodedBody, Work};
 
 /// Codings that a peer accepts, in order of preference.
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
@@ -123,12 +123,12 @@ impl Coder {
     /// Returns `body` unchanged if compression is disabled or too many responses are being compressed.
     pub(crate) fn compress(&self, body: Body, coding: Coding) -> Result<Body, Body> {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return Err(body) };
-        Ok(Body::new(Recoded::new(body, Work::Compress(coding), self.turns.clone(), Some(place))))
+        Ok(Body::new(TranscodedBody::new(body, Work::Compress(coding), self.turns.clone(), Some(place))))
     }
 
     /// Returns the body of a request with its messages decompressed, each with at most `most` bytes.
     pub(crate) fn decompress(&self, body: Body, coding: Coding, most: usize) -> Body {
-        Body::new(Recoded::new(body, Work::Decompress { coding, most }, self.turns.clone(), None))
+        Body::new(TranscodedBody::new(body, Work::Decompress { coding, most }, self.turns.clone(), None))
     }
 }
 

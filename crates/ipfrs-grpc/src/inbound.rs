@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tonic::{Code, Status, Streaming};
 
 use crate::error;
-use crate::spliced::PREFIX_BYTES;
+use crate::zero_copy::PREFIX_BYTES;
 
 /// The messages of a call that holds resources. The call fails if the client pauses for too long.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ mod request_id;
 mod server;
 mod settings;
 mod shortcut;
-mod spliced;
 mod tensor;
+mod zero_copy;
 
 pub use config::GrpcConfig;
 pub use server::{Answering, Grpc};

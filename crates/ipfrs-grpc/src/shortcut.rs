@@ -14,7 +14,7 @@ use tonic::Status;
 use tonic::codec::Streaming;
 use tonic_prost::ProstDecoder;
 
-use crate::spliced::{self, Spliced};
+use crate::zero_copy::{self, ZeroCopyEncoder};
 
 /// Handler of a method: takes the body of a request and returns the response.
 pub(crate) type Answer = Box<dyn Fn(Body) -> BoxFuture<'static, Response> + Send + Sync>;
@@ -38,14 +38,14 @@ impl Shortcuts {
         answer: impl Fn(I) -> F + Clone + Send + Sync + 'static,
     ) where
         I: Message + Default + 'static,
-        M: Spliced + 'static,
+        M: ZeroCopyEncoder + 'static,
         F: Future<Output = Result<BoxStream<'static, Result<M, Status>>, Status>> + Send + 'static,
     {
         let method = move |body| {
             let answer = answer.clone();
             async move {
                 let messages = async { answer(one_message::<I>(body, most).await?).await };
-                messages.await.map_or_else(|status| status.into_http(), spliced::response)
+                messages.await.map_or_else(|status| status.into_http(), zero_copy::response)
             }
             .boxed()
         };

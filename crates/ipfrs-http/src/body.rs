@@ -308,7 +308,7 @@ const PROGRESS_BYTES: usize = 64 * 1024;
 pin_project! {
     /// A request body that fails if the client pauses for too long, in one pause or in total, because other requests
     /// need the resources that it holds. Only time spent waiting for the client counts.
-    pub(crate) struct Patient {
+    pub(crate) struct IdleTimeoutBody {
         #[pin]
         inner: Body,
         node: Node,
@@ -320,13 +320,13 @@ pin_project! {
     }
 }
 
-impl Patient {
+impl IdleTimeoutBody {
     pub(crate) fn new(inner: Body, patience: Duration, node: Node) -> Self {
         Self { inner, node, patience, waited: Duration::ZERO, received: 0, waiting: None }
     }
 }
 
-impl HttpBody for Patient {
+impl HttpBody for IdleTimeoutBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -14,7 +14,7 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::ErrorKind;
 use ipfrs_node::{Client, Limit, NoPermit, RequestSlot};
 
-use crate::body::{Drained, Observed, Patient};
+use crate::body::{Drained, IdleTimeoutBody, Observed};
 use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::failure;
 use crate::gateway::cors;
@@ -72,7 +72,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         let waits = request.headers().contains_key(http::header::EXPECT);
         request = request.map(|body| {
             let body = if waits { body } else { Body::new(Drained::new(body)) };
-            let body = Body::new(Patient::new(body, patience, state.node.clone()));
+            let body = Body::new(IdleTimeoutBody::new(body, patience, state.node.clone()));
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }

@@ -21,7 +21,7 @@ use crate::config::Namespace;
 use crate::error;
 use crate::gateway::handler::serve_site;
 use crate::gateway::hosted;
-use crate::gateway::hosts::{Called, Way};
+use crate::gateway::hosts::{RequestHost, Route};
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
@@ -64,11 +64,11 @@ impl Service {
             return None;
         }
         let origin = Uri::default();
-        let called = Called::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
+        let called = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
         let is_ipfs_only = match self.state.hosts.way(&called, IPFS_PREFIX) {
-            Way::Daemon => false,
-            Way::Gateway => true,
-            Way::Hosted(_) => return None,
+            Route::Daemon => false,
+            Route::Gateway => true,
+            Route::Hosted(_) => return None,
         };
         CacheableRequest::of(&self.state, headers.get(HOST)?, headers, is_ipfs_only)
     }
@@ -110,7 +110,7 @@ impl Service {
         let called = hosts.read(&request, peer, &self.tunnels);
         let way = called.map(|called| hosts.way(&called, request.uri().path()));
         match way {
-            Ok(Way::Daemon | Way::Gateway) => {
+            Ok(Route::Daemon | Route::Gateway) => {
                 match self.state.response_cache.get(&self.state, &request, request.uri().path(), client) {
                     Ok(response) => return Step::Ready { response: Some(response) },
                     Err(taken) => set_client(&mut request, client, taken),
@@ -122,7 +122,7 @@ impl Service {
                 }
                 Step::Routed { inner: self.router.clone().call(request) }
             }
-            Ok(Way::Hosted(visit)) => {
+            Ok(Route::Hosted(visit)) => {
                 set_client(&mut request, client, None);
                 let request = request.map(Body::new);
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);

@@ -109,8 +109,8 @@ impl Gateway {
             true => None,
             false => ApiFile::write(repo, &addresses)?,
         };
-        node.tend_uploads();
-        node.tend_names();
+        node.start_upload_expiry();
+        node.start_republishing();
         lifecycle.set_ready();
         tracing::info!(?addresses, grpc = ?grpc_addresses, repo = %repo.display(), "listening");
         let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };

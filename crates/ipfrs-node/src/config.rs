@@ -9,9 +9,9 @@ use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
-use crate::limits::RetrievalConfig;
 use crate::names::IpnsConfig;
 use crate::names::dnslink::{DnsConfig, check_configured};
+use crate::retrieval_timeout::RetrievalConfig;
 use crate::{TensorConfig, UploadConfig};
 
 /// Configuration of the Node, by section.

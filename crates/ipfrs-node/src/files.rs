@@ -13,7 +13,7 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{BlockStore, BlockStoreExt, EpochCache};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
 use ipfrs_unixfs::{
-    BlockSource, DirEntry, FileNode, LinkName, Node as UnixFsNode, Resolved, Slot, decode_async, roots_before,
+    BlockSource, DirEntry, FileNode, LinkName, Node as UnixFsNode, Resolved, ShardLink, decode_async, roots_before,
 };
 use quick_cache::Weighter;
 
@@ -355,7 +355,7 @@ impl Weighter<String, Arc<PathFacts>> for ByBytes {
                 UnixFsNode::Directory { entries, .. } => {
                     entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
                 }
-                UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<Slot>() + NAME_BYTES),
+                UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<ShardLink>() + NAME_BYTES),
                 UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
             },
             ObjectKind::Symlink(_) | ObjectKind::Other => 0,

@@ -9,9 +9,9 @@ use prometheus::{
 };
 
 use crate::denylist::DenylistMetrics;
-use crate::limits::Refusals;
 use crate::names::NameMetrics;
 use crate::names::dnslink::LookupMetrics;
+use crate::refusals::Refusals;
 use crate::tensors::TensorMetrics;
 
 /// Handles of the Node's metrics. Streams share them behind one `Arc`, because cloning them would change one

@@ -23,15 +23,15 @@ use crate::denylist::{Denylists, Guarded};
 use crate::files::{PathCache, path_cache};
 use crate::identity::Identity;
 use crate::keystore::Keystore;
-use crate::limits::Patience;
-use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
+use crate::node_store::NodeStore;
 use crate::operations::Operations;
 use crate::protection::Protection;
 use crate::readiness::Readiness;
 use crate::request_memory::MemoryPool;
+use crate::retrieval_timeout::RetrievalTimeout;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -197,10 +197,11 @@ impl Node {
             );
         }
         let Repo { path: repo, identity } = repo;
-        let patience = Patience::new(config.retrieval.timeout, &metrics.refusals);
+        let patience = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
-        let store: Arc<dyn BlockStore> = Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone()));
+        let store: Arc<dyn BlockStore> =
+            Arc::new(NodeStore::new(engine, patience, metrics.clone(), protection.clone()));
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
             None => store.clone(),

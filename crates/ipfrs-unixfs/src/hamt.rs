@@ -18,13 +18,13 @@ pub(crate) const MAX_FANOUT: u64 = 1024;
 pub struct HamtShard {
     fanout: u32,
     bitfield: Bytes,
-    slots: Vec<Slot>,
+    slots: Vec<ShardLink>,
     attributes: Attributes,
 }
 
 /// The content of one used position of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slot {
+pub enum ShardLink {
     /// A directory entry. Its name excludes the shard's prefix.
     Entry(DirEntry),
     /// A child shard with all of the entries whose hash leads to this position.
@@ -69,12 +69,12 @@ impl HamtShard {
 
     /// Returns the used positions, in ascending order.
     #[must_use]
-    pub fn slots(&self) -> &[Slot] {
+    pub fn slots(&self) -> &[ShardLink] {
         &self.slots
     }
 
     /// Looks up the position for a name with the hash `bits`. The entry at that position may have another name.
-    pub(crate) fn find(&self, bits: &mut HashBits) -> Result<Option<&Slot>> {
+    pub(crate) fn find(&self, bits: &mut HashBits) -> Result<Option<&ShardLink>> {
         let position = bits.next(self.fanout.trailing_zeros())?;
         if !bit(&self.bitfield, position) {
             return Ok(None);
@@ -84,15 +84,15 @@ impl HamtShard {
     }
 }
 
-fn slot(link: PbLink, fanout: u32, position: u32) -> Result<Slot> {
+fn slot(link: PbLink, fanout: u32, position: u32) -> Result<ShardLink> {
     let prefix = prefix(fanout, position);
     let Some(name) = link.name.as_bytes().strip_prefix(prefix.as_bytes()) else {
         return Err(Error::invalid(format!("HAMT link {:?} at position {prefix}", link.name)));
     };
     Ok(if name.is_empty() {
-        Slot::Shard(link.cid)
+        ShardLink::Shard(link.cid)
     } else {
-        Slot::Entry(DirEntry { name: name.into(), cid: link.cid, tsize: link.tsize })
+        ShardLink::Entry(DirEntry { name: name.into(), cid: link.cid, tsize: link.tsize })
     })
 }
 

@@ -18,7 +18,7 @@ mod resolve;
 
 pub use blocks::{BlockSink, BlockSource};
 pub use data::{Attributes, Mtime};
-pub use hamt::{HamtShard, Slot};
+pub use hamt::{HamtShard, ShardLink};
 pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,
 };

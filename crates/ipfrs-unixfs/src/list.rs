@@ -10,7 +10,7 @@ use ipfrs_core::{Cid, Error, Result};
 use tokio::task::coop::consume_budget;
 
 use crate::blocks::BlockSource;
-use crate::hamt::Slot;
+use crate::hamt::ShardLink;
 use crate::node::{DirEntry, Node};
 use crate::resolve::load_shard;
 
@@ -156,12 +156,12 @@ struct Level {
 }
 
 impl Iterator for Level {
-    type Item = Slot;
+    type Item = ShardLink;
 
-    fn next(&mut self) -> Option<Slot> {
+    fn next(&mut self) -> Option<ShardLink> {
         let slot = match &*self.shard {
             Node::HamtShard(shard) => shard.slots().get(self.next).cloned(),
-            node => basic_entry(node, self.next).cloned().map(Slot::Entry),
+            node => basic_entry(node, self.next).cloned().map(ShardLink::Entry),
         };
         self.next += 1;
         slot
@@ -170,11 +170,12 @@ impl Iterator for Level {
 
 impl Level {
     fn new(shard: Arc<Node>, hash_bits: u32) -> Self {
-        let of_entry = |entry: &DirEntry| size_of::<Slot>() + entry.name.len();
+        let of_entry = |entry: &DirEntry| size_of::<ShardLink>() + entry.name.len();
         let memory = match &*shard {
             Node::HamtShard(shard) => {
-                let of_slot =
-                    |slot: &Slot| if let Slot::Entry(entry) = slot { of_entry(entry) } else { size_of::<Slot>() };
+                let of_slot = |slot: &ShardLink| {
+                    if let ShardLink::Entry(entry) = slot { of_entry(entry) } else { size_of::<ShardLink>() }
+                };
                 shard.slots().iter().map(of_slot).sum()
             }
             Node::Directory { entries, .. } => entries.iter().map(of_entry).sum(),
@@ -219,7 +220,7 @@ impl Walk {
                     (Node::HamtShard(shard), Some(at)) => shard.slots().get(at),
                     _ => None,
                 };
-                let Some(Slot::Shard(cid)) = link.cloned() else { return Err(not_here()) };
+                let Some(ShardLink::Shard(cid)) = link.cloned() else { return Err(not_here()) };
                 let level = walk.descend(&cid, above.hash_bits).await?;
                 walk.path.push(level);
             }
@@ -241,8 +242,8 @@ impl Walk {
     async fn next(&mut self) -> Result<Option<DirEntry>> {
         while let Some(level) = self.path.last_mut() {
             match level.next() {
-                Some(Slot::Entry(entry)) => return Ok(Some(entry)),
-                Some(Slot::Shard(cid)) => {
+                Some(ShardLink::Entry(entry)) => return Ok(Some(entry)),
+                Some(ShardLink::Shard(cid)) => {
                     let above = level.hash_bits;
                     let level = self.descend(&cid, above).await?;
                     self.path.push(level);

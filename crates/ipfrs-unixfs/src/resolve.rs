@@ -8,7 +8,7 @@ use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 
 use crate::blocks::{BlockSource, load};
-use crate::hamt::{HamtShard, HashBits, Slot};
+use crate::hamt::{HamtShard, HashBits, ShardLink};
 use crate::ipld::{Step, follow};
 use crate::link_name::LinkName;
 use crate::node::{Node, decode_async, in_turns, plain_links};
@@ -141,14 +141,14 @@ async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &LinkN
     let mut bits = HashBits::of(name.as_bytes());
     let mut next = match root.find(&mut bits)? {
         None => return Ok(None),
-        Some(Slot::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
-        Some(Slot::Shard(cid)) => *cid,
+        Some(ShardLink::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
+        Some(ShardLink::Shard(cid)) => *cid,
     };
     loop {
         match load_shard(source, &next).await?.find(&mut bits)? {
             None => return Ok(None),
-            Some(Slot::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
-            Some(Slot::Shard(cid)) => next = *cid,
+            Some(ShardLink::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
+            Some(ShardLink::Shard(cid)) => next = *cid,
         }
     }
 }

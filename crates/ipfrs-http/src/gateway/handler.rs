@@ -15,7 +15,7 @@ use super::freshness::Freshness;
 use super::name::{self, Located};
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
-use super::{address, block, car, ipns_record, part, protocol, redirects, tar, trustless};
+use super::{address, block, car, ipns_record, protocol, range_response, redirects, tar, trustless};
 use crate::config::Namespace;
 use crate::content_limits;
 use crate::error::{GatewayError, Reason, method_not_allowed, refused};
@@ -99,7 +99,7 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
         Located::Moved(response) => return Ok(response),
     };
     if let Some(facts) = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable)
-        && let Some(answer) = part::again(state, parts, wanted.format, &content_path, facts).await?
+        && let Some(answer) = range_response::again(state, parts, wanted.format, &content_path, facts).await?
     {
         return Ok(answer);
     }
@@ -152,7 +152,7 @@ async fn resolved(
     if let Some((file, facts)) = plain {
         match file.inline() {
             Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, removals),
-            None => part::keep(state, parts, request.format, &target.key, &facts, &answer, file.size()),
+            None => range_response::keep(state, parts, request.format, &target.key, &facts, &answer, file.size()),
         }
     }
     Ok(answer)

@@ -19,7 +19,7 @@ use tower::Service as _;
 
 use super::escape::normalised;
 use super::handler::serve_site;
-use super::hosts::{Place, Visit};
+use super::hosts::{HostedRequest, Place};
 use super::path::{decoded, split_root};
 use super::site::Site;
 use super::{address, cors, subdomain, welcome};
@@ -41,7 +41,12 @@ const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 pub(crate) struct PublicHost;
 
 /// Responds to a request to such a host. `router` is the daemon's router.
-pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
+pub(crate) async fn answer(
+    state: AppState,
+    mut router: Router,
+    visit: HostedRequest,
+    mut request: Request,
+) -> Response {
     let arrived = Arrived(Instant::now());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let deciding = decide(&state, &visit, request.uri(), request.method());
@@ -119,7 +124,7 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
 }
 
 /// Returns the content path for a path on a host, as far as it is known without DNS.
-fn content_path<'a>(visit: &Visit, path: &'a str) -> Cow<'a, str> {
+fn content_path<'a>(visit: &HostedRequest, path: &'a str) -> Cow<'a, str> {
     match &visit.place {
         Place::Root { namespace, id, .. } => Cow::Owned(format!("/{}/{id}{path}", namespace.as_str())),
         Place::Gateway(_) | Place::Local => Cow::Borrowed(path),
@@ -158,7 +163,7 @@ enum Decision {
 /// # Errors
 /// Any kind if the request is not served; [`ErrorKind::Forbidden`] if a proxied request for the daemon's own routes
 /// also names a website.
-async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
+async fn decide(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &Method) -> Result<Decision> {
     let decision = of_place(state, visit, uri, method).await?;
     if matches!(decision, Decision::Daemon { is_public: false }) {
         for name in &visit.beside {
@@ -173,7 +178,7 @@ async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> 
     Ok(decision)
 }
 
-async fn of_place(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
+async fn of_place(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &Method) -> Result<Decision> {
     let path = uri.path();
     match &visit.place {
         Place::Local => Ok(Decision::Daemon { is_public: false }),
@@ -214,7 +219,13 @@ async fn of_place(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -
 }
 
 /// Decides how a configured gateway handles a path.
-async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri, method: &Method) -> Result<Decision> {
+async fn gateway(
+    state: &AppState,
+    visit: &HostedRequest,
+    config: &HostConfig,
+    uri: &Uri,
+    method: &Method,
+) -> Result<Decision> {
     let path = uri.path();
     if let Some(namespace) = Namespace::of_path(path).filter(|namespace| config.paths.contains(namespace)) {
         if config.subdomains
@@ -244,7 +255,7 @@ async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri
 /// Returns the URL of a path's content on its own origin.
 async fn isolated(
     state: &AppState,
-    visit: &Visit,
+    visit: &HostedRequest,
     config: &HostConfig,
     namespace: Namespace,
     uri: &Uri,
@@ -267,7 +278,7 @@ async fn isolated(
 
 /// Returns the URL of a path on the origin of its root.
 fn location(
-    visit: &Visit,
+    visit: &HostedRequest,
     label: &str,
     namespace: Namespace,
     gateway: &str,
@@ -281,7 +292,7 @@ fn location(
 }
 
 /// Returns the website of the host if it has a DNSLink.
-async fn site(state: &AppState, visit: &Visit, deserialized: bool) -> Result<Option<Site>> {
+async fn site(state: &AppState, visit: &HostedRequest, deserialized: bool) -> Result<Option<Site>> {
     let is_website = website(state, &visit.name).await?;
     Ok(is_website.then(|| Site::website(&visit.name, visit.host.clone(), deserialized)))
 }
@@ -296,7 +307,7 @@ async fn website(state: &AppState, name: &str) -> Result<bool> {
     }
 }
 
-fn not_served(visit: &Visit, path: &str) -> Error {
+fn not_served(visit: &HostedRequest, path: &str) -> Error {
     Error::not_found(format!("{path} is not served at {}", visit.name))
 }
 

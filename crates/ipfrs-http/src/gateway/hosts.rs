@@ -22,7 +22,7 @@ const MAX_NAME_BYTES: usize = 253;
 
 /// Hosts that a request names.
 #[derive(Debug)]
-pub(crate) struct Called<'a> {
+pub(crate) struct RequestHost<'a> {
     /// Host of the request itself.
     pub(super) own: Named<'a>,
     /// Host of the client's request, as reported by a proxy.
@@ -43,7 +43,7 @@ pub(super) struct Named<'a> {
     port: Option<&'a str>,
 }
 
-impl<'a> Called<'a> {
+impl<'a> RequestHost<'a> {
     /// Reads the target and the headers of a request. A target with a host (HTTP/2, and absolute targets of HTTP/1.1)
     /// takes precedence over `Host` (RFC 9112, 3.2.2); [`Hosts::read`] compares the two. `trusts` says whether the
     /// sender is a trusted proxy.
@@ -137,18 +137,18 @@ fn is_name(name: &str) -> bool {
 
 /// Route of a request, decided by its host.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// The path gateway and all routes of the daemon.
     Daemon,
     /// The path gateway of a configured host, for a path under `/ipfs`.
     Gateway,
     /// Host whose handling requires more than the configuration.
-    Hosted(Box<Visit>),
+    Hosted(Box<HostedRequest>),
 }
 
 /// A request to a host that is configured, or that may be a website.
 #[derive(Debug)]
-pub(crate) struct Visit {
+pub(crate) struct HostedRequest {
     /// Host name in lower case.
     pub(super) name: String,
     /// Host name with its port, for URLs.
@@ -158,8 +158,8 @@ pub(crate) struct Visit {
     /// Configuration of the host.
     pub(super) place: Place,
     /// Alternative if the host is [`Place::Unknown`] and not a website; `None` for the daemon.
-    pub(super) otherwise: Option<Box<Visit>>,
-    /// See [`Called::beside`].
+    pub(super) otherwise: Option<Box<HostedRequest>>,
+    /// See [`RequestHost::beside`].
     pub(super) beside: Vec<String>,
 }
 
@@ -226,14 +226,14 @@ impl Hosts {
     /// Returns the route of a request. A host reported by a proxy selects only configured hosts and websites, never
     /// the daemon, because many proxies forward whatever the client sent. In the other cases the request's own host
     /// decides.
-    pub(crate) fn way(&self, called: &Called<'_>, path: &str) -> Way {
+    pub(crate) fn way(&self, called: &RequestHost<'_>, path: &str) -> Route {
         let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
         if !is_configured && called.forwarded.is_none() && called.own.is_local() && called.beside.is_empty() {
-            return Way::Daemon;
+            return Route::Daemon;
         }
         let is_plain_gateway = || self.of(&called.own.lower()).is_some_and(|config| is_plain(config, path));
         if called.forwarded.is_none() && is_plain_gateway() {
-            return Way::Gateway;
+            return Route::Gateway;
         }
         let own = self.visit(&called.own, called.is_https, None);
         let visit = match &called.forwarded {
@@ -241,18 +241,25 @@ impl Hosts {
             None => own,
         };
         match visit {
-            None if called.beside.is_empty() => Way::Daemon,
+            None if called.beside.is_empty() => Route::Daemon,
             None => {
                 let name = called.own.lower();
                 let host = with_port(&name, called.own.port);
                 let (is_https, beside) = (called.is_https, called.beside.clone());
                 let name = name.into_owned();
-                Way::Hosted(Box::new(Visit { name, host, is_https, place: Place::Local, otherwise: None, beside }))
+                Route::Hosted(Box::new(HostedRequest {
+                    name,
+                    host,
+                    is_https,
+                    place: Place::Local,
+                    otherwise: None,
+                    beside,
+                }))
             }
-            Some(visit) if matches!(&visit.place, Place::Gateway(config) if is_plain(config, path)) => Way::Gateway,
+            Some(visit) if matches!(&visit.place, Place::Gateway(config) if is_plain(config, path)) => Route::Gateway,
             Some(mut visit) => {
                 visit.beside.clone_from(&called.beside);
-                Way::Hosted(visit)
+                Route::Hosted(visit)
             }
         }
     }
@@ -263,14 +270,19 @@ impl Hosts {
     }
 
     /// Returns how to handle a host that is configured or may be a website; for other hosts, `otherwise`.
-    fn visit(&self, host: &Named<'_>, is_https: bool, otherwise: Option<Box<Visit>>) -> Option<Box<Visit>> {
+    fn visit(
+        &self,
+        host: &Named<'_>,
+        is_https: bool,
+        otherwise: Option<Box<HostedRequest>>,
+    ) -> Option<Box<HostedRequest>> {
         let name = host.lower();
         let place = self.place(host, &name);
         if matches!(place, Place::Unknown) && host.is_local() {
             return otherwise;
         }
         let host = with_port(&name, host.port);
-        Some(Box::new(Visit { name: name.into_owned(), host, is_https, place, otherwise, beside: Vec::new() }))
+        Some(Box::new(HostedRequest { name: name.into_owned(), host, is_https, place, otherwise, beside: Vec::new() }))
     }
 
     fn place(&self, host: &Named<'_>, name: &str) -> Place {
@@ -341,11 +353,11 @@ mod tests {
         }
         let uri = Uri::default();
         let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-        let Ok(called) = Called::read(&uri, &headers, false) else { return "invalid".into() };
+        let Ok(called) = RequestHost::read(&uri, &headers, false) else { return "invalid".into() };
         match Hosts::new(&config).way(&called, "/") {
-            Way::Daemon => "daemon".into(),
-            Way::Gateway => "plain".into(),
-            Way::Hosted(visit) => match visit.place {
+            Route::Daemon => "daemon".into(),
+            Route::Gateway => "plain".into(),
+            Route::Hosted(visit) => match visit.place {
                 Place::Local => "local".into(),
                 Place::Unknown => format!("unknown {}", visit.name),
                 Place::Gateway(_) => format!("gateway {}", visit.host),

@@ -11,7 +11,7 @@ use http::header::HOST;
 use http::{HeaderMap, Request, Version};
 use ipfrs_core::{Error, ErrorKind, Result};
 
-use super::hosts::{Called, Hosts, Named, X_FORWARDED_HOST};
+use super::hosts::{Hosts, Named, RequestHost, X_FORWARDED_HOST};
 
 /// Maximum number of hosts that the tunnels of one connection may name.
 const MAX_TUNNELS: usize = 8;
@@ -43,9 +43,9 @@ impl Hosts {
         request: &'a Request<B>,
         peer: Option<IpAddr>,
         tunnels: &Tunnels,
-    ) -> Result<Called<'a>> {
+    ) -> Result<RequestHost<'a>> {
         let (uri, headers) = (request.uri(), request.headers());
-        let mut called = Called::read(uri, headers, self.trusts(peer))?;
+        let mut called = RequestHost::read(uri, headers, self.trusts(peer))?;
         let has_authority = uri.authority().is_some();
         let is_http2 = request.version() > Version::HTTP_11;
         let names_one = !has_authority || (is_http2 && !headers.contains_key(HOST));

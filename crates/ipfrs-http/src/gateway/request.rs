@@ -13,8 +13,8 @@ use super::address::Address;
 use super::escape::normalised;
 use super::format::{Format, SERVICE_WORKER, format_by_accept, format_by_name};
 use super::freshness::Freshness;
-use super::known;
 use super::path::parts;
+use super::path_metadata;
 use super::site::{Links, Site};
 use crate::config::Namespace;
 
@@ -97,7 +97,7 @@ impl<'a> GatewayRequest<'a> {
         let raw_path = parts.uri.path();
         // Cached gateway data belongs to an immutable path, not to a name that points to it.
         let facts = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable);
-        let known = facts.and_then(|facts| known::of(facts, content_path));
+        let known = facts.and_then(|facts| path_metadata::of(facts, content_path));
         Self {
             site,
             path: target.path.clone(),

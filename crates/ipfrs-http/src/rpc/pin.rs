@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::response::CommandResult;
-use super::{output, working};
+use super::{long_command, output};
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;
 
@@ -55,7 +55,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
         let cids = state.node.pin(&paths, &options, |_| {}).await?;
         return Ok(output::object(Pins::new(&cids, render)?));
     }
-    working::answer(args.takes_trailers, state.config.idle_patience(), |lines| async move {
+    long_command::answer(args.takes_trailers, state.config.idle_patience(), |lines| async move {
         let (mut last, mut walked) = (Instant::now(), Walked::default());
         let progress = |now| {
             walked = now;

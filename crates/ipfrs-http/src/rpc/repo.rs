@@ -2,14 +2,14 @@
 
 use axum::extract::State;
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{Collected, Collecting, Verifying};
+use ipfrs_node::{GcEvent, GcReport, Verifying};
 use serde::Serialize;
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
+use super::long_command::{self, Lines};
 use super::output::{self, CidLink};
 use super::response::CommandResult;
-use super::working::{self, Lines};
 use crate::error::part_text;
 use crate::state::AppState;
 
@@ -98,7 +98,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
     let stream_errors = args.is_set("stream-errors");
     let force = args.is_set("force");
     let render = args.render;
-    working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
+    long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
         let telling = async {
             while let Some(event) = events.recv().await {
@@ -135,18 +135,18 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
     .await
 }
 
-async fn tell_collecting(lines: &Lines, event: Collecting, render: Render, silent: bool, progress: bool) -> Result<()> {
+async fn tell_collecting(lines: &Lines, event: GcEvent, render: Render, silent: bool, progress: bool) -> Result<()> {
     let far = |phase, blocks| GcProgress { phase, blocks };
     match event {
-        Collecting::Marked(blocks) if progress => lines.send(&far("mark", Some(blocks))).await?,
-        Collecting::Swept(blocks) if progress => lines.send(&far("sweep", Some(blocks))).await?,
-        Collecting::Compacting if progress => lines.send(&far("compact", None)).await?,
-        Collecting::Removed(cids) if !silent => {
+        GcEvent::Marked(blocks) if progress => lines.send(&far("mark", Some(blocks))).await?,
+        GcEvent::Swept(blocks) if progress => lines.send(&far("sweep", Some(blocks))).await?,
+        GcEvent::Compacting if progress => lines.send(&far("compact", None)).await?,
+        GcEvent::Removed(cids) if !silent => {
             for cid in &cids {
                 lines.send(&removed(cid, render)?).await?;
             }
         }
-        Collecting::Marked(_) | Collecting::Swept(_) | Collecting::Compacting | Collecting::Removed(_) => {}
+        GcEvent::Marked(_) | GcEvent::Swept(_) | GcEvent::Compacting | GcEvent::Removed(_) => {}
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn removed(cid: &Cid, render: Render) -> Result<GcLine> {
     Ok(GcLine { key: Some(CidLink::new(cid, render)?), error: String::new() })
 }
 
-fn summary(collected: &Collected) -> GcSummary {
+fn summary(collected: &GcReport) -> GcSummary {
     GcSummary {
         kept_blocks: collected.kept,
         removed_blocks: collected.removed,
@@ -176,7 +176,7 @@ struct VerifyLine {
 /// any block is corrupt.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let render = args.render;
-    working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
+    long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
         let telling = async {
             while let Some(event) = events.recv().await {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, poll, stream};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_node::{
-    AddOptions, Attributes, BlockFormat, Collected, Collecting, ContentPath, MemoryStore, Node, NodeConfig, ObjectKind,
+    AddOptions, Attributes, BlockFormat, ContentPath, GcEvent, GcReport, MemoryStore, Node, NodeConfig, ObjectKind,
     PinFilter, PinOptions, PutBlock, Span, StoreConfig,
 };
 use prometheus::Registry;
@@ -31,7 +31,7 @@ async fn open(repo: &tempfile::TempDir) -> Node {
     Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &Registry::new()).await.unwrap()
 }
 
-async fn collect(node: &Node) -> Result<Collected> {
+async fn collect(node: &Node) -> Result<GcReport> {
     let (events, _) = mpsc::channel(1);
     node.collect(false, events).await
 }
@@ -142,14 +142,14 @@ impl Thing {
 
 /// A thing and its state. A task that uses a slot locks it, but slots still share blocks.
 #[derive(Debug)]
-struct Slot {
+struct ShardLink {
     thing: Thing,
     cid: Option<Cid>,
     is_pinned: bool,
 }
 
 /// Performs one random operation on one random slot.
-async fn work(node: &Node, slots: &[Mutex<Slot>], random: &mut StdRng) {
+async fn work(node: &Node, slots: &[Mutex<ShardLink>], random: &mut StdRng) {
     let mut slot = slots[random.random_range(0..slots.len())].lock().await;
     match (random.random_range(0..100), slot.cid) {
         (0..25, _) => {
@@ -194,7 +194,7 @@ async fn gc_stress_keeps_exactly_the_pinned_blocks() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     let mut random = StdRng::seed_from_u64(1);
-    let mut slot = |own| Mutex::new(Slot { thing: Thing::random(&mut random, own), cid: None, is_pinned: false });
+    let mut slot = |own| Mutex::new(ShardLink { thing: Thing::random(&mut random, own), cid: None, is_pinned: false });
     let slots: Arc<Vec<_>> = Arc::new((0..SLOTS).map(&mut slot).collect());
     let workers: Vec<_> = (0..6)
         .map(|seed| {
@@ -296,7 +296,7 @@ async fn concurrent_gc_conflicts_until_the_first_is_dropped() {
     }
     let (events, mut received) = mpsc::channel(1);
     let mut first: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(node.collect(false, events));
-    let begun = async { assert_eq!(received.recv().await, Some(Collecting::Marked(0))) };
+    let begun = async { assert_eq!(received.recv().await, Some(GcEvent::Marked(0))) };
     tokio::select! {
         _ = &mut first => panic!("it waits for whoever listens"),
         () = begun => {}

@@ -123,7 +123,7 @@ async fn roots_of(mut car: Pieces) -> Result<(Vec<String>, Pieces)> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Collected {
+struct GcReport {
     removed_blocks: Option<u64>,
     removed_bytes: Option<u64>,
 }
@@ -131,9 +131,9 @@ struct Collected {
 /// Runs garbage collection. Returns the number of removed blocks, and their size in bytes.
 pub(super) async fn collect(http: &Http, force: bool) -> Result<(u64, u64)> {
     let call = Call::command("repo/gc").with("silent", true).with("progress", true).with("force", force);
-    let summary = http.send(call.with_trailers()).await?.last_line::<Collected>().await?;
+    let summary = http.send(call.with_trailers()).await?.last_line::<GcReport>().await?;
     match summary {
-        Some(Collected { removed_blocks: Some(blocks), removed_bytes: Some(bytes) }) => Ok((blocks, bytes)),
+        Some(GcReport { removed_blocks: Some(blocks), removed_bytes: Some(bytes) }) => Ok((blocks, bytes)),
         _ => Err(Error::corrupt(format!("{} does not say what it collected", http.shown()))),
     }
 }

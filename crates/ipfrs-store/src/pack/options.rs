@@ -5,7 +5,7 @@ use crate::Durability;
 /// Minimum of [`PackOptions::pack_bytes`].
 pub(super) const MIN_PACK_BYTES: u32 = 64 * 1024;
 
-/// Options of a [`PackStore`].
+/// Options of a [`PackStore`](crate::PackStore).
 #[derive(Debug, Clone)]
 pub struct PackOptions {
     /// Length at which a pack is full and the next one begins, in bytes; at least 64 KiB. A larger atomic put gets a

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{FileNode, Node, Slot, decode_async, links};
+use ipfrs_unixfs::{FileNode, Node, ShardLink, decode_async, links};
 use tokio::task::coop::consume_budget;
 
 use crate::Span;
@@ -91,10 +91,10 @@ pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Lin
     })
 }
 
-fn inner_shard(slot: &Slot) -> Option<Cid> {
+fn inner_shard(slot: &ShardLink) -> Option<Cid> {
     match slot {
-        Slot::Shard(cid) => Some(*cid),
-        Slot::Entry(_) => None,
+        ShardLink::Shard(cid) => Some(*cid),
+        ShardLink::Entry(_) => None,
     }
 }
 

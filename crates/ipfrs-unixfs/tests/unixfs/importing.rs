@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ipfrs_core::{ErrorKind, limits};
 use ipfrs_unixfs::{
     Attributes, Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, LinkName, Mtime, Node, Overrides, Profile,
-    Slot, decode, entry_hash,
+    ShardLink, decode, entry_hash,
 };
 use proptest::prelude::*;
 
@@ -133,8 +133,8 @@ async fn directories_and_symlinks_keep_their_attributes() {
     };
     assert_eq!(shard.attributes(), kept);
     let below = shard.slots().iter().find_map(|slot| match slot {
-        Slot::Shard(cid) => Some(attributes_of(&store, cid).0),
-        Slot::Entry(_) => None,
+        ShardLink::Shard(cid) => Some(attributes_of(&store, cid).0),
+        ShardLink::Entry(_) => None,
     });
     assert_eq!(below, Some(Attributes::default()), "only the root shard has them");
 }

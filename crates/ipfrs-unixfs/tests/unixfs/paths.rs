@@ -9,8 +9,8 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, limits, parse_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
 use ipfrs_unixfs::{
-    Attributes, Entry, EntryKind, ImportOptions, Importer, LinkName, Node, Overrides, Slot, entries, leads_nowhere,
-    resolve,
+    Attributes, Entry, EntryKind, ImportOptions, Importer, LinkName, Node, Overrides, ShardLink, entries,
+    leads_nowhere, resolve,
 };
 
 use crate::harness::{Memory, import};
@@ -218,7 +218,7 @@ async fn listings_end_with_an_error_where_a_shard_is_missing() {
     let (store, _, docs) = sharded_tree(1000).await;
     let node = resolve(store.as_ref(), &docs.cid, &[]).await.unwrap().node.unwrap();
     let Node::HamtShard(shard) = &node else { panic!("not sharded") };
-    let Some(Slot::Shard(missing)) = shard.slots().last().cloned() else { panic!("not deep") };
+    let Some(ShardLink::Shard(missing)) = shard.slots().last().cloned() else { panic!("not deep") };
     store.remove(&missing);
     let listed = entries(Arc::clone(&store) as _, node).try_collect::<Vec<_>>().await;
     assert!(listed.unwrap_err().to_string().contains(&missing.to_string()));

@@ -10,7 +10,7 @@ use ipfrs_proto::tensor::v1::stream_tensors_response::Part as StreamPart;
 use ipfrs_proto::tensor::v1::{GetTensorResponse, StreamTensorsResponse};
 use prost::{EncodeError, Message};
 
-use super::{Spliced, open_field, open_message};
+use super::{ZeroCopyEncoder, open_field, open_message};
 
 /// Writes a block as the field `number`, without its payload.
 fn block(number: u32, block: Block, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
@@ -19,13 +19,13 @@ fn block(number: u32, block: Block, out: &mut BytesMut) -> Result<Bytes, EncodeE
     Ok(data)
 }
 
-impl Spliced for GetBlockResponse {
+impl ZeroCopyEncoder for GetBlockResponse {
     fn head(self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         self.block.map_or_else(|| Ok(Bytes::new()), |whole| block(1, whole, out))
     }
 }
 
-impl Spliced for BatchGetBlocksResponse {
+impl ZeroCopyEncoder for BatchGetBlocksResponse {
     fn head(mut self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         match self.result.take() {
             Some(Got::Block(whole)) => {
@@ -40,7 +40,7 @@ impl Spliced for BatchGetBlocksResponse {
     }
 }
 
-impl Spliced for TraverseDagResponse {
+impl ZeroCopyEncoder for TraverseDagResponse {
     fn head(mut self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         let data = std::mem::take(&mut self.data);
         self.encode(out)?;
@@ -48,7 +48,7 @@ impl Spliced for TraverseDagResponse {
     }
 }
 
-impl Spliced for GetFileResponse {
+impl ZeroCopyEncoder for GetFileResponse {
     fn head(mut self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         let data = std::mem::take(&mut self.data);
         self.encode(out)?;
@@ -56,7 +56,7 @@ impl Spliced for GetFileResponse {
     }
 }
 
-impl Spliced for GetTensorResponse {
+impl ZeroCopyEncoder for GetTensorResponse {
     fn head(mut self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         match self.part.take() {
             Some(TensorPart::Data(data)) => {
@@ -71,7 +71,7 @@ impl Spliced for GetTensorResponse {
     }
 }
 
-impl Spliced for StreamTensorsResponse {
+impl ZeroCopyEncoder for StreamTensorsResponse {
     fn head(self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         match self.part {
             Some(StreamPart::Data(data)) => last_field(2, data, out),

@@ -22,7 +22,7 @@ const TELL_BLOCKS: u64 = 10_000;
 
 /// Progress event of [`Node::collect`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Collecting {
+pub enum GcEvent {
     /// Number of blocks that are known to be kept so far.
     Marked(u64),
     /// Number of blocks in the store that have been examined so far.
@@ -35,7 +35,7 @@ pub enum Collecting {
 
 /// Result of [`Node::collect`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Collected {
+pub struct GcReport {
     /// Number of blocks that pins lead to.
     pub kept: u64,
     /// Number of blocks that were removed.
@@ -67,7 +67,7 @@ impl Node {
     /// `force`, if pins may be missing; [`ErrorKind::NotFound`] or another kind if a block below a pin is missing or
     /// malformed. The error names the block and the pin. Nothing is deleted then, because the blocks below that block
     /// are unknown.
-    pub async fn collect(&self, force: bool, events: Sender<Collecting>) -> Result<Collected> {
+    pub async fn collect(&self, force: bool, events: Sender<GcEvent>) -> Result<GcReport> {
         self.check_writable()?;
         let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
         let _turn = self.inner.collecting.try_lock().map_err(|_| under_way())?;
@@ -76,10 +76,10 @@ impl Node {
         let start = Instant::now();
         let collected = self.mark_and_sweep(force, &events).await;
         metrics.ended(start.elapsed(), collected.is_ok());
-        collected.map(|collected| Collected { duration: start.elapsed(), ..collected })
+        collected.map(|collected| GcReport { duration: start.elapsed(), ..collected })
     }
 
-    async fn mark_and_sweep(&self, force: bool, events: &Sender<Collecting>) -> Result<Collected> {
+    async fn mark_and_sweep(&self, force: bool, events: &Sender<GcEvent>) -> Result<GcReport> {
         let are_lost = self.inner.pins.are_lost().await?;
         if are_lost && !force {
             return Err(Error::new(
@@ -102,16 +102,16 @@ impl Node {
         if are_lost {
             self.inner.pins.accept_loss().await?;
         }
-        let mut collected = Collected { kept, ..Collected::default() };
+        let mut collected = GcReport { kept, ..GcReport::default() };
         self.sweep(marks, lease, &mut collected, events).await?;
-        let _ = events.send(Collecting::Compacting).await;
+        let _ = events.send(GcEvent::Compacting).await;
         let compacted = self.inner.store.compact(CompactOptions::default()).await?;
         self.inner.metrics.collections.freed(compacted.freed_bytes);
-        Ok(Collected { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
+        Ok(GcReport { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
     }
 
     /// Marks every block that a pin leads to.
-    async fn mark(&self, events: &Sender<Collecting>) -> Result<(Marks, u64)> {
+    async fn mark(&self, events: &Sender<GcEvent>) -> Result<(Marks, u64)> {
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
         let (mut kept, mut told) = (0, 0);
         let mut pins = self.own_pins();
@@ -141,11 +141,11 @@ impl Node {
                 }
                 if kept - told >= TELL_BLOCKS {
                     told = kept;
-                    let _ = events.send(Collecting::Marked(kept)).await;
+                    let _ = events.send(GcEvent::Marked(kept)).await;
                 }
             }
         }
-        let _ = events.send(Collecting::Marked(kept)).await;
+        let _ = events.send(GcEvent::Marked(kept)).await;
         Ok((reachable.into_marks(), kept))
     }
 
@@ -154,8 +154,8 @@ impl Node {
         &self,
         marks: Marks,
         lease: Lease,
-        collected: &mut Collected,
-        events: &Sender<Collecting>,
+        collected: &mut GcReport,
+        events: &Sender<GcEvent>,
     ) -> Result<()> {
         let (mut seen, mut told) = (0, 0);
         let mut garbage = Vec::with_capacity(BATCH_BLOCKS);
@@ -171,11 +171,11 @@ impl Node {
             }
             if seen - told >= TELL_BLOCKS {
                 told = seen;
-                let _ = events.send(Collecting::Swept(seen)).await;
+                let _ = events.send(GcEvent::Swept(seen)).await;
             }
         }
         self.remove_garbage(&mut garbage, &lease, collected, events).await?;
-        let _ = events.send(Collecting::Swept(seen)).await;
+        let _ = events.send(GcEvent::Swept(seen)).await;
         Ok(())
     }
 
@@ -183,8 +183,8 @@ impl Node {
         &self,
         garbage: &mut Vec<Cid>,
         lease: &Lease,
-        collected: &mut Collected,
-        events: &Sender<Collecting>,
+        collected: &mut GcReport,
+        events: &Sender<GcEvent>,
     ) -> Result<()> {
         // If too many touches were recorded, every block is spared, so there is no point in continuing.
         self.inner.protection.check()?;
@@ -202,7 +202,7 @@ impl Node {
         collected.removed_bytes += bytes;
         self.inner.metrics.collections.removed(gone.len());
         if !gone.is_empty() {
-            let _ = events.send(Collecting::Removed(gone)).await;
+            let _ = events.send(GcEvent::Removed(gone)).await;
         }
         Ok(())
     }

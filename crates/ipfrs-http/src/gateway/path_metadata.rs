@@ -12,7 +12,7 @@ use super::address::Address;
 pub(super) struct Known {
     /// Address of the content.
     pub(super) address: Address,
-    /// Headers of partial responses for the file at the path; see [`super::part`].
+    /// Headers of partial responses for the file at the path; see [`super::range_response`].
     pub(super) part_head: OnceLock<HeaderMap>,
 }
 

@@ -13,24 +13,24 @@ use ipfrs_store::{
 };
 use std::sync::{Arc, Weak};
 
-use crate::limits::Patience;
 use crate::metrics::Metrics;
 use crate::protection::Protection;
+use crate::retrieval_timeout::RetrievalTimeout;
 
 /// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, and limits the
 /// wait for each block.
 #[derive(Debug)]
-pub(crate) struct Metered {
+pub(crate) struct NodeStore {
     inner: Arc<dyn BlockStore>,
-    patience: Patience,
+    patience: RetrievalTimeout,
     metrics: Arc<Metrics>,
     protection: Protection,
 }
 
-impl Metered {
+impl NodeStore {
     pub(crate) fn new(
         inner: Arc<dyn BlockStore>,
-        patience: Patience,
+        patience: RetrievalTimeout,
         metrics: Arc<Metrics>,
         protection: Protection,
     ) -> Self {
@@ -45,7 +45,7 @@ impl Metered {
 }
 
 #[async_trait]
-impl BlockStore for Metered {
+impl BlockStore for NodeStore {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
         let start = Instant::now();
         let result = self.patience.wait(|| format!("block {cid}"), self.inner.get(cid)).await;

@@ -30,7 +30,7 @@ const FIRST_BYTES: usize = 2 * 1024;
 pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// A message that can be encoded without its payload.
-pub(crate) trait Spliced {
+pub(crate) trait ZeroCopyEncoder {
     /// Writes everything except the payload, and returns the payload, which ends the message.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ fn open_field(number: u32, bytes: usize, out: &mut BytesMut) {
 /// must not contain that field yet.
 ///
 /// # Errors
-/// As [`Spliced::head`].
+/// As [`ZeroCopyEncoder::head`].
 fn open_message(
     number: u32,
     message: &impl Message,
@@ -63,7 +63,7 @@ fn open_message(
 }
 
 /// Writes a message with its prefix. Returns the payload if it is not part of the written bytes.
-fn frame(message: impl Spliced, out: &mut BytesMut) -> Result<Bytes, Status> {
+fn frame(message: impl ZeroCopyEncoder, out: &mut BytesMut) -> Result<Bytes, Status> {
     let start = out.len();
     out.put_bytes(0, PREFIX_BYTES);
     let unwritable = |e: EncodeError| Status::internal(format!("a message could not be encoded: {e}"));
@@ -78,7 +78,7 @@ fn frame(message: impl Spliced, out: &mut BytesMut) -> Result<Bytes, Status> {
 }
 
 /// Returns a response with these messages.
-pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response {
+pub(crate) fn response<M: ZeroCopyEncoder + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response {
     let frames = Frames { messages: Some(messages), payload: Bytes::new(), status: None };
     let mut response = Response::new(Body::new(frames));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -95,7 +95,7 @@ struct Frames<M> {
     status: Option<Status>,
 }
 
-impl<M: Spliced> Frames<M> {
+impl<M: ZeroCopyEncoder> Frames<M> {
     /// Returns the next messages. Small messages that are ready are combined.
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         let mut out = BytesMut::new();
@@ -125,7 +125,7 @@ impl<M: Spliced> Frames<M> {
     }
 }
 
-impl<M: Spliced> HttpBody for Frames<M> {
+impl<M: ZeroCopyEncoder> HttpBody for Frames<M> {
     type Data = Bytes;
     type Error = Status;
 
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     /// Checks that an encoded message decodes to the same value, for any size of its payload.
-    fn check<M: Spliced + Message + Clone + PartialEq + Default + Debug>(message: M) {
+    fn check<M: ZeroCopyEncoder + Message + Clone + PartialEq + Default + Debug>(message: M) {
         let mut head = BytesMut::new();
         let payload = frame(message.clone(), &mut head).unwrap();
         let frame = [head.freeze(), payload].concat();

@@ -15,7 +15,7 @@ use ipfrs_node::PathFacts;
 use super::format::{Format, SERVICE_WORKER};
 use super::payload::{Payload, content_range};
 use super::range::{self, Ranges};
-use super::{content_type, cors, known};
+use super::{content_type, cors, path_metadata};
 use crate::body::header_text;
 use crate::state::AppState;
 
@@ -35,7 +35,7 @@ pub(super) async fn again(
     facts: &PathFacts,
 ) -> Result<Option<Response>> {
     let Some(asked) = asked(parts, format) else { return Ok(None) };
-    let head = known::of(facts, content_path).and_then(|known| known.part_head.get());
+    let head = path_metadata::of(facts, content_path).and_then(|known| known.part_head.get());
     let (Some(head), Some(file)) = (head, state.node.known_file(facts)) else { return Ok(None) };
     let size = file.size();
     let Ranges::One(span) = range::parse(Some(asked), size, state.config.max_ranges) else { return Ok(None) };
@@ -68,7 +68,7 @@ pub(super) fn keep(
     if !is_part || !has_type || asked(parts, format).is_none() {
         return;
     }
-    let Some(known) = known::of(facts, content_path) else { return };
+    let Some(known) = path_metadata::of(facts, content_path) else { return };
     known.part_head.get_or_init(|| {
         let mut headers = answer.headers().clone();
         cors::add(&mut headers);

@@ -5,9 +5,9 @@ pub(crate) mod dnslink;
 mod metrics;
 mod publish;
 mod record;
+mod republish;
 mod store;
 mod target;
-mod tending;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

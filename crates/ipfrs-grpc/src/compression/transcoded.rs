@@ -17,7 +17,7 @@ use tonic::Status;
 
 use super::{Coding, Unreadable};
 use crate::error;
-use crate::spliced::{GATHERED_BYTES, PREFIX_BYTES};
+use crate::zero_copy::{GATHERED_BYTES, PREFIX_BYTES};
 
 /// Flag of a compressed message. [`PLAIN`] is that of an uncompressed one. Other flags are invalid, and the message
 /// decoder reports them.
@@ -137,7 +137,7 @@ impl Message {
 }
 
 /// A body whose messages are compressed or decompressed, one at a time.
-pub(super) struct Recoded {
+pub(super) struct TranscodedBody {
     /// `None` after the end.
     inner: Option<Body>,
     work: Work,
@@ -153,7 +153,7 @@ pub(super) struct Recoded {
     _place: Option<OwnedSemaphorePermit>,
 }
 
-impl Recoded {
+impl TranscodedBody {
     pub(super) fn new(inner: Body, work: Work, turns: Arc<Semaphore>, place: Option<OwnedSemaphorePermit>) -> Self {
         Self { inner: Some(inner), work, turns, taken: BytesMut::new(), turned: None, untried: 0, _place: place }
     }
@@ -200,7 +200,7 @@ async fn turn(turns: Arc<Semaphore>, work: Work, message: Message) -> Outcome {
     working.await.map_err(|e| broken(e.into()))?
 }
 
-impl HttpBody for Recoded {
+impl HttpBody for TranscodedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     fn recoded(inner: Body, work: Work) -> Body {
-        Body::new(Recoded::new(inner, work, Arc::new(Semaphore::new(1)), None))
+        Body::new(TranscodedBody::new(inner, work, Arc::new(Semaphore::new(1)), None))
     }
 
     async fn all(body: Body) -> Result<Bytes, axum::Error> {

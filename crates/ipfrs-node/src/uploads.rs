@@ -2,11 +2,11 @@
 
 mod append;
 mod config;
+mod expiry;
 mod options;
 mod resumable;
 mod space;
 mod spool;
-mod tending;
 
 use std::sync::atomic::Ordering;
 

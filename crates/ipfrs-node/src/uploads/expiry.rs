@@ -25,7 +25,7 @@ impl Node {
     /// Starts a background task that loads the resumable uploads of an earlier run, imports those whose bytes have
     /// all arrived, and removes expired ones until the node is closed. Only the daemon calls this; a node that runs a
     /// single command leaves the uploads unchanged.
-    pub fn tend_uploads(&self) {
+    pub fn start_upload_expiry(&self) {
         if self.check_writable().is_err() {
             return;
         }
