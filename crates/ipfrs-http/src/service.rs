@@ -73,20 +73,20 @@ impl Service {
         CacheableRequest::of(&self.state, headers.get(HOST)?, headers, is_ipfs_only)
     }
 
-    /// Returns the cached response to an HTTP/1.1 GET without a body whose headers are `plain`. The head is written
+    /// Returns the cached response to an HTTP/1.1 GET without a body whose headers are `cacheable`. The head is written
     /// to `head`, and the bytes are those that [`answer`](Self::answer) would produce. `path` is the request target,
     /// without host and query.
     /// Returns `None`, without side effects, if no such response is cached.
     pub fn serialized_response(
         &self,
         path: &str,
-        plain: &CacheableRequest,
+        cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
-        if plain.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
+        if cacheable.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
             return None;
         }
-        self.state.response_cache.get_serialized(&self.state, path, plain, head)
+        self.state.response_cache.get_serialized(&self.state, path, cacheable, head)
     }
 
     /// Decides how to respond to a request.

@@ -152,7 +152,7 @@ impl Connections {
         loop {
             let asks = match poll_fn(|cx| self.poll_idle(&mut idle, &mut socket, &mut deadlines, cx)).await {
                 Ok(Wakeup::Asks(asks)) => asks,
-                Ok(Wakeup::Deadlines) => return close(socket, &mut deadlines).await,
+                Ok(Wakeup::Ended) => return close(socket, &mut deadlines).await,
                 Ok(Wakeup::Cut) => return,
                 Err(error) => return self.note(&error),
             };
@@ -197,7 +197,7 @@ impl Connections {
         }
         if deadlines.is_draining(cx) {
             if !socket.has_arrived() {
-                return Poll::Ready(Ok(Wakeup::Deadlines));
+                return Poll::Ready(Ok(Wakeup::Ended));
             }
             // The request arrived before the connection could be closed.
             cx.waker().wake_by_ref();
@@ -207,7 +207,7 @@ impl Connections {
             return Poll::Pending;
         }
         if !idle.has_begun() {
-            return Poll::Ready(Ok(Wakeup::Deadlines));
+            return Poll::Ready(Ok(Wakeup::Ended));
         }
         idle.refuse(&Refusal::late_head(self.header_timeout));
         socket.expect_more();

@@ -63,7 +63,7 @@ fn registry() -> Result<Registry> {
     Ok(registry)
 }
 
-/// Raises the limit on open files, because each connection uses a descriptor. The last_headers soft limit of 1,024 exists
+/// Raises the limit on open files, because each connection uses a descriptor. The usual soft limit of 1,024 exists
 /// only for programs that use `select`.
 fn raise_open_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);

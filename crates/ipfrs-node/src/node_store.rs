@@ -44,6 +44,7 @@ impl NodeStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "a default would bypass the inner store")]
 #[async_trait]
 impl BlockStore for NodeStore {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
@@ -119,6 +120,12 @@ impl BlockStore for NodeStore {
 
     async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
         let result = self.inner.delete_unless(cids, spared).await;
+        self.failed("delete", &result);
+        result
+    }
+
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        let result = self.inner.delete_many(cids).await;
         self.failed("delete", &result);
         result
     }

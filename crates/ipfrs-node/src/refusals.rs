@@ -1,4 +1,4 @@
-//! Request limits: the list of all limits, the count of their refusals, and the time limit for reading a block.
+//! Request limits: the list of all limits, and the count of their refusals.
 
 use ipfrs_core::{Error, ErrorKind};
 use prometheus::{IntCounter, IntCounterVec};

@@ -151,6 +151,13 @@ def test_directories_are_those_of_kubo(store: Store, tmp_path: Path, options: An
     assert store.cat(f"ipfs://{cid}/ünï çödé") == b"u"
 
 
+def test_paths_are_the_same_with_any_prefix(store: Store, tmp_path: Path) -> None:
+    cid = store.add_dir(small_tree(tmp_path / "small"))
+    for root in (cid, f"/{cid}", f"//{cid}", f"/ipfs/{cid}", f"/ipld/{cid}", f"ipfs://{cid}"):
+        assert store.stat(root).kind == "directory", root
+        assert store.stat(f"{root}/z").kind == "file", root
+
+
 def test_a_symlink_that_is_named_is_followed(store: Store, tmp_path: Path) -> None:
     tree = small_tree(tmp_path / "small")
     (tmp_path / "to-file").symlink_to("small/z")

@@ -90,6 +90,11 @@ def test_directories_are_listed_walked_and_searched(fs: Any, folder: str) -> Non
     assert fs.ls(f"{folder}/a.csv", detail=False) == [f"{folder}/a.csv"]
 
 
+def test_absolute_paths_are_those_of_the_root(fs: Any, folder: str) -> None:
+    assert fs.ls(f"/{folder}", detail=False) == fs.ls(folder, detail=False)
+    assert fs.cat_file(f"/{folder}/a.csv") == FILES["a.csv"]
+
+
 def test_missing_path_does_not_exist(fs: Any, folder: str) -> None:
     path = f"{folder}/none"
     assert not fs.exists(path) and not fs.exists("ipfrs://nonsense") and fs.exists(folder)

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -214,4 +215,21 @@ async fn names_of_an_add_leave_the_reserve_on_the_disk() {
     assert!(!text.contains("\"Name\":\"\""), "it was not added");
     disk.set_free(Some(100 * MIB));
     gateway.add_tree("only-hash=true&wrap-with-directory=true", &files).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_upload_yields_its_reservation_to_a_new_one() {
+    let (gateway, disk) = start(24 * MIB).await;
+    let idle = created(&gateway, 10 * MIB).await;
+    refused(&gateway, 5 * MIB).await;
+    let repo = gateway.stop().await;
+    let part = format!("{}.part", idle.rsplit('/').next().unwrap());
+    let part = fs::File::options().write(true).open(repo.path().join("uploads").join(part)).unwrap();
+    part.set_modified(SystemTime::now() - Duration::from_secs(11 * 60)).unwrap();
+    let gateway = TestGateway::over(repo, disk, |_| {}).await;
+    created(&gateway, 5 * MIB).await;
+    // The reservation of the new upload holds, and the idle upload is still there.
+    refused(&gateway, 10 * MIB).await;
+    let head = gateway.request(Method::HEAD, &idle).header("tus-resumable", "1.0.0").send().await.unwrap();
+    assert_eq!(head.status(), 200);
 }

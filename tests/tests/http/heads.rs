@@ -26,6 +26,7 @@ async fn assert_refused(wire: &mut Wire, status: u16, texts: &[&str]) -> Answer 
     assert!(answer.is_complete && texts.iter().all(|part| text.contains(part)), "{text}");
     assert!(!answer.header("x-request-id").is_empty() && !answer.header("date").is_empty());
     assert_eq!((answer.header("connection"), answer.header("cache-control")), ("close", "no-store"));
+    assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
     wire.end().await;
     answer
 }

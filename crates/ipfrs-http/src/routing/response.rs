@@ -1,4 +1,4 @@
-//! What the handlers share: their result, and the media types that a request accepts.
+//! Shared by the handlers: their result, and the media types that a request accepts.
 
 use axum::response::Response;
 use http::HeaderMap;

@@ -59,7 +59,7 @@ impl Last {
 }
 
 /// Polls for the next request on the connection with this number, to which a response was just sent, for at most
-/// `longest`. `has_come` checks without blocking whether data have arrived. The caller waits in the last_headers way
+/// `longest`. `has_come` checks without blocking whether data have arrived. The caller waits in the usual way
 /// afterwards.
 pub(crate) fn look(connection: usize, longest: Duration, mut has_come: impl FnMut() -> bool) {
     let mut last = LAST.get();

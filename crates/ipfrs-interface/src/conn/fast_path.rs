@@ -62,7 +62,7 @@ pub(crate) enum Wakeup {
     /// A request or connection for hyper, which can be read from the socket.
     Asks(Asks),
     /// The connection is to be closed: the client closed its sending side, or sent no request in time.
-    Deadlines,
+    Ended,
     /// The connection was terminated during a response, after its deadline.
     Cut,
 }
@@ -187,7 +187,7 @@ impl<F: FrontEnd> IdleConnection<F> {
                 self.since = Instant::now();
             }
             if self.is_refused {
-                return Poll::Ready(Ok(Wakeup::Deadlines));
+                return Poll::Ready(Ok(Wakeup::Ended));
             }
             let wakeup = SCRATCH.with_borrow_mut(|scratch| self.poll_requests(socket, deadlines, scratch, cx));
             match wakeup? {
@@ -220,7 +220,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         ready!(Pin::new(&mut *socket).poll_read(cx, &mut buf))?;
         let mut held = std::mem::take(&mut self.held);
         if buf.filled().is_empty() {
-            return Poll::Ready(Ok(Some(Wakeup::Deadlines)));
+            return Poll::Ready(Ok(Some(Wakeup::Ended)));
         }
         let seen = held.len();
         let read = if seen == 0 {

@@ -1,4 +1,4 @@
-//! What a connection needs of the front-end that serves its requests.
+//! The interface between a connection and the front-end that serves its requests.
 
 use std::convert::Infallible;
 use std::net::IpAddr;

@@ -118,7 +118,7 @@ pin_project! {
     pub(crate) struct Watched<A> {
         #[pin]
         answer: A,
-        // Of HTTP/2.
+        // The open stream, for HTTP/2.
         stream: Option<OpenStream>,
         // Whether the daemon drains; `None` if the response does not have to state it.
         draining: Option<Draining>,

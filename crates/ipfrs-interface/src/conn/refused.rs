@@ -22,7 +22,7 @@ pub(crate) fn response<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: Ip
     let mut response = Response::new(if refusal.method == Method::HEAD { Body::empty() } else { Body::from(text) });
     *response.status_mut() = refusal.status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/cacheable; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(CONTENT_LENGTH, length);
     headers.insert(X_REQUEST_ID, id);

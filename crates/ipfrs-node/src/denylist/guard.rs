@@ -8,7 +8,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
+    Stored,
 };
 
 use super::Denylists;
@@ -27,6 +28,7 @@ impl Guarded {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "a default would bypass the inner store")]
 #[async_trait]
 impl BlockStore for Guarded {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
@@ -88,6 +90,14 @@ impl BlockStore for Guarded {
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         self.store.iterate()
+    }
+
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        self.store.delete_many(cids).await
+    }
+
+    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
+        self.store.scrub()
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {

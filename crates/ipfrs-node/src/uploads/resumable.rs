@@ -275,7 +275,7 @@ impl Node {
         // A separate task survives the caller, so that it can remove the upload.
         tokio::spawn(async move {
             let begun = node.create_and_fill(new, announced, first).await;
-            // Where the receiver is gone, the unclaimed upload is dropped here, else with the receiver.
+            // If the receiver is gone, the unclaimed upload is dropped here, else with the receiver.
             let _ = sender.send(begun.map(|status| Unclaimed { node, status: Some(status) }));
         });
         let unclaimed =

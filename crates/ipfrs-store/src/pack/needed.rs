@@ -1,4 +1,4 @@
-//! What compaction takes over from a part of a pack.
+//! Blocks and tombstones that compaction keeps of a part of a pack.
 
 use super::group::Copied;
 use super::record::Key;
