@@ -120,8 +120,10 @@ def test_other_threads_run_while_one_waits() -> None:
 
 
 def test_an_interrupt_ends_a_call_that_waits() -> None:
+    # A shell starts background jobs with SIGINT ignored, and so do the tests then.
     script = """
-import sys, ipfrs
+import signal, sys, ipfrs
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with ipfrs.Client(sys.argv[1]) as client:
         client.cat("QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH")
