@@ -66,6 +66,12 @@ impl Refusal {
         Self { limit, ..Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text) }
     }
 
+    /// Returns a 431 response for a header whose name is longer than [`MAX_NAME_BYTES`].
+    fn long_name() -> Self {
+        let text = format!("the name of a header is longer than {MAX_NAME_BYTES} bytes: send a shorter one");
+        Self { limit: Some(Limit::HeaderBytes), ..Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text) }
+    }
+
     /// Returns a 408 response for a head that was not complete within `longest`.
     pub(crate) fn late_head(longest: Duration) -> Self {
         let seconds = longest.as_secs();
@@ -218,7 +224,7 @@ fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Re
     let is_connect = request.method.is_some_and(|method| method == Method::CONNECT.as_str());
     for header in request.headers.iter() {
         if header.name.len() > MAX_NAME_BYTES {
-            return Err(Refusal::large_head(MAX_NAME_BYTES).into());
+            return Err(Refusal::long_name().into());
         }
         let is_length = header.name.eq_ignore_ascii_case(CONTENT_LENGTH.as_str());
         if is_connect && (is_length || header.name.eq_ignore_ascii_case(TRANSFER_ENCODING.as_str())) {
@@ -300,6 +306,15 @@ mod tests {
 
     fn headers(lines: &str) -> String {
         format!("POST / HTTP/1.1\r\nHost: x\r\n{lines}\r\n\r\n")
+    }
+
+    #[test]
+    fn header_name_longer_than_hyper_takes_is_431() {
+        let head = |len: usize| format!("GET / HTTP/1.1\r\nHost: x\r\n{}: y\r\n\r\n", "n".repeat(len));
+        assert!(check(head(MAX_NAME_BYTES).as_bytes(), 1 << 20).unwrap().is_some());
+        let refusal = check(head(MAX_NAME_BYTES + 1).as_bytes(), 1 << 20).unwrap_err();
+        assert_eq!(refusal.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        assert!(refusal.text.contains("the name of a header"), "{}", refusal.text);
     }
 
     #[test]
