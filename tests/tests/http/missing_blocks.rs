@@ -79,9 +79,13 @@ async fn ranges_that_avoid_a_missing_leaf_are_served() {
 async fn head_has_the_status_of_get_when_leaves_are_missing() {
     for has in [&[][..], &[1, 2], &[0]] {
         let (gateway, cid) = without_some_leaves("", has).await;
-        for (query, range) in
-            [("", ""), ("", "\r\nRange: bytes=0-9"), ("", "\r\nRange: bytes=300000-"), ("?format=tar", "")]
-        {
+        for (query, range) in [
+            ("", ""),
+            ("", "\r\nRange: bytes=0-9"),
+            ("", "\r\nRange: bytes=300000-"),
+            ("", "\r\nRange: bytes=0-9,300000-300009"),
+            ("?format=tar", ""),
+        ] {
             let mut statuses = Vec::new();
             for method in ["GET", "HEAD"] {
                 let mut wire = Wire::connect(&gateway).await;

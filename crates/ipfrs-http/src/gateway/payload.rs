@@ -68,7 +68,7 @@ impl Payload {
             }
             Ranges::Whole | Ranges::One(_) if is_head => {
                 let span = one_span(&ranges, size, headers);
-                (status_of(&ranges), span.len, self.no_body(node, span).await?)
+                (status_of(&ranges), span.len, self.no_body(node, &[span]).await?)
             }
             Ranges::Whole | Ranges::One(_) => {
                 let span = one_span(&ranges, size, headers);
@@ -79,9 +79,9 @@ impl Payload {
                 headers.insert(CONTENT_TYPE, multipart.content_type());
                 let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: ask for fewer");
                 let length = multipart.length().ok_or_else(too_long)?;
-                let body = match (is_head, spans.first()) {
-                    (true, Some(first)) => self.no_body(node, *first).await?,
-                    _ => Box::pin(self.multipart(node, multipart, length)).await?,
+                let body = match is_head {
+                    true => self.no_body(node, &spans).await?,
+                    false => Box::pin(self.multipart(node, multipart, length)).await?,
                 };
                 (StatusCode::PARTIAL_CONTENT, length, body)
             }
@@ -90,14 +90,19 @@ impl Payload {
         Ok((status, body))
     }
 
-    /// Returns the body of a response to HEAD for a span of the content.
+    /// Returns the body of a response to HEAD for spans of the content.
     ///
     /// # Errors
-    /// What the response to GET fails with before its head: both have the same status (RFC 9110, 9.3.2).
-    pub(crate) async fn no_body(&self, node: &Node, span: Span) -> Result<Body> {
-        if let (None, Self::File(file)) = (self.slice(span), self) {
-            let beginning = Span { start: span.start, len: span.len.min(BEGINNING_BYTES as u64) };
-            Box::pin(node.check_beginning(file, beginning)).await?;
+    /// As the response to GET before its head, because both have the same status (RFC 9110, 9.3.2).
+    pub(crate) async fn no_body(&self, node: &Node, spans: &[Span]) -> Result<Body> {
+        let Self::File(file) = self else { return Ok(Body::empty()) };
+        let mut left = BEGINNING_BYTES as u64;
+        for span in spans {
+            let beginning = Span { start: span.start, len: span.len.min(left) };
+            if beginning.len > 0 && self.slice(beginning).is_none() {
+                Box::pin(node.check_beginning(file, beginning)).await?;
+            }
+            left -= beginning.len;
         }
         Ok(Body::empty())
     }

@@ -107,7 +107,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
         headers.insert(CONTENT_LENGTH, span.len.into());
         let payload = Payload::File(file);
         let body = match is_head {
-            true => payload.no_body(&state.node, span).await?,
+            true => payload.no_body(&state.node, &[span]).await?,
             false => payload.body(&state.node, span).await?,
         };
         return Ok(response(StatusCode::OK, headers, body));
