@@ -15,12 +15,10 @@ use ipfrs_node::{CarScope, EntityBytes, PathCar};
 
 use super::content_response::ContentResponse;
 use super::disposition;
+use super::format::CAR_MEDIA_TYPE;
 use super::request::GatewayRequest;
 use crate::body::{Chunked, begun_within_limits, gathered, header_text, unknown_length};
 use crate::state::AppState;
-
-/// The media type of CARs.
-pub(super) const MEDIA_TYPE: &str = "application/vnd.ipld.car";
 
 /// Number of hash bytes in an entity tag.
 const TAG_HASH_BYTES: usize = 8;
@@ -51,7 +49,7 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
         state.node.export_path(request.path.clone(), wanted.scope, wanted.repeats).await?;
     let dups = if wanted.repeats { 'y' } else { 'n' };
     let mut answer = ContentResponse::with_roots(state, request, &roots, etag(request, &cid, wanted.scope, dups));
-    answer.set(CONTENT_TYPE, header_text(&format!("{MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
+    answer.set(CONTENT_TYPE, header_text(&format!("{CAR_MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{cid}.car"));
     answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
@@ -165,7 +163,7 @@ fn accepted(headers: &HeaderMap) -> Vec<Parameters> {
     let mut accepted = Vec::new();
     for media in values.flat_map(|value| value.split(',')) {
         let mut parts = media.split(';').map(str::trim);
-        if !parts.next().is_some_and(|media| media.eq_ignore_ascii_case(MEDIA_TYPE)) {
+        if !parts.next().is_some_and(|media| media.eq_ignore_ascii_case(CAR_MEDIA_TYPE)) {
             continue;
         }
         let (mut parameters, mut weight) = (Parameters::default(), 1_000);

@@ -45,7 +45,7 @@ pub(super) async fn shown(
 
 /// Responds with a file, using the `Content-Type` of its name or its first bytes. `etag_of` is the file, or the
 /// directory whose index it is.
-pub(super) async fn deserialised(
+async fn deserialised(
     state: &AppState,
     request: &GatewayRequest<'_>,
     headers: &HeaderMap,
@@ -80,14 +80,14 @@ pub(super) async fn content_type_of(
 }
 
 /// Guesses the type of a file from its content. The result is kept, unless the first bytes could not be read.
-pub(super) async fn sniffed(state: &AppState, object: &Object, file: &Payload) -> HeaderValue {
+async fn sniffed(state: &AppState, object: &Object, file: &Payload) -> HeaderValue {
     match file.head(&state.node).await {
         Some(head) => header_text(object.facts.content_type.get_or_init(|| content_type::by_content(&head))),
         None => HeaderValue::from_static("application/octet-stream"),
     }
 }
 
-pub(super) async fn directory(
+async fn directory(
     state: &AppState,
     request: &GatewayRequest<'_>,
     headers: &HeaderMap,

@@ -7,7 +7,7 @@ use ipfrs_core::{Error, Result};
 use super::codec::Codec;
 
 /// Media type of CARs.
-pub(super) const CAR_MEDIA_TYPE: &str = "application/vnd.ipld.car";
+pub(crate) const CAR_MEDIA_TYPE: &str = "application/vnd.ipld.car";
 
 /// Media type of IPNS records.
 pub(crate) const IPNS_RECORD_MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";

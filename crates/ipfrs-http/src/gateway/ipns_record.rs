@@ -15,15 +15,12 @@ use ipfrs_node::{Name, NameRoot, Record};
 
 use super::address::Address;
 use super::escape::normalised;
-use super::format::Format;
+use super::format::{Format, IPNS_RECORD_MEDIA_TYPE};
 use super::path::{decoded, parts, shown};
 use super::request::Wanted;
 use super::{conditional, disposition};
 use crate::body::header_text;
 use crate::state::AppState;
-
-/// The media type of records.
-pub(crate) const MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";
 
 /// Returns the entity tag of a record, derived from its bytes.
 fn etag(record: &Record) -> String {
@@ -53,7 +50,7 @@ pub(crate) fn answer(record: &Record, file: &str, cache_control: &str, request: 
     } else {
         let mut response = Response::new(Body::from(record.bytes().clone()));
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(IPNS_RECORD_MEDIA_TYPE));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", file));
         response

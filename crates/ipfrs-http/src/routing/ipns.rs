@@ -12,7 +12,8 @@ use ipfrs_node::{MAX_RECORD_BYTES, Name, Record};
 use super::response::{HandlerResult, accepted};
 use crate::body::{self, header_text};
 use crate::error::{self, GatewayError, refused};
-use crate::gateway::ipns_record::{self, MEDIA_TYPE};
+use crate::gateway::format::IPNS_RECORD_MEDIA_TYPE;
+use crate::gateway::ipns_record;
 use crate::state::AppState;
 
 /// `Cache-Control` of the response if there is no record.
@@ -22,9 +23,9 @@ const NONE_CACHE_CONTROL: &str = "public, max-age=15";
 /// valid (<https://specs.ipfs.tech/ipips/ipip-0513/>).
 pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>, headers: HeaderMap) -> HandlerResult {
     let name = Name::parse(&name)?;
-    if !accepted(&headers, MEDIA_TYPE) {
+    if !accepted(&headers, IPNS_RECORD_MEDIA_TYPE) {
         return Ok(not_acceptable(&format!(
-            "a record is to be had as {MEDIA_TYPE} only: retry with Accept: {MEDIA_TYPE}"
+            "a record is to be had as {IPNS_RECORD_MEDIA_TYPE} only: retry with Accept: {IPNS_RECORD_MEDIA_TYPE}"
         )));
     }
     match state.node.ipns_record(&name).await {
@@ -54,8 +55,10 @@ fn answer(state: &AppState, name: &Name, record: &Record, request: &HeaderMap) -
 pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>, request: Request) -> HandlerResult {
     let name = Name::parse(&name)?;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if content_type.split(';').next().unwrap_or_default().trim() != MEDIA_TYPE {
-        return Ok(not_acceptable(&format!("a record comes with Content-Type: {MEDIA_TYPE}, not {content_type:?}")));
+    if content_type.split(';').next().unwrap_or_default().trim() != IPNS_RECORD_MEDIA_TYPE {
+        return Ok(not_acceptable(&format!(
+            "a record comes with Content-Type: {IPNS_RECORD_MEDIA_TYPE}, not {content_type:?}"
+        )));
     }
     let (body, remedy) = (request.into_body(), "sign one with a shorter value");
     let record = body::whole(&state.node, body, MAX_RECORD_BYTES, "an IPNS record's", remedy);

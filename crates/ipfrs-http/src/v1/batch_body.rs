@@ -5,7 +5,7 @@ use http::HeaderMap;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-pub(super) const CAR: &str = "application/vnd.ipld.car";
+use crate::gateway::format::CAR_MEDIA_TYPE;
 
 /// Request body of a batch that names blocks.
 #[derive(Deserialize)]
@@ -22,5 +22,7 @@ pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> R
 /// Whether a header with media types names CAR.
 pub(super) fn names_car(headers: &HeaderMap, name: http::HeaderName) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|media| media.split(';').next().is_some_and(|m| m.trim() == CAR))
+    values
+        .flat_map(|value| value.split(','))
+        .any(|media| media.split(';').next().is_some_and(|m| m.trim() == CAR_MEDIA_TYPE))
 }
