@@ -7,6 +7,7 @@ mod options;
 mod resumable;
 mod space;
 mod spool;
+mod unclaimed;
 
 use std::sync::atomic::Ordering;
 

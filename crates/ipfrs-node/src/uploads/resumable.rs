@@ -10,13 +10,13 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::append::{self, Append, Appended};
 use super::space::{Ledger, Need, Reservation};
 use super::spool::{self, Imported, Record, Spool, on_disk};
+use super::unclaimed::Unclaimed;
 use super::{UploadOptions, Uploaded, check_length};
 use crate::Node;
 use crate::metrics::Active;
@@ -214,33 +214,6 @@ impl Drop for Claim {
         self.set(|state| {
             if matches!(state.phase, Phase::Receiving | Phase::Settling) {
                 state.phase = Phase::Waiting;
-            }
-        });
-    }
-}
-
-/// An upload that was begun for a caller who may have left: dropping it ends the upload, because its client never
-/// learns the location.
-struct Unclaimed {
-    node: Node,
-    status: Option<UploadStatus>,
-}
-
-impl Unclaimed {
-    fn claim(mut self) -> Result<UploadStatus> {
-        self.status.take().ok_or_else(|| Error::internal("an upload was claimed twice"))
-    }
-}
-
-impl Drop for Unclaimed {
-    fn drop(&mut self) {
-        let Some(status) = self.status.take().filter(|status| status.uploaded.is_none()) else { return };
-        // Without a runtime the process ends: the upload expires in the next one.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let node = self.node.clone();
-        runtime.spawn(async move {
-            if let Err(error) = node.end_upload(&status.id).await {
-                tracing::error!(id = status.id, %error, "an upload without a client cannot be removed");
             }
         });
     }
