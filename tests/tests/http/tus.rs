@@ -328,3 +328,20 @@ async fn tus_upload_limits_are_enforced() {
         assert!(error.message().starts_with("upload."), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn record_that_cannot_be_read_leaves_other_uploads_alone() {
+    let gateway = TestGateway::start().await;
+    let (finished, other) = (begin(&gateway, "", 5).await, begin(&gateway, "", 5).await);
+    assert_eq!(patch(&gateway, &finished, 0, "hello").await.status(), 204);
+    let repo = gateway.stop().await;
+    let record = repo.path().join("uploads").join(format!("{}.json", finished.rsplit('/').next().unwrap()));
+    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    fields["imported"]["cid"] = "nonsense".into();
+    fs::write(&record, fields.to_string()).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(head(&gateway, &finished).await.status(), 404);
+    assert_eq!(head(&gateway, &other).await.status(), 200);
+    assert!(record.exists(), "the files stay as they are");
+    begin(&gateway, "", 5).await;
+}

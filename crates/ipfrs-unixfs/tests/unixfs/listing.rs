@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, Result, codec};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::{BlockSource, Node, Place, decode, entries, page};
+use ipfrs_unixfs::{Attributes, BlockSource, Entries, Node, Place, decode, entries, page};
 use tokio::task::yield_now;
 
 use crate::harness::Memory;
@@ -155,4 +155,20 @@ async fn pages_equal_listing_and_read_only_needed_blocks() {
         }
     }
     assert!("0.".repeat(23).trim_end_matches('.').parse::<Place>().is_err());
+}
+
+#[tokio::test]
+async fn entries_report_the_memory_of_every_open_shard() {
+    let source = Arc::new(Counting::default());
+    let leaf = source.add_shard(FANOUT, &some_file(), "file");
+    let root = source.stack(3, leaf);
+    let mut entries = Entries::new(source.clone(), source.node(&root)).unwrap();
+    let of_root = entries.memory();
+    entries.next().await.unwrap().unwrap();
+    // The leaf holds an entry, with its name, in each of its slots.
+    assert!(entries.memory() >= of_root + FANOUT * "file".len(), "{} after {of_root}", entries.memory());
+    assert!(
+        Entries::new(source.clone(), Node::Symlink { target: Bytes::new(), attributes: Attributes::default() })
+            .is_err()
+    );
 }
