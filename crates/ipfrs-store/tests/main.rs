@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod compaction;
+mod compaction_damage;
 mod conformance;
 mod crash;
 mod disk_full;
