@@ -102,8 +102,8 @@ async fn resolve(node: &Node, request: ResolvePathRequest) -> Result<ResolvePath
     let object = node.resolve(content_path(node, &request.path).await?).await?;
     Ok(ResolvePathResponse {
         cid: object.cid.to_string(),
-        remainder: object.facts.remainder.join("/"),
-        roots: object.facts.roots.split(',').map(str::to_owned).collect(),
+        remainder: object.resolved.remainder.join("/"),
+        roots: object.resolved.roots.split(',').map(str::to_owned).collect(),
     })
 }
 

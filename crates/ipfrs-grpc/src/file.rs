@@ -144,7 +144,7 @@ async fn object(node: &Node, path: &str) -> Result<Object, Fault> {
 }
 
 async fn file(object: &Object) -> Result<&FileContent, Fault> {
-    let path = &object.facts.path;
+    let path = &object.resolved.path;
     match &object.kind {
         ObjectKind::File(file) => Ok(file),
         ObjectKind::Directory(_) => {
@@ -158,7 +158,7 @@ async fn file(object: &Object) -> Result<&FileContent, Fault> {
 }
 
 async fn check_directory(object: &Object) -> Result<(), Fault> {
-    let path = &object.facts.path;
+    let path = &object.resolved.path;
     match &object.kind {
         ObjectKind::Directory(_) => Ok(()),
         ObjectKind::File(_) | ObjectKind::Symlink(_) => {

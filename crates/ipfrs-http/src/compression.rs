@@ -15,6 +15,7 @@ mod meter;
 mod types;
 pub(crate) mod upload;
 
+use ipfrs_node::StoreEpoch;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -65,8 +66,8 @@ pub(crate) struct Asked {
     accepted: Option<Accepted>,
     is_head: bool,
     is_get: bool,
-    /// [`Node::removals`] from before anything was read for the response.
-    removals: u64,
+    /// [`Node::epoch`] from before anything was read for the response.
+    epoch: StoreEpoch,
 }
 
 /// Form in which a client receives a cached response.
@@ -156,7 +157,7 @@ impl Compression {
             accepted: self.accepted(request.version(), request.headers()),
             is_head: *method == Method::HEAD,
             is_get: *method == Method::GET,
-            removals: self.node.removals(),
+            epoch: self.node.epoch(),
         }
     }
 
@@ -269,7 +270,7 @@ impl Compression {
             return response;
         };
         let gathering = self.kept.as_ref().zip(tag.clone()).filter(|_| is_unchanging);
-        let gathering = gathering.map(|(kept, tag)| kept.gather(tag, asked.removals));
+        let gathering = gathering.map(|(kept, tag)| kept.gather(tag, asked.epoch));
         set_coding(response.headers_mut(), coding, tag);
         meter.began();
         let (mut head, source) = response.into_parts();

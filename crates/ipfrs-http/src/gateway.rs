@@ -23,7 +23,7 @@ mod listing;
 mod name;
 pub(crate) mod page;
 pub(crate) mod path;
-mod path_metadata;
+pub(crate) mod path_cache;
 pub(crate) mod payload;
 mod preview;
 mod protocol;

@@ -1,5 +1,6 @@
 //! The route table.
 
+use crate::gateway::path_cache::PathCache;
 use std::sync::OnceLock;
 
 use axum::Router;
@@ -43,6 +44,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     let (most, per_client) = (config.gateway.max_concurrent_requests, config.gateway.max_requests_per_client);
     let slots = RequestSlots::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
     let state = AppState::new(Shared {
+        path_cache: PathCache::new(&node),
         response_cache,
         slots,
         hosts: Hosts::new(&config.gateway),

@@ -10,6 +10,7 @@ use prometheus::Registry;
 use crate::compression::Compression;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
+use crate::gateway::path_cache::PathCache;
 use crate::gateway::response_cache::ResponseCache;
 use crate::{ApiConfig, GatewayConfig, HttpMetrics, Lifecycle};
 
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) pages: Pages,
     /// Configured hosts.
     pub(crate) hosts: Hosts,
+    /// Cache of resolved paths.
+    pub(crate) path_cache: PathCache,
     /// Response cache for small files.
     pub(crate) response_cache: ResponseCache,
     /// Content codings of responses.

@@ -1,17 +1,20 @@
 //! Configuration sections of the Node.
 
+mod ranges;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use ipfrs_core::Result;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
-use ipfrs_core::{Error, Result};
 use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
+pub(crate) use self::ranges::in_range;
 use crate::names::IpnsConfig;
 use crate::names::dnslink::{DnsConfig, check_configured};
-use crate::retrieval_timeout::RetrievalConfig;
+use crate::node_store::RetrievalConfig;
 use crate::{TensorConfig, UploadConfig};
 
 /// Configuration of the Node, by section.
@@ -59,13 +62,6 @@ impl NodeConfig {
         self.dns.validate()?;
         check_configured(&self.dnslink)
     }
-}
-
-pub(crate) fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{key} = {value}: accepted are {least} to {most}")))
 }
 
 /// `[batch]`: limits of one batch request.

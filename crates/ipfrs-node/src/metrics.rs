@@ -1,5 +1,7 @@
 //! Metric families of blocks, batches, streams and caches (all with the prefix `ipfrs_`).
 
+mod meter;
+
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -8,6 +10,8 @@ use prometheus::{
     core::Collector,
 };
 
+pub use self::meter::CacheMeter;
+pub(crate) use self::meter::{Active, cache_meter};
 use crate::denylist::DenylistMetrics;
 use crate::names::NameMetrics;
 use crate::names::dnslink::LookupMetrics;
@@ -52,10 +56,6 @@ pub(crate) struct Metrics {
     pub node_hits: IntCounter,
     /// Lookups of file nodes that had to decode the node.
     pub node_misses: IntCounter,
-    /// Path lookups that hit the path cache.
-    pub path_hits: IntCounter,
-    /// Path lookups that had to resolve the path.
-    pub path_misses: IntCounter,
     /// Approximate bytes of each cache.
     pub cache_size: IntGaugeVec,
     cache_hits: IntCounterVec,
@@ -127,8 +127,6 @@ impl Metrics {
             location_misses: misses.with_label_values(&["location"]),
             node_hits: hits.with_label_values(&["node"]),
             node_misses: misses.with_label_values(&["node"]),
-            path_hits: hits.with_label_values(&["path"]),
-            path_misses: misses.with_label_values(&["path"]),
             cache_hits: hits,
             cache_misses: misses,
             cache_size,
@@ -246,45 +244,9 @@ impl CollectionMetrics {
     }
 }
 
-/// Guard that increments a gauge for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Active(IntGauge);
-
-impl Active {
-    pub(crate) fn begin(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-/// Metrics of a cache.
-#[derive(Debug, Clone)]
-pub struct CacheMeter {
-    /// Lookups that found an entry.
-    pub hits: IntCounter,
-    /// Lookups that found no entry.
-    pub misses: IntCounter,
-    /// Approximate size, in bytes.
-    pub bytes: IntGauge,
-}
-
 impl Metrics {
     pub(crate) fn cache_meter(&self, cache: &str) -> CacheMeter {
         cache_meter(cache, &self.cache_hits, &self.cache_misses, &self.cache_size)
-    }
-}
-
-fn cache_meter(cache: &str, hits: &IntCounterVec, misses: &IntCounterVec, size: &IntGaugeVec) -> CacheMeter {
-    CacheMeter {
-        hits: hits.with_label_values(&[cache]),
-        misses: misses.with_label_values(&[cache]),
-        bytes: size.with_label_values(&[cache]),
     }
 }
 

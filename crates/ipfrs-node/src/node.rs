@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::{
-    BlockStore, Engine, EpochCache, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig,
+    BlockStore, Engine, EpochCache, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig, StoreEpoch,
 };
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
@@ -20,18 +20,17 @@ use tokio::time::timeout;
 
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
-use crate::files::{PathCache, path_cache};
-use crate::identity::Identity;
-use crate::keystore::Keystore;
+use crate::gc::Protection;
+use crate::keys::Identity;
+use crate::keys::Keystore;
 use crate::metrics::{CacheMeter, Metrics};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
-use crate::node_store::NodeStore;
+use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
-use crate::protection::Protection;
 use crate::readiness::Readiness;
+use crate::refusals::Limit;
 use crate::request_memory::MemoryPool;
-use crate::retrieval_timeout::RetrievalTimeout;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -59,7 +58,6 @@ pub(crate) struct Inner {
     pack: Option<PackStore>,
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) paths: Option<Arc<PathCache>>,
     /// Cache of inner nodes of files.
     pub(crate) nodes: Option<Arc<NodeCache>>,
     /// Cache of the tensor catalogues of files.
@@ -207,17 +205,16 @@ impl Node {
             None => store.clone(),
         };
         let keeps = config.cache.enabled && !verify_on_read;
+        let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
         let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
-        let paths = || path_cache(served.clone(), &config.cache);
         let inner = Inner {
             mappings,
             nodes: keeps.then(nodes),
-            paths: keeps.then(paths),
+            catalogues: keeps.then(catalogues),
             served,
             denylists,
             store,
             pack,
-            catalogues: keeps.then(|| Catalogues::new(&config.cache, metrics.cache_meter("tensor"))),
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,
             read_only,
@@ -332,15 +329,15 @@ impl Node {
         if self.inner.read_only { Ok(()) } else { self.inner.readiness.check(&self.inner.store).await }
     }
 
-    /// Returns a number that changes when blocks are removed from the store (see `BlockStore::removals`) and when the
-    /// denylists change. Content that was sent before the change may have to be refused after it.
+    /// Returns the store epoch, which changes when blocks are removed from the store, when bytes of stored files turn
+    /// out to be missing, and when the denylists change. Content that was sent before the change may have to be refused after it.
     #[must_use]
-    pub fn removals(&self) -> u64 {
-        self.inner.served.removals()
+    pub fn epoch(&self) -> StoreEpoch {
+        self.inner.served.epoch()
     }
 
     /// Creates an empty cache for data that a front-end derives from content. It is sized for `entries` entries and
-    /// limited to a total weight of `weight`. Its entries become stale when [`Self::removals`] changes.
+    /// limited to a total weight of `weight`. Its entries become stale when [`Self::epoch`] changes.
     #[must_use]
     pub fn epoch_cache<K, V, W>(&self, entries: usize, weight: u64, weighter: W) -> Arc<EpochCache<K, V, W>>
     where
@@ -355,6 +352,11 @@ impl Node {
     #[must_use]
     pub fn cache_meter(&self, cache: &'static str) -> CacheMeter {
         self.inner.metrics.cache_meter(cache)
+    }
+
+    /// Counts that a limit which a front-end enforces was exceeded.
+    pub fn count_refusal(&self, limit: Limit) {
+        self.inner.metrics.refusals.counter(limit).inc();
     }
 
     /// Returns the totals of the store and updates the gauges that export them.
@@ -382,9 +384,6 @@ impl Node {
         metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));
         metrics.cache_size.with_label_values(&["node"]).set(gauge(node_bytes));
         self.inner.dnslink.measure();
-        if let Some(paths) = &self.inner.paths {
-            metrics.cache_size.with_label_values(&["path"]).set(gauge(paths.weight()));
-        }
         Ok(stats)
     }
 

@@ -1,5 +1,8 @@
 //! Store that counts its operations, limits waits, and protects written blocks from gc.
 
+mod retrieval_timeout;
+
+use crate::StoreEpoch;
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -13,9 +16,10 @@ use ipfrs_store::{
 };
 use std::sync::{Arc, Weak};
 
+pub use self::retrieval_timeout::RetrievalConfig;
+pub(crate) use self::retrieval_timeout::RetrievalTimeout;
+use crate::gc::Protection;
 use crate::metrics::Metrics;
-use crate::protection::Protection;
-use crate::retrieval_timeout::RetrievalTimeout;
 
 /// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, and limits the
 /// wait for each block.
@@ -153,8 +157,8 @@ impl BlockStore for NodeStore {
         self.inner.stats().await
     }
 
-    fn removals(&self) -> u64 {
-        self.inner.removals()
+    fn epoch(&self) -> StoreEpoch {
+        self.inner.epoch()
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

@@ -3,8 +3,6 @@
 use ipfrs_core::{Error, ErrorKind};
 use prometheus::{IntCounter, IntCounterVec};
 
-use crate::Node;
-
 /// Reasons to refuse a request or to abort it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -122,12 +120,5 @@ impl Refusals {
         if error.kind() == ErrorKind::TooLarge {
             self.counter(Limit::Dag).inc();
         }
-    }
-}
-
-impl Node {
-    /// Counts that a limit which a front-end enforces was exceeded.
-    pub fn count_refusal(&self, limit: Limit) {
-        self.inner.metrics.refusals.counter(limit).inc();
     }
 }

@@ -1,199 +1,20 @@
 //! Tensors in files: listing them, and reading any slice of them.
 
 mod catalogue;
+mod catalogue_cache;
 mod config;
 mod content;
+mod file;
 mod gather;
 mod metrics;
 mod put;
+mod read;
 mod swap;
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
-use ipfrs_core::{Cid, Error, Result};
-use ipfrs_stream::Span;
-use ipfrs_tensor::{Catalogue, Dtype, Order, Plan, Slice, Stats, Summary, TensorInfo, column_major};
-use tokio::task::spawn_blocking;
-
-use crate::{ContentPath, FileContent, Node, Object, ObjectKind};
-pub(crate) use catalogue::Catalogues;
+pub(crate) use catalogue_cache::Catalogues;
 pub use config::TensorConfig;
 pub use content::{TensorContent, TensorRequest};
-use gather::Gather;
+pub use file::{TensorFile, TensorPart};
 pub(crate) use metrics::TensorMetrics;
 pub use metrics::TensorOperation;
 pub use put::NewTensor;
-use swap::Swap;
-
-/// A file with tensors.
-#[derive(Debug, Clone)]
-pub struct TensorFile {
-    /// CID of the file.
-    pub cid: Cid,
-    /// Its tensors and metadata.
-    pub catalogue: Arc<Catalogue>,
-    path: Arc<ContentPath>,
-    file: FileContent,
-}
-
-/// The elements of a tensor, or of a slice of it, before they are read.
-#[derive(Debug, Clone)]
-pub struct TensorPart {
-    /// Type of the elements.
-    pub dtype: Dtype,
-    /// Number of elements in each dimension.
-    pub shape: Vec<u64>,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Location in the file, if the bytes are contiguous and need no conversion, as for whole tensors and leading
-    /// slices. `None` for big-endian and column-major data.
-    span: Option<Span>,
-    /// Order of the elements. Only the npy format supports column-major data, because it states the order.
-    pub order: Order,
-    /// [`TensorOperation::Get`] for a whole tensor, or [`TensorOperation::Slice`].
-    operation: TensorOperation,
-    plan: Plan,
-    /// Start of the tensor in the file.
-    offset: u64,
-    is_big_endian: bool,
-    file: FileContent,
-}
-
-impl TensorFile {
-    /// Returns a slice of a tensor of this file, without reading it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the shape of the tensor, or
-    /// is not a whole number of bytes.
-    pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
-        let selection = slice.select(&tensor.shape)?;
-        let plan = Plan::new(tensor.dtype, &selection, tensor.order)?;
-        let start = match plan.as_one() {
-            Some(run) => Some(run.start),
-            None => (plan.bytes() == 0).then_some(0),
-        };
-        let order = if selection.is_one_line() { Order::RowMajor } else { tensor.order };
-        let start = start.filter(|_| !tensor.is_big_endian && order == Order::RowMajor);
-        Ok(TensorPart {
-            dtype: tensor.dtype,
-            shape: selection.shape(),
-            bytes: plan.bytes(),
-            span: start.map(|start| Span { start: tensor.offset + start, len: plan.bytes() }),
-            order,
-            operation: if slice.is_whole() { TensorOperation::Get } else { TensorOperation::Slice },
-            plan,
-            offset: tensor.offset,
-            is_big_endian: tensor.is_big_endian,
-            file: self.file.clone(),
-        })
-    }
-
-    /// Returns the file itself.
-    #[must_use]
-    pub fn file(&self) -> &FileContent {
-        &self.file
-    }
-}
-
-impl Node {
-    /// Returns the tensors of the file at a path. Does not count as a list operation; see [`Self::count_tensor`].
-    ///
-    /// # Errors
-    /// As [`Node::resolve`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the path is not a valid file with
-    /// tensors, with the reason; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over the limit;
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if `tensor.enabled` is false.
-    pub async fn tensors(&self, path: impl Into<Arc<ContentPath>>) -> Result<TensorFile> {
-        self.check_tensors()?;
-        self.tensors_of(self.resolve(path).await?).await
-    }
-
-    /// Same as [`Self::tensors`] for a path that is already resolved.
-    ///
-    /// # Errors
-    /// As [`Self::tensors`].
-    pub async fn tensors_of(&self, object: Object) -> Result<TensorFile> {
-        self.check_tensors()?;
-        let object = object.whole()?;
-        let catalogue = self.catalogue(&object).await?;
-        let Object { cid, kind: ObjectKind::File(file), facts, .. } = object else {
-            return Err(Error::internal("what has tensors is no file"));
-        };
-        Ok(TensorFile { cid, catalogue, path: facts.path.clone(), file })
-    }
-
-    /// Checks that tensors are enabled.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if `tensor.enabled` is false.
-    pub fn check_tensors(&self) -> Result<()> {
-        match self.inner.config.tensor.enabled {
-            true => Ok(()),
-            false => Err(Error::unsupported("tensors are switched off here (tensor.enabled = false)")),
-        }
-    }
-
-    /// Returns a stream of the bytes of a part of a tensor, little-endian and in row-major order, and counts the
-    /// read. Contiguous bytes are read like any span of a file. Otherwise, elements are gathered from the blocks that
-    /// contain them, in memory of a fixed size. A column-major part results in an error
-    /// ([`ErrorKind::Unsupported`](ipfrs_core::ErrorKind)); [`Self::read_tensors`] returns it as an `.npy` file.
-    pub fn read_tensor(&self, part: &TensorPart) -> BoxStream<'static, Result<Bytes>> {
-        if part.order == Order::ColumnMajor {
-            return stream::once(std::future::ready(Err(column_major()))).boxed();
-        }
-        self.count_tensor(part.operation, part.bytes);
-        self.metered(self.read_part(part, Span::whole(part.bytes))).boxed()
-    }
-
-    /// Returns a span of the bytes of a part, in its order. They do not count as a download.
-    fn read_part(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
-        if !part.is_big_endian {
-            return self.read_stored(part, span);
-        }
-        let swap = Swap::new(part.dtype.number_bytes());
-        let around = swap.around(span, part.bytes);
-        swap.turned(self.read_stored(part, around), span)
-    }
-
-    /// Same as [`Self::read_part`], without conversion of the stored bytes.
-    fn read_stored(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
-        match part.span.filter(|_| self.inner.config.tensor.zero_copy) {
-            Some(Span { start, .. }) => {
-                self.reader(&part.file, Span { start: start + span.start, len: span.len }).boxed()
-            }
-            None => Gather::new(self, &part.file, part.offset, &part.plan, span).boxed(),
-        }
-    }
-
-    /// Counts an operation on tensors and its size in the metrics. Callers count lists and puts; reads and statistics
-    /// are counted by the methods that perform them.
-    pub fn count_tensor(&self, operation: TensorOperation, bytes: u64) {
-        self.inner.metrics.tensors.count(operation, bytes);
-    }
-
-    /// Computes counts, extremes and moments of a tensor in one pass over its bytes. The number of concurrent
-    /// computations is limited to the number of cores. Dropping the future stops the work after the current piece.
-    ///
-    /// # Errors
-    /// As for the stream of [`Node::read`].
-    pub async fn tensor_stats(&self, file: &TensorFile, tensor: &TensorInfo) -> Result<Summary> {
-        self.count_tensor(TensorOperation::Stats, tensor.bytes);
-        let mut stats = Stats::new(tensor.dtype);
-        let pieces = self.read_part(&file.part(tensor, &Slice::default())?, Span::whole(tensor.bytes));
-        let mut pieces = pieces.inspect_err(|error| self.inner.metrics.refusals.note(error));
-        while let Some(piece) = pieces.try_next().await? {
-            let turn = self.inner.sums.clone().acquire_owned().await;
-            let turn = turn.map_err(|e| Error::internal("the node is closed").with_source(e))?;
-            // A megabyte takes some milliseconds of arithmetic, which would block a runtime worker.
-            let summed = spawn_blocking(move || {
-                let _turn = turn;
-                stats.add(&piece);
-                stats
-            });
-            stats = summed.await.map_err(|e| Error::internal("summing up a tensor failed").with_source(e))?;
-        }
-        Ok(stats.summary())
-    }
-}

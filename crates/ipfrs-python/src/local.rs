@@ -3,6 +3,7 @@
 mod files;
 mod import;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_interface::{Config, Sources, running_url};
 use ipfrs_node::{
-    BatchItem, BatchPut, BlockFormat, ContentPath, LinkName, Node, PinFilter, PinMode, PinOptions, Pinned, PutBlock,
-    PutMode,
+    BatchItem, BatchPut, BlockFormat, ContentPath, EpochCache, LinkName, Node, PinFilter, PinMode, PinOptions, Pinned,
+    PutBlock, PutMode, ResolvedPath,
 };
 use prometheus::Registry;
+use quick_cache::Weighter;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
 
 use crate::backing::{
@@ -42,12 +44,45 @@ struct Place {
 
 enum State {
     New,
-    Open(Node),
+    Open(OpenNode),
     Closed,
 }
 
+/// An open node with a cache of the paths that were resolved last.
+struct OpenNode {
+    node: Node,
+    /// `None` if caching is disabled.
+    paths: Option<Arc<EpochCache<ContentPath, Arc<ResolvedPath>, ByMemory>>>,
+}
+
+impl OpenNode {
+    fn new(node: Node) -> Self {
+        let config = &node.config().cache;
+        let cache = || node.epoch_cache(config.max_entries, config.max_bytes, ByMemory);
+        let paths = (config.enabled && !node.verifies_reads()).then(cache);
+        Self { node, paths }
+    }
+}
+
+impl Deref for OpenNode {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+#[derive(Debug, Clone)]
+struct ByMemory;
+
+impl Weighter<ContentPath, Arc<ResolvedPath>> for ByMemory {
+    fn weight(&self, _: &ContentPath, resolved: &Arc<ResolvedPath>) -> u64 {
+        resolved.memory_bytes()
+    }
+}
+
 /// A guard for the open node, which cannot be closed while the guard lives.
-type Held = OwnedRwLockReadGuard<State, Node>;
+type Held = OwnedRwLockReadGuard<State, OpenNode>;
 
 impl Local {
     /// Creates the node of the repo at `path`, `IPFRS_PATH` or `~/.ipfrs`, in this order. It is configured by its
@@ -82,7 +117,7 @@ impl Local {
             let opening = tokio::spawn(async move {
                 let mut state = state.write().await;
                 if matches!(*state, State::New) {
-                    *state = State::Open(place.open().await?);
+                    *state = State::Open(OpenNode::new(place.open().await?));
                 }
                 Ok(())
             });

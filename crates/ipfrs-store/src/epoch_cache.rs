@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use crate::BlockStore;
+use crate::{BlockStore, StoreEpoch};
 
 /// A cache that can drop its stale entries.
 pub trait DropStale: Send + Sync {
-    /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::removals`]).
+    /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::epoch`]).
     /// Such an entry may hold slices of a removed file, and the disk does not get the space of that file back
     /// before the last slice is dropped.
     fn drop_stale(&self);
@@ -57,8 +57,8 @@ pub struct EpochCache<K, V, W> {
 #[derive(Clone)]
 struct Stamped<V> {
     value: V,
-    /// Store epoch ([`BlockStore::removals`]) before anything was read for the value.
-    removals: u64,
+    /// Store epoch ([`BlockStore::epoch`]) before anything was read for the value.
+    epoch: StoreEpoch,
 }
 
 /// Weighs only the value.
@@ -89,35 +89,35 @@ where
 
     /// Returns the current store epoch. The caller reads it before it reads anything that a value is derived from.
     #[must_use]
-    pub fn removals(&self) -> u64 {
-        self.store.removals()
+    pub fn epoch(&self) -> StoreEpoch {
+        self.store.epoch()
     }
 
     /// Returns the value of `key`. Drops the entry and returns `None` if it is stale.
     pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
         let found = self.entries.get(key)?;
-        let now = self.store.removals();
-        if found.removals == now {
+        let now = self.store.epoch();
+        if found.epoch == now {
             return Some(found.value);
         }
-        self.entries.remove_if(key, |kept| kept.removals != now);
+        self.entries.remove_if(key, |kept| kept.epoch != now);
         None
     }
 
-    /// Stores a value derived from data that was read since the store epoch was `removals`. Does nothing if the epoch
+    /// Stores a value derived from data that was read since the store epoch was `epoch`. Does nothing if the epoch
     /// has changed.
-    pub fn insert(&self, key: K, value: V, removals: u64)
+    pub fn insert(&self, key: K, value: V, epoch: StoreEpoch)
     where
         K: Clone,
     {
-        if self.store.removals() != removals {
+        if self.store.epoch() != epoch {
             return;
         }
-        self.entries.insert(key.clone(), Stamped { value, removals });
+        self.entries.insert(key.clone(), Stamped { value, epoch });
         // A concurrent `drop_stale` may already have passed this entry, and does not visit it again.
-        let now = self.store.removals();
-        if now != removals {
-            self.entries.remove_if(&key, |kept| kept.removals != now);
+        let now = self.store.epoch();
+        if now != epoch {
+            self.entries.remove_if(&key, |kept| kept.epoch != now);
         }
     }
 
@@ -135,8 +135,8 @@ where
     W: Weighter<K, V> + Clone + Send + Sync + 'static,
 {
     fn drop_stale(&self) {
-        let now = self.store.removals();
-        self.entries.retain(|_, kept| kept.removals == now);
+        let now = self.store.epoch();
+        self.entries.retain(|_, kept| kept.epoch == now);
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     async fn stale_entry_is_dropped_by_lookup() {
         let (store, garbage, cache) = store().await;
         let value = Arc::new(());
-        cache.insert(1, value.clone(), cache.removals());
+        cache.insert(1, value.clone(), cache.epoch());
         assert!(cache.get(&1).is_some());
         store.delete_many(&[*garbage.cid()]).await.unwrap();
         assert!(cache.get(&1).is_none());
@@ -183,9 +183,9 @@ mod tests {
     async fn stale_entries_are_dropped_by_compaction() {
         let (store, garbage, cache) = store().await;
         let (old, new) = (Arc::new(()), Arc::new(()));
-        cache.insert(1, old.clone(), cache.removals());
+        cache.insert(1, old.clone(), cache.epoch());
         store.delete_many(&[*garbage.cid()]).await.unwrap();
-        cache.insert(2, new.clone(), cache.removals());
+        cache.insert(2, new.clone(), cache.epoch());
         store.compact(CompactOptions::default()).await.unwrap();
         assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 2));
     }
@@ -193,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn value_made_before_a_removal_is_not_kept_after_it() {
         let (store, garbage, cache) = store().await;
-        let (before, value) = (cache.removals(), Arc::new(()));
+        let (before, value) = (cache.epoch(), Arc::new(()));
         store.delete_many(&[*garbage.cid()]).await.unwrap();
         cache.insert(1, value.clone(), before);
         assert_eq!((Arc::strong_count(&value), cache.weight()), (1, 0));

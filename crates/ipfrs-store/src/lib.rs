@@ -7,6 +7,7 @@
 
 mod batch;
 mod config;
+mod epoch;
 mod epoch_cache;
 mod mapping;
 mod memory;
@@ -17,6 +18,7 @@ mod store;
 
 pub use batch::{BlockBatch, Section};
 pub use config::{Durability, Engine, StoreConfig};
+pub use epoch::StoreEpoch;
 pub use epoch_cache::{DropStale, EpochCache};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;

@@ -1,5 +1,6 @@
 //! The in-memory engine.
 
+use crate::StoreEpoch;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -30,7 +31,8 @@ pub struct MemoryStore {
 struct Contents {
     blocks: BTreeMap<Multihash, (Cid, Bytes)>,
     payload_bytes: u64,
-    removals: u64,
+    /// Number of removed blocks.
+    removed: u64,
 }
 
 impl Contents {
@@ -51,7 +53,7 @@ impl Contents {
             return false;
         }
         let removed = self.blocks.remove(hash);
-        self.removals += u64::from(removed.is_some());
+        self.removed += u64::from(removed.is_some());
         self.payload_bytes -= removed.as_ref().map_or(0, |(_, data)| data.len() as u64);
         removed.is_some()
     }
@@ -108,8 +110,8 @@ impl BlockStore for MemoryStore {
         Ok(cids.iter().map(|cid| contents.remove_unless(cid.hash(), &spared)).collect())
     }
 
-    fn removals(&self) -> u64 {
-        self.contents.read().removals
+    fn epoch(&self) -> StoreEpoch {
+        StoreEpoch::new(self.contents.read().removed)
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

@@ -1,5 +1,6 @@
 //! The contract that every engine implements.
 
+use crate::StoreEpoch;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -310,11 +311,11 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Only failures of the store itself.
     async fn stats(&self) -> Result<Stats>;
 
-    /// Returns the store epoch, a number that changes when blocks are removed. While it is unchanged, the store would
-    /// return the same bytes for blocks read earlier. It changes before a [`delete_many`](Self::delete_many) that
+    /// Returns the store epoch, which changes when blocks are removed and when bytes of slices that were returned turn
+    /// out to be missing. While it is unchanged, the store would return the same bytes for blocks read earlier. It changes before a [`delete_many`](Self::delete_many) that
     /// removed a block returns, and when [`compact`](Self::compact) has removed a file, because slices in caches
     /// would keep occupying its disk space.
-    fn removals(&self) -> u64;
+    fn epoch(&self) -> StoreEpoch;
 
     /// Registers a cache of values derived from blocks, for as long as the cache exists. [`compact`](Self::compact)
     /// makes it drop its stale entries. Engines that return no slices of files may ignore the call.

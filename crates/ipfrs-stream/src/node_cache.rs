@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipfrs_core::{Cid, codec};
-use ipfrs_store::{BlockStore, EpochCache, Mappings};
+use ipfrs_store::{BlockStore, EpochCache, StoreEpoch};
 use ipfrs_unixfs::{Child, FileNode};
 use quick_cache::Weighter;
 
@@ -20,19 +20,11 @@ const ORDINARY_BYTES: u64 = 32 * 1024;
 /// than sending a small part of the data below it. The cache keeps only links, and no slice of any block.
 ///
 /// The cache returns only nodes that the store would also return. The removal of a block invalidates all entries that
-/// were read before ([`BlockStore::removals`]).
+/// were read before ([`BlockStore::epoch`]).
 pub struct NodeCache {
     nodes: Arc<EpochCache<Cid, Arc<FileNode>, ByLinks>>,
-    mappings: Option<Mappings>,
     hits: AtomicU64,
     misses: AtomicU64,
-}
-
-/// The store epoch before a block was requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
-    removals: u64,
-    faults: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -49,9 +41,8 @@ impl NodeCache {
     /// is not kept.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, bytes: u64) -> Self {
-        let mappings = store.mappings();
         let nodes = EpochCache::new(store, (bytes / ORDINARY_BYTES) as usize, bytes, ByLinks);
-        Self { nodes, mappings, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self { nodes, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     /// Returns the number of hits, the number of nodes that had to be decoded, and the approximate size in bytes.
@@ -61,8 +52,8 @@ impl NodeCache {
     }
 
     /// Returns the current epoch. The caller must read it before it requests a block.
-    pub(crate) fn now(&self) -> Moment {
-        Moment { removals: self.nodes.removals(), faults: self.mappings.as_ref().map_or(0, Mappings::faults) }
+    pub(crate) fn epoch(&self) -> StoreEpoch {
+        self.nodes.epoch()
     }
 
     /// Returns the cached node with this content ID. A lookup without a result does not count as a miss, because most
@@ -76,14 +67,12 @@ impl NodeCache {
         Some(known)
     }
 
-    /// Adds a node with links whose block was requested at `asked` or later. A node that holds content is not kept,
+    /// Adds a node with links whose block was requested at `epoch` or later. A node that holds content is not kept,
     /// because it would keep a slice of a pack alive, with bytes that may have been removed.
-    pub(crate) fn keep(&self, cid: Cid, node: FileNode, asked: Moment) {
+    pub(crate) fn keep(&self, cid: Cid, node: FileNode, epoch: StoreEpoch) {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // If a mapping faulted in the meantime, the decoded bytes may have been zeros.
-        let is_sound = asked.faults == self.now().faults;
-        if is_sound && node.inline.is_empty() {
-            self.nodes.insert(cid, Arc::new(node), asked.removals);
+        if node.inline.is_empty() {
+            self.nodes.insert(cid, Arc::new(node), epoch);
         }
     }
 }

@@ -14,9 +14,9 @@ use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{FileNode, Node, decode_async};
 use tokio::task::coop::poll_proceed;
 
-use crate::node_cache::Moment;
 use crate::walk::{Accepted, Walk};
 use crate::{NodeCache, Span, StreamingConfig};
+use ipfrs_store::StoreEpoch;
 
 /// Number of queued pieces from which no further blocks are requested. This bounds the memory of a file of tiny
 /// blocks.
@@ -58,7 +58,7 @@ struct Batch {
     /// Number of blocks that have not arrived.
     left: usize,
     /// Store epoch at the time of the request, if a node of the batch may be worth caching.
-    asked: Option<Moment>,
+    epoch: Option<StoreEpoch>,
 }
 
 /// The decoded nodes of the requested blocks; `None` for each block that the store does not have.
@@ -132,11 +132,11 @@ impl DagReader {
             if let Some(batch) = &mut self.batch {
                 let item = ready!(batch.nodes.poll_next(cx));
                 batch.left -= 1;
-                let asked = batch.asked;
+                let epoch = batch.epoch;
                 if batch.left == 0 {
                     self.batch = None;
                 }
-                let accepted = item.and_then(|node| self.accept(node, asked));
+                let accepted = item.and_then(|node| self.accept(node, epoch));
                 self.note(accepted);
                 continue;
             }
@@ -191,7 +191,7 @@ impl DagReader {
     /// Requests a run of blocks from the store.
     fn ask(&mut self, run: Vec<Cid>) {
         let left = run.len();
-        let asked = self.nodes.as_ref().map(|nodes| nodes.now());
+        let epoch = self.nodes.as_ref().map(|nodes| nodes.epoch());
         let nodes = if let [cid] = *run {
             let store = self.store.clone();
             Nodes::One(Box::pin(async move { decoded(cid, store.get(&cid).await?).await }))
@@ -202,17 +202,17 @@ impl DagReader {
             });
             Nodes::Many(nodes.boxed())
         };
-        self.batch = Some(Batch { nodes, left, asked });
+        self.batch = Some(Batch { nodes, left, epoch });
     }
 
     /// Accepts the next requested block.
-    fn accept(&mut self, node: Option<Node>, asked: Option<Moment>) -> Result<()> {
+    fn accept(&mut self, node: Option<Node>, epoch: Option<StoreEpoch>) -> Result<()> {
         let Some(walk) = &self.walk else { return Ok(()) };
         let Some(Node::File(node)) = node else { return Err(walk.refusal(node.is_some())) };
         let cid = if node.children.is_empty() { None } else { walk.expected().copied() };
         self.open(&node)?;
-        if let (Some(nodes), Some(cid), Some(asked)) = (&self.nodes, cid, asked) {
-            nodes.keep(cid, node, asked);
+        if let (Some(nodes), Some(cid), Some(epoch)) = (&self.nodes, cid, epoch) {
+            nodes.keep(cid, node, epoch);
         }
         Ok(())
     }

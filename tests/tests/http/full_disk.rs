@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
-use ipfrs_node::{BlockStore, CompactOptions, Compacted, Disk, MemoryStore, PutMode, Reserve, Spared, Stats, Stored};
+use ipfrs_node::{
+    BlockStore, CompactOptions, Compacted, Disk, MemoryStore, PutMode, Reserve, Spared, Stats, StoreEpoch, Stored,
+};
 use reqwest::{Method, Response};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -80,8 +82,8 @@ impl BlockStore for SmallDisk {
         self.inside.stats().await
     }
 
-    fn removals(&self) -> u64 {
-        self.inside.removals()
+    fn epoch(&self) -> StoreEpoch {
+        self.inside.epoch()
     }
 
     fn check(&self) -> Result<()> {

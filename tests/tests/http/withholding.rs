@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use ipfrs_core::{Block, Cid, Multihash, Result, parse_cid};
 use ipfrs_node::{
-    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, Stored,
+    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, StoreEpoch, Stored,
 };
 use tokio::sync::watch;
 
@@ -106,8 +106,8 @@ impl BlockStore for Withholding {
         self.inside.stats().await
     }
 
-    fn removals(&self) -> u64 {
-        self.inside.removals()
+    fn epoch(&self) -> StoreEpoch {
+        self.inside.epoch()
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

@@ -2,8 +2,9 @@
 //!
 //! The content of an entity tag never changes, so it needs to be compressed only once per coding. The response head
 //! is still built for each request; only the work of the encoder is saved. An entry is not used if a block of its
-//! content was removed or blocked since; [`Node::removals`] detects this.
+//! content was removed or blocked since; [`Node::epoch`] detects this.
 
+use ipfrs_node::StoreEpoch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -90,11 +91,11 @@ impl CompressedBodies {
         Some(found)
     }
 
-    /// Starts collecting the body for `tag`, which was not cached, while it is compressed. `removals` is
-    /// [`Node::removals`] from before anything of its source was read.
-    pub(super) fn gather(self: &Arc<Self>, tag: HeaderValue, removals: u64) -> Gathering {
+    /// Starts collecting the body for `tag`, which was not cached, while it is compressed. `epoch` is
+    /// [`Node::epoch`] from before anything of its source was read.
+    pub(super) fn gather(self: &Arc<Self>, tag: HeaderValue, epoch: StoreEpoch) -> Gathering {
         self.meter.misses.inc();
-        Gathering { bodies: self.clone(), tag, removals, pieces: Vec::new(), length: 0, held: 0 }
+        Gathering { bodies: self.clone(), tag, epoch, pieces: Vec::new(), length: 0, held: 0 }
     }
 }
 
@@ -102,7 +103,7 @@ impl CompressedBodies {
 pub(super) struct Gathering {
     bodies: Arc<CompressedBodies>,
     tag: HeaderValue,
-    removals: u64,
+    epoch: StoreEpoch,
     pieces: Vec<Bytes>,
     length: u64,
     /// Share of this body in [`CompressedBodies::gathered`].
@@ -131,7 +132,7 @@ impl Gathering {
         let bodies = self.bodies.clone();
         let pieces = std::mem::take(&mut self.pieces);
         let body = CompressedBody { pieces, length: self.length };
-        bodies.cache.insert(self.tag.clone(), Arc::new(body), self.removals);
+        bodies.cache.insert(self.tag.clone(), Arc::new(body), self.epoch);
         bodies.meter.bytes.set(i64::try_from(bodies.cache.weight()).unwrap_or(i64::MAX));
     }
 }

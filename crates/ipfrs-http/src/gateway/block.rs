@@ -40,7 +40,7 @@ pub(super) async fn block(
 
 /// Returns the message for content that is not available as `format`.
 pub(super) fn mismatch(format: &str, object: &Object) -> String {
-    let (path, cid) = (&object.facts.path, object.cid);
+    let (path, cid) = (&object.resolved.path, object.cid);
     let stored = codec::name(cid.codec()).map_or_else(|| format!("0x{:x}", cid.codec()), str::to_owned);
     format!(
         "{path} is not to be had as {format}: its block {cid} is {stored}, and nothing is converted; ask for the block \
@@ -58,7 +58,7 @@ pub(super) async fn raw(
     let mut answer = ContentResponse::new(state, request, &object, etag(&object, ".raw"));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let name = request.filename.clone().unwrap_or_else(|| [&object.facts.cid, ".bin"].concat());
+    let name = request.filename.clone().unwrap_or_else(|| [&object.resolved.cid, ".bin"].concat());
     answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     answer.locate(request);
     answer.payload(state, headers, Payload::Bytes(object.block)).await

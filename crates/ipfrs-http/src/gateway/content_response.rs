@@ -30,7 +30,7 @@ pub(super) struct ContentResponse {
 impl ContentResponse {
     /// Creates a response with the headers that every response about content has.
     pub(super) fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
-        Self::with_roots(state, request, &object.facts.roots, etag)
+        Self::with_roots(state, request, &object.resolved.roots, etag)
     }
 
     /// Same as [`Self::new`], with `roots` as the content IDs of the blocks along the path.
@@ -137,5 +137,5 @@ pub(super) fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) 
 }
 
 pub(super) fn etag(object: &Object, suffix: &str) -> String {
-    ["\"", &object.facts.cid, suffix, "\""].concat()
+    ["\"", &object.resolved.cid, suffix, "\""].concat()
 }

@@ -56,10 +56,10 @@ async fn deserialised(
     content_limits::check_size(state, file.size(), Remedy::Gateway)?;
     content_limits::check_range(state, headers.contains_key(RANGE), file.size(), Remedy::Gateway)?;
     let mut answer = ContentResponse::new(state, request, etag_of, etag(etag_of, ""));
-    answer.set(CONTENT_TYPE, content_type_of(state, etag_of, &file, name).await);
+    answer.set(CONTENT_TYPE, content_type_of(state, request, &file, name).await);
     if request.download || request.filename.is_some() {
         let kind = if request.download { "attachment" } else { "inline" };
-        let name = request.file_name().unwrap_or_else(|| etag_of.facts.cid.as_str().into());
+        let name = request.file_name().unwrap_or_else(|| etag_of.resolved.cid.as_str().into());
         answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
     }
     answer.payload(state, headers, file).await
@@ -68,22 +68,27 @@ async fn deserialised(
 /// Returns the type of a file by its name, or else by its content.
 pub(super) async fn content_type_of(
     state: &AppState,
-    object: &Object,
+    request: &GatewayRequest<'_>,
     file: &Payload,
     name: Option<&str>,
 ) -> HeaderValue {
-    match (name.and_then(content_type::by_name), object.facts.content_type.get()) {
+    let cached = request.cached.as_ref().and_then(|cached| cached.content_type.get());
+    match (name.and_then(content_type::by_name), cached) {
         (Some(by_name), _) => by_name,
-        (None, Some(known)) => header_text(known),
-        (None, None) => Box::pin(sniffed(state, object, file)).await,
+        (None, Some(cached)) => cached.clone(),
+        (None, None) => Box::pin(sniffed(state, request, file)).await,
     }
 }
 
 /// Guesses the type of a file from its content. The result is kept, unless the first bytes could not be read.
-async fn sniffed(state: &AppState, object: &Object, file: &Payload) -> HeaderValue {
-    match file.head(&state.node).await {
-        Some(head) => header_text(object.facts.content_type.get_or_init(|| content_type::by_content(&head))),
-        None => HeaderValue::from_static("application/octet-stream"),
+async fn sniffed(state: &AppState, request: &GatewayRequest<'_>, file: &Payload) -> HeaderValue {
+    let Some(head) = file.head(&state.node).await else {
+        return HeaderValue::from_static("application/octet-stream");
+    };
+    let by_content = header_text(&content_type::by_content(&head));
+    match &request.cached {
+        Some(cached) => cached.content_type.get_or_init(|| by_content).clone(),
+        None => by_content,
     }
 }
 

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
+use ipfrs_node::StoreEpoch;
 use ipfrs_node::{Limit, Object, ObjectKind};
 
 use super::codec::Codec;
@@ -13,6 +14,7 @@ use super::deserialised::shown;
 use super::format::{Format, accepts_pages};
 use super::freshness::Freshness;
 use super::name::{self, Located};
+use super::path_cache::CachedPath;
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
 use super::{address, block, car, ipns_record, protocol, range_response, redirects, tar, trustless};
@@ -78,7 +80,7 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
 // Futures of rare cases are boxed to keep this future small, since it is moved together with its space for all
 // awaited futures.
 async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
-    let removals = state.node.removals();
+    let epoch = state.node.epoch();
     let content_path = site.content_path(parts.uri.path());
     if protocol::is_without_root(&content_path) {
         return protocol::follow(&parts.uri);
@@ -98,8 +100,8 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
         Located::At(target) => target,
         Located::Moved(response) => return Ok(response),
     };
-    if let Some(facts) = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable)
-        && let Some(answer) = range_response::again(state, parts, wanted.format, &content_path, facts).await?
+    if let Some(cached) = target.cached.as_ref().filter(|_| target.freshness == Freshness::Immutable)
+        && let Some(answer) = range_response::again(state, parts, wanted.format, cached).await?
     {
         return Ok(answer);
     }
@@ -107,24 +109,26 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     if request.format == Format::Car {
         return Box::pin(car::respond(state, &request, &parts.headers)).await;
     }
-    Box::pin(resolved(state, parts, request, target, removals)).await
+    Box::pin(resolved(state, parts, request, target, epoch)).await
 }
 
-/// Responds with the content of a path in the requested format. `removals` is [`ipfrs_node::Node::removals`] from
+/// Responds with the content of a path in the requested format. `epoch` is [`ipfrs_node::Node::epoch`] from
 /// before anything was read.
 async fn resolved(
     state: &AppState,
     parts: &Parts,
-    request: GatewayRequest<'_>,
+    mut request: GatewayRequest<'_>,
     target: Target<'_>,
-    removals: u64,
+    epoch: StoreEpoch,
 ) -> Result<Response> {
-    let object = match target.known {
-        Some(facts) => state.node.revisit(facts).await?,
+    let object = match target.cached {
+        Some(cached) => state.node.load(cached.resolved.clone()).await?,
         None => match Box::pin(state.node.resolve(request.path.clone())).await {
             Ok(object) => {
                 let object = object.whole()?;
-                state.node.remember(&target.key, &object.facts);
+                let cached = CachedPath::new(object.resolved.clone());
+                state.path_cache.insert(&target.key, &cached);
+                request.cached = Some(cached);
                 object
             }
             Err(missing) => return Box::pin(redirects::or_missing(state, &request, parts, missing)).await,
@@ -145,14 +149,14 @@ async fn resolved(
         (asked, _) => return mismatch(asked, &object).await,
     }
     let plain = match &object.kind {
-        ObjectKind::File(file) if request.is_plain() => Some((file.clone(), object.facts.clone())),
+        ObjectKind::File(file) if request.is_plain() => Some(file.clone()),
         _ => None,
     };
     let answer = shown(state, &request, &parts.headers, object).await?;
-    if let Some((file, facts)) = plain {
+    if let Some(file) = plain {
         match file.inline() {
-            Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, removals),
-            None => range_response::keep(state, parts, request.format, &target.key, &facts, &answer, file.size()),
+            Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, epoch),
+            None => range_response::keep(state, parts, &request, &answer, file.size()),
         }
     }
     Ok(answer)

@@ -37,11 +37,13 @@ pub(super) async fn locate<'a>(
     query: Option<&str>,
 ) -> Result<Located<'a>> {
     let Some(rest) = content_path.strip_prefix("/ipns/") else {
-        let known = state.node.known(content_path);
-        let path =
-            known.as_ref().map_or_else(|| path::parse(content_path).map(Arc::new), |facts| Ok(facts.path.clone()));
+        let cached = state.path_cache.lookup(content_path);
+        let path = match &cached {
+            Some(cached) => cached.resolved.path.clone(),
+            None => Arc::new(path::parse(content_path)?),
+        };
         let key = Cow::Borrowed(content_path);
-        return Ok(Located::At(Target { path: path?, root_segments: 0, freshness: Freshness::Immutable, key, known }));
+        return Ok(Located::At(Target { path, root_segments: 0, freshness: Freshness::Immutable, key, cached }));
     };
     let (name, below) = split_root(rest);
     let root = parse_root(content_path, name)?;
@@ -62,14 +64,14 @@ pub(super) async fn locate<'a>(
     // request path. The cache key of such a path must not match any request path.
     let is_plain = path.segments().iter().all(LinkName::is_segment);
     let key = if is_plain { key } else { format!("name of {key}") };
-    let known = state.node.known(&key);
-    let path = known.as_ref().map_or_else(|| Arc::new(path), |facts| facts.path.clone());
+    let cached = state.path_cache.lookup(&key);
+    let path = cached.as_ref().map_or_else(|| Arc::new(path), |cached| cached.resolved.path.clone());
     Ok(Located::At(Target {
         path,
         root_segments,
         freshness: Freshness::For(resolved.ttl),
         key: Cow::Owned(key),
-        known,
+        cached,
     }))
 }
 

@@ -10,13 +10,13 @@ use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NON
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_node::PathFacts;
 
 use super::format::{Format, SERVICE_WORKER};
+use super::path_cache::CachedPath;
 use super::payload::{Payload, content_range};
 use super::range::{self, Ranges};
-use super::{content_type, cors, path_metadata};
-use crate::body::header_text;
+use super::request::GatewayRequest;
+use super::{content_type, cors};
 use crate::state::AppState;
 
 /// Headers that may affect more than the choice of range.
@@ -31,12 +31,11 @@ pub(super) async fn again(
     state: &AppState,
     parts: &Parts,
     format: Format,
-    content_path: &str,
-    facts: &PathFacts,
+    cached: &CachedPath,
 ) -> Result<Option<Response>> {
     let Some(asked) = asked(parts, format) else { return Ok(None) };
-    let head = path_metadata::of(facts, content_path).and_then(|known| known.part_head.get());
-    let (Some(head), Some(file)) = (head, state.node.known_file(facts)) else { return Ok(None) };
+    let Some(head) = cached.partial_head.get() else { return Ok(None) };
+    let Some(file) = state.node.file_below_root(&cached.resolved) else { return Ok(None) };
     let size = file.size();
     let Ranges::One(span) = range::parse(Some(asked), size, state.config.max_ranges) else { return Ok(None) };
     let mut response = Response::new(Payload::File(file).body(&state.node, span).await?);
@@ -50,26 +49,18 @@ pub(super) async fn again(
 
 /// Keeps the head of a partial response for a file of `size` bytes, if the response depends only on the path and the
 /// range.
-pub(super) fn keep(
-    state: &AppState,
-    parts: &Parts,
-    format: Format,
-    content_path: &str,
-    facts: &PathFacts,
-    answer: &Response,
-    size: u64,
-) {
+pub(super) fn keep(state: &AppState, parts: &Parts, request: &GatewayRequest<'_>, answer: &Response, size: u64) {
     let is_part = answer.status() == StatusCode::PARTIAL_CONTENT && answer.headers().contains_key(CONTENT_RANGE);
     // If the type is a fallback because the beginning of the file could not be read, a later request may find the
     // real one.
-    let by_name = facts.path.segments().last().and_then(|name| content_type::by_name(&name.to_string_lossy()));
-    let known_type = by_name.or_else(|| facts.content_type.get().map(|found| header_text(found)));
+    let Some(cached) = &request.cached else { return };
+    let by_name = request.path.segments().last().and_then(|name| content_type::by_name(&name.to_string_lossy()));
+    let known_type = by_name.or_else(|| cached.content_type.get().cloned());
     let has_type = known_type.is_some_and(|known| answer.headers().get(CONTENT_TYPE) == Some(&known));
-    if !is_part || !has_type || asked(parts, format).is_none() {
+    if !is_part || !has_type || asked(parts, request.format).is_none() {
         return;
     }
-    let Some(known) = path_metadata::of(facts, content_path) else { return };
-    known.part_head.get_or_init(|| {
+    cached.partial_head.get_or_init(|| {
         let mut headers = answer.headers().clone();
         cors::add(&mut headers);
         state.compression.varies(&mut headers, size);

@@ -69,7 +69,8 @@ pub(super) async fn or_missing(
                 state.node.check_name(&name::parse_root(&request.content_path, name)?, &segments)?;
             }
             let path = ContentPath::new(*root.root(), [site, &segments].concat())?;
-            let request = GatewayRequest { path: Arc::new(path), ends_with_slash: true, ..request.clone() };
+            let request =
+                GatewayRequest { path: Arc::new(path), ends_with_slash: true, cached: None, ..request.clone() };
             content(state, &request, parts, status).await
         }
         Err(Unusable(why)) => Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why)),
@@ -94,7 +95,7 @@ async fn content(
     content_limits::check_size(state, file.size(), content_limits::Remedy::Gateway)?;
     let page = Payload::File(file.clone());
     let mut answer = ContentResponse::new(state, request, &object, etag(&object, ""));
-    answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name().as_deref()).await);
+    answer.set(CONTENT_TYPE, content_type_of(state, request, &page, request.file_name().as_deref()).await);
     answer.whole(state, status, page).await
 }
 

@@ -7,14 +7,14 @@ use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, LinkName, PathFacts};
+use ipfrs_node::{ContentPath, LinkName};
 
 use super::address::Address;
 use super::escape::normalised;
 use super::format::{Format, SERVICE_WORKER, format_by_accept, format_by_name};
 use super::freshness::Freshness;
 use super::path::parts;
-use super::path_metadata;
+use super::path_cache::CachedPath;
 use super::site::{Links, Site};
 use crate::config::Namespace;
 
@@ -83,6 +83,8 @@ pub(super) struct GatewayRequest<'a> {
     pub(super) download: bool,
     /// Whether the response has only headers (HEAD).
     pub(super) is_head: bool,
+    /// Path cache entry of `path`, once it is resolved.
+    pub(super) cached: Option<Arc<CachedPath>>,
 }
 
 impl<'a> GatewayRequest<'a> {
@@ -95,16 +97,15 @@ impl<'a> GatewayRequest<'a> {
         target: &Target<'_>,
     ) -> Self {
         let raw_path = parts.uri.path();
-        // Cached gateway data belongs to an immutable path, not to a name that points to it.
-        let facts = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable);
-        let known = facts.and_then(|facts| path_metadata::of(facts, content_path));
+        // The cached address is that of the immutable path, not of a name that points to it.
+        let cached = target.cached.as_ref().filter(|_| target.freshness == Freshness::Immutable);
         Self {
             site,
             path: target.path.clone(),
             root_segments: target.root_segments,
             freshness: target.freshness,
             content_path: normalised(content_path),
-            address: known.map_or_else(|| Address::of(content_path), |known| known.address.clone()),
+            address: cached.map_or_else(|| Address::of(content_path), |cached| cached.address(content_path).clone()),
             raw_path: normalised(raw_path),
             query: parts.uri.query(),
             ends_with_slash: raw_path.ends_with('/'),
@@ -113,6 +114,7 @@ impl<'a> GatewayRequest<'a> {
             filename: wanted.filename,
             download: wanted.download,
             is_head: parts.method == Method::HEAD,
+            cached: target.cached.clone(),
         }
     }
 
@@ -172,8 +174,8 @@ pub(super) struct Target<'a> {
     pub(super) root_segments: usize,
     /// Time for which `path` is valid.
     pub(super) freshness: Freshness,
-    /// Key of `path` in the Node's path cache.
+    /// Key of `path` in the path cache.
     pub(super) key: Cow<'a, str>,
     /// Path cache entry, if there is one.
-    pub(super) known: Option<Arc<PathFacts>>,
+    pub(super) cached: Option<Arc<CachedPath>>,
 }

@@ -5,6 +5,7 @@
 //! cache holds only a reference, which is dropped when the pack is removed.
 
 mod lookup;
+use ipfrs_node::StoreEpoch;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -121,7 +122,7 @@ impl ResponseCache {
         path: &str,
         answer: &Response,
         body: Bytes,
-        removals: u64,
+        epoch: StoreEpoch,
     ) {
         let Some(cache) = &self.cache else { return };
         let fits = answer.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
@@ -134,7 +135,7 @@ impl ResponseCache {
         let varies = compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
         let cached = CachedResponse { headers, head, body, varies, made };
-        cache.insert(path.to_owned(), Arc::new(cached), removals);
+        cache.insert(path.to_owned(), Arc::new(cached), epoch);
         self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
     }
 }

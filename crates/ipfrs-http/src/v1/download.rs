@@ -75,8 +75,8 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
     let object = state.node.resolve(path).await?.whole()?;
-    let etag = format!("\"{}\"", object.facts.cid);
-    let name = query.filename.clone().or(name).unwrap_or_else(|| object.facts.cid.clone());
+    let etag = format!("\"{}\"", object.resolved.cid);
+    let name = query.filename.clone().or(name).unwrap_or_else(|| object.resolved.cid.clone());
     let file = file(&object).await?;
     let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
     content_limits::check_size(state, file.size(), Remedy::Download)?;
@@ -133,7 +133,7 @@ fn part_of(whole: Representation, mut response: Response) -> Response {
 }
 
 async fn file(object: &Object) -> Result<FileContent> {
-    let path = &object.facts.path;
+    let path = &object.resolved.path;
     match &object.kind {
         ObjectKind::File(file) => Ok(file.clone()),
         ObjectKind::Directory(_) => Err(Error::invalid(format!("{path} is a directory: name a file in it"))),

@@ -15,7 +15,8 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::time::sleep;
 
 use super::list::List;
-use super::{DenylistMetrics, Denylists, Named, Shared};
+use super::metrics::DenylistMetrics;
+use super::rules::{Denylists, Named, Shared};
 use crate::fingerprint::Fingerprints;
 
 /// Interval at which the files are examined.
@@ -299,7 +300,7 @@ impl Denylists {
             let list = List::read(std::io::Cursor::new(text), &shared.fingerprints).unwrap();
             Named { path: format!("{at}.deny").into(), list: Arc::new(list) }
         });
-        let rules = super::Rules::new(lists.collect());
+        let rules = super::rules::Rules::new(lists.collect());
         *shared.rules.write() = Arc::new(rules);
         Self(Arc::new(shared))
     }

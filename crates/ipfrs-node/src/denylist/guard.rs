@@ -1,5 +1,6 @@
 //! A view of the store that hides blocked content.
 
+use crate::StoreEpoch;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -114,9 +115,9 @@ impl BlockStore for Guarded {
 
     /// Returns a number that also changes when other denylists take effect, because a block that was returned before
     /// may now be blocked.
-    fn removals(&self) -> u64 {
+    fn epoch(&self) -> StoreEpoch {
         // Both numbers only grow, so their sum changes whenever one of them does.
-        self.store.removals().wrapping_add(self.denylists.generation())
+        self.store.epoch().combined_with(self.denylists.generation())
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

@@ -24,8 +24,6 @@ pub(crate) use metrics::LookupMetrics;
 use record::{configured, link_of};
 use upstream::{Texts, Upstream};
 
-use crate::Node;
-
 /// Time to live of a configured link. The configuration changes only on restart, but then at once.
 const CONFIGURED_TTL: Duration = Duration::from_secs(60);
 /// How long a failure is cached: long enough to spare an unavailable resolver, short enough to go unnoticed.
@@ -294,16 +292,4 @@ async fn texts_of(name: &Name, upstreams: &[Upstream], deadline: Instant) -> Res
         failure = Some(error);
     }
     Err(failure.unwrap_or_else(|| Error::internal("there is no resolver")))
-}
-
-impl Node {
-    /// Returns the DNSLink of `domain`, or `None` if it has none. The result comes from the configuration, the cache
-    /// or DNS. DNS is never queried for IP addresses and local names.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`] for an invalid domain name; [`ErrorKind::Timeout`] and [`ErrorKind::Unavailable`]
-    /// if no resolver responds, with the domain and the resolver in the message.
-    pub async fn dnslink(&self, domain: &str) -> Result<Option<Link>> {
-        self.inner.dnslink.lookup(domain, Answers::Kept).await
-    }
 }

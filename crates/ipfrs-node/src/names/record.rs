@@ -1,105 +1,15 @@
 //! Name records: reading, verifying and storing them.
 
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{Name, Record};
-use parking_lot::Mutex;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 
-use super::IpnsConfig;
-use super::store::RecordStore;
 use crate::{NameRoot, Node};
-
-/// Maximum memory of cached records, in bytes.
-const CACHE_BYTES: u64 = 16 * 1024 * 1024;
-/// Approximate number of names that fit into the cache.
-const CACHE_NAMES: usize = 20_000;
-/// Approximate memory of a name besides its record, in bytes.
-const NAME_BYTES: u64 = 512;
-/// Number of groups of names.
-const GROUPS: usize = 256;
-
-/// The records on disk and the cached ones.
-#[derive(Debug)]
-pub(crate) struct Names {
-    store: RecordStore,
-    /// `None` if caching is disabled.
-    cache: Option<Cache<Name, Known, ByBytes>>,
-    /// For each group of names, the number of changes to its records. Cache entries from before a change are ignored.
-    changes: [AtomicU64; GROUPS],
-    hasher: RandomState,
-    /// The background task.
-    tending: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// A cached record.
-#[derive(Debug, Clone)]
-struct Known {
-    /// The record of the name, if it has one.
-    record: Option<Record>,
-    /// Change counter of the group before the record was read.
-    changes: u64,
-}
-
-#[derive(Debug, Clone)]
-struct ByBytes;
-
-impl Weighter<Name, Known> for ByBytes {
-    fn weight(&self, _: &Name, known: &Known) -> u64 {
-        NAME_BYTES + known.record.as_ref().map_or(0, |record| record.bytes().len() as u64)
-    }
-}
-
-impl Names {
-    pub(crate) fn new(repo: &Path, config: &IpnsConfig, keeps: bool) -> Self {
-        Self {
-            store: RecordStore::new(repo, config.max_records),
-            cache: keeps.then(|| Cache::with_weighter(CACHE_NAMES, CACHE_BYTES, ByBytes)),
-            changes: [const { AtomicU64::new(0) }; GROUPS],
-            hasher: RandomState::new(),
-            tending: Mutex::default(),
-        }
-    }
-
-    fn changes(&self, name: &Name) -> &AtomicU64 {
-        // The remainder is less than the number of groups, so the index is in bounds.
-        &self.changes[(self.hasher.hash_one(name) % GROUPS as u64) as usize]
-    }
-
-    fn known(&self, name: &Name) -> Option<Option<Record>> {
-        let known = self.cache.as_ref()?.get(name)?;
-        (known.changes == self.changes(name).load(Ordering::Acquire)).then_some(known.record)
-    }
-
-    /// Stores the handle of the background task until the node is closed.
-    pub(super) fn tend(&self, tending: JoinHandle<()>) {
-        *self.tending.lock() = Some(tending);
-    }
-
-    /// Stops the background task.
-    pub(crate) async fn close(&self) {
-        let tending = self.tending.lock().take();
-        if let Some(tending) = tending {
-            tending.abort();
-            // The task was aborted, so its result does not matter.
-            drop(tending.await);
-        }
-    }
-
-    /// Returns the approximate memory of the cached records, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, Cache::weight)
-    }
-}
 
 impl Node {
     /// Returns the valid record of a name that is stored here. A record is verified when it is stored and when it is
@@ -127,18 +37,16 @@ impl Node {
     /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) for a damaged file, which the message names.
     pub async fn last_ipns_record(&self, name: &Name) -> Result<Option<Record>> {
         let names = &self.inner.names;
-        let known = names.known(name);
-        self.inner.metrics.names.looked_up(known.is_some());
-        if let Some(record) = known {
+        let cached = names.get(name);
+        self.inner.metrics.names.looked_up(cached.is_some());
+        if let Some(record) = cached {
             return Ok(record);
         }
         let changes = names.changes(name).load(Ordering::Acquire);
         let (inner, wanted) = (self.inner.clone(), *name);
         let record = on_disk(move || inner.names.store.get(&wanted)).await?;
-        if let Some(cache) = &names.cache {
-            cache.insert(*name, Known { record: record.clone(), changes });
-            self.inner.metrics.names.cache.bytes.set(i64::try_from(names.bytes()).unwrap_or(i64::MAX));
-        }
+        names.insert(*name, record.clone(), changes);
+        self.inner.metrics.names.cache.bytes.set(i64::try_from(names.bytes()).unwrap_or(i64::MAX));
         Ok(record)
     }
 

@@ -8,7 +8,7 @@ use ipfrs_ipns::Record;
 use tokio::time::sleep;
 
 use super::publish::sign;
-use crate::keystore::NamedKey;
+use crate::keys::NamedKey;
 use crate::{LinkName, Node};
 
 /// Maximum interval between two checks of the records, as in Kubo.

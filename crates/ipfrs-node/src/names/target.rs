@@ -2,8 +2,8 @@
 
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 
-use super::NameRoot;
-use crate::path::{segments, with_segments};
+use super::root::NameRoot;
+use crate::content::{segments, with_segments};
 use crate::{ContentPath, LinkName};
 
 /// An empty value means no target; boxo reads it as this path, the empty file.

@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::Uploaded;
-use super::resumable::{Phase, State, Upload, Uploads, unknown};
-use super::space::Need;
+use super::ledger::Need;
 use super::spool::{Found, on_disk};
+use super::state::{Phase, State, Upload, Uploads, unknown};
 use crate::Node;
 use crate::operations::{Operation, OperationId, OperationKind};
 

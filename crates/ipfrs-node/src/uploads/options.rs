@@ -1,9 +1,10 @@
 //! Options of an upload.
 
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Cid, Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::config::UploadConfig;
 use crate::AddOptions;
 
 /// Maximum length of a file name, in bytes (`NAME_MAX` on Linux).
@@ -79,4 +80,25 @@ impl UploadOptions {
         let shown: String = name.chars().take(MAX_NAME_BYTES).collect();
         Err(Error::invalid(format!("invalid filename {shown:?}: {why}")))
     }
+}
+
+/// An uploaded file, which is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uploaded {
+    /// CID of the file, or of the directory that contains it.
+    pub cid: Cid,
+    /// Size of the file, in bytes.
+    pub size: u64,
+    /// Number of blocks in the DAG of the file and in the directory; a block that is linked twice counts twice.
+    pub blocks: u64,
+}
+
+pub(super) fn check_length(bytes: u64, config: &UploadConfig) -> Result<()> {
+    if bytes <= config.max_bytes {
+        return Ok(());
+    }
+    Err(Error::too_large(format!(
+        "the upload is over the limit of {most} bytes (upload.max_bytes = {most}): split the file, or set the limit higher",
+        most = config.max_bytes
+    )))
 }

@@ -1,26 +1,22 @@
 //! Uploads in several requests, which survive a lost connection, a restart and a crash.
 
-use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
-use parking_lot::Mutex;
-use tokio::sync::{OnceCell, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 
 use super::append::{self, Append, Appended};
-use super::space::{Ledger, Need, Reservation};
-use super::spool::{self, Imported, Record, Spool, on_disk};
+use super::ledger::Need;
+use super::options::{UploadOptions, check_length};
+use super::spool::{self, Imported, Record, on_disk};
+use super::state::{Claim, Phase, State, Upload, UploadStatus, unknown};
 use super::unclaimed::Unclaimed;
-use super::{UploadOptions, Uploaded, check_length};
 use crate::Node;
 use crate::metrics::Active;
-use crate::operations::{Operation, OperationId, OperationKind, random_id};
+use crate::operations::{OperationId, OperationKind, random_id};
 
 /// Parameters of a new resumable upload.
 #[derive(Debug)]
@@ -33,195 +29,6 @@ pub struct NewUpload {
     pub options: UploadOptions,
     /// ID of the operation.
     pub operation: OperationId,
-}
-
-/// Status of a resumable upload.
-#[derive(Debug, Clone)]
-pub struct UploadStatus {
-    /// ID of the upload, which is unguessable.
-    pub id: String,
-    /// Number of durable bytes.
-    pub offset: u64,
-    /// Size of the file, in bytes.
-    pub length: u64,
-    /// Metadata of the client, as given.
-    pub metadata: String,
-    /// ID of the operation.
-    pub operation: String,
-    /// Time at which the upload is removed unless more bytes arrive.
-    pub expires: SystemTime,
-    /// Result of the import; `None` until the upload is complete.
-    pub uploaded: Option<Uploaded>,
-}
-
-/// All resumable uploads of a node.
-#[derive(Debug)]
-pub(crate) struct Uploads {
-    pub(super) spool: Spool,
-    /// Disk space that unfinished uploads need.
-    pub(super) ledger: Ledger,
-    by_id: Mutex<HashMap<String, Arc<Upload>>>,
-    /// Initialized after the uploads on disk are loaded.
-    pub(super) loaded: OnceCell<()>,
-    /// The background task that removes expired uploads.
-    tending: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Uploads {
-    pub(crate) fn new(repo: &Path) -> Self {
-        Self {
-            spool: Spool::new(repo),
-            ledger: Ledger::default(),
-            by_id: Mutex::default(),
-            loaded: OnceCell::new(),
-            tending: Mutex::default(),
-        }
-    }
-
-    /// Stores the handle of the background task until the node is closed.
-    pub(super) fn tend(&self, tending: JoinHandle<()>) {
-        *self.tending.lock() = Some(tending);
-    }
-
-    pub(super) fn get(&self, id: &str) -> Option<Arc<Upload>> {
-        self.by_id.lock().get(id).cloned()
-    }
-
-    /// Adds a new upload, unless `most` others are unfinished. Returns whether it was added.
-    pub(super) fn enter(&self, upload: Arc<Upload>, most: usize) -> bool {
-        let mut by_id = self.by_id.lock();
-        let has_room = by_id.values().filter(|upload| !upload.is_finished()).count() < most;
-        if has_room {
-            by_id.insert(upload.id.clone(), upload);
-        }
-        has_room
-    }
-
-    pub(super) fn put(&self, upload: Arc<Upload>) {
-        self.by_id.lock().insert(upload.id.clone(), upload);
-    }
-
-    pub(super) fn all(&self) -> Vec<Arc<Upload>> {
-        self.by_id.lock().values().cloned().collect()
-    }
-
-    /// Stops the background task.
-    pub(crate) async fn close(&self) {
-        let tending = self.tending.lock().take();
-        if let Some(tending) = tending {
-            tending.abort();
-            // The task was aborted, so its result does not matter.
-            drop(tending.await);
-        }
-    }
-}
-
-/// One upload.
-#[derive(Debug)]
-pub(super) struct Upload {
-    pub(super) id: String,
-    pub(super) record: Record,
-    /// Whether the record on disk notes where a request began.
-    pub(super) is_noted: Arc<AtomicBool>,
-    pub(super) state: watch::Sender<State>,
-    /// Disk space that is reserved until the upload is finished.
-    pub(super) reserved: Reservation,
-    /// `None` for uploads that were finished before the daemon started.
-    pub(super) operation: Option<Operation>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct State {
-    /// Number of durable bytes.
-    pub(super) offset: u64,
-    pub(super) expires: SystemTime,
-    pub(super) phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Waiting for the next request.
-    Waiting,
-    /// A request is sending content.
-    Receiving,
-    /// The bytes that arrived are being made durable or imported.
-    Settling,
-    Finished(Uploaded),
-    Removed,
-}
-
-impl Upload {
-    pub(super) fn is_finished(&self) -> bool {
-        matches!(self.state.borrow().phase, Phase::Finished(_))
-    }
-
-    fn status(&self, state: State) -> UploadStatus {
-        UploadStatus {
-            id: self.id.clone(),
-            offset: state.offset,
-            length: self.record.length,
-            metadata: self.record.metadata.clone(),
-            operation: self.record.operation.clone(),
-            expires: state.expires,
-            uploaded: if let Phase::Finished(uploaded) = state.phase { Some(uploaded) } else { None },
-        }
-    }
-
-    /// Updates the reservation after `offset` bytes have arrived and `imported` of them are in the store.
-    fn reserve_rest(&self, offset: u64, imported: u64) {
-        let rest = |of: u64| self.record.length.saturating_sub(of);
-        self.reserved.set(Need { spool: rest(offset), packs: rest(imported) });
-    }
-
-    /// Claims the upload for a request that continues it at `offset`. Returns `None` if it is already finished.
-    fn claim(self: &Arc<Self>, offset: u64) -> Result<Option<Claim>> {
-        let mut outcome = None;
-        self.state.send_if_modified(|state| {
-            let why = match state.phase {
-                Phase::Removed => return false,
-                Phase::Receiving | Phase::Settling => "another request is sending to it".to_owned(),
-                _ if state.offset != offset => format!("its offset is {}, not {offset}", state.offset),
-                Phase::Finished(_) => {
-                    outcome = Some(Ok(false));
-                    return false;
-                }
-                Phase::Waiting => {
-                    let is_all_there = offset == self.record.length;
-                    state.phase = if is_all_there { Phase::Settling } else { Phase::Receiving };
-                    outcome = Some(Ok(true));
-                    return true;
-                }
-            };
-            outcome = Some(Err(Error::new(ErrorKind::Conflict, format!("the upload cannot be continued: {why}"))));
-            false
-        });
-        let is_claimed = outcome.unwrap_or_else(|| Err(unknown(&self.id)))?;
-        Ok(is_claimed.then(|| Claim(self.clone())))
-    }
-}
-
-/// Exclusive right to change an upload. Dropping it makes an unfinished upload wait for the next request.
-struct Claim(Arc<Upload>);
-
-impl Claim {
-    fn set(&self, change: impl FnOnce(&mut State)) {
-        self.0.state.send_modify(change);
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.set(|state| {
-            if matches!(state.phase, Phase::Receiving | Phase::Settling) {
-                state.phase = Phase::Waiting;
-            }
-        });
-    }
-}
-
-pub(super) fn unknown(id: &str) -> Error {
-    let shown: String = id.chars().take(64).collect();
-    Error::not_found(format!("no upload {shown}: it was ended, has expired, or was never begun: begin a new one"))
 }
 
 impl Node {

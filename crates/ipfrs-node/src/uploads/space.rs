@@ -3,84 +3,19 @@
 //! An upload reserves its space when it begins. As bytes are written to the disk, the reservation shrinks, because
 //! the disk then reports them as used.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::Disk;
-use parking_lot::Mutex;
 
-use super::resumable::{Phase, Upload, Uploads};
+use super::ledger::{Need, Reservation};
 use super::spool::on_disk;
+use super::state::{Phase, Upload, Uploads};
 use crate::Node;
 
 /// An upload whose last request ended this long ago no longer keeps others from the space that it reserved: otherwise
 /// one client could announce a file as large as the disk, send nothing, and lock out everyone else until it expires.
 const IDLE_AFTER: Duration = Duration::from_secs(600);
-
-/// Numbers of bytes that are still to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Need {
-    /// Bytes for the directory of resumable uploads.
-    pub(super) spool: u64,
-    /// Bytes for the packs of the store.
-    pub(super) packs: u64,
-}
-
-impl Need {
-    fn plus(self, other: Self) -> Self {
-        Self { spool: self.spool.saturating_add(other.spool), packs: self.packs.saturating_add(other.packs) }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self { spool: self.spool.saturating_sub(other.spool), packs: self.packs.saturating_sub(other.packs) }
-    }
-}
-
-/// Sum of the needs of all unfinished uploads.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    total: Arc<Mutex<Need>>,
-    /// Held from the measurement of the disk until the reservation, so that two uploads cannot reserve the same
-    /// bytes.
-    admitting: tokio::sync::Mutex<()>,
-}
-
-impl Ledger {
-    /// Reserves space for an upload without checking the disk.
-    pub(super) fn reserve(&self, need: Need) -> Reservation {
-        let reservation = Reservation { total: Arc::clone(&self.total), need: Mutex::default() };
-        reservation.set(need);
-        reservation
-    }
-}
-
-/// Bytes that are reserved for one upload. Dropping this releases them.
-#[derive(Debug)]
-pub(super) struct Reservation {
-    total: Arc<Mutex<Need>>,
-    need: Mutex<Need>,
-}
-
-impl Reservation {
-    /// Returns what the upload needs.
-    fn need(&self) -> Need {
-        *self.need.lock()
-    }
-
-    /// Replaces the reserved number of bytes.
-    pub(super) fn set(&self, need: Need) {
-        let (mut own, mut total) = (self.need.lock(), self.total.lock());
-        *total = total.minus(*own).plus(need);
-        *own = need;
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.set(Need::default());
-    }
-}
 
 /// The disks that uploads are written to, which may be the same one.
 #[derive(Debug)]
@@ -178,6 +113,7 @@ impl Node {
 mod tests {
     use ipfrs_store::Reserve;
 
+    use super::super::ledger::Ledger;
     use super::*;
 
     fn need(spool: u64, packs: u64) -> Need {

@@ -3,7 +3,7 @@
 use ipfrs_core::{Error, Result};
 use tokio::runtime::Handle;
 
-use super::UploadStatus;
+use super::state::UploadStatus;
 use crate::Node;
 
 /// An upload that was begun for a caller who may have left: dropping it ends the upload, because its client never

@@ -6,17 +6,19 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{LinkName, ListedKind, Node, Object, ObjectKind, Span, TensorFile, TensorInfo, TensorOperation};
 
 use crate::backing::{Content, Entry, Pieces, Stat, TensorBytes, TensorEntry, TensorList, TensorStats};
+use crate::local::OpenNode;
 use crate::run::all_of;
 
-/// Resolves `path`, through the path cache that the gateway uses as well.
-pub(super) async fn object(node: &Node, path: &LinkName) -> Result<Object> {
+/// Resolves `path` through the path cache.
+pub(super) async fn object(node: &OpenNode, path: &LinkName) -> Result<Object> {
     let path = node.content_path(path).await?;
-    let text = path.to_string();
-    if let Some(facts) = node.known(&text) {
-        return node.revisit(facts).await?.whole();
+    if let Some(resolved) = node.paths.as_ref().and_then(|paths| paths.get(&path)) {
+        return node.load(resolved).await?.whole();
     }
-    let object = node.resolve(path).await?;
-    node.remember(&text, &object.facts);
+    let object = node.resolve(path.clone()).await?;
+    if let Some(paths) = &node.paths {
+        paths.insert(path, object.resolved.clone(), object.resolved.epoch);
+    }
     object.whole()
 }
 
@@ -37,7 +39,7 @@ fn lost() -> Error {
     )
 }
 
-pub(super) async fn read(node: &Node, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
+pub(super) async fn read(node: &OpenNode, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
     let object = object(node, path).await?;
     let file = match &object.kind {
         ObjectKind::File(file) => file,
@@ -69,7 +71,7 @@ fn kind_name(kind: ListedKind) -> &'static str {
     }
 }
 
-pub(super) async fn list(node: &Node, path: &LinkName) -> Result<Vec<Entry>> {
+pub(super) async fn list(node: &OpenNode, path: &LinkName) -> Result<Vec<Entry>> {
     let object = object(node, path).await?;
     if matches!(object.kind, ObjectKind::File(_) | ObjectKind::Symlink(_)) {
         return Err(Error::invalid(format!("{path} is no directory: read it, or ask for its stat")));
@@ -83,7 +85,7 @@ pub(super) async fn list(node: &Node, path: &LinkName) -> Result<Vec<Entry>> {
     all_of(node.list(&object, usize::MAX).map_ok(entry)).await
 }
 
-pub(super) async fn stat(node: &Node, path: &LinkName) -> Result<Stat> {
+pub(super) async fn stat(node: &OpenNode, path: &LinkName) -> Result<Stat> {
     let object = object(node, path).await?;
     let cid = object.cid.to_string();
     if matches!(object.kind, ObjectKind::Other) {
@@ -97,7 +99,7 @@ pub(super) async fn stat(node: &Node, path: &LinkName) -> Result<Stat> {
     Ok(Stat { cid, kind, size: info.size, blocks: Some(info.links as u64), mode, mtime })
 }
 
-pub(super) async fn tensors(node: &Node, path: &LinkName) -> Result<TensorList> {
+pub(super) async fn tensors(node: &OpenNode, path: &LinkName) -> Result<TensorList> {
     let file = node.tensors_of(object(node, path).await?).await?;
     let catalogue = &file.catalogue;
     node.count_tensor(TensorOperation::List, catalogue.tensors().iter().map(|tensor| tensor.bytes).sum());
@@ -116,7 +118,7 @@ pub(super) async fn tensors(node: &Node, path: &LinkName) -> Result<TensorList> 
     })
 }
 
-pub(super) async fn tensor(node: &Node, path: &LinkName, name: &str, slice: &str) -> Result<TensorBytes> {
+pub(super) async fn tensor(node: &OpenNode, path: &LinkName, name: &str, slice: &str) -> Result<TensorBytes> {
     let file = node.tensors_of(object(node, path).await?).await?;
     let part = file.part(named(&file, name)?, &slice.parse()?)?;
     let content = Content { size: part.bytes, pieces: watched(node, node.read_tensor(&part)) };
@@ -134,7 +136,7 @@ fn named<'a>(file: &'a TensorFile, name: &str) -> Result<&'a TensorInfo> {
     }
 }
 
-pub(super) async fn tensor_stats(node: &Node, path: &LinkName, name: &str) -> Result<TensorStats> {
+pub(super) async fn tensor_stats(node: &OpenNode, path: &LinkName, name: &str) -> Result<TensorStats> {
     let file = node.tensors_of(object(node, path).await?).await?;
     let tensor = named(&file, name)?;
     let summary = node.tensor_stats(&file, tensor).await?;

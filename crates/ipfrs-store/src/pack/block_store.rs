@@ -1,5 +1,6 @@
 //! The pack store as a block store.
 
+use crate::StoreEpoch;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -61,8 +62,8 @@ impl BlockStore for PackStore {
         self.queue.delete(&self.shared, cids, &spared).await
     }
 
-    fn removals(&self) -> u64 {
-        self.shared.removals()
+    fn epoch(&self) -> StoreEpoch {
+        self.shared.epoch()
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

@@ -1,5 +1,6 @@
 //! State shared by the handles of a store and its writer.
 
+use crate::StoreEpoch;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,8 +43,8 @@ pub(super) struct Shared {
     pub(super) compaction: tokio::sync::Mutex<()>,
     /// Caches of values derived from blocks.
     pub(super) caches: Caches,
-    /// Counter for [`BlockStore::removals`](crate::BlockStore::removals).
-    removals: AtomicU64,
+    /// Number of removals, for [`BlockStore::epoch`](crate::BlockStore::epoch).
+    removal_count: AtomicU64,
     /// Packs that were removed and may still be open.
     removed: Mutex<Vec<RemovedPack>>,
     /// Reason why the store can no longer be written.
@@ -118,7 +119,7 @@ impl Shared {
             totals,
             compaction: tokio::sync::Mutex::default(),
             caches: Caches::default(),
-            removals: AtomicU64::new(0),
+            removal_count: AtomicU64::new(0),
             removed: Mutex::default(),
             failed: OnceLock::new(),
             is_doubtful: AtomicBool::new(false),
@@ -284,14 +285,14 @@ impl Shared {
 
     /// Returns the store epoch. It changes when blocks are removed or bytes of returned slices turn out to be
     /// missing.
-    pub(super) fn removals(&self) -> u64 {
+    pub(super) fn epoch(&self) -> StoreEpoch {
         // Neither number ever decreases, so the sum changes whenever one of them does.
-        self.removals.load(Ordering::Acquire) + self.mappings.faults()
+        StoreEpoch::new(self.removal_count.load(Ordering::Acquire) + self.mappings.faults())
     }
 
     /// Advances the store epoch. Must be called before any caller learns that blocks were removed.
     pub(super) fn count_removal(&self) {
-        self.removals.fetch_add(1, Ordering::Release);
+        self.removal_count.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{
-    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, Stored,
+    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, StoreEpoch, Stored,
 };
 
 /// A wrapper that counts the requests to the store `inside`. If `stalled` is true, no block ever arrives.
@@ -113,8 +113,8 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
         self.inside.stats().await
     }
 
-    fn removals(&self) -> u64 {
-        self.inside.removals()
+    fn epoch(&self) -> StoreEpoch {
+        self.inside.epoch()
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

@@ -46,7 +46,7 @@ impl Node {
     /// in raw.
     pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
         let object = self.resolve(path).await?;
-        let found = DagPath { cid: object.cid, remainder: object.facts.remainder.clone() };
+        let found = DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() };
         if found.remainder.is_empty() && found.cid.codec() == output {
             return Ok((found, object.block));
         }

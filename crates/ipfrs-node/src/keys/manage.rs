@@ -1,119 +1,16 @@
-//! Keys that names are published with: the identity, which is called `self`, and the keys in `<repo>/keystore/`.
-
-mod files;
+//! Management of keys, and signatures with them.
 
 use std::collections::HashSet;
-use std::fmt;
-use std::path::Path;
-use std::str::FromStr;
-use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{KeyType, Name, PrivateKey};
-use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
+use super::files::KeyFiles;
+use super::keystore::{
+    KeyFormat, MAX_KEYS, NamedKey, SELF, SIGNED_MESSAGE, check_known_name, check_new_name, exists, no_key, off_workers,
+};
 use crate::Node;
-use files::KeyFiles;
-pub(crate) use files::{Exposed, read_private, write_private};
-
-/// Name of the identity.
-const SELF: &str = "self";
-
-/// Maximum length of the name of a new key, in bytes.
-const MAX_NAME_BYTES: usize = 128;
-
-/// Maximum length of a key name that fits a file name, in bytes. A keystore copied from Kubo may have such names.
-const MAX_FILED_NAME_BYTES: usize = 155;
-
-/// Maximum number of keys in a repo.
-const MAX_KEYS: usize = 10_000;
-
-/// Prefix of signed messages, so that the signature of a message is never that of a record.
-const SIGNED_MESSAGE: &[u8] = b"libp2p-key signed message:";
-
-/// Named keys of a repo.
-#[derive(Debug)]
-pub(crate) struct Keystore {
-    files: KeyFiles,
-    /// Held while keys are changed.
-    changing: Arc<Mutex<()>>,
-    /// Held while a name is published.
-    pub(crate) publishing: Mutex<()>,
-}
-
-impl Keystore {
-    pub(crate) fn new(repo: &Path) -> Self {
-        Self { files: KeyFiles::new(repo), changing: Arc::default(), publishing: Mutex::default() }
-    }
-}
-
-/// Key with its local name and its ID, which is the IPNS name that it publishes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedKey {
-    /// Local name: `self` for the identity; empty for a key that is not in this repo.
-    pub name: String,
-    /// The IPNS name, or peer ID, of the key.
-    pub id: Name,
-}
-
-impl NamedKey {
-    fn new(name: &str, key: &PrivateKey) -> Self {
-        Self { name: name.to_owned(), id: Name::of(key.public()) }
-    }
-}
-
-/// Formats of a key outside the keystore. Neither is encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeyFormat {
-    /// The `PrivateKey` message of libp2p, `libp2p-protobuf-cleartext`.
-    #[default]
-    Protobuf,
-    /// PKCS#8 in PEM, `pem-pkcs8-cleartext`.
-    Pem,
-}
-
-impl KeyFormat {
-    /// Returns the name that Kubo uses for the format.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Protobuf => "libp2p-protobuf-cleartext",
-            Self::Pem => "pem-pkcs8-cleartext",
-        }
-    }
-}
-
-impl fmt::Display for KeyFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for KeyFormat {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        [Self::Protobuf, Self::Pem].into_iter().find(|format| format.as_str() == text).ok_or_else(|| {
-            let accepted = "accepted are libp2p-protobuf-cleartext and pem-pkcs8-cleartext";
-            Error::invalid(format!("unrecognized key format: {text}: {accepted}"))
-        })
-    }
-}
-
-/// Reads a key of the repo at `repo` for export. It takes no lock, so a daemon may have the repo open.
-///
-/// # Errors
-/// [`ErrorKind::NotFound`] if there is no such key, [`ErrorKind::InvalidInput`] for the identity, which is never
-/// exported, and [`ErrorKind::Forbidden`] if other users have access to the file.
-pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizing<Vec<u8>>> {
-    check_known_name("export", name)?;
-    let key = KeyFiles::new(repo).read(name)?.ok_or_else(|| no_key(name))?;
-    match format {
-        KeyFormat::Protobuf => key.to_protobuf(),
-        KeyFormat::Pem => key.to_pem().map(|text| Zeroizing::new(text.as_bytes().to_vec())),
-    }
-}
 
 impl Node {
     /// Returns all keys: the identity first, the others by name. A key that cannot be read is skipped with a warning
@@ -327,44 +224,4 @@ impl Node {
         })
         .await
     }
-}
-
-/// Runs blocking work on files or keys on a blocking thread.
-async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::internal("a task that works with keys failed").with_source(e))?
-}
-
-/// Checks whether a key of this name may exist. `action` is the attempted operation, for the error message.
-fn check_known_name(action: &str, name: &str) -> Result<()> {
-    match name {
-        SELF => Err(not_self(action)),
-        _ if name.is_empty() || name.len() > MAX_FILED_NAME_BYTES => Err(no_key(name)),
-        _ => Ok(()),
-    }
-}
-
-/// Checks the name of a new key.
-fn check_new_name(action: &str, name: &str) -> Result<()> {
-    let wrong = match name {
-        SELF => return Err(not_self(action)),
-        "" => "it is empty",
-        _ if name.len() > MAX_NAME_BYTES => "it has more than 128 bytes",
-        _ if name.contains('/') => "it has a slash in it",
-        _ if name.contains(char::is_control) => "it has a control character in it",
-        _ => return Ok(()),
-    };
-    Err(Error::invalid(format!("{name:?} is no name for a key: {wrong}")))
-}
-
-fn not_self(action: &str) -> Error {
-    Error::invalid(format!("cannot {action} key with name 'self': it is the identity of this node"))
-}
-
-fn no_key(name: &str) -> Error {
-    Error::not_found(format!("no key named {name} was found"))
-}
-
-fn exists(name: &str) -> Error {
-    Error::new(ErrorKind::Conflict, format!("key with name '{name}' already exists"))
 }

@@ -10,8 +10,8 @@ use ipfrs_stream::car::{CarLimits, CarReader};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
+use crate::gc::Lease;
 use crate::metrics::Active;
-use crate::protection::Lease;
 use crate::{ContentPath, Node, PinOptions};
 
 /// Size of the batches that the store receives, in bytes and in blocks: one commit each.

@@ -103,7 +103,7 @@ impl Node {
     /// store.
     pub async fn list_page(&self, object: &Object, from: &Place, most: usize) -> Result<ListedPage> {
         let ObjectKind::Directory(directory) = &object.kind else {
-            return Err(Error::invalid(format!("{} is no directory", object.facts.path)));
+            return Err(Error::invalid(format!("{} is no directory", object.resolved.path)));
         };
         let (mut entries, mut bytes, mut next) = (Vec::new(), 0, Some(from.clone()));
         while entries.len() < most

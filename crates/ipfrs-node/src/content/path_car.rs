@@ -129,7 +129,7 @@ impl Node {
         // The target is read last, unless it is an identity CID.
         path.pop_if(|last| *last == object.cid);
         let walk = DagWalk::along(store, path, object.cid, part, repeats, &self.inner.config.streaming);
-        Ok(PathCar { car: self.write_car(object.cid, walk), cid: object.cid, roots: object.facts.roots.clone() })
+        Ok(PathCar { car: self.write_car(object.cid, walk), cid: object.cid, roots: object.resolved.roots.clone() })
     }
 
     /// Returns the blocks that were read for a path of which a segment does not exist.

@@ -1,5 +1,7 @@
 //! Imports of files and directory trees.
 
+use crate::AddOptions;
+use crate::Added;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,20 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{Pin, Pins};
 use ipfrs_stream::StoreSink;
-use ipfrs_unixfs::{Attributes, BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
+use ipfrs_unixfs::{Attributes, BlockSink, Entry, ImportOptions, Importer, Mark, Overrides, Profile};
 use prometheus::IntCounter;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::directory_tree::Tree;
+use crate::content::segments;
+use crate::gc::Lease;
 use crate::metrics::Active;
-use crate::operations::{Operation, OperationId, OperationKind};
-use crate::path::segments;
-use crate::protection::Lease;
-use crate::tree::Tree;
+use crate::operations::{Operation, OperationKind};
 use crate::{LinkName, Node, pins};
 
 /// Maximum length of a file path in an import, in bytes (`PATH_MAX` on Linux).
@@ -29,64 +30,6 @@ const MAX_PATH_BYTES: usize = 4_096;
 /// Maximum number of files, symlinks and directories in one import. A temporary file holds their names until the
 /// import ends, at about 150 bytes per name.
 const MAX_ENTRIES: usize = 100_000_000;
-
-/// Options of an import. Fields that are `None` take their value from the profile, as in Kubo's `add`.
-#[derive(Debug, Clone, Default)]
-pub struct AddOptions {
-    /// Profile that supplies the defaults. If `None`, the import uses `import.profile`.
-    pub profile: Option<Profile>,
-    /// CID version, 0 or 1.
-    pub cid_version: Option<u64>,
-    /// Whether leaves are raw blocks.
-    pub raw_leaves: Option<bool>,
-    /// Algorithm that splits files into chunks.
-    pub chunker: Option<Chunker>,
-    /// Hash function of the content IDs.
-    pub hash: Option<HashFunction>,
-    /// Maximum size, in bytes, of a block that is stored inline in the content ID that refers to it.
-    pub inline_limit: Option<usize>,
-    /// Layout of the nodes above the leaves of a file.
-    pub layout: Option<Layout>,
-    /// Mode and modification time of every entry.
-    pub attributes: Attributes,
-    /// Whether entries keep the mode that the client sent, instead of the mode in `attributes`.
-    pub preserve_mode: bool,
-    /// Whether entries keep the modification time that the client sent, instead of the time in `attributes`.
-    pub preserve_mtime: bool,
-    /// Maximum number of links of an inner node of a file.
-    pub max_file_links: Option<usize>,
-    /// Maximum number of entries of an unsharded directory; 0 for no limit.
-    pub max_directory_links: Option<usize>,
-    /// Fan-out of HAMT directory shards.
-    pub hamt_fanout: Option<u32>,
-    /// Whether the import only computes content IDs and stores nothing.
-    pub only_hash: bool,
-    /// Whether the import puts everything into one more directory.
-    pub wrap_with_directory: bool,
-    /// Whether the import leaves out directories that the client sent empty, except at the top level.
-    pub skip_empty_directories: bool,
-    /// Whether the import creates no pins. The next garbage collection removes its blocks, unless a client pins them
-    /// first.
-    pub unpinned: bool,
-    /// Name of the pins that the import creates. If empty, existing pins keep their names.
-    pub pin_name: String,
-    /// ID of the operation under which clients can watch the import. If `None`, the import is not shown as an
-    /// operation.
-    pub operation: Option<OperationId>,
-}
-
-/// File, symlink or directory that an import has created.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Added {
-    /// Path within the import; empty for the wrapping directory.
-    pub name: LinkName,
-    /// Content ID of the entry.
-    pub cid: Cid,
-    /// Cumulative size of the entry's DAG in bytes, as `add` reports it.
-    pub size: u64,
-    /// Mode and modification time that were stored with the entry.
-    pub attributes: Attributes,
-}
 
 /// One import. Files are returned as [`Added`] once their blocks are durable. Directories are built after all files
 /// and returned when the import is [finished](Self::finish). Entries that are in no directory of the import are

@@ -8,9 +8,9 @@ use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
 use tokio::task::coop::consume_budget;
 
+use super::options::Added;
+use super::sorted_table::{Record, SortedTable};
 use crate::LinkName;
-use crate::add::Added;
-use crate::sorted_table::{Record, SortedTable};
 
 /// Approximate memory for the names of one import, in bytes. Further names are stored in a temporary file.
 const MAX_MEMORY_BYTES: usize = 4 * 1024 * 1024;

@@ -11,7 +11,7 @@ use ipfrs_unixfs::{lenient_links, links};
 use tokio::task::coop::consume_budget;
 
 use crate::fingerprint::{ByItself, Fingerprints};
-use crate::protection::Protection;
+use crate::gc::Protection;
 
 /// Number of nodes that are requested from the store together.
 const NODES: usize = 64;

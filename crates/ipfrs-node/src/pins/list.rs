@@ -7,7 +7,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::{BlockStoreExt, Pin, PinMode};
 
-use crate::reachable::{Leaves, Reachable};
+use crate::dag::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
 /// Maximum number of bad blocks that are reported for one pin.

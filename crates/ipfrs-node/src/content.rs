@@ -1,0 +1,20 @@
+//! Content at paths: resolution to objects, and reading files, directories and archives.
+
+mod archive;
+mod listing;
+mod object;
+mod object_info;
+mod path;
+mod path_car;
+mod read;
+mod resolve;
+mod resolved_path;
+
+pub use archive::{Archive, saved_name};
+pub use listing::{Listed, ListedKind, ListedPage};
+pub use object::{FileContent, Object, ObjectKind};
+pub use object_info::ObjectInfo;
+pub use path::ContentPath;
+pub(crate) use path::{segments, with_segments};
+pub use path_car::{CarScope, EntityBytes, PathCar};
+pub use resolved_path::ResolvedPath;

@@ -1,0 +1,94 @@
+//! Reads of files as bytes and of directories as entries.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use ipfrs_core::Result;
+use ipfrs_stream::{BlockStoreSource, DagReader, Span};
+use ipfrs_unixfs::DirEntry;
+
+use super::object::{Directory, FileContent};
+use crate::Node;
+use crate::metrics::{Active, Metrics};
+
+impl Node {
+    /// Returns a stream of the bytes of a span of a file. It reads only the blocks that the span touches, a bounded
+    /// distance ahead of the consumer. Dropping the stream stops the reads.
+    pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
+        self.metered(self.reader(file, span))
+    }
+
+    /// Returns a reader of a span of a file that does not count as a download.
+    pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
+        DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming)
+            .with_nodes(self.inner.nodes.clone())
+    }
+
+    /// Wraps a reader so that it updates the streaming metrics.
+    pub(crate) fn metered<S>(&self, reader: S) -> MeteredStream<S> {
+        let metrics = self.inner.metrics.clone();
+        let active = Active::begin(&metrics.downloads_active);
+        MeteredStream { reader, metrics, _active: active }
+    }
+
+    /// Returns the first piece of a span of a file, for inspection. It does not count as a download.
+    ///
+    /// # Errors
+    /// As the stream of [`Self::read`].
+    pub async fn peek(&self, file: &FileContent, span: Span) -> Result<Bytes> {
+        self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
+    }
+
+    /// Checks that a span of a file can be read, which counts as no download.
+    ///
+    /// # Errors
+    /// As the stream of [`Self::read`].
+    pub async fn check_beginning(&self, file: &FileContent, span: Span) -> Result<()> {
+        let mut pieces = self.reader(file, span);
+        while let Some(piece) = pieces.next().await {
+            piece?;
+        }
+        Ok(())
+    }
+
+    /// Counts bytes of a file that were sent without a stream.
+    pub fn count_download(&self, bytes: usize) {
+        self.inner.metrics.download_bytes.inc_by(bytes as u64);
+    }
+
+    /// Returns the entries of a directory in stored order, as a stream with bounded memory.
+    #[must_use]
+    pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
+        let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
+        ipfrs_unixfs::entries(source, directory.0.clone())
+    }
+}
+
+/// Stream of the bytes of a file that updates the streaming metrics.
+pub(crate) struct MeteredStream<S> {
+    reader: S,
+    metrics: Arc<Metrics>,
+    _active: Active,
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Unpin> Stream for MeteredStream<S> {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.reader.poll_next_unpin(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.metrics.download_bytes.inc_by(piece.len() as u64);
+                #[expect(clippy::cast_precision_loss, reason = "pieces are at most 2 MiB")]
+                self.metrics.chunk_size.observe(piece.len() as f64);
+            }
+            Poll::Ready(Some(Err(error))) => self.metrics.refusals.note(error),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+}

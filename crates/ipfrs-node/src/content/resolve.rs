@@ -1,0 +1,79 @@
+//! Resolution of content paths to objects.
+
+use std::sync::Arc;
+
+use ipfrs_core::{Result, identity_payload};
+use ipfrs_store::BlockStoreExt;
+use ipfrs_stream::BlockStoreSource;
+use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
+
+use super::object::{Directory, FileContent, Object, ObjectKind};
+use super::path::ContentPath;
+use super::resolved_path::ResolvedPath;
+use crate::Node;
+
+impl Node {
+    /// Resolves a path to its object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link;
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) name the
+    /// path or block that a denylist blocks; otherwise as `ipfrs_unixfs::resolve`.
+    pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
+        self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path.into()).await
+    }
+
+    /// Like [`Self::resolve`], but reads the blocks of the store through `source`.
+    pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
+        // Read before anything else, so that results from removed bytes or old denylists are not cached.
+        let epoch = self.epoch();
+        self.check_path(&path)?;
+        let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
+        let roots = match &resolved {
+            Ok(resolved) => resolved.roots.as_slice(),
+            Err(error) => roots_before(error).unwrap_or_default(),
+        };
+        // Identity blocks are read without the store, so they are checked here.
+        let mut inline = roots.iter().filter(|cid| identity_payload(cid).is_some());
+        inline.try_for_each(|cid| self.check_block(cid))?;
+        let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
+        let (cid, block) = (resolved.cid, resolved.data.clone());
+        let kind = kind(resolved.node.take());
+        let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), epoch));
+        Ok(Object { cid, resolved, block, kind })
+    }
+
+    /// Returns the object of a path that was resolved before. Its block is read from the store, so a deleted block is
+    /// never served from a cache.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
+    pub async fn load(&self, resolved: Arc<ResolvedPath>) -> Result<Object> {
+        let block = self.inner.served.require(&resolved.target).await?;
+        Ok(Object { cid: resolved.target, kind: resolved.kind.clone(), resolved, block })
+    }
+
+    /// Returns the file that a resolved path leads to, without reading the store. This works only for a file whose
+    /// bytes are all below its root, and only while the epoch has not changed since the root was read.
+    #[must_use]
+    pub fn file_below_root(&self, resolved: &ResolvedPath) -> Option<FileContent> {
+        match &resolved.kind {
+            ObjectKind::File(file) if resolved.remainder.is_empty() && resolved.epoch == self.epoch() => {
+                let is_below = file.0.inline.is_empty() && !file.0.children.is_empty();
+                is_below.then(|| file.clone())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn kind(node: Option<UnixFsNode>) -> ObjectKind {
+    match node {
+        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(Arc::new(file))),
+        Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {
+            ObjectKind::Directory(Directory(Arc::new(node)))
+        }
+        Some(UnixFsNode::Symlink { target, .. }) => ObjectKind::Symlink(target),
+        None => ObjectKind::Other,
+    }
+}

@@ -1,0 +1,68 @@
+//! A resolved content path, which front-ends may cache.
+
+use std::sync::Arc;
+
+use ipfrs_core::Cid;
+use ipfrs_store::StoreEpoch;
+use ipfrs_unixfs::{DirEntry, LinkName, Node as UnixFsNode, Resolved, ShardLink};
+
+use super::object::ObjectKind;
+use super::path::ContentPath;
+
+/// Approximate memory of the name of an entry in a shard, in bytes.
+const NAME_BYTES: usize = 32;
+
+/// Result of resolving a path. Front-ends cache it, because resolving a path costs more than sending a small file.
+#[derive(Debug)]
+pub struct ResolvedPath {
+    /// The content path.
+    pub path: Arc<ContentPath>,
+    /// The content ID of the target as text.
+    pub cid: String,
+    /// Content IDs of all steps as text, root first and target last, separated by commas.
+    pub roots: String,
+    /// Segments that lead to a value inside the target's block (dag-cbor or dag-json); otherwise empty.
+    pub remainder: Vec<String>,
+    /// Store epoch before anything was read. At another epoch, the path must be resolved again.
+    pub epoch: StoreEpoch,
+    pub(super) target: Cid,
+    /// Decoded root block. Decoding a root with a thousand links costs more than sending a small range of the file.
+    pub(super) kind: ObjectKind,
+}
+
+impl ResolvedPath {
+    pub(super) fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, epoch: StoreEpoch) -> Self {
+        let cid = resolved.cid.to_string();
+        let roots = match resolved.roots.as_slice() {
+            [one] if *one == resolved.cid => cid.clone(),
+            many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        };
+        Self { path, cid, roots, remainder: resolved.remainder, epoch, target: resolved.cid, kind }
+    }
+
+    /// Whether the path leads to a file whose bytes are below its root block.
+    #[must_use]
+    pub fn is_file_of_several_blocks(&self) -> bool {
+        matches!(&self.kind, ObjectKind::File(file) if !file.0.children.is_empty())
+    }
+
+    /// Returns the approximate memory in bytes, for the weight of a cache entry.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let names = self.path.segments().iter().map(LinkName::len).chain(self.remainder.iter().map(String::len));
+        let names: usize = names.map(|len| len + size_of::<String>()).sum();
+        let links = match &self.kind {
+            ObjectKind::File(file) => file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
+            ObjectKind::Directory(directory) => match directory.0.as_ref() {
+                UnixFsNode::Directory { entries, .. } => {
+                    entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
+                }
+                UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<ShardLink>() + NAME_BYTES),
+                UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
+            },
+            ObjectKind::Symlink(_) | ObjectKind::Other => 0,
+        };
+        let texts = self.cid.len() + self.roots.len();
+        (size_of::<Self>() + size_of::<ContentPath>() + names + texts + links) as u64
+    }
+}

@@ -1,0 +1,191 @@
+//! Whole DAGs: export as CAR, traversal and statistics.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Block, Cid, Result};
+use ipfrs_stream::{DagWalk, Part, Visited, car};
+
+use crate::dag::{Leaves, Reachable};
+use crate::metrics::Active;
+use crate::{ContentPath, Node};
+
+/// Time after which [`DagStats::advance`] returns so that the caller can report progress.
+const STATS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// DAG that is exported as a stream.
+pub struct DagExport {
+    /// Root of the DAG.
+    pub root: Cid,
+    /// CARv1 with this root and all blocks below it. Payloads are slices of blocks.
+    pub car: BoxStream<'static, Result<Bytes>>,
+}
+
+/// Target of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DagPath {
+    /// Last block on the path.
+    pub cid: Cid,
+    /// Segments that lead to a value inside that block.
+    pub remainder: Vec<String>,
+}
+
+/// Size of the DAG below one root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DagSize {
+    /// Root of the DAG.
+    pub root: Cid,
+    /// Number of distinct blocks, including the root.
+    pub blocks: u64,
+    /// Bytes of these blocks.
+    pub bytes: u64,
+}
+
+/// Incremental count of the blocks below some roots.
+pub struct DagStats {
+    node: Node,
+    /// Requested DAGs, in order. Those after `current` have not been started.
+    dags: Vec<DagSize>,
+    current: usize,
+    reachable: Reachable,
+    /// Blocks of all DAGs together; `None` if there is only one DAG.
+    all: Option<Visited>,
+    unique_blocks: u64,
+    unique_bytes: u64,
+}
+
+impl Node {
+    /// Exports the DAG that a path leads to as a CAR, depth first, each block once.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]: a missing root is an error of this call. Missing blocks below the root are errors of the
+    /// stream.
+    pub async fn export_dag(&self, path: ContentPath) -> Result<DagExport> {
+        let root = self.resolve(path).await?.whole()?.cid;
+        let walk = DagWalk::new(self.inner.served.clone(), vec![root], &self.inner.config.streaming);
+        Ok(DagExport { root, car: self.write_car(root, walk) })
+    }
+
+    /// Returns the blocks of the DAG that a path leads to, depth first, each once, with the number of links that were
+    /// followed from the root. With `max_depth`, returns only blocks at most that many links away and reads no
+    /// others.
+    ///
+    /// # Errors
+    /// As [`Self::export_dag`].
+    pub async fn traverse_dag(
+        &self,
+        path: ContentPath,
+        max_depth: Option<u32>,
+    ) -> Result<BoxStream<'static, Result<(Block, u32)>>> {
+        let root = self.resolve(path).await?.whole()?.cid;
+        let part = max_depth.map_or(Part::All, Part::Levels);
+        let walk =
+            DagWalk::along(self.inner.served.clone(), Vec::new(), root, part, false, &self.inner.config.streaming);
+        let metrics = self.inner.metrics.clone();
+        let active = Active::begin(&metrics.downloads_active);
+        let noted = walk.with_depths().inspect(move |block| {
+            let _lives_as_long = &active;
+            block.as_ref().err().into_iter().for_each(|error| metrics.refusals.note(error));
+        });
+        Ok(noted.boxed())
+    }
+
+    /// Encodes the blocks of a walk as a CAR with one root, and counts them as a download.
+    pub(crate) fn write_car(&self, root: Cid, walk: DagWalk) -> BoxStream<'static, Result<Bytes>> {
+        let metrics = self.inner.metrics.clone();
+        let active = Active::begin(&metrics.downloads_active);
+        let blocks = walk.inspect(move |block| {
+            let _lives_as_long = &active;
+            match block {
+                Ok(block) => metrics.download_bytes.inc_by(block.data().len() as u64),
+                Err(error) => metrics.refusals.note(error),
+            }
+        });
+        car::encode(&[root], blocks).boxed()
+    }
+
+    /// Follows a path as far as it leads from block to block.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn resolve_dag(&self, path: ContentPath) -> Result<DagPath> {
+        let object = self.resolve(path).await?;
+        Ok(DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() })
+    }
+
+    /// Prepares to count the blocks below the targets of `paths`.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn dag_stats(&self, paths: Vec<ContentPath>) -> Result<DagStats> {
+        let mut dags = Vec::with_capacity(paths.len());
+        for path in paths {
+            dags.push(DagSize { root: self.resolve(path).await?.whole()?.cid, blocks: 0, bytes: 0 });
+        }
+        Ok(DagStats {
+            node: self.clone(),
+            reachable: self.below(dags.first().map(|dag| &dag.root)),
+            current: 0,
+            all: (dags.len() > 1).then(Visited::default),
+            dags,
+            unique_blocks: 0,
+            unique_bytes: 0,
+        })
+    }
+
+    /// Returns a walk over the blocks below a root. Leaves are looked up but not read.
+    fn below(&self, root: Option<&Cid>) -> Reachable {
+        let mut reachable = Reachable::new(self.inner.served.clone(), Leaves::Checked);
+        root.into_iter().for_each(|root| reachable.start(root));
+        reachable
+    }
+}
+
+impl DagStats {
+    /// Counts for about 200 ms. Returns `false` when nothing is left to count.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a block that its codec cannot decode.
+    pub async fn advance(&mut self) -> Result<bool> {
+        let begun = Instant::now();
+        while let Some(dag) = self.dags.get_mut(self.current) {
+            let Some(visits) = self.reachable.next().await? else {
+                self.current += 1;
+                self.reachable = self.node.below(self.dags.get(self.current).map(|dag| &dag.root));
+                continue;
+            };
+            for visit in visits {
+                let bytes = match visit.found {
+                    Ok(bytes) => bytes,
+                    // A blocked block counts as missing: `check_block` returns the reason.
+                    Err(error) => return self.node.check_block(&visit.cid).and(Err(error)),
+                };
+                dag.blocks += 1;
+                dag.bytes += bytes;
+                if self.all.as_mut().map_or(Ok(true), |all| all.insert(&visit.cid))? {
+                    self.unique_blocks += 1;
+                    self.unique_bytes += bytes;
+                }
+            }
+            if begun.elapsed() >= STATS_INTERVAL {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the counts of each DAG so far.
+    #[must_use]
+    pub fn dags(&self) -> &[DagSize] {
+        &self.dags
+    }
+
+    /// Returns the number of distinct blocks in all DAGs and their bytes.
+    #[must_use]
+    pub fn unique(&self) -> (u64, u64) {
+        (self.unique_blocks, self.unique_bytes)
+    }
+}

@@ -1,0 +1,260 @@
+//! Garbage collection: removes every block that no pin leads to. Adds, reads and pins continue meanwhile;
+//! [`crate::gc::protection`] explains why no needed block is lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
+use ipfrs_store::{CompactOptions, DamagedPack, PinMode, Spared};
+use tokio::sync::mpsc::Sender;
+
+use crate::Node;
+use crate::dag::{Leaves, Marks, Reachable};
+use crate::gc::Lease;
+use crate::pins::Pinned;
+
+/// Number of blocks that are deleted together.
+const BATCH_BLOCKS: usize = 1_000;
+
+/// Number of blocks between two progress events.
+const TELL_BLOCKS: u64 = 10_000;
+
+/// Progress event of [`Node::collect`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GcEvent {
+    /// Number of blocks that are known to be kept so far.
+    Marked(u64),
+    /// Number of blocks in the store that have been examined so far.
+    Swept(u64),
+    /// Blocks that were removed.
+    Removed(Vec<Cid>),
+    /// The store is reclaiming the space of the removed blocks.
+    Compacting,
+}
+
+/// Result of [`Node::collect`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GcReport {
+    /// Number of blocks that pins lead to.
+    pub kept: u64,
+    /// Number of blocks that were removed.
+    pub removed: u64,
+    /// Payload bytes of the removed blocks.
+    pub removed_bytes: u64,
+    /// Bytes of disk space that were reclaimed, including those of earlier deletions. Files that are still being read
+    /// when gc ends are not counted: the disk reclaims their space when the reads end.
+    pub freed_bytes: u64,
+    /// Packs that should have been reclaimed but are damaged. They are kept with the data that is still readable.
+    pub damaged: Vec<DamagedPack>,
+    /// Duration of the run.
+    pub duration: Duration,
+}
+
+/// Block that a caller asked to remove, and the outcome.
+pub type Removal = (Cid, Result<()>);
+
+impl Node {
+    /// Deletes every block that no pin leads to and reclaims the space. Progress events are sent to `events`; gc
+    /// waits while the channel is full and continues if the receiver is closed. Dropping the future ends gc between
+    /// two batches.
+    ///
+    /// If the pin database was missing when the store already had blocks, gc runs only with `force`, by which the
+    /// caller accepts the current pins as complete.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if gc is already running, if running imports have written too much, or, without
+    /// `force`, if pins may be missing; [`ErrorKind::NotFound`] or another kind if a block below a pin is missing or
+    /// malformed. The error names the block and the pin. Nothing is deleted then, because the blocks below that block
+    /// are unknown.
+    pub async fn collect(&self, force: bool, events: Sender<GcEvent>) -> Result<GcReport> {
+        self.check_writable()?;
+        let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
+        let _turn = self.inner.collecting.try_lock().map_err(|_| under_way())?;
+        let metrics = &self.inner.metrics.collections;
+        let _running = metrics.running();
+        let start = Instant::now();
+        let collected = self.mark_and_sweep(force, &events).await;
+        metrics.ended(start.elapsed(), collected.is_ok());
+        collected.map(|collected| GcReport { duration: start.elapsed(), ..collected })
+    }
+
+    async fn mark_and_sweep(&self, force: bool, events: &Sender<GcEvent>) -> Result<GcReport> {
+        let are_lost = self.inner.pins.are_lost().await?;
+        if are_lost && !force {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "cannot collect: the store had blocks when its pins (pins.redb) were made, so what was pinned before is not \
+                 known (nothing was removed; stop, and put pins.redb back from a copy; or pin what is to stay, and collect \
+                 with force: `repo gc --force`)",
+            ));
+        }
+        let lease = self.inner.protection.lease_of_all();
+        self.inner.protection.check()?;
+        let faults = self.faults();
+        let (marks, kept) = self.mark(events).await?;
+        if self.faults() != faults {
+            return Err(Error::corrupt(
+                "cannot collect: a pack was truncated while its blocks were read, so what pins lead to is not known \
+                 (nothing was removed; restore the pack from a copy, or restart to go on without what is lost)",
+            ));
+        }
+        if are_lost {
+            self.inner.pins.accept_loss().await?;
+        }
+        let mut collected = GcReport { kept, ..GcReport::default() };
+        self.sweep(marks, lease, &mut collected, events).await?;
+        let _ = events.send(GcEvent::Compacting).await;
+        let compacted = self.inner.store.compact(CompactOptions::default()).await?;
+        self.inner.metrics.collections.freed(compacted.freed_bytes);
+        Ok(GcReport { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
+    }
+
+    /// Marks every block that a pin leads to.
+    async fn mark(&self, events: &Sender<GcEvent>) -> Result<(Marks, u64)> {
+        let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
+        let (mut kept, mut told) = (0, 0);
+        let mut pins = self.own_pins();
+        while let Some(pin) = pins.next().await.transpose()? {
+            if pin.mode == PinMode::Direct {
+                reachable.mark(&pin.cid);
+                kept += 1;
+                continue;
+            }
+            let cid = pin.cid;
+            let cannot = |e: Error| {
+                Error::new(
+                    e.kind(),
+                    format!(
+                        "cannot collect: what is below the pin {cid} is not known: {e} (nothing was removed; put the \
+                         block back, or unpin {cid})"
+                    ),
+                )
+            };
+            reachable.start(&cid);
+            while let Some(visits) = reachable.next().await.map_err(cannot)? {
+                for visit in visits {
+                    match visit.found {
+                        Ok(_) => kept += 1,
+                        Err(e) => self.excuse(&cid, &mut reachable, &visit.cid, e).await.map_err(cannot)?,
+                    }
+                }
+                if kept - told >= TELL_BLOCKS {
+                    told = kept;
+                    let _ = events.send(GcEvent::Marked(kept)).await;
+                }
+            }
+        }
+        let _ = events.send(GcEvent::Marked(kept)).await;
+        Ok((reachable.into_marks(), kept))
+    }
+
+    /// Deletes every block that is neither marked nor protected.
+    async fn sweep(
+        &self,
+        marks: Marks,
+        lease: Lease,
+        collected: &mut GcReport,
+        events: &Sender<GcEvent>,
+    ) -> Result<()> {
+        let (mut seen, mut told) = (0, 0);
+        let mut garbage = Vec::with_capacity(BATCH_BLOCKS);
+        let mut blocks = self.inner.store.iterate();
+        while let Some(cid) = blocks.next().await.transpose()? {
+            tokio::task::coop::consume_budget().await;
+            seen += 1;
+            if !marks.contains(cid.hash()) {
+                garbage.push(cid);
+            }
+            if garbage.len() == BATCH_BLOCKS {
+                self.remove_garbage(&mut garbage, &lease, collected, events).await?;
+            }
+            if seen - told >= TELL_BLOCKS {
+                told = seen;
+                let _ = events.send(GcEvent::Swept(seen)).await;
+            }
+        }
+        self.remove_garbage(&mut garbage, &lease, collected, events).await?;
+        let _ = events.send(GcEvent::Swept(seen)).await;
+        Ok(())
+    }
+
+    async fn remove_garbage(
+        &self,
+        garbage: &mut Vec<Cid>,
+        lease: &Lease,
+        collected: &mut GcReport,
+        events: &Sender<GcEvent>,
+    ) -> Result<()> {
+        // If too many touches were recorded, every block is spared, so there is no point in continuing.
+        self.inner.protection.check()?;
+        let garbage = std::mem::take(garbage);
+        let sizes = self.inner.store.has_many(&garbage).await?;
+        let removed = self.delete_untouched(garbage.clone(), lease).await?;
+        let (mut gone, mut bytes) = (Vec::with_capacity(garbage.len()), 0);
+        for ((cid, size), removed) in garbage.into_iter().zip(sizes).zip(removed) {
+            if removed {
+                bytes += size.unwrap_or(0);
+                gone.push(cid);
+            }
+        }
+        collected.removed += gone.len() as u64;
+        collected.removed_bytes += bytes;
+        self.inner.metrics.collections.removed(gone.len());
+        if !gone.is_empty() {
+            let _ = events.send(GcEvent::Removed(gone)).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes `cids`, except for blocks that a client is about to pin. `lease` must come from
+    /// [`lease_of_all`](crate::gc::Protection::lease_of_all).
+    async fn delete_untouched(&self, cids: Vec<Cid>, lease: &Lease) -> Result<Vec<bool>> {
+        let (protection, lease) = (self.inner.protection.clone(), lease.clone());
+        let spared: Spared = Arc::new(move |hash| {
+            let _lives_as_long = &lease;
+            protection.is_touched(hash)
+        });
+        let (store, deleting) = (self.inner.store.clone(), self.inner.protection.deleting().await);
+        let deletion = tokio::spawn(async move {
+            let deleted = store.delete_unless(&cids, spared).await;
+            drop(deleting);
+            deleted
+        });
+        deletion.await.unwrap_or_else(|e| Err(Error::internal("a deletion did not end").with_source(e)))
+    }
+
+    /// Removes single blocks and returns one outcome for each. A block that is pinned, under this or another codec,
+    /// is kept, and so is a block that an import needs. With `force`, a missing block is no error.
+    ///
+    /// # Errors
+    /// If the pins cannot be read or the blocks cannot be deleted.
+    pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
+        let lease = self.inner.protection.lease_of_all();
+        let pinned = self.what_keeps(cids).await?;
+        let free: Vec<_> =
+            cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
+        let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();
+        let left = self.inner.store.has_many(cids).await?;
+        let removal = |((cid, left), pinned): ((&Cid, Option<u64>), Option<Pinned>)| {
+            let outcome = match pinned {
+                Some(Pinned::Itself(mode, _)) => Err(Error::new(ErrorKind::Conflict, format!("pinned: {mode}"))),
+                Some(Pinned::Through(Some(root))) => Err(Error::new(ErrorKind::Conflict, format!("pinned via {root}"))),
+                Some(Pinned::Through(None)) => Err(Error::new(ErrorKind::Conflict, "pinned: indirect")),
+                None => match (deleted.next(), left) {
+                    (Some(true), _) => Ok(()),
+                    // An identity CID carries its bytes itself, so there is nothing to remove.
+                    (_, Some(_)) if identity_payload(cid).is_some() => Ok(()),
+                    (_, None) if force => Ok(()),
+                    (_, None) => Err(Error::no_block(cid, format!("block {cid} is not in this store"))),
+                    (_, Some(_)) => {
+                        let message = "an import that is under way needs it: try again when it has ended";
+                        Err(Error::new(ErrorKind::Conflict, message))
+                    }
+                },
+            };
+            (*cid, outcome)
+        };
+        Ok(cids.iter().zip(left).zip(pinned).map(removal).collect())
+    }
+}

@@ -1,0 +1,165 @@
+//! Pins, which protect blocks from garbage collection.
+
+use std::future::Future;
+
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_store::{Pin, PinMode, Pins};
+use ipfrs_stream::BlockStoreSource;
+
+use crate::dag::{Leaves, Reachable};
+use crate::gc::Lease;
+use crate::{ContentPath, Node};
+
+/// Options of a pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinOptions {
+    /// Whether the pin covers everything below the block, instead of the block alone.
+    pub recursive: bool,
+    /// Name for people. If empty, an existing pin keeps its name.
+    pub name: String,
+}
+
+impl Default for PinOptions {
+    fn default() -> Self {
+        Self { recursive: true, name: String::new() }
+    }
+}
+
+/// Progress of a walk over DAGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Walked {
+    /// Number of blocks visited.
+    pub blocks: u64,
+    /// Bytes of these blocks.
+    pub bytes: u64,
+}
+
+/// Creates pins. The task runs to completion under the lease even if the caller is cancelled: once the lease has
+/// ended, gc may delete the blocks, and a pin created after that could refer to missing blocks.
+pub(crate) async fn insert(pins: &Pins, new: Vec<Pin>, lease: &Lease) -> Result<()> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let pins = pins.clone();
+    under(lease, async move { pins.insert_many(new).await }).await
+}
+
+/// Runs `work` to completion under a lease, even if the caller is cancelled.
+async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
+    let lease = lease.clone();
+    let task = tokio::spawn(async move {
+        let outcome = work.await;
+        drop(lease);
+        outcome
+    });
+    task.await.unwrap_or_else(|e| Err(Error::internal("pinning did not end").with_source(e)))
+}
+
+impl Node {
+    /// Pins the targets of `paths`, all or none, and returns their CIDs. Every block must be in the store. Calls
+    /// `progress` with the number of blocks checked so far. Concurrent gc runs are safe.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively; otherwise
+    /// as [`resolve`](Self::resolve) and [`ipfrs_store::Pins::insert_many`]. Nothing is pinned then.
+    pub async fn pin(
+        &self,
+        paths: &[ContentPath],
+        options: &PinOptions,
+        progress: impl FnMut(Walked) + Send,
+    ) -> Result<Vec<Cid>> {
+        let lease = self.inner.protection.lease();
+        let cids = self.targets_of(paths).await?;
+        let mode = if options.recursive { PinMode::Recursive } else { PinMode::Direct };
+        self.require_all(&cids, mode, progress).await?;
+        let pins = cids.iter().map(|cid| Pin { cid: *cid, mode, name: options.name.clone() }).collect();
+        insert(&self.inner.pins, pins, &lease).await?;
+        Ok(cids)
+    }
+
+    /// Removes the pins of the targets of `paths`, all or none, and returns their CIDs. Without `recursive`, only
+    /// direct pins are removed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a CID without a pin of its own;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) names a CID that is pinned recursively when `recursive` is not
+    /// set.
+    pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
+        let cids = self.targets_of(paths).await?;
+        self.inner.pins.remove_many(cids.clone(), recursive).await?;
+        Ok(cids)
+    }
+
+    /// Pins `to` recursively with the name of the recursive pin `from`. Unless `keep` is set, `from` is removed in
+    /// the same transaction. Returns both CIDs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively; otherwise as
+    /// [`pin`](Self::pin).
+    pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
+        let lease = self.inner.protection.lease();
+        let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
+        let pins = &self.inner.pins;
+        // Checked before the walk, which may take long.
+        if pins.get(&from).await?.is_none_or(|pin| pin.mode != PinMode::Recursive) {
+            return Err(Error::not_found(format!("{from} is not pinned recursively: pin {to} itself")));
+        }
+        self.require_all(&[to], PinMode::Recursive, |_| {}).await?;
+        let pins = pins.clone();
+        under(&lease, async move { pins.replace(&from, &to, keep).await }).await?;
+        Ok((from, to))
+    }
+
+    /// Checks that all blocks of a pin are in the store. The caller must hold a lease.
+    async fn require_all(&self, roots: &[Cid], mode: PinMode, mut progress: impl FnMut(Walked) + Send) -> Result<()> {
+        let protection = &self.inner.protection;
+        if mode == PinMode::Direct {
+            protection.touch(roots.iter().map(Cid::hash));
+            protection.settled().await;
+            let sizes = self.inner.store.has_many(roots).await?;
+            return match roots.iter().zip(sizes).find(|(_, size)| size.is_none()) {
+                Some((cid, _)) => {
+                    Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")))
+                }
+                None => Ok(()),
+            };
+        }
+        let reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
+        let mut reachable = reachable.touching(protection.clone());
+        let mut walked = Walked::default();
+        for root in roots {
+            reachable.start(root);
+            let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}")).with_source(e);
+            while let Some(visits) = reachable.next().await.map_err(cannot)? {
+                for visit in visits {
+                    walked.blocks += 1;
+                    walked.bytes += visit.found.map_err(cannot)?;
+                }
+                progress(walked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the targets of paths.
+    pub(crate) async fn targets_of(&self, paths: &[ContentPath]) -> Result<Vec<Cid>> {
+        let mut cids = Vec::with_capacity(paths.len());
+        for path in paths {
+            cids.push(self.target_of(path).await?);
+        }
+        Ok(cids)
+    }
+
+    /// Returns the target of a path; a CID alone is its own target, whether it is in the store or not. Denylists do
+    /// not apply to pins.
+    async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
+        match path.segments() {
+            [] => Ok(*path.root()),
+            _ => {
+                let source = BlockStoreSource(self.inner.store.clone());
+                Ok(ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?.cid)
+            }
+        }
+    }
+}

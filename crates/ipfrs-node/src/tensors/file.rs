@@ -1,0 +1,80 @@
+//! Files with tensors, and parts of tensors.
+
+use std::sync::Arc;
+
+use ipfrs_core::{Cid, Result};
+use ipfrs_stream::Span;
+use ipfrs_tensor::{Catalogue, Dtype, Order, Plan, Slice, TensorInfo};
+
+use super::metrics::TensorOperation;
+use crate::{ContentPath, FileContent};
+
+/// A file with tensors.
+#[derive(Debug, Clone)]
+pub struct TensorFile {
+    /// CID of the file.
+    pub cid: Cid,
+    /// Its tensors and metadata.
+    pub catalogue: Arc<Catalogue>,
+    pub(super) path: Arc<ContentPath>,
+    pub(super) file: FileContent,
+}
+
+/// The elements of a tensor, or of a slice of it, before they are read.
+#[derive(Debug, Clone)]
+pub struct TensorPart {
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Number of elements in each dimension.
+    pub shape: Vec<u64>,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Location in the file, if the bytes are contiguous and need no conversion, as for whole tensors and leading
+    /// slices. `None` for big-endian and column-major data.
+    pub(super) span: Option<Span>,
+    /// Order of the elements. Only the npy format supports column-major data, because it states the order.
+    pub order: Order,
+    /// [`TensorOperation::Get`] for a whole tensor, or [`TensorOperation::Slice`].
+    pub(super) operation: TensorOperation,
+    pub(super) plan: Plan,
+    /// Start of the tensor in the file.
+    pub(super) offset: u64,
+    pub(super) is_big_endian: bool,
+    pub(super) file: FileContent,
+}
+
+impl TensorFile {
+    /// Returns a slice of a tensor of this file, without reading it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the shape of the tensor, or
+    /// is not a whole number of bytes.
+    pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
+        let selection = slice.select(&tensor.shape)?;
+        let plan = Plan::new(tensor.dtype, &selection, tensor.order)?;
+        let start = match plan.as_one() {
+            Some(run) => Some(run.start),
+            None => (plan.bytes() == 0).then_some(0),
+        };
+        let order = if selection.is_one_line() { Order::RowMajor } else { tensor.order };
+        let start = start.filter(|_| !tensor.is_big_endian && order == Order::RowMajor);
+        Ok(TensorPart {
+            dtype: tensor.dtype,
+            shape: selection.shape(),
+            bytes: plan.bytes(),
+            span: start.map(|start| Span { start: tensor.offset + start, len: plan.bytes() }),
+            order,
+            operation: if slice.is_whole() { TensorOperation::Get } else { TensorOperation::Slice },
+            plan,
+            offset: tensor.offset,
+            is_big_endian: tensor.is_big_endian,
+            file: self.file.clone(),
+        })
+    }
+
+    /// Returns the file itself.
+    #[must_use]
+    pub fn file(&self) -> &FileContent {
+        &self.file
+    }
+}
