@@ -22,7 +22,7 @@ async fn main() -> anyhow::Result<()> {
     let path = arguments.next().context("usage: grpc_client FILE [URL]")?;
     let url = arguments.next().unwrap_or_else(|| "http://127.0.0.1:50051".to_owned());
     let connection = Endpoint::from_shared(url.clone())?.connect().await;
-    let connection = connection.with_context(|| format!("no gateway answers at {url}"))?;
+    let connection = connection.with_context(|| format!("no gateway responds at {url}"))?;
     let mut client = FileServiceClient::new(connection);
 
     let file = File::open(&path).await.with_context(|| format!("cannot open {path}"))?;
@@ -43,7 +43,7 @@ async fn main() -> anyhow::Result<()> {
     let request = GetFileRequest { path: added.cid, offset: 0, length: Some(64) };
     let mut pieces = client.get_file(request).await?.into_inner();
     while let Some(piece) = pieces.message().await? {
-        println!("it begins with {:?}", String::from_utf8_lossy(&piece.data));
+        println!("it starts with {:?}", String::from_utf8_lossy(&piece.data));
     }
     Ok(())
 }

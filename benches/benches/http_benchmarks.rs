@@ -213,6 +213,6 @@ fn fetch(client: &mut Client, request: &[u8]) -> Result<u64> {
 
 fn check_coding(bytes: u64, coding: &str) -> Result<()> {
     let is_whole = bytes == MIB as u64;
-    ensure!(is_whole == (coding == "identity"), "{coding}: {bytes} bytes came for {MIB}");
+    ensure!(is_whole == (coding == "identity"), "{coding}: received {bytes} bytes for {MIB}");
     Ok(())
 }

@@ -114,7 +114,7 @@ fn read(criterion: &mut Criterion, runtime: &Runtime) {
             bencher.to_async(runtime).iter(|| async {
                 let mut found = store.get_many(cids[..count].to_vec());
                 while let Some(block) = found.next().await {
-                    assert!(must(block).1.is_some(), "a block has gone");
+                    assert!(must(block).1.is_some(), "a block is missing");
                 }
             });
         });
@@ -135,14 +135,14 @@ fn open(criterion: &mut Criterion, runtime: &Runtime) {
         drop(filled);
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
             bencher.iter_custom(|times| {
-                let mut taken = Duration::ZERO;
+                let mut total = Duration::ZERO;
                 for _ in 0..times {
                     let start = Instant::now();
                     let opened = store(directory.path());
-                    taken += start.elapsed();
+                    total += start.elapsed();
                     must(runtime.block_on(opened.close()));
                 }
-                taken
+                total
             });
         });
     }

@@ -93,17 +93,17 @@ fn read(criterion: &mut Criterion, runtime: &Runtime) {
         let sink = Arc::new(StoreSink(store.clone()));
         let root = runtime.block_on(import_file(options(profile, None), &content, sink)).cid;
         let Node::File(file) = must(decode(&root, &must(runtime.block_on(store.require(&root))))) else {
-            panic!("a file was imported as something else");
+            panic!("a file was imported with a different CID");
         };
         group.bench_function(name, |bencher| {
             bencher.to_async(runtime).iter(|| async {
                 let span = Span::whole(file.size);
                 let mut reader = DagReader::new(store.clone(), &file, span, &StreamingConfig::default());
-                let mut taken = 0;
+                let mut bytes_read = 0;
                 while let Some(piece) = reader.next().await {
-                    taken += must(piece).len();
+                    bytes_read += must(piece).len();
                 }
-                assert_eq!(taken, FILE_BYTES);
+                assert_eq!(bytes_read, FILE_BYTES);
             });
         });
     }

@@ -64,7 +64,7 @@ impl Multipart {
         client.send(&post(profile.target(), CONTENT_TYPE, "", self.body.len() as u64))?;
         client.send(&self.body)?;
         let added = added(&client.read(200)?)?;
-        ensure!(added.len() == self.files, "{} files were added where {} were sent", added.len(), self.files);
+        ensure!(added.len() == self.files, "{} files were added, but {} were sent", added.len(), self.files);
         Ok(added)
     }
 }
@@ -75,7 +75,7 @@ impl Multipart {
 /// Returns an error if the file cannot be read or the import fails.
 pub fn add_file(client: &mut Client, profile: Profile, file: &mut File) -> Result<String> {
     upload(client, profile.target(), file)?;
-    added(&client.read(200)?)?.pop().context("the answer names no file")
+    added(&client.read(200)?)?.pop().context("the response has no file")
 }
 
 /// Sends `file` as the only part of a multipart body.
@@ -100,9 +100,9 @@ fn end() -> String {
     format!("--{BOUNDARY}--\r\n")
 }
 
-fn added(answer: &[u8]) -> Result<Vec<String>> {
-    let lines = serde_json::Deserializer::from_slice(answer).into_iter::<Added>();
+fn added(response: &[u8]) -> Result<Vec<String>> {
+    let lines = serde_json::Deserializer::from_slice(response).into_iter::<Added>();
     lines
-        .map(|line| Ok(line.with_context(|| format!("add answered {}", String::from_utf8_lossy(answer)))?.hash))
+        .map(|line| Ok(line.with_context(|| format!("add responded with {}", String::from_utf8_lossy(response)))?.hash))
         .collect()
 }

@@ -43,24 +43,24 @@ impl Asked {
         usage: &str,
         mut arguments: impl Iterator<Item = String>,
     ) -> Result<Self> {
-        let mut asked = Arguments { require_peers: env::var_os("CI").is_some(), ..Arguments::default() };
+        let mut parsed = Arguments { require_peers: env::var_os("CI").is_some(), ..Arguments::default() };
         let (mut is_bench, mut is_test) = (false, false);
         while let Some(argument) = arguments.next() {
             if let Some(role) = roles.iter().find(|role| **role == argument) {
                 return Ok(Self::Child(role, arguments.collect()));
             }
             let mut file = || {
-                let path = arguments.next().with_context(|| format!("{argument} names no file"))?;
+                let path = arguments.next().with_context(|| format!("{argument} needs a file"))?;
                 Ok::<_, anyhow::Error>(Some(workspace_file(&path)))
             };
             match argument.as_str() {
-                "--write" => asked.write = file()?,
-                "--json" => asked.json = file()?,
+                "--write" => parsed.write = file()?,
+                "--json" => parsed.json = file()?,
                 "--only" => {
-                    let parts = arguments.next().context("--only names no part")?;
-                    asked.only = parts.split(',').map(str::to_owned).collect();
+                    let parts = arguments.next().context("--only needs a part")?;
+                    parsed.only = parts.split(',').map(str::to_owned).collect();
                 }
-                "--require-peers" => asked.require_peers = true,
+                "--require-peers" => parsed.require_peers = true,
                 "--bench" => is_bench = true,
                 "--test" => is_test = true,
                 // `cargo bench NAME` passes NAME to every target.
@@ -72,8 +72,8 @@ impl Asked {
                 other => bail!("unknown argument {other:?}\n{usage}"),
             }
         }
-        asked.is_full = is_bench && !is_test;
-        Ok(Self::Measure(asked))
+        parsed.is_full = is_bench && !is_test;
+        Ok(Self::Measure(parsed))
     }
 }
 
@@ -97,7 +97,7 @@ fn workspace_file(path: &str) -> PathBuf {
 /// Returns an error with the name of the variable if its value is not a number.
 pub fn number<T: FromStr>(name: &str, default: T) -> Result<T> {
     match env::var(name) {
-        Ok(value) => value.parse().ok().with_context(|| format!("{name} = {value:?} is no number")),
+        Ok(value) => value.parse().ok().with_context(|| format!("{name} = {value:?} is not a number")),
         Err(_) => Ok(default),
     }
 }

@@ -41,9 +41,9 @@ impl Request {
         let head = post(TARGET, "application/json", accept, body.len() as u64);
         let text = [head.as_slice(), body.as_bytes()].concat();
         client.send(&text)?;
-        let answer = client.read(200)?;
-        check(&answer)?;
-        Ok(Self { text, answer_bytes: answer.len() as u64 })
+        let response = client.read(200)?;
+        check(&response)?;
+        Ok(Self { text, answer_bytes: response.len() as u64 })
     }
 
     fn send(&self, client: &mut Client) -> Result<()> {
@@ -83,8 +83,8 @@ impl Batch {
         }
         let body = json!({ "cids": cids }).to_string();
         let json = (count * block_bytes <= MAX_JSON_BYTES)
-            .then(|| Request::checked(client, &body, "", |answer| check_json(answer, count, content)));
-        let car = Request::checked(client, &body, ACCEPT_CAR, |answer| check_car(answer, count, content))?;
+            .then(|| Request::checked(client, &body, "", |response| check_json(response, count, content)));
+        let car = Request::checked(client, &body, ACCEPT_CAR, |response| check_car(response, count, content))?;
         Ok(Self { block_bytes, one_by_one, json: json.transpose()?, car })
     }
 
@@ -137,18 +137,18 @@ impl Batch {
     }
 }
 
-fn check_json(answer: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) -> Result<()> {
-    let answer: Answer = serde_json::from_slice(answer).context("the batch is not the JSON that was expected")?;
-    ensure!(answer.blocks.len() == count, "the batch has {} blocks", answer.blocks.len());
-    for (index, got) in answer.blocks.iter().enumerate() {
+fn check_json(response: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) -> Result<()> {
+    let response: Answer = serde_json::from_slice(response).context("the batch is not the expected JSON")?;
+    ensure!(response.blocks.len() == count, "the batch has {} blocks", response.blocks.len());
+    for (index, got) in response.blocks.iter().enumerate() {
         ensure!(STANDARD.decode(&got.data)? == content(index), "block {index} of the JSON batch differs");
     }
     Ok(())
 }
 
 /// Checks a CARv1: a header and one frame per block, each with a length prefix.
-fn check_car(answer: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) -> Result<()> {
-    let (_header, mut rest) = frame(answer)?;
+fn check_car(response: &[u8], count: usize, content: impl Fn(usize) -> Vec<u8>) -> Result<()> {
+    let (_header, mut rest) = frame(response)?;
     for index in 0..count {
         let (got, after) = frame(rest)?;
         ensure!(got.get(CID_BYTES..) == Some(content(index).as_slice()), "block {index} of the CAR differs");
@@ -164,8 +164,8 @@ fn frame(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     for (index, byte) in bytes.iter().take(4).enumerate() {
         length |= usize::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
-            return bytes[index + 1..].split_at_checked(length).context("the CAR is cut off");
+            return bytes[index + 1..].split_at_checked(length).context("the CAR is truncated");
         }
     }
-    bail!("the CAR is cut off, or a frame's length is")
+    bail!("the CAR is truncated, or the length of a frame is")
 }

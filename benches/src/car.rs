@@ -113,15 +113,15 @@ fn varint(mut value: u64) -> Vec<u8> {
 /// Returns an error if the import fails or does not import exactly the blocks of `car`.
 pub fn import_car(client: &mut Client, car: &CarFile) -> Result<()> {
     upload(client, "/api/v0/dag/import?stats=true", &mut File::open(&car.path)?)?;
-    let answer = client.read(200)?;
-    let shown = || String::from_utf8_lossy(&answer).into_owned();
-    let lines = serde_json::Deserializer::from_slice(&answer).into_iter::<Value>();
+    let response = client.read(200)?;
+    let shown = || String::from_utf8_lossy(&response).into_owned();
+    let lines = serde_json::Deserializer::from_slice(&response).into_iter::<Value>();
     let lines: Vec<Value> = lines.collect::<Result<_, _>>().with_context(shown)?;
     let stats = lines.iter().find_map(|line| line.get("Stats")).with_context(shown)?;
     let stats: Stats = serde_json::from_value(stats.clone()).with_context(shown)?;
     ensure!(
         (stats.block_count, stats.block_bytes_count) == (car.blocks, car.payload),
-        "the import took in something else: {}",
+        "the import stored something else: {}",
         shown()
     );
     Ok(())

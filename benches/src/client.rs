@@ -91,7 +91,7 @@ impl Client {
     /// Returns an error if the file is shorter or the server does not accept the bytes.
     pub fn send_file(&mut self, file: &mut File, length: u64) -> Result<()> {
         let sent = io::copy(&mut file.take(length), &mut self.stream).context("the file could not be sent")?;
-        ensure!(sent == length, "the file has {sent} bytes where {length} were to be sent");
+        ensure!(sent == length, "the file has {sent} bytes, but {length} were to be sent");
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl Client {
     pub fn exchange(&mut self, request: &[u8], status: u16, length: u64) -> Result<()> {
         self.send(request)?;
         let received = self.discard(status)?;
-        ensure!(received == length, "the answer has {received} bytes where {length} were expected");
+        ensure!(received == length, "the response has {received} bytes, but {length} were expected");
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Client {
         let framing = self.head(status)?;
         let mut body = Vec::new();
         self.body(framing, &mut |piece| {
-            ensure!(body.len() + piece.len() <= MAX_WHOLE_BYTES, "the answer is over {MAX_WHOLE_BYTES} bytes");
+            ensure!(body.len() + piece.len() <= MAX_WHOLE_BYTES, "the response is over {MAX_WHOLE_BYTES} bytes");
             body.extend_from_slice(piece);
             Ok(())
         })?;
@@ -149,16 +149,16 @@ impl Client {
     /// Returns an error if the status is not `status`, the response is truncated, or its body differs.
     pub fn compare(&mut self, status: u16, mut expected: impl Read) -> Result<()> {
         let framing = self.head(status)?;
-        let mut wanted = vec![0; BUFFER_BYTES];
+        let mut reference = vec![0; BUFFER_BYTES];
         let mut compared = 0;
         self.body(framing, &mut |piece| {
-            let wanted = &mut wanted[..piece.len()];
-            expected.read_exact(wanted).context("the answer is longer than what it should be")?;
-            ensure!(*wanted == *piece, "the answer differs after {compared} bytes");
+            let reference = &mut reference[..piece.len()];
+            expected.read_exact(reference).context("the response is longer than expected")?;
+            ensure!(*reference == *piece, "the response differs after {compared} bytes");
             compared += piece.len();
             Ok(())
         })?;
-        ensure!(expected.read(&mut [0])? == 0, "the answer ends after {compared} bytes, too early");
+        ensure!(expected.read(&mut [0])? == 0, "the response ends early, after {compared} bytes");
         Ok(())
     }
 
@@ -192,8 +192,8 @@ impl Client {
     /// Reads a head. A response with a status other than `status` is an error that shows its body.
     fn head(&mut self, status: u16) -> Result<Framing> {
         let end = loop {
-            let held = &self.buffer[self.start..self.end];
-            if let Some(at) = held.windows(4).position(|window| window == b"\r\n\r\n") {
+            let buffered = &self.buffer[self.start..self.end];
+            if let Some(at) = buffered.windows(4).position(|window| window == b"\r\n\r\n") {
                 break at;
             }
             self.fill(HEAD_READ_BYTES)?;
@@ -208,7 +208,7 @@ impl Client {
                 text.extend_from_slice(&piece[..piece.len().min(1_024 - text.len().min(1_024))]);
                 Ok(())
             })?;
-            bail!("the answer has status {answered} where {status} was expected: {}", String::from_utf8_lossy(&text));
+            bail!("the response has status {answered} instead of {status}: {}", String::from_utf8_lossy(&text));
         }
         Ok(framing)
     }
@@ -217,7 +217,7 @@ impl Client {
     fn chunk_length(&mut self) -> Result<Option<u64>> {
         let line = self.line()?;
         let digits = line.split(';').next().unwrap_or_default().trim();
-        let length = u64::from_str_radix(digits, 16).with_context(|| format!("{line:?} is no chunk length"))?;
+        let length = u64::from_str_radix(digits, 16).with_context(|| format!("{line:?} is not a chunk length"))?;
         if length > 0 {
             return Ok(Some(length));
         }
@@ -228,9 +228,9 @@ impl Client {
     /// Reads a line and returns it without its line break.
     fn line(&mut self) -> Result<String> {
         loop {
-            let held = &self.buffer[self.start..self.end];
-            if let Some(length) = held.windows(2).position(|window| window == b"\r\n") {
-                let line = String::from_utf8_lossy(&held[..length]).into_owned();
+            let buffered = &self.buffer[self.start..self.end];
+            if let Some(length) = buffered.windows(2).position(|window| window == b"\r\n") {
+                let line = String::from_utf8_lossy(&buffered[..length]).into_owned();
                 self.start += length + 2;
                 return Ok(line);
             }
@@ -238,16 +238,16 @@ impl Client {
         }
     }
 
-    /// Receives at most `most` further bytes.
-    fn fill(&mut self, most: usize) -> Result<()> {
+    /// Receives at most `max_bytes` further bytes.
+    fn fill(&mut self, max_bytes: usize) -> Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        let room = &mut self.buffer[self.end..];
-        ensure!(!room.is_empty(), "a head or a line is over {BUFFER_BYTES} bytes");
-        let most = most.min(room.len());
-        let received = self.stream.read(&mut room[..most]).context("no answer")?;
-        ensure!(received > 0, "the server closed the connection in the middle of an answer");
+        let free = &mut self.buffer[self.end..];
+        ensure!(!free.is_empty(), "a head or a line is over {BUFFER_BYTES} bytes");
+        let max_bytes = max_bytes.min(free.len());
+        let received = self.stream.read(&mut free[..max_bytes]).context("no response")?;
+        ensure!(received > 0, "the server closed the connection in the middle of a response");
         self.end += received;
         Ok(())
     }
@@ -255,21 +255,22 @@ impl Client {
     /// Drops the next `left` bytes. The kernel drops bytes that have not been received yet (`MSG_TRUNC` on a TCP
     /// socket).
     fn skip(&mut self, mut left: u64) -> Result<()> {
-        let held = bounded(left, self.end - self.start);
-        self.start += held;
-        left -= held as u64;
+        let buffered = bounded(left, self.end - self.start);
+        self.start += buffered;
+        left -= buffered as u64;
         while left > 0 {
-            let most = bounded(left, self.buffer.len());
-            let (_, dropped) = recv(&self.stream, &mut self.buffer[..most], RecvFlags::TRUNC).context("no answer")?;
-            ensure!(dropped > 0, "the server closed the connection in the middle of an answer");
+            let max_bytes = bounded(left, self.buffer.len());
+            let (_, dropped) =
+                recv(&self.stream, &mut self.buffer[..max_bytes], RecvFlags::TRUNC).context("no response")?;
+            ensure!(dropped > 0, "the server closed the connection in the middle of a response");
             left -= dropped as u64;
         }
         Ok(())
     }
 }
 
-fn bounded(left: u64, most: usize) -> usize {
-    usize::try_from(left).map_or(most, |left| left.min(most))
+fn bounded(left: u64, max_bytes: usize) -> usize {
+    usize::try_from(left).map_or(max_bytes, |left| left.min(max_bytes))
 }
 
 /// Returns the status and the length of the body, or `None` for the length if the body is chunked.
@@ -277,7 +278,7 @@ pub(crate) fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok());
-    let status = status.with_context(|| format!("{first:?} is no status line of HTTP/1.1"))?;
+    let status = status.with_context(|| format!("{first:?} is not a status line of HTTP/1.1"))?;
     let (mut length, mut is_chunked) = (None, false);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         if name.eq_ignore_ascii_case("content-length") {
@@ -286,7 +287,7 @@ pub(crate) fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
             is_chunked = value.trim().eq_ignore_ascii_case("chunked");
         }
     }
-    ensure!(is_chunked || length.is_some(), "the answer does not say where it ends");
+    ensure!(is_chunked || length.is_some(), "the response has neither a length nor chunks");
     Ok((status, length.filter(|_| !is_chunked)))
 }
 
@@ -308,10 +309,10 @@ mod tests {
 
     #[test]
     fn client_reads_sized_and_chunked_bodies_in_sequence() {
-        let answers = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 206 Partial\r\nTransfer-Encoding: \
+        let responses = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 206 Partial\r\nTransfer-Encoding: \
             chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: \
             0\r\n\r\n";
-        let mut client = client_of(answers);
+        let mut client = client_of(responses);
         assert_eq!(client.read(200).unwrap(), b"hello");
         assert_eq!(client.discard(206).unwrap(), 13);
         client.compare(200, io::empty()).unwrap();
@@ -321,7 +322,7 @@ mod tests {
     #[test]
     fn a_wrong_status_body_or_length_is_an_error() {
         let mut client = client_of(b"HTTP/1.1 404 No\r\nContent-Length: 4\r\n\r\ngone");
-        assert!(client.discard(200).unwrap_err().to_string().ends_with("expected: gone"));
+        assert!(client.discard(200).unwrap_err().to_string().ends_with("instead of 200: gone"));
         const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         for other in ["hellO", "hell", "hello!"] {
             assert!(client_of(HELLO).compare(200, BufReader::new(other.as_bytes())).is_err(), "{other}");

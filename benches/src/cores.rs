@@ -21,7 +21,7 @@ impl Cores {
     /// # Errors
     /// Returns an error if the system does not report the cores.
     pub fn new(is_pinned: bool) -> Result<Self> {
-        let all = sched_getaffinity(None).context("the cores of this process cannot be told")?;
+        let all = sched_getaffinity(None).context("cannot get the cores of this process")?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu));
         let pair = usable.next().zip(usable.next_back()).filter(|_| is_pinned);
         Ok(Self { all, pair })
@@ -64,6 +64,6 @@ impl Cores {
             one.set(cpu);
             one
         });
-        sched_setaffinity(None, &set).context("the cores of this process cannot be set")
+        sched_setaffinity(None, &set).context("cannot set the cores of this process")
     }
 }

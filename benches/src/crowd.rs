@@ -71,7 +71,7 @@ impl Crowd {
                     let mut streams = Vec::with_capacity(share);
                     for _ in 0..share {
                         let opened = timeout(PATIENCE, open(server, &request, length, &mut buffer)).await;
-                        streams.push(opened.context("no answer")??);
+                        streams.push(opened.context("no response")??);
                     }
                     Ok::<_, anyhow::Error>(streams)
                 });
@@ -128,14 +128,14 @@ async fn hold_one(mut stream: TcpStream, request: Arc<[u8]>, length: u64, first:
         // Latency counts from the due time, so a request that waits for the previous one includes that wait.
         let due = first + SECOND * second;
         sleep_until(due).await;
-        let answered = timeout(HELD_PATIENCE, exchange(&mut stream, &request, length, &mut buffer)).await;
-        if !matches!(answered, Ok(Ok(()))) {
+        let outcome = timeout(HELD_PATIENCE, exchange(&mut stream, &request, length, &mut buffer)).await;
+        if !matches!(outcome, Ok(Ok(()))) {
             served.errors += 1;
             break;
         }
-        let taken = due.elapsed();
-        served.late += u64::from(taken > SECOND);
-        served.latencies.push(taken.as_secs_f64() * 1e3);
+        let delay = due.elapsed();
+        served.late += u64::from(delay > SECOND);
+        served.latencies.push(delay.as_secs_f64() * 1e3);
     }
     served
 }
@@ -146,8 +146,8 @@ async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &
     let mut held = 0;
     let end = loop {
         ensure!(held < buffer.len(), "a head is over {held} bytes");
-        let received = stream.read(&mut buffer[held..]).await.context("no answer")?;
-        ensure!(received > 0, "the server closed the connection in the middle of an answer");
+        let received = stream.read(&mut buffer[held..]).await.context("no response")?;
+        ensure!(received > 0, "the server closed the connection in the middle of a response");
         held += received;
         if let Some(at) = buffer[..held].windows(4).position(|window| window == b"\r\n\r\n") {
             break at;
@@ -155,12 +155,13 @@ async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &
     };
     let head = std::str::from_utf8(&buffer[..end]).context("the head is not text")?;
     let (status, bytes) = parse_head(head)?;
-    ensure!(status == 200 && bytes == Some(length), "the answer is another one: {head}");
-    let mut left = length.checked_sub((held - end - 4) as u64).context("the answer is longer than it says")?;
+    ensure!(status == 200 && bytes == Some(length), "unexpected response: {head}");
+    let mut left =
+        length.checked_sub((held - end - 4) as u64).context("the response is longer than its Content-Length")?;
     while left > 0 {
-        match stream.read(buffer).await.context("no answer")? as u64 {
-            0 => bail!("the server closed the connection in the middle of an answer"),
-            received => left = left.checked_sub(received).context("the answer is longer than it says")?,
+        match stream.read(buffer).await.context("no response")? as u64 {
+            0 => bail!("the server closed the connection in the middle of a response"),
+            received => left = left.checked_sub(received).context("the response is longer than its Content-Length")?,
         }
     }
     Ok(())
@@ -185,8 +186,8 @@ mod tests {
                     let mut request = [0; 4];
                     while stream.read_exact(&mut request).is_ok() {
                         let body = if &request == b"good" { "hello" } else { "bad" };
-                        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-                        stream.write_all(answer.as_bytes()).unwrap();
+                        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                        stream.write_all(response.as_bytes()).unwrap();
                     }
                 });
             }

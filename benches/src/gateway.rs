@@ -45,10 +45,10 @@ impl Gateway {
     /// # Errors
     /// See [`Self::start`].
     pub fn start_with(directory: &Path, config: &Config) -> Result<Self> {
-        let repo = TempDir::new_in(directory).context("the repo could not be made")?;
+        let repo = TempDir::new_in(directory).context("cannot create the repo")?;
         let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
         let gateway = runtime.block_on(ipfrs_interface::Gateway::bind(config, repo.path()))?;
-        let address = *gateway.addresses().first().context("the gateway listens nowhere")?;
+        let address = *gateway.addresses().first().context("the gateway has no address")?;
         Ok(Self { address, gateway, runtime, _repo: repo })
     }
 

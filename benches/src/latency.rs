@@ -49,6 +49,6 @@ impl Latencies {
     #[must_use]
     pub fn show(&self) -> String {
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.quantile(share));
-        format!("p50 {p50:.3}, p99 {p99:.3}, longest {max:.2} ms ({} answers)", self.count())
+        format!("p50 {p50:.3}, p99 {p99:.3}, longest {max:.2} ms ({} responses)", self.count())
     }
 }

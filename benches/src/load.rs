@@ -56,7 +56,7 @@ struct Connection {
     /// Length of a response including its head, in bytes.
     answer_bytes: usize,
     /// Received part of a response that did not arrive in one piece.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 /// Sends `request`, whose response has `body`, on `connections` connections for `time`. Each connection sends the
@@ -73,10 +73,10 @@ pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize,
     let ready = if connections > 1 { Some(watch(&all)?) } else { None };
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut latencies = Histogram::new(DIGITS).context("there is no room for latencies")?;
+    let mut latencies = Histogram::new(DIGITS).context("cannot create a histogram of latencies")?;
     let (start, cpu_before) = (Instant::now(), cpu_time());
     for connection in &mut all {
-        connection.ask(request, Instant::now())?;
+        connection.send_request(request, Instant::now())?;
     }
     let (mut answers, mut waiting) = (0_u64, connections);
     while waiting > 0 {
@@ -89,15 +89,15 @@ pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize,
             let place = usize::try_from(event.data.u64())?;
             let Some(connection) = all.get_mut(place) else { bail!("there is no connection {place}") };
             if !connection.receive(&mut buffer, body.len())? {
-                ensure!(connection.sent.elapsed() < PATIENCE, "no answer for {} s", PATIENCE.as_secs());
+                ensure!(connection.sent.elapsed() < PATIENCE, "no response for {} s", PATIENCE.as_secs());
                 continue;
             }
             let now = Instant::now();
-            let taken = now.duration_since(connection.sent);
-            latencies.record(u64::try_from(taken.as_nanos())?).context("an answer took too long to be counted")?;
+            let latency = now.duration_since(connection.sent);
+            latencies.record(u64::try_from(latency.as_nanos())?).context("a response took too long to be recorded")?;
             if now.duration_since(start) < time {
                 answers += 1;
-                connection.ask(request, now)?;
+                connection.send_request(request, now)?;
             } else {
                 waiting -= 1;
             }
@@ -114,24 +114,24 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let sent = Instant::now();
-        let mut connection = Self { stream, sent, answer_bytes: 0, begun: Vec::new() };
-        connection.ask(request, sent)?;
-        let mut answer = Vec::new();
-        while connection.answer_bytes == 0 || answer.len() < connection.answer_bytes {
-            answer.reserve(BUFFER_BYTES);
-            let received = recv(&connection.stream, spare_capacity(&mut answer), RecvFlags::empty());
-            let (_, received) = received.context("no answer")?;
-            ensure!(received > 0, "the server closed the connection in the middle of an answer");
+        let mut connection = Self { stream, sent, answer_bytes: 0, partial: Vec::new() };
+        connection.send_request(request, sent)?;
+        let mut response = Vec::new();
+        while connection.answer_bytes == 0 || response.len() < connection.answer_bytes {
+            response.reserve(BUFFER_BYTES);
+            let received = recv(&connection.stream, spare_capacity(&mut response), RecvFlags::empty());
+            let (_, received) = received.context("no response")?;
+            ensure!(received > 0, "the server closed the connection in the middle of a response");
             if connection.answer_bytes == 0 {
-                connection.answer_bytes = whole(&answer, body.len())?.unwrap_or_default();
+                connection.answer_bytes = whole(&response, body.len())?.unwrap_or_default();
             }
         }
-        ensure!(answer.len() == connection.answer_bytes, "the answer is longer than it says");
-        ensure!(answer.ends_with(body), "the answer is another one than was expected");
+        ensure!(response.len() == connection.answer_bytes, "the response is longer than its Content-Length");
+        ensure!(response.ends_with(body), "the response differs from the expected one");
         Ok(connection)
     }
 
-    fn ask(&mut self, request: &[u8], now: Instant) -> Result<()> {
+    fn send_request(&mut self, request: &[u8], now: Instant) -> Result<()> {
         self.sent = now;
         let sent = send(&self.stream, request, SendFlags::NOSIGNAL).context("the request could not be sent")?;
         ensure!(sent == request.len(), "the request could not be sent at once");
@@ -144,56 +144,56 @@ impl Connection {
             Ok((_, 0)) => bail!("the server closed the connection"),
             Ok((_, received)) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(e) => return Err(e).context("no answer"),
+            Err(e) => return Err(e).context("no response"),
         };
         let came = &buffer[..received];
-        if self.begun.is_empty() && received == self.answer_bytes && came.starts_with(STATUS_LINE) {
+        if self.partial.is_empty() && received == self.answer_bytes && came.starts_with(STATUS_LINE) {
             return Ok(true);
         }
         // The response arrived in pieces, or its head has another length.
-        self.begun.extend_from_slice(came);
-        let Some(bytes) = whole(&self.begun, body_bytes)? else { return Ok(false) };
-        ensure!(self.begun.len() <= bytes, "the answer is longer than it says");
-        let is_complete = self.begun.len() == bytes;
+        self.partial.extend_from_slice(came);
+        let Some(bytes) = whole(&self.partial, body_bytes)? else { return Ok(false) };
+        ensure!(self.partial.len() <= bytes, "the response is longer than its Content-Length");
+        let is_complete = self.partial.len() == bytes;
         if is_complete {
-            self.begun.clear();
+            self.partial.clear();
             self.answer_bytes = bytes;
         }
         Ok(is_complete)
     }
 }
 
-/// Returns the length of the response at the start of `answer`, including its head, or `None` if the head is not
+/// Returns the length of the response at the start of `response`, including its head, or `None` if the head is not
 /// complete yet.
-fn whole(answer: &[u8], body_bytes: usize) -> Result<Option<usize>> {
-    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
-        ensure!(answer.len() < BUFFER_BYTES, "a head is over {BUFFER_BYTES} bytes");
+fn whole(response: &[u8], body_bytes: usize) -> Result<Option<usize>> {
+    let Some(end) = response.windows(4).position(|window| window == b"\r\n\r\n") else {
+        ensure!(response.len() < BUFFER_BYTES, "a head is over {BUFFER_BYTES} bytes");
         return Ok(None);
     };
-    let head = std::str::from_utf8(&answer[..end]).context("the head is not text")?;
+    let head = std::str::from_utf8(&response[..end]).context("the head is not text")?;
     let (status, length) = parse_head(head)?;
-    ensure!(status == 200 && length == Some(body_bytes as u64), "the answer is another one: {head}");
+    ensure!(status == 200 && length == Some(body_bytes as u64), "unexpected response: {head}");
     Ok(Some(end + 4 + body_bytes))
 }
 
 /// Creates an epoll instance that reports each arrival of data once (edge-triggered).
 fn watch(all: &[Connection]) -> Result<OwnedFd> {
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("readiness cannot be watched")?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot register for readiness")?;
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     for (place, connection) in all.iter().enumerate() {
         connection.stream.set_nonblocking(true)?;
         epoll::add(&epoll, &connection.stream, epoll::EventData::new_u64(place as u64), flags)
-            .context("readiness cannot be watched")?;
+            .context("cannot register for readiness")?;
     }
     Ok(epoll)
 }
 
 fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
-    let patience = Timespec::try_from(PATIENCE)?;
-    match epoll::wait(ready, spare_capacity(events), Some(&patience)) {
-        Ok(0) => bail!("no connection was answered for {} s", PATIENCE.as_secs()),
+    let timeout = Timespec::try_from(PATIENCE)?;
+    match epoll::wait(ready, spare_capacity(events), Some(&timeout)) {
+        Ok(0) => bail!("no connection got a response for {} s", PATIENCE.as_secs()),
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(e) => Err(e).context("readiness cannot be told"),
+        Err(e) => Err(e).context("cannot poll for readiness"),
     }
 }
 
@@ -266,14 +266,14 @@ mod tests {
     #[test]
     fn load_rejects_unexpected_responses() {
         const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-        let wrong: [&[&[&[u8]]]; 5] = [
+        let invalid: [&[&[&[u8]]]; 5] = [
             &[&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellO"]],
             &[&[b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhell"]],
             &[&[HELLO], &[b"HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\nhello"]],
             &[&[HELLO], &[b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello!"]],
             &[&[HELLO], &[HELLO, b"more"]],
         ];
-        for answers in wrong {
+        for answers in invalid {
             for connections in [1, 3] {
                 assert!(loaded(answers, connections).is_err(), "{answers:?}");
             }

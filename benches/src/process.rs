@@ -35,7 +35,7 @@ pub struct Memory {
 pub fn raise_open_file_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")
+    setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")
 }
 
 /// Returns the maximum number of open files of this process, or `None` if there is no limit.
@@ -50,8 +50,8 @@ pub fn open_file_limit() -> Option<u64> {
 /// # Errors
 /// Returns an error if the program cannot be run.
 pub fn become_program(command: &[String]) -> Result<()> {
-    let (program, arguments) = command.split_first().context("no program is named")?;
-    set_parent_process_death_signal(Some(Signal::TERM)).context("the end of the parent cannot be watched")?;
+    let (program, arguments) = command.split_first().context("no program is given")?;
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot request a signal at the end of the parent")?;
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be run"))
 }
 
@@ -108,7 +108,7 @@ pub fn memory(pid: u32) -> Result<Memory> {
 pub fn read_from_disk(pids: &[u32]) -> Result<f64> {
     let mut bytes = 0.0;
     for pid in pids {
-        let counts = fs::read_to_string(format!("/proc/{pid}/io")).context("what was read cannot be told")?;
+        let counts = fs::read_to_string(format!("/proc/{pid}/io")).context("cannot determine the bytes read")?;
         let read = counts.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse::<f64>().ok());
         bytes += read.with_context(|| format!("/proc/{pid}/io has no read_bytes"))?;
     }
@@ -120,8 +120,9 @@ pub fn read_from_disk(pids: &[u32]) -> Result<f64> {
 /// # Errors
 /// Returns an error if the process has ended.
 pub fn children(pid: u32) -> Result<Vec<u32>> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).context("children cannot be listed")?;
-    list.split_whitespace().map(|pid| pid.parse().context("children cannot be listed")).collect()
+    let list =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).context("cannot list the child processes")?;
+    list.split_whitespace().map(|pid| pid.parse().context("cannot list the child processes")).collect()
 }
 
 /// Waits until `child` has ended. Returns `false` if it does not end in time.
@@ -149,7 +150,7 @@ pub fn version(program: &str, flag: &str, package: &str, is_required: bool) -> R
             bail!("{program} is not installed: apt-get install {package}")
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            eprintln!("{program} is not installed and is left out: apt-get install {package}");
+            eprintln!("{program} is not installed and is skipped: apt-get install {package}");
             return Ok(None);
         }
         Err(e) => return Err(e).with_context(|| format!("{program} cannot be run")),

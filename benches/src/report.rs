@@ -42,12 +42,12 @@ impl Report {
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
         };
         serde_json::from_slice(&text)
-            .with_context(|| format!("{} holds no figures of this version: remove it", path.display()))
+            .with_context(|| format!("{} has no figures of this version: remove it", path.display()))
     }
 
     /// Replaces the known sections of the measured parts with `found` and sorts all sections in the order of `parts`.
     fn update(&mut self, parts: &[&str], found: Vec<Section>) {
-        self.sections.retain(|known| found.iter().all(|section| section.name != known.name));
+        self.sections.retain(|old| found.iter().all(|section| section.name != old.name));
         self.sections.extend(found);
         let place = |section: &Section| parts.iter().position(|part| *part == section.name);
         self.sections.retain(|section| place(section).is_some());
@@ -107,11 +107,11 @@ pub fn publish(place: &str, parts: &[&str], found: Vec<Section>, arguments: &Arg
 /// # Errors
 /// Returns an error if the system does not report them.
 pub fn machine() -> Result<String> {
-    let cpus = fs::read_to_string("/proc/cpuinfo").context("the CPU cannot be told")?;
+    let cpus = fs::read_to_string("/proc/cpuinfo").context("cannot determine the CPU")?;
     let models: Vec<_> = cpus.lines().filter_map(|line| line.strip_prefix("model name")).collect();
     let model = models.first().map_or("unknown CPU", |model| model.trim_start_matches([' ', '\t', ':']));
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("the kernel cannot be told")?;
-    let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("date cannot be run")?;
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot determine the kernel")?;
+    let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("cannot run date")?;
     let date = String::from_utf8_lossy(&date.stdout);
     Ok(format!("{}, {} cores of {model}, Linux {}", date.trim(), models.len(), kernel.trim()))
 }
@@ -124,10 +124,10 @@ pub fn machine() -> Result<String> {
 /// Markdown file has no marker `place`, or if a file cannot be read.
 pub fn check(arguments: &Arguments, place: &str, parts: &[&str]) -> Result<()> {
     if let Some(unknown) = arguments.only.iter().find(|only| !parts.contains(&only.as_str())) {
-        bail!("there is no part {unknown:?}: --only takes some of {}", parts.join(","));
+        bail!("there is no part {unknown:?}: pass to --only some of {}", parts.join(","));
     }
     let is_alone = !arguments.only.is_empty() && arguments.write.is_some();
-    ensure!(!is_alone || arguments.json.is_some(), "--only and --write need the --json FILE with what else is known");
+    ensure!(!is_alone || arguments.json.is_some(), "--only and --write need --json FILE with the other figures");
     arguments.json.as_deref().map_or(Ok(()), |path| Report::read(path).map(drop))?;
     arguments.write.as_deref().map_or(Ok(()), |path| replaced(path, place, "").map(drop))
 }

@@ -107,7 +107,7 @@ impl Drop for GatewayProcess {
 fn end(child: &mut Child) {
     drop(child.stdin.take());
     if !has_ended(child) {
-        eprintln!("the gateway does not end and is killed");
+        eprintln!("the gateway does not terminate and is killed");
         if let Err(error) = child.kill().and_then(|()| child.wait()) {
             eprintln!("the gateway cannot be killed: {error}");
         }
@@ -124,8 +124,9 @@ fn log_of(repo: &Path) -> PathBuf {
 /// # Errors
 /// Returns an error if the arguments are invalid or the gateway fails.
 pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
-    let repo = PathBuf::from(arguments.next().context("serve names no repo")?);
-    let workers = arguments.next().map(|workers| workers.parse()).transpose().context("workers are a number")?;
+    let repo = PathBuf::from(arguments.next().context("serve needs a repo")?);
+    let workers =
+        arguments.next().map(|workers| workers.parse()).transpose().context("the number of workers is not valid")?;
     let mut config = crate::config(workers);
     if let Some(level) = arguments.next() {
         config.compression.level = serde_json::from_value(level.into()).context("there is no such level")?;
@@ -134,9 +135,9 @@ pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {
         let mut gateway = Gateway::bind(&config, &repo).await?;
-        let address = gateway.addresses().first().context("the gateway listens nowhere")?;
-        let grpc = gateway.grpc_addresses().first().context("gRPC is spoken nowhere")?;
-        writeln!(io::stdout(), "{address} {grpc}").context("the address cannot be told")?;
+        let address = gateway.addresses().first().context("the gateway has no address")?;
+        let grpc = gateway.grpc_addresses().first().context("gRPC has no address")?;
+        writeln!(io::stdout(), "{address} {grpc}").context("cannot get the address")?;
         let input_ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
         tokio::select! {
             ended = gateway.join() => return Ok(ended?),

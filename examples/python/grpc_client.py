@@ -32,7 +32,7 @@ def main(path, address="127.0.0.1:50051"):
         print(f"{path} is {added.cid}: {added.size} bytes in {added.blocks} blocks")
         for piece in files.GetFile(file.GetFileRequest(path=added.cid)):
             received.update(piece.data)
-        print("came back the same" if sent.digest() == received.digest() else "came back different")
+        print("received the same content" if sent.digest() == received.digest() else "received different content")
         try:
             files.GetFileInfo(file.GetFileInfoRequest(path="what"))
         except grpc.RpcError as error:

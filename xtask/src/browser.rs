@@ -18,7 +18,7 @@ pub(crate) fn test() -> Result<()> {
     match tools() {
         Ok(tools) => run(&tools)?,
         Err(reason) => {
-            eprintln!("xtask: browser: SKIPPED, the pages were not looked at: {reason:#}");
+            eprintln!("xtask: browser: SKIPPED, the pages were not tested: {reason:#}");
             return Ok(());
         }
     }
@@ -48,7 +48,7 @@ fn tools() -> Result<Tools> {
         install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]).current_dir(&tests);
         let status = install.status().context("npm could not be started")?;
         if !status.success() {
-            bail!("npm ci could not fetch playwright-core ({status})");
+            bail!("npm ci could not download playwright-core ({status})");
         }
     }
     Ok(Tools { node, chromium, tests })

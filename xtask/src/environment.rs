@@ -51,19 +51,19 @@ impl Environment {
     /// See [`kept`](Self::kept).
     pub(crate) fn with(name: &str, requirements: &Path) -> Result<Self> {
         let python = found("python3").context("python3 is not on the PATH (Debian: apt-get install python3-venv)")?;
-        let wanted = fs::read(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+        let required = fs::read(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
         // A copy of the installed requirements, written after the installation.
         let installed = target()?.join(name).join("requirements.txt");
-        if fs::read(&installed).ok().as_ref() == Some(&wanted) {
+        if fs::read(&installed).ok().as_ref() == Some(&required) {
             return Self::kept(name, &python);
         }
-        eprintln!("xtask: python: fetching the packages of {}", requirements.display());
+        eprintln!("xtask: python: downloading the packages of {}", requirements.display());
         let environment = Self::fresh(name, &python)?;
         environment.install(
             &[OsStr::new("--requirement"), requirements.as_os_str()],
-            "pip could not fetch the packages: Python 3.11 or newer is needed",
+            "pip could not download the packages: Python 3.11 or newer is needed",
         )?;
-        fs::write(&installed, wanted).with_context(|| format!("cannot write {}", installed.display()))?;
+        fs::write(&installed, required).with_context(|| format!("cannot write {}", installed.display()))?;
         Ok(environment)
     }
 
@@ -88,7 +88,7 @@ impl Environment {
     pub(crate) fn install_wheel(&self, wheel: &Path) -> Result<()> {
         let options = ["--force-reinstall", "--no-deps", "--no-index"].map(OsStr::new);
         let arguments: Vec<_> = options.into_iter().chain([wheel.as_os_str()]).collect();
-        self.install(&arguments, "pip does not take the wheel")
+        self.install(&arguments, "pip could not install the wheel")
     }
 }
 

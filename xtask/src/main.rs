@@ -19,20 +19,20 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "usage: cargo xtask <command>
 
   test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, and Python
-  browser   the pages in a browser alone
-  python    `import ipfrs`, and what Python's packages read of answers, alone
+  browser   only the pages in a browser
+  python    only `import ipfrs`, and the responses as Python's packages read them
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
-  codegen   writes the code of crates/ipfrs-proto anew from proto/
+  codegen   regenerates the code of crates/ipfrs-proto from proto/
 
   bench-report [TARGET[:PART,...] ...]
-                 measures what is compared, or that alone, and writes figures and plots into docs/PERFORMANCE.md; on a
+                 runs all comparisons, or only the given ones, and writes figures and plots into docs/PERFORMANCE.md; use a
                  quiet machine
-  plots          draws the figures of the last bench-report anew
+  plots          redraws the plots of the last bench-report
 ";
 
 fn main() -> ExitCode {
-    let asked: Vec<String> = env::args().skip(1).collect();
-    let done = match asked.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let given_words: Vec<String> = env::args().skip(1).collect();
+    let done = match given_words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => test(),
         ["browser"] => browser::test(),
         ["python"] => python::test(),

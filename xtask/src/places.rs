@@ -14,7 +14,7 @@ pub(crate) fn found(program: &str) -> Option<PathBuf> {
 /// Returns the root directory of the workspace.
 pub(crate) fn workspace() -> Result<PathBuf> {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Ok(xtask.parent().context("xtask lies in no workspace")?.to_owned())
+    Ok(xtask.parent().context("xtask is not in a workspace")?.to_owned())
 }
 
 /// Returns the target directory of cargo.

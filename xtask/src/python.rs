@@ -27,7 +27,7 @@ pub(crate) fn test() -> Result<()> {
         Ok(environment) => run(&environment)?,
         Err(reason) => {
             eprintln!(
-                "xtask: python: SKIPPED, `import ipfrs` was not tried, no package of Python read what is sent: {reason:#}"
+                "xtask: python: SKIPPED, `import ipfrs` was not tested, nor the responses with Python's packages: {reason:#}"
             );
             return Ok(());
         }
@@ -89,7 +89,7 @@ fn on_each_python(wheel: &Path) -> Result<()> {
         crate::run("python", environment.command().arg("-I").arg(&program))?;
     }
     if !missing.is_empty() {
-        eprintln!("xtask: python: SKIPPED on Python {}: not here", missing.join(", "));
+        eprintln!("xtask: python: SKIPPED on Python {}: not installed", missing.join(", "));
     }
     Ok(())
 }

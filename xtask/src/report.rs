@@ -30,18 +30,18 @@ struct Section {
     charts: Vec<Chart>,
 }
 
-/// Runs the targets sequentially and draws their figures. `asked` selects targets, each as `TARGET` or as
+/// Runs the targets sequentially and draws their figures. `selected` lists targets, each as `TARGET` or as
 /// `TARGET:PART,...` with the parts to measure. An empty list selects all targets.
 ///
 /// # Errors
 /// Returns an error if a target does not exist or fails. The figures of the other targets are written and drawn
 /// nevertheless.
-pub(crate) fn measure(asked: &[&str]) -> Result<()> {
+pub(crate) fn measure(selected: &[&str]) -> Result<()> {
     fs::create_dir_all(directory()?)?;
     let mut runs = Vec::new();
-    for asked in if asked.is_empty() { &TARGETS[..] } else { asked } {
-        let (name, parts) = asked.split_once(':').map_or((*asked, None), |(name, parts)| (name, Some(parts)));
-        ensure!(TARGETS.contains(&name), "there is no target {name:?} to report of: {}", TARGETS.join(", "));
+    for selected in if selected.is_empty() { &TARGETS[..] } else { selected } {
+        let (name, parts) = selected.split_once(':').map_or((*selected, None), |(name, parts)| (name, Some(parts)));
+        ensure!(TARGETS.contains(&name), "unknown target {name:?}: use one of {}", TARGETS.join(", "));
         runs.push((name, parts));
     }
     let mut failed = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn measure(asked: &[&str]) -> Result<()> {
         }
     }
     let drawn = draw();
-    ensure!(failed.is_empty(), "failed, the whole or a part: {}", failed.join(", "));
+    ensure!(failed.is_empty(), "failed completely or in part: {}", failed.join(", "));
     drawn
 }
 
@@ -76,12 +76,11 @@ fn run(name: &str, parts: Option<&str>) -> Result<()> {
 pub(crate) fn draw() -> Result<()> {
     let (workspace, mut pictures) = (workspace()?, Vec::new());
     let plots = workspace.join(PLOTS);
-    fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
+    fs::create_dir_all(&plots).with_context(|| format!("cannot create {}", plots.display()))?;
     for name in TARGETS {
         let json = figures_of(name)?;
-        let text = fs::read(&json).with_context(|| {
-            format!("cannot read {}, which a run of `cargo xtask bench-report` leaves", json.display())
-        })?;
+        let text = fs::read(&json)
+            .with_context(|| format!("cannot read {}, which `cargo xtask bench-report` writes", json.display()))?;
         let figures: Figures = serde_json::from_slice(&text).with_context(|| format!("{}", json.display()))?;
         for (circumstances, chart) in figures.sections.into_iter().flat_map(drawn) {
             let file = format!("{}.svg", chart.name);
@@ -91,7 +90,7 @@ pub(crate) fn draw() -> Result<()> {
             pictures.push((chart.title, file));
         }
     }
-    ensure!(!pictures.is_empty(), "the targets have left nothing to draw");
+    ensure!(!pictures.is_empty(), "the targets wrote no data to plot");
     remove_others(&plots, &pictures)?;
     show(&workspace.join(DOCUMENT), &pictures)
 }

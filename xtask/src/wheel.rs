@@ -42,7 +42,7 @@ pub(crate) fn publishable() -> Result<()> {
 
     let python = found("python3").context("python3 is not on the PATH")?;
     let installed = Environment::fresh("wheel-venv", &python)?;
-    installed.install(&[wheel.as_os_str()], "pip does not take the wheel, or could not fetch what it wants")?;
+    installed.install(&[wheel.as_os_str()], "pip could not install the wheel or download its dependencies")?;
     crate::run("wheel", installed.command().args(["-c", "import ipfrs; print(ipfrs.__version__)"]))?;
     for file in [&wheel, &source] {
         let size = fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
@@ -52,7 +52,7 @@ pub(crate) fn publishable() -> Result<()> {
     if let Some((_, version)) = name.rsplit_once("manylinux_") {
         let version: Vec<&str> = version.splitn(3, '_').take(2).collect();
         eprintln!(
-            "xtask: wheel: for Linux with glibc {} or newer: build in an older system for an older one",
+            "xtask: wheel: for Linux with glibc {} or newer: build on an older system to support an older glibc",
             version.join(".")
         );
     }
@@ -79,7 +79,7 @@ fn only(directory: &Path, extension: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let mut files = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let file = files.find(|file| file.extension() == Some(OsStr::new(extension)));
-    file.with_context(|| format!("maturin left no .{extension} in {}", directory.display()))
+    file.with_context(|| format!("maturin wrote no .{extension} in {}", directory.display()))
 }
 
 #[cfg(test)]

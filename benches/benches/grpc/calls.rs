@@ -68,9 +68,9 @@ async fn calls_per_second(address: SocketAddr, cid: &str, time: Duration) -> Res
         callers.spawn(async move {
             let mut calls = 0_u32;
             while start.elapsed() < time {
-                let answer = client.get_block(GetBlockRequest { cid: cid.clone() }).await?.into_inner();
-                let bytes = answer.block.map_or(0, |block| block.data.len());
-                ensure!(bytes == BLOCK_BYTES, "a block of {bytes} bytes came instead of {BLOCK_BYTES}");
+                let response = client.get_block(GetBlockRequest { cid: cid.clone() }).await?.into_inner();
+                let bytes = response.block.map_or(0, |block| block.data.len());
+                ensure!(bytes == BLOCK_BYTES, "received a block of {bytes} bytes instead of {BLOCK_BYTES}");
                 calls += 1;
             }
             Ok(calls)

@@ -64,7 +64,7 @@ pub(crate) fn serve() -> Result<()> {
     runtime.block_on(async {
         let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?.with_nodelay(Some(true));
         let address = incoming.local_addr()?;
-        writeln!(io::stdout(), "{address} {address}").context("the address cannot be told")?;
+        writeln!(io::stdout(), "{address} {address}").context("cannot get the address")?;
         let input_ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
         let block = Hello(vec![7; BLOCK_BYTES].into());
         let ended = async { drop(input_ended.await) };

@@ -60,7 +60,7 @@ fn measure(options: &Options) -> Result<()> {
     let apart = if cores.is_pinned() { " Server and client have a core each." } else { "" };
     let rounds = options.rounds;
     let circumstances =
-        format!("{}.{apart} Medians of {rounds} rounds, in parentheses the least and the largest.", machine()?);
+        format!("{}.{apart} Medians of {rounds} rounds, with the minimum and maximum in parentheses.", machine()?);
     let (mut found, mut failed) = (Vec::new(), Vec::new());
     for (name, measure) in PARTS.into_iter().filter(|(name, _)| options.arguments.wants(name)) {
         eprintln!("grpc: {name}");
@@ -90,8 +90,8 @@ fn client_runtime() -> Result<Runtime> {
 
 /// Returns a row that compares our figure with another one. The goal is reached if ours is at least `goal` times the
 /// other one.
-fn row(what: &str, figures: [String; 2], ratio: f64, goal: f64) -> Vec<String> {
+fn row(label: &str, figures: [String; 2], ratio: f64, goal: f64) -> Vec<String> {
     let [ours, other] = figures;
     let verdict = if ratio >= goal { "reached" } else { "missed" };
-    vec![what.to_owned(), ours, other, format!("{ratio:.2}"), format!("{goal:.1}"), verdict.to_owned()]
+    vec![label.to_owned(), ours, other, format!("{ratio:.2}"), format!("{goal:.1}"), verdict.to_owned()]
 }

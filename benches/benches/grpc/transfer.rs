@@ -72,12 +72,12 @@ fn framed(message: &impl Message) -> Result<Vec<u8>> {
 async fn megabytes_per_second(request: RequestBuilder, bytes: u64) -> Result<f64> {
     let start = Instant::now();
     let mut response: Response = request.send().await?.error_for_status()?;
-    ensure!(response.version() == Version::HTTP_2, "the answer came over {:?}", response.version());
+    ensure!(response.version() == Version::HTTP_2, "the response used {:?}", response.version());
     let mut taken = 0;
     while let Some(piece) = response.chunk().await? {
         taken += piece.len() as u64;
     }
     // Message framing adds some bytes. An error response would have a much shorter body.
-    ensure!((bytes..bytes + bytes / 1_000 + 100).contains(&taken), "{taken} bytes came instead of {bytes}");
+    ensure!((bytes..bytes + bytes / 1_000 + 100).contains(&taken), "received {taken} bytes instead of {bytes}");
     Ok(taken as f64 / 1e6 / start.elapsed().as_secs_f64())
 }

@@ -168,7 +168,7 @@ impl Measurement for Batches {
         let beside_gets = self.placed().flat_map(|(size, placed)| {
             let (count, is_smallest) = (size.batch.count(), size.batch.block_bytes() == SIZES[0]);
             let goal = GOALS.into_iter().find(|(of, _)| is_smallest && *of == count);
-            goal.into_iter().flat_map(move |(_, least)| {
+            goal.into_iter().flat_map(move |(_, minimum)| {
                 size.ways().skip(1).map(move |way| Goal {
                     what: format!(
                         "{count} blocks of {}, client {}: {} / a GET each",
@@ -177,15 +177,15 @@ impl Measurement for Batches {
                         WAYS[way].0
                     ),
                     figure: placed.gain(way),
-                    bound: Bound::AtLeast(least),
+                    bound: Bound::AtLeast(minimum),
                 })
             })
         });
-        let (count, least) = CAR_GOAL;
+        let (count, minimum) = CAR_GOAL;
         let beside_json = self.sizes.iter().filter(|size| size.batch.count() == count).map(|size| Goal {
             what: format!("{count} blocks of {}, client apart, MB/s: CAR / JSON", size.name()),
             figure: size.places[0].milliseconds[JSON].median() / size.places[0].milliseconds[CAR].median(),
-            bound: Bound::AtLeast(least),
+            bound: Bound::AtLeast(minimum),
         });
         beside_gets.chain(beside_json).collect()
     }

@@ -144,10 +144,11 @@ impl Server {
         let cold_bytes = site.options.cold_mib << 20;
         let mut client = Client::connect(running.address)?;
         let request = get(&self.hot);
-        let mut ask = |times: &mut Latencies| times.time(|| client.exchange(&request, 200, SMALL_BYTES as u64));
+        let mut time_request =
+            |times: &mut Latencies| times.time(|| client.exchange(&request, 200, SMALL_BYTES as u64));
         let (start, mut alone, mut beside) = (Instant::now(), Latencies::default(), Latencies::default());
         while start.elapsed() < ALONE {
-            ask(&mut alone)?;
+            time_request(&mut alone)?;
         }
         let (reading, read_before) = (AtomicUsize::new(self.cold.len()), read_from_disk(&running.pids)?);
         let start = Instant::now();
@@ -164,7 +165,7 @@ impl Server {
             };
             let readers: Vec<_> = self.cold.iter().map(|path| scope.spawn(move || read(path))).collect();
             while reading.load(Ordering::Relaxed) > 0 {
-                ask(&mut beside)?;
+                time_request(&mut beside)?;
             }
             readers.into_iter().try_fold(0.0_f64, |longest, reader| {
                 let seconds = reader.join().map_err(|_| anyhow!("a reader panicked"))?;
@@ -187,7 +188,7 @@ fn ensure_cold(site: &Site, read: f64, bytes: f64) -> Result<f64> {
     let share = read / bytes;
     ensure!(
         !site.options.arguments.is_full || share >= LEAST_COLD,
-        "of a file that was to be cold {:.0} % came from the disk",
+        "only {:.0} % of a file that should be cold was read from the disk",
         share * 100.0
     );
     Ok(share * 100.0)

@@ -71,8 +71,8 @@ impl Level {
             coding.first_mb_per_second.push(TEXT_BYTES as f64 / 1e6 / start.elapsed().as_secs_f64());
             coding.ratio.push(TEXT_BYTES as f64 / bytes as f64);
             client.send(&request)?;
-            let answer = client.read(200)?;
-            ensure!(decoded(name, &answer)? == content, "{name} at {} gives another text", self.name);
+            let response = client.read(200)?;
+            ensure!(decoded(name, &response)? == content, "{name} at {} decodes to a different text", self.name);
             let each = seconds_each(site.options.slice() / 3, || client.exchange(&request, 200, bytes))?;
             coding.again_ms.push(each * 1e3);
         }
@@ -85,16 +85,16 @@ impl Level {
     }
 }
 
-fn decoded(coding: &str, answer: &[u8]) -> Result<Vec<u8>> {
+fn decoded(coding: &str, response: &[u8]) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let read = match coding {
-        "identity" => answer.to_vec().as_slice().read_to_end(&mut text),
-        "gzip" => flate2::read::GzDecoder::new(answer).read_to_end(&mut text),
-        "br" => brotli::Decompressor::new(answer, 4_096).read_to_end(&mut text),
-        "zstd" => zstd::Decoder::new(answer)?.read_to_end(&mut text),
+        "identity" => response.to_vec().as_slice().read_to_end(&mut text),
+        "gzip" => flate2::read::GzDecoder::new(response).read_to_end(&mut text),
+        "br" => brotli::Decompressor::new(response, 4_096).read_to_end(&mut text),
+        "zstd" => zstd::Decoder::new(response)?.read_to_end(&mut text),
         other => bail!("{other} cannot be decoded here"),
     };
-    read.with_context(|| format!("the answer is not {coding}"))?;
+    read.with_context(|| format!("the response is not {coding}"))?;
     Ok(text)
 }
 
@@ -121,9 +121,9 @@ impl Measurement for Compressed {
             [
                 "compression.level",
                 "coding",
-                "asked for first, MB/s of text",
+                "first request, MB/s of text",
                 "times smaller",
-                "asked for again, ms",
+                "repeated request, ms",
                 "times as long as it is",
             ],
             rows,
@@ -133,7 +133,7 @@ impl Measurement for Compressed {
     fn goals(&self) -> Vec<Goal> {
         // The slowest level represents each coding.
         let goal = |(place, name): (usize, &str)| Goal {
-            what: format!("text of 1 MiB asked for again, ms: {name}, slowest of all levels / as it is"),
+            what: format!("text of 1 MiB, repeated request, ms: {name}, slowest of all levels / as it is"),
             figure: self.levels.iter().map(|level| level.again(&level.codings[place])).fold(0.0, f64::max),
             bound: GOAL,
         };

@@ -84,7 +84,7 @@ impl Connections {
         form.file(&small);
         form.file(&large);
         let cids = form.send(&mut Client::connect(gateway.address())?, Profile::DagPb)?;
-        let [small, large] = &cids[..] else { bail!("two files were added, and {} named", cids.len()) };
+        let [small, large] = &cids[..] else { bail!("two files were added, but {} were reported", cids.len()) };
         let steps: Vec<_> = [100, 1_000, 10_000].into_iter().filter(|step| *step < most).chain([most]).collect();
         let names = site.nginx.iter().map(|_| NGINX).chain(["ipfrs"]);
         let servers = names.map(|name| Server {
@@ -221,8 +221,8 @@ impl Measurement for Connections {
                     "p50 ms",
                     "p99 ms",
                     "longest ms",
-                    "most answers over a second in a run",
-                    "most errors in a run",
+                    "maximum of responses over a second in a run",
+                    "maximum of errors in a run",
                 ],
                 served,
             ),
@@ -257,7 +257,7 @@ impl Measurement for Connections {
             },
             Goal {
                 what: format!(
-                    "{most} connections, a GET on each once a second: errors and answers over a second, all rounds"
+                    "{most} connections, a GET on each once a second: errors and responses over a second, all rounds"
                 ),
                 figure: ours.errors.sum() + ours.late.sum(),
                 bound: Bound::AtMost(0.0),

@@ -66,7 +66,7 @@ fn per_second(url: &str, seconds: u64) -> Result<f64> {
     let output =
         Command::new("h2load").args(arguments).stdin(Stdio::null()).output().context("h2load cannot be run")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    parse(&text).with_context(|| format!("h2load said: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    parse(&text).with_context(|| format!("h2load printed: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// Parses lines like `finished in 3.00s, 51234.67 req/s, 60.34MB/s` and `requests: 9 total, ..., 0 failed, ...`.
@@ -82,5 +82,5 @@ fn parse(text: &str) -> Result<f64> {
         counted("status codes:", " 5xx") == Some(0.0) && counted("status codes:", " 4xx") == Some(0.0),
         "were refused"
     );
-    counted("finished in", " req/s").context("there is no rate")
+    counted("finished in", " req/s").context("there is no rate in the output")
 }

@@ -69,7 +69,7 @@ pub(crate) fn hash() -> Result<()> {
         black_box(function.digests(black_box(&messages))?);
         Ok(())
     })?;
-    writeln!(io::stdout(), "{} {}", megabytes / one_by_one, megabytes / side_by_side).context("no figures can be told")
+    writeln!(io::stdout(), "{} {}", megabytes / one_by_one, megabytes / side_by_side).context("cannot measure")
 }
 
 impl Machine {
@@ -84,7 +84,7 @@ impl Machine {
     fn measure(&mut self, has_openssl: bool) -> Result<()> {
         let told = self.output(Command::new(env::current_exe()?).arg(HASH))?;
         let figures: Vec<f64> = told.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
-        let [one_by_one, side_by_side] = figures[..] else { bail!("hashing told {told:?}") };
+        let [one_by_one, side_by_side] = figures[..] else { bail!("hashing printed {told:?}") };
         self.one_by_one.push(one_by_one);
         self.side_by_side.push(side_by_side);
         if has_openssl {
@@ -93,7 +93,7 @@ impl Machine {
             let told = self.output(Command::new("openssl").args(arguments))?;
             // `+F:25:sha256:616300544.00`: bytes per second.
             let rate = told.lines().find_map(|line| line.strip_prefix("+F:")?.rsplit(':').next()?.parse::<f64>().ok());
-            self.openssl.push(rate.with_context(|| format!("openssl speed told {told:?}"))? / 1e6);
+            self.openssl.push(rate.with_context(|| format!("openssl speed printed {told:?}"))? / 1e6);
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Measurement for Hashes {
             });
             let ours = [
                 ("aws-lc-rs, one after the other".to_owned(), &machine.one_by_one),
-                (format!("ipfrs, {MESSAGES} side by side"), &machine.side_by_side),
+                (format!("ipfrs, {MESSAGES} lanes"), &machine.side_by_side),
             ];
             openssl.into_iter().chain(ours).map(|(who, series)| vec![machine.name.to_owned(), who, series.show(0)])
         });
@@ -124,7 +124,7 @@ impl Measurement for Hashes {
         let bound = |machine: &&Machine| machine.environment.and(bound());
         let bounds = self.machines.iter().filter_map(|machine| Some((machine, bound(&machine)?)));
         let goals = bounds.map(|(machine, bound)| Goal {
-            what: format!("SHA2-256 of 256 KiB {}: side by side / one after the other", machine.name),
+            what: format!("SHA2-256 of 256 KiB {}: multi-buffer / one after the other", machine.name),
             figure: machine.side_by_side.median() / machine.one_by_one.median(),
             bound,
         });

@@ -93,7 +93,7 @@ impl Drop for Nginx {
     fn drop(&mut self) {
         signal(self.child.id(), Signal::TERM);
         if !has_ended(&mut self.child) {
-            eprintln!("peers: nginx does not end and is killed");
+            eprintln!("peers: nginx does not terminate and is killed");
             self.workers.iter().for_each(|worker| signal(*worker, Signal::KILL));
             if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
                 eprintln!("peers: nginx cannot be killed: {error}");
@@ -106,7 +106,7 @@ impl Drop for Nginx {
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     if let Err(error) = kill_process(pid, signal) {
-        eprintln!("peers: process {pid} takes no signal: {error}");
+        eprintln!("peers: process {pid} cannot be signaled: {error}");
     }
 }
 

@@ -8,13 +8,13 @@ use ipfrs_benches::{Arguments, number};
 pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--json FILE] [--only PART,...]
        [--require-peers]]
 
-  --write FILE      also put the figures into FILE, between its markers; relative to the workspace
-  --json FILE       and into this one, with what is drawn of them
-  --only PART,...   measure these parts alone; with --json, figures of the others stay as they are in FILE
+  --write FILE      also write the figures into FILE, between its markers; relative to the workspace
+  --json FILE       also write the figures and the data of the plots into FILE
+  --only PART,...   measure only these parts; with --json, FILE keeps the figures of the others
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
 environment: ROUNDS (5), FILE_MIB (1024), COLD_MIB (32, each of 50 files), SECONDS (2, of each run of a load
-generator), CONNECTIONS (10000, that are held for 15 times as long), PIN (1: a core for the server and another for
+generator), CONNECTIONS (10000, held open for 15 times as long), PIN (1: a core for the server and another for
 the client; 0: wherever the system puts them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo
 is left out)";
 

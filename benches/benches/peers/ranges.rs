@@ -95,5 +95,5 @@ fn compare(site: &Site, target: &Target, client: &mut Client, length: u64) -> Re
     let mut expected = vec![0; usize::try_from(length)?];
     site.large_file()?.read_exact_at(&mut expected, start)?;
     client.send(&get_range(&target.path, start, length))?;
-    client.compare(206, expected.as_slice()).with_context(|| format!("{} serves other bytes", target.name))
+    client.compare(206, expected.as_slice()).with_context(|| format!("{} serves different bytes", target.name))
 }

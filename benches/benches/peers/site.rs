@@ -87,7 +87,7 @@ impl Site {
                 client.send(&get(&target.path))?;
                 client
                     .compare(200, File::open(path)?)
-                    .with_context(|| format!("{} serves other bytes", target.name))?;
+                    .with_context(|| format!("{} serves different bytes", target.name))?;
             }
         }
         Ok(Self {
@@ -110,7 +110,7 @@ impl Site {
     pub(crate) fn circumstances(&self) -> Result<String> {
         let missing = || "no".to_owned();
         Ok(format!(
-            "{machine}{pinned}, {nginx}, {wrk}, {h2load}. Loads of {seconds} s. Medians of {rounds} rounds, in parentheses the least and the largest.",
+            "{machine}{pinned}, {nginx}, {wrk}, {h2load}. Loads of {seconds} s. Medians of {rounds} rounds, with the minimum and maximum in parentheses.",
             machine = machine()?,
             pinned = if self.cores.is_pinned() { " (one core for the server, another for the client)" } else { "" },
             nginx = self

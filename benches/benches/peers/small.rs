@@ -148,7 +148,7 @@ impl Measurement for SmallGets {
                 "p99 ms",
                 "client busy, %",
                 "server busy, %",
-                "most errors in a run",
+                "maximum of errors in a run",
             ],
             rows,
         )]
@@ -169,7 +169,7 @@ impl Measurement for SmallGets {
         });
         vec![Chart {
             name: "latency".to_owned(),
-            title: "GETs of 1 KiB from our client, one worker: how long answers take".to_owned(),
+            title: "GETs of 1 KiB from our client, one worker: response times".to_owned(),
             x: Axis::logarithmic("connections"),
             y: Axis::logarithmic("ms"),
             lines: lines.collect(),

@@ -59,7 +59,7 @@ impl Tensors {
         for way in &ways {
             client.send(&way.request)?;
             let compared = client.compare(way.status, tensor.as_slice());
-            compared.with_context(|| format!("{} of {} gives other bytes", way.name, way.leaves))?;
+            compared.with_context(|| format!("{} of {} returns different bytes", way.name, way.leaves))?;
         }
         Ok(Self { ways })
     }
@@ -84,7 +84,7 @@ impl Measurement for Tensors {
         let row = |way: &Way| vec![way.leaves.to_owned(), way.name.to_owned(), way.gb_per_second.show(2)];
         vec![Table::new(
             "A tensor of 64 MiB, one connection",
-            ["file", "asked for as", "GB/s"],
+            ["file", "requested as", "GB/s"],
             self.ways.iter().map(row),
         )]
     }

@@ -46,7 +46,7 @@ impl Uploads {
         self.large.push(megabytes / start.elapsed().as_secs_f64());
         if is_first {
             client.send(&get(&format!("/ipfs/{cid}")))?;
-            client.compare(200, site.large_file()?).context("the large file came back differently")?;
+            client.compare(200, site.large_file()?).context("the large file was returned with different bytes")?;
         }
         Ok(())
     }
@@ -61,7 +61,9 @@ impl Uploads {
         if is_first {
             for (index, cid) in cids.iter().enumerate() {
                 client.send(&get(&format!("/ipfs/{cid}")))?;
-                client.compare(200, content(index).as_slice()).context("a small file came back differently")?;
+                client
+                    .compare(200, content(index).as_slice())
+                    .context("a small file was returned with different bytes")?;
             }
         }
         Ok(())
@@ -138,7 +140,7 @@ fn dd(from: &Path, to: &Path) -> Result<f64> {
     command.args(["bs=1M", "conv=fdatasync", "status=none"]).stdin(Stdio::null());
     settle();
     let start = Instant::now();
-    let status = command.status().context("dd cannot be run")?;
+    let status = command.status().context("cannot run dd")?;
     ensure!(status.success(), "dd failed: {status}");
     Ok(start.elapsed().as_secs_f64())
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(target: &Target, connections: u32, seconds: u64) -> Result<Run
     let arguments = ["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency", &url];
     let output = Command::new("wrk").args(arguments).stdin(Stdio::null()).output().context("wrk cannot be run")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    parse(&text).with_context(|| format!("wrk said: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    parse(&text).with_context(|| format!("wrk printed: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 fn parse(text: &str) -> Result<Run> {

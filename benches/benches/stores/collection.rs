@@ -61,12 +61,12 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     fs::remove_dir_all(&repo)?;
     fs::remove_file(&car.path)?;
     let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
-    let row = |what: &str, figure: String| vec![what.to_owned(), figure];
+    let row = |label: &str, figure: String| vec![label.to_owned(), figure];
     Ok(Table::new(
         format!("A collection of half of {} MiB (blocks of 256 KiB, every other one pinned)", options.pack_mib),
         ["what", "figure"],
         [
-            row("seconds until it is answered", format!("{seconds:.2}")),
+            row("seconds until the response", format!("{seconds:.2}")),
             row("packs on disk before", mib(before)),
             row("packs on disk after", mib(after)),
             row("a reader of 1 KiB ranges before", alone.show()),

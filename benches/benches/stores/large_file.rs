@@ -25,11 +25,11 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     let gateway = GatewayProcess::start(&repo, None)?;
     let mut client = Client::connect(gateway.address())?;
     let mut rows = Vec::new();
-    let mut row = |what: &str, (seconds, mib): (f64, f64)| {
+    let mut row = |label: &str, (seconds, mib): (f64, f64)| {
         let verdict = if mib < GOAL_MIB { "reached" } else { "missed" };
         let rate = format!("{:.0}", megabytes / seconds);
         rows.push(vec![
-            what.to_owned(),
+            label.to_owned(),
             rate,
             format!("{mib:.0}"),
             format!("under {GOAL_MIB:.0} (150 MB)"),
@@ -49,7 +49,7 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     fs::remove_dir_all(repo)?;
     Ok(Table::new(
         format!("A file of {} MiB, one connection", options.file_mib),
-        ["", "MB/s", "most anonymous memory (RssAnon), MiB", "goal", ""],
+        ["", "MB/s", "maximum anonymous memory (RssAnon), MiB", "goal", ""],
         rows,
     ))
 }
@@ -57,13 +57,13 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
 /// Runs `work` and returns its result, its duration in seconds, and the maximum anonymous memory of the process
 /// during it, in MiB.
 fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, (f64, f64))> {
-    let (most, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (maximum, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let start = Instant::now();
     let done = thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 if let Ok(memory) = memory(pid) {
-                    most.fetch_max(memory.anonymous, Ordering::Relaxed);
+                    maximum.fetch_max(memory.anonymous, Ordering::Relaxed);
                 }
                 thread::sleep(SAMPLE);
             }
@@ -72,5 +72,5 @@ fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, (f64, f64))
         is_over.store(true, Ordering::Relaxed);
         worked
     })?;
-    Ok((done, (start.elapsed().as_secs_f64(), most.into_inner() as f64 / f64::from(1 << 20))))
+    Ok((done, (start.elapsed().as_secs_f64(), maximum.into_inner() as f64 / f64::from(1 << 20))))
 }

@@ -58,7 +58,7 @@ fn measure(options: &Options) -> Result<()> {
     check(&options.arguments, PLACE, &names)?;
     let rounds = options.rounds;
     let circumstances =
-        format!("{}. Medians of {rounds} rounds, in parentheses the least and the largest.", machine()?);
+        format!("{}. Medians of {rounds} rounds, with the minimum and maximum in parentheses.", machine()?);
     let (mut found, mut failed) = (Vec::new(), Vec::new());
     for (name, measure) in PARTS.into_iter().filter(|(name, _)| options.arguments.wants(name)) {
         eprintln!("stores: {name}");

@@ -45,7 +45,7 @@ impl Answer {
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
             let frame =
-                frame.map_err(|e| anyhow!("the answer broke off after {} bytes: {}", self.seen_bytes, root(&e)))?;
+                frame.map_err(|e| anyhow!("the response ended early after {} bytes: {}", self.seen_bytes, root(&e)))?;
             match frame.into_data() {
                 Ok(data) => {
                     self.seen_bytes += data.len() as u64;
@@ -60,7 +60,7 @@ impl Answer {
         }
         match self.expected_bytes {
             Some(expected) if expected != self.seen_bytes => {
-                bail!("the answer is not whole: {} of {expected} bytes arrived", self.seen_bytes)
+                bail!("the response is incomplete: received {} of {expected} bytes", self.seen_bytes)
             }
             _ => Ok(None),
         }
@@ -128,7 +128,7 @@ fn object<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes)
-        .map_err(|e| anyhow!("the server's answer cannot be read ({e}): is it an ipfrs gateway?"))
+        .map_err(|e| anyhow!("the server's response cannot be read ({e}): is it an ipfrs gateway?"))
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -156,7 +156,7 @@ pub(crate) async fn message_of(response: Response<Body>) -> String {
         return failure.message;
     }
     match String::from_utf8_lossy(&text).trim() {
-        "" => format!("the server answered {status}"),
-        text => format!("the server answered {status}: {text}"),
+        "" => format!("the server responded with {status}"),
+        text => format!("the server responded with {status}: {text}"),
     }
 }

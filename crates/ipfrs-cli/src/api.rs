@@ -228,7 +228,7 @@ impl Api {
     async fn send(&self, request: axum::http::request::Builder, path: &str, body: Body) -> Result<Response<Body>> {
         if path.len() > MAX_URL_BYTES {
             bail!(
-                "the arguments are over the limit of {MAX_URL_BYTES} bytes for one request: give fewer of them at a time"
+                "the arguments are over the limit of {MAX_URL_BYTES} bytes for one request: pass fewer of them at a time"
             );
         }
         match &self.transport {
@@ -247,9 +247,9 @@ impl Api {
 
 fn unreachable(base: &str, error: &hyper_util::client::legacy::Error) -> anyhow::Error {
     if error.is_connect() {
-        return anyhow!("no daemon answers at {base}: is it running, and is the URL right?");
+        return anyhow!("no daemon responds at {base}: is it running, and is the URL right?");
     }
     let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
     let cause = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
-    anyhow!("the connection to {base} broke off: {cause}")
+    anyhow!("the connection to {base} was lost: {cause}")
 }

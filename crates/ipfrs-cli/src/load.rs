@@ -87,12 +87,12 @@ impl Load {
     /// Returns an error if no server is reachable, or if a file of which ranges are requested does not exist.
     pub(crate) async fn run(&self, base: &Base, mut targets: Targets, progress: &Progress) -> Result<Outcome> {
         if self.connections * self.streams > MAX_LINES {
-            bail!("--connections times --streams is over the limit of {MAX_LINES} requests at the same time");
+            bail!("--connections times --streams is over the limit of {MAX_LINES} concurrent requests");
         }
         open_files::make_room(self.connections as u64)?;
         let address = self.reach(base).await?;
         let server = Arc::new(Server::new(address, self.is_http2, self.connections));
-        self.ask_lengths(&server, &mut targets).await?;
+        self.request_lengths(&server, &mut targets).await?;
         let shards = (0..SHARDS).map(|_| Tally::new().map(Mutex::new)).collect::<Result<_>>()?;
         let expected = server.opened() + self.connections as u64;
         // From here on, SIGINT no longer terminates the process.
@@ -132,25 +132,26 @@ impl Load {
     /// Returns an address that accepts connections.
     async fn reach(&self, base: &Base) -> Result<SocketAddr> {
         let url = base.url();
-        let addresses = lookup_host(base.address()).await.with_context(|| format!("{url} cannot be found"))?;
+        let addresses =
+            lookup_host(base.address()).await.with_context(|| format!("cannot resolve the host of {url}"))?;
         let mut last = anyhow!("the name has no address");
         for address in addresses {
             match timeout(self.timeout, TcpStream::connect(address)).await {
                 Ok(Ok(_)) => return Ok(address),
                 Ok(Err(e)) => last = e.into(),
-                Err(_) => last = anyhow!("no answer within {:?}", self.timeout),
+                Err(_) => last = anyhow!("no response within {:?}", self.timeout),
             }
         }
-        Err(last.context(format!("nobody can be reached at {url}: is the gateway running, and is the URL right?")))
+        Err(last.context(format!("cannot connect to {url}: is the gateway running, and is the URL right?")))
     }
 
-    async fn ask_lengths(&self, server: &Arc<Server>, targets: &mut Targets) -> Result<()> {
+    async fn request_lengths(&self, server: &Arc<Server>, targets: &mut Targets) -> Result<()> {
         let Some(mut line) = Line::of_connection(server, 1).pop() else { return Ok(()) };
         for (index, request) in targets.lengths_to_ask().into_iter().enumerate() {
             match timeout(self.timeout, line.exchange(request)).await {
-                Ok(Ok(answer)) => targets.set_length(index, answer.status.as_u16(), &answer.headers)?,
-                Ok(Err(fault)) => bail!("the server did not say how long the files are: {}", fault.name()),
-                Err(_) => bail!("the server did not say within {:?} how long the files are", self.timeout),
+                Ok(Ok(response)) => targets.set_length(index, response.status.as_u16(), &response.headers)?,
+                Ok(Err(fault)) => bail!("the server did not report the lengths of the files: {}", fault.name()),
+                Err(_) => bail!("the server did not report the lengths of the files within {:?}", self.timeout),
             }
         }
         Ok(())
@@ -222,7 +223,7 @@ impl Run {
             let latency = ticket.start.elapsed();
             let is_refused = matches!(outcome, Err(Fault::Connect));
             self.count(&ticket, shard, |tally| match outcome {
-                Ok(answer) => tally.answered(latency, &answer),
+                Ok(response) => tally.answered(latency, &response),
                 Err(fault) => tally.failed(fault),
             });
             if is_refused {

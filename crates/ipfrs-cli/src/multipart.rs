@@ -46,7 +46,7 @@ impl Source {
     fn path(path: &Path, is_recursive: bool) -> Result<Self> {
         let metadata = fs::symlink_metadata(path).map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
         if metadata.is_dir() && !is_recursive {
-            bail!("{} is a directory: use -r to add it with everything in it", path.display());
+            bail!("{} is a directory: use -r to add it recursively", path.display());
         }
         // "." and ".." have no file name.
         let resolved = match path.file_name() {
@@ -191,10 +191,10 @@ impl Writer {
 
     fn content(&mut self, path: &Path, mut content: impl Read) -> Result<(), Stop> {
         loop {
-            let room = PIECE_BYTES.saturating_sub(self.buffer.len());
-            let read = content.by_ref().take(room as u64).read_to_end(&mut self.buffer);
+            let free_bytes = PIECE_BYTES.saturating_sub(self.buffer.len());
+            let read = content.by_ref().take(free_bytes as u64).read_to_end(&mut self.buffer);
             let read = read.map_err(|e| Stop::Failed(format!("cannot read {}: {e}", path.display())))?;
-            if read < room {
+            if read < free_bytes {
                 return self.text("\r\n");
             }
             self.send()?;

@@ -27,9 +27,9 @@ pub(crate) fn repo(globals: &Globals) -> Result<PathBuf> {
             bail!("{} is a file: --repo and IPFRS_PATH name the directory of the repo", repo.display())
         }
         Some(repo) => Ok(repo.clone()),
-        None => std::env::home_dir().map(|home| home.join(".ipfrs")).ok_or_else(|| {
-            anyhow!("there is no home directory to keep the repo in: name one with --repo or IPFRS_PATH")
-        }),
+        None => std::env::home_dir()
+            .map(|home| home.join(".ipfrs"))
+            .ok_or_else(|| anyhow!("there is no home directory for the repo: set a path with --repo or IPFRS_PATH")),
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
         return Ok(globals.config.clone());
     }
     let file = repo(globals)?.join("config.toml");
-    Ok(file.try_exists().with_context(|| format!("cannot look for {}", file.display()))?.then_some(file))
+    Ok(file.try_exists().with_context(|| format!("cannot check for {}", file.display()))?.then_some(file))
 }
 
 /// Returns all settings from file, environment and flags.
@@ -75,7 +75,7 @@ impl Session {
         match self.daemon().await? {
             Some(api) => Ok(api),
             None => bail!(
-                "no gateway runs on {}: start one with `ipfrs-cli gateway start`, or name one with --api URL",
+                "no gateway is running on {}: start one with `ipfrs-cli gateway start`, or pass --api URL",
                 self.repo.display()
             ),
         }
@@ -89,8 +89,8 @@ impl Session {
         // A killed daemon leaves its URL file behind, perhaps truncated, and another process may now use the port.
         // The daemon is used only if it reports that it serves this repo.
         let Ok(api) = Api::remote(&url) else { return Ok(None) };
-        let asked = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
-        let Ok(Ok(stat)) = asked else { return Ok(None) };
+        let probed = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
+        let Ok(Ok(stat)) = probed else { return Ok(None) };
         let is_ours = std::fs::canonicalize(&self.repo).is_ok_and(|repo| Path::new(&stat.repo_path) == repo);
         Ok(is_ours.then_some(api))
     }

@@ -127,7 +127,7 @@ pub struct Error {
 
 /// The cause of errors about a missing block.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no block {0}")]
+#[error("block {0} is missing")]
 struct NoBlock(Cid);
 
 /// The cause of errors about a repository that is open read-only.

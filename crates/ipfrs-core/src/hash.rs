@@ -20,7 +20,7 @@ pub const SHA2_256: u64 = 0x12;
 /// Multicodec code of the identity multihash, whose digest is the data itself.
 pub const IDENTITY: u64 = 0x00;
 
-/// A hash function that content IDs may use here. To add a function, add a variant, a row of `facts` and an arm of
+/// A hash function that content IDs may use here. To add a function, add a variant, a row of `properties` and an arm of
 /// [`digest`].
 ///
 /// [`digest`]: HashFunction::digest
@@ -57,7 +57,7 @@ impl HashFunction {
 
     /// Returns the multicodec code, the name (<https://github.com/multiformats/multicodec/blob/master/table.csv>),
     /// and the digest length in bytes.
-    const fn facts(self) -> (u64, &'static str, Option<usize>) {
+    const fn properties(self) -> (u64, &'static str, Option<usize>) {
         match self {
             Self::Sha2_256 => (SHA2_256, "sha2-256", Some(32)),
             Self::Sha2_512 => (0x13, "sha2-512", Some(64)),
@@ -72,19 +72,19 @@ impl HashFunction {
     /// Returns the multicodec code.
     #[must_use]
     pub fn code(self) -> u64 {
-        self.facts().0
+        self.properties().0
     }
 
     /// Returns the multicodec name, in the spelling of `--hash` and `mhtype`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.facts().1
+        self.properties().1
     }
 
     /// Returns the digest length in bytes, or `None` for identity, whose digests have the length of the data.
     #[must_use]
     pub fn digest_bytes(self) -> Option<usize> {
-        self.facts().2
+        self.properties().2
     }
 
     /// Returns the function with this multicodec code.
@@ -92,10 +92,9 @@ impl HashFunction {
     /// # Errors
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind) for a code that is not one of [`Self::ALL`].
     pub fn from_code(code: u64) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|function| function.code() == code)
-            .ok_or_else(|| Error::unsupported(format!("hash function 0x{code:x} is not supported: use {}", known())))
+        Self::ALL.into_iter().find(|function| function.code() == code).ok_or_else(|| {
+            Error::unsupported(format!("hash function 0x{code:x} is not supported: use {}", supported_names()))
+        })
     }
 
     /// Returns the function with this multicodec name, ignoring case.
@@ -104,10 +103,9 @@ impl HashFunction {
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind) for an unknown function. The message names it and lists
     /// the known ones.
     pub fn from_name(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|function| function.name().eq_ignore_ascii_case(name))
-            .ok_or_else(|| Error::unsupported(format!("hash function {name:?} is not supported: use {}", known())))
+        Self::ALL.into_iter().find(|function| function.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+            Error::unsupported(format!("hash function {name:?} is not supported: use {}", supported_names()))
+        })
     }
 
     /// Returns the multihash of `data`.
@@ -144,12 +142,12 @@ impl HashFunction {
     }
 }
 
-fn known() -> String {
+fn supported_names() -> String {
     HashFunction::ALL.map(HashFunction::name).join(", ")
 }
 
 fn wrap(code: u64, digest: &[u8]) -> Result<Multihash> {
-    Multihash::wrap(code, digest).map_err(|e| Error::internal("a digest did not fit its multihash").with_source(e))
+    Multihash::wrap(code, digest).map_err(|e| Error::internal("a digest does not fit in its multihash").with_source(e))
 }
 
 fn sha(algorithm: &'static Algorithm, data: &[u8]) -> aws_lc_rs::digest::Digest {
@@ -210,9 +208,9 @@ fn expect(cid: &Cid, found: Multihash) -> Result<()> {
     if found == *cid.hash() {
         return Ok(());
     }
-    let is = match cid.version() {
+    let actual = match cid.version() {
         cid::Version::V0 => Cid::new_v0(found).unwrap_or_else(|_| Cid::new_v1(cid.codec(), found)),
         cid::Version::V1 => Cid::new_v1(cid.codec(), found),
     };
-    Err(Error::invalid(format!("the data does not match its content ID: {cid} was given, the data is {is}")))
+    Err(Error::invalid(format!("the data does not match its content ID: expected {cid}, but the data has {actual}")))
 }

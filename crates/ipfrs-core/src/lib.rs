@@ -5,13 +5,15 @@
 mod block;
 mod cid;
 mod cid_list;
+mod cid_text;
 pub mod codec;
 mod error;
 pub mod hash;
 pub mod limits;
 
 pub use block::Block;
-pub use cid::{Cid, Multihash, cid_from_bytes, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
+pub use cid::{Cid, Multihash};
 pub use cid_list::{CidList, CidListIter};
+pub use cid_text::{cid_from_bytes, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
 pub use error::{Error, ErrorKind, Result};
 pub use multibase::Base;

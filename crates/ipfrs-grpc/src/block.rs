@@ -57,8 +57,8 @@ impl BlockService for Blocks {
         &self,
         request: Request<BatchGetBlocksRequest>,
     ) -> Result<Response<Self::BatchGetBlocksStream>, Status> {
-        let answers = batch_get(&self.node, request.into_inner().cids)?;
-        Ok(Response::new(answers.map(Ok).boxed()))
+        let responses = batch_get(&self.node, request.into_inner().cids)?;
+        Ok(Response::new(responses.map(Ok).boxed()))
     }
 
     async fn batch_put_blocks(
@@ -75,8 +75,8 @@ impl BlockService for Blocks {
         &self,
         request: Request<Streaming<StreamBlocksRequest>>,
     ) -> Result<Response<Self::StreamBlocksStream>, Status> {
-        let answers = streams::answers(&self.node, &self.lifecycle, self.limits.upload_idle, request.into_inner());
-        Ok(Response::new(answers.boxed()))
+        let responses = streams::responses(&self.node, &self.lifecycle, self.limits.upload_idle, request.into_inner());
+        Ok(Response::new(responses.boxed()))
     }
 }
 
@@ -99,7 +99,7 @@ async fn delete(node: &Node, request: DeleteBlockRequest) -> Result<DeleteBlockR
     let cid = parse_cid(&request.cid).map_err(in_field("cid"))?;
     match node.remove_blocks(&[cid], false).await?.pop() {
         Some((_, Err(e))) if e.kind() == ErrorKind::NotFound => Ok(DeleteBlockResponse { deleted: false }),
-        Some((cid, Err(e))) => Err(Error::new(e.kind(), format!("block {cid} stays: {}", e.message())).into()),
+        Some((cid, Err(e))) => Err(Error::new(e.kind(), format!("cannot delete {cid}: {}", e.message())).into()),
         Some((_, Ok(()))) => Ok(DeleteBlockResponse { deleted: true }),
         None => Ok(DeleteBlockResponse { deleted: false }),
     }
@@ -122,7 +122,7 @@ fn to_put(data: Bytes, options: PutOptions, cid: &str) -> Result<PutBlock, Fault
     if cid.is_empty() {
         let version = options.cid_version.unwrap_or(1);
         if version > 1 {
-            let why = format!("there is no CID version {version}: 0 or 1 is");
+            let why = format!("CID version {version} does not exist: use 0 or 1");
             return Err(in_field("options.cid_version")(Error::invalid(why)));
         }
         let default_codec = if version == 0 { codec::DAG_PB } else { codec::RAW };
@@ -134,7 +134,7 @@ fn to_put(data: Bytes, options: PutOptions, cid: &str) -> Result<PutBlock, Fault
         || hash.is_some_and(|hash| hash.code() != cid.hash().code())
         || options.cid_version.is_some_and(|version| u64::from(version) != u64::from(cid.version()))
     {
-        let why = format!("codec, hash or version is not that of {cid}: leave them out where a CID is given");
+        let why = format!("codec, hash or version does not match {cid}: omit them if a CID is given");
         return Err(in_field("options")(Error::invalid(why)));
     }
     Ok(PutBlock { data, cid: Some(cid), format: BlockFormat::default() })
@@ -144,18 +144,18 @@ fn to_put(data: Bytes, options: PutOptions, cid: &str) -> Result<PutBlock, Fault
 /// position.
 fn batch_get(
     node: &Node,
-    asked: Vec<String>,
+    requested: Vec<String>,
 ) -> Result<impl Stream<Item = BatchGetBlocksResponse> + Send + use<>, Fault> {
-    let parsed: Vec<_> = asked.iter().map(|text| parse_cid(text)).collect();
+    let parsed: Vec<_> = requested.iter().map(|text| parse_cid(text)).collect();
     let cids: Vec<Cid> = parsed.iter().flatten().copied().collect();
     let most = node.config().batch.max_batch_size;
-    if asked.len() > most {
-        let count = asked.len();
+    if requested.len() > most {
+        let count = requested.len();
         let why = format!("a batch of {count} blocks is over the limit of {most} (batch.max_batch_size): send several");
         return Err(Error::too_large(why).into());
     }
     let blocks = node.batch_get(cids)?.boxed();
-    let items = asked.into_iter().zip(parsed).zip(0_u32..);
+    let items = requested.into_iter().zip(parsed).zip(0_u32..);
     Ok(stream::unfold((blocks, items), |(mut blocks, mut items)| async move {
         let ((cid, parsed), index) = items.next()?;
         let outcome = match parsed {
@@ -172,5 +172,5 @@ fn batch_get(
 
 /// Returns the error for the blocks after a failure of the store.
 fn cut_short() -> Result<Bytes, Fault> {
-    Err(Error::new(ErrorKind::Unavailable, "the batch ended early, because the store failed: ask again").into())
+    Err(Error::new(ErrorKind::Unavailable, "the batch ended early, because the store failed: try again").into())
 }

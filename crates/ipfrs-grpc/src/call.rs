@@ -53,8 +53,8 @@ impl Calls {
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
-        let patience = method.ends_when_idle.then_some(self.upload_idle);
-        let sent = Body::new(Sent::new(body, patience, self.node.request_memory()));
+        let idle_timeout = method.ends_when_idle.then_some(self.upload_idle);
+        let sent = Body::new(Sent::new(body, idle_timeout, self.node.request_memory()));
         let sent = match codings.request {
             Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),
             None => sent,
@@ -106,7 +106,7 @@ impl Deadlines {
         if let Some(at) = self.of_client {
             let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
             if timer.as_mut().poll(cx).is_ready() {
-                let why = "the call did not end before its deadline (grpc-timeout): give it more time, or ask for less";
+                let why = "the call did not end before its deadline (grpc-timeout): allow more time, or request less";
                 return Poll::Ready(request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why))));
             }
         }
@@ -203,8 +203,8 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
 
 fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("unknown"), "a method panicked: this is a defect");
-    request_id::within(id, || error::status(Error::internal("internal error: the daemon's log says more")))
+    tracing::error!(panic = text.unwrap_or("unknown"), "a method panicked: this is a bug");
+    request_id::within(id, || error::status(Error::internal("internal error: see the daemon's log")))
 }
 
 /// Body of a response: the messages and the status of a call.

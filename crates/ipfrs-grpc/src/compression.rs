@@ -104,7 +104,7 @@ impl Coding {
 #[derive(Debug)]
 pub(crate) struct Coder {
     /// Permits for work on blocking threads, one per core.
-    turns: Arc<Semaphore>,
+    cpu_permits: Arc<Semaphore>,
     /// Permits for compressed responses.
     places: Arc<Semaphore>,
 }
@@ -112,9 +112,9 @@ pub(crate) struct Coder {
 impl Coder {
     /// Without `compresses_answers` there are no permits for compressed responses.
     pub(crate) fn new(compresses_answers: bool) -> Self {
-        let turns = available_parallelism().map_or(1, usize::from);
+        let cpu_permits = available_parallelism().map_or(1, usize::from);
         let places = if compresses_answers { MAX_ANSWERS } else { 0 };
-        Self { turns: Arc::new(Semaphore::new(turns)), places: Arc::new(Semaphore::new(places)) }
+        Self { cpu_permits: Arc::new(Semaphore::new(cpu_permits)), places: Arc::new(Semaphore::new(places)) }
     }
 
     /// Returns the body of a response with its messages compressed.
@@ -123,12 +123,12 @@ impl Coder {
     /// Returns `body` unchanged if compression is disabled or too many responses are being compressed.
     pub(crate) fn compress(&self, body: Body, coding: Coding) -> Result<Body, Body> {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return Err(body) };
-        Ok(Body::new(TranscodedBody::new(body, Work::Compress(coding), self.turns.clone(), Some(place))))
+        Ok(Body::new(TranscodedBody::new(body, Work::Compress(coding), self.cpu_permits.clone(), Some(place))))
     }
 
     /// Returns the body of a request with its messages decompressed, each with at most `most` bytes.
     pub(crate) fn decompress(&self, body: Body, coding: Coding, most: usize) -> Body {
-        Body::new(TranscodedBody::new(body, Work::Decompress { coding, most }, self.turns.clone(), None))
+        Body::new(TranscodedBody::new(body, Work::Decompress { coding, most }, self.cpu_permits.clone(), None))
     }
 }
 
@@ -151,9 +151,12 @@ impl Codings {
         let request = match headers.remove(GRPC_ENCODING) {
             None => None,
             Some(name) if name == IDENTITY => None,
-            Some(name) => {
-                Some(Coding::ALL.into_iter().find(|coding| name == coding.name()).ok_or_else(|| unread(&name))?)
-            }
+            Some(name) => Some(
+                Coding::ALL
+                    .into_iter()
+                    .find(|coding| name == coding.name())
+                    .ok_or_else(|| unsupported_coding(&name))?,
+            ),
         };
         let lists = headers.get_all(GRPC_ACCEPT_ENCODING);
         let accepted: Vec<_> = lists
@@ -162,7 +165,7 @@ impl Codings {
             .flat_map(|list| list.split(','))
             .map(str::trim)
             .collect();
-        let answer = wished(request, &accepted);
+        let answer = choose_coding(request, &accepted);
         headers.remove(GRPC_ACCEPT_ENCODING);
         Ok(Self { request, answer })
     }
@@ -173,7 +176,7 @@ impl Codings {
 /// `identity,gzip,deflate` in .NET, `gzip` in Java and Go. The response therefore uses the coding of the request.
 /// Otherwise it uses zstd if the client accepts it, which no client does by default, or gzip if the client lists it
 /// before `identity`.
-fn wished(request: Option<Coding>, accepted: &[&str]) -> Option<Coding> {
+fn choose_coding(request: Option<Coding>, accepted: &[&str]) -> Option<Coding> {
     let place = |name: &str| accepted.iter().position(|known| *known == name);
     let prefers_gzip = || (place(Coding::Gzip.name())? < place(IDENTITY)?).then_some(Coding::Gzip);
     request
@@ -182,8 +185,8 @@ fn wished(request: Option<Coding>, accepted: &[&str]) -> Option<Coding> {
         .or_else(prefers_gzip)
 }
 
-fn unread(name: &HeaderValue) -> Status {
-    let why = format!("messages in the coding {name:?} (grpc-encoding) are not read here: gzip, zstd and identity are");
+fn unsupported_coding(name: &HeaderValue) -> Status {
+    let why = format!("messages with grpc-encoding {name:?} are not supported: use gzip, zstd or identity");
     error::status(Error::unsupported(why))
 }
 

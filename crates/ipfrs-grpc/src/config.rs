@@ -51,7 +51,7 @@ impl GrpcConfig {
             ("max_calls_per_client", self.max_calls_per_client, 0),
         ] {
             if !(least..=1_000_000).contains(&given) {
-                return Err(Error::invalid(format!("grpc.{key} = {given}: accepted are {least} to 1000000")));
+                return Err(Error::invalid(format!("grpc.{key} = {given}: accepted values are {least} to 1000000")));
             }
         }
         Ok(())

@@ -48,14 +48,14 @@ impl DagService for Dags {
         let path = content_path(&self.node, &request.path).await?;
         let blocks = self.node.traverse_dag(path, request.max_depth).await.map_err(error::status)?;
         let node = self.node.clone();
-        let answers = blocks.map_err(error::status).map_ok(move |(block, depth)| {
+        let responses = blocks.map_err(error::status).map_ok(move |(block, depth)| {
             let (cid, data) = block.into_parts();
             let size = data.len() as u64;
             let data = if request.include_data { data } else { Bytes::new() };
             node.count_download(data.len());
             TraverseDagResponse { cid: cid.to_string(), depth, size, data }
         });
-        Ok(Response::new(answers.boxed()))
+        Ok(Response::new(responses.boxed()))
     }
 
     async fn get_dag_stats(
@@ -111,6 +111,6 @@ async fn stats(node: &Node, request: GetDagStatsRequest) -> Result<GetDagStatsRe
     let mut stats = node.dag_stats(vec![content_path(node, &request.path).await?]).await?;
     while stats.advance().await? {}
     let counted = stats.dags().first().copied();
-    let dag = counted.ok_or_else(|| Error::internal("nothing was counted"))?;
+    let dag = counted.ok_or_else(|| Error::internal("the DAG has no statistics"))?;
     Ok(GetDagStatsResponse { cid: dag.root.to_string(), blocks: dag.blocks, size: dag.bytes })
 }

@@ -149,7 +149,7 @@ pub(crate) fn clarified(status: Status) -> Status {
     if status.code() != Code::OutOfRange {
         return status;
     }
-    let why = format!("{}: a block is at most 2 MiB, a node 4 MiB, other messages as proto/ says", status.message());
+    let why = format!("{}: blocks are limited to 2 MiB, nodes to 4 MiB, other messages as in proto/", status.message());
     self::status(Error::too_large(why))
 }
 

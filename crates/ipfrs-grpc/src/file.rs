@@ -42,7 +42,7 @@ impl FileService for Files {
         let (options, operation) = match inbound.next().await?.and_then(|message| message.part) {
             Some(Part::Metadata(metadata)) => import_options(metadata)?,
             Some(Part::Chunk(_)) | None => {
-                let why = "the first message has to have the metadata, which may be empty";
+                let why = "the first message must contain the metadata, which may be empty";
                 return Err(in_field("metadata")(Error::invalid(why)).into());
             }
         };
@@ -151,9 +151,9 @@ async fn file(object: &Object) -> Result<&FileContent, Fault> {
             Err(in_field("path")(Error::invalid(format!("{path} is a directory: use ListDirectory"))))
         }
         ObjectKind::Symlink(_) => {
-            Err(Error::unsupported(format!("{path} is a symlink: name what it points to")).into())
+            Err(Error::unsupported(format!("{path} is a symlink: use the path of its target")).into())
         }
-        ObjectKind::Other => Err(object.not_unixfs("ask for its block, or as a DAG").await.into()),
+        ObjectKind::Other => Err(object.not_unixfs("request its block, or use the DAG service").await.into()),
     }
 }
 
@@ -162,9 +162,9 @@ async fn check_directory(object: &Object) -> Result<(), Fault> {
     match &object.kind {
         ObjectKind::Directory(_) => Ok(()),
         ObjectKind::File(_) | ObjectKind::Symlink(_) => {
-            Err(in_field("path")(Error::invalid(format!("{path} is no directory: use GetFileInfo"))))
+            Err(in_field("path")(Error::invalid(format!("{path} is not a directory: use GetFileInfo"))))
         }
-        ObjectKind::Other => Err(object.not_unixfs("ask for its block, or as a DAG").await.into()),
+        ObjectKind::Other => Err(object.not_unixfs("request its block, or use the DAG service").await.into()),
     }
 }
 
@@ -178,7 +178,7 @@ fn import_options(metadata: FileMetadata) -> Result<(UploadOptions, OperationId)
     chunker.as_deref().map(str::parse::<Chunker>).transpose().map_err(in_field("metadata.chunker"))?;
     hash.as_deref().map(HashFunction::from_name).transpose().map_err(in_field("metadata.hash"))?;
     if let Some(version) = metadata.cid_version.filter(|version| *version > 1) {
-        let why = format!("there is no CID version {version}: 0 or 1 is");
+        let why = format!("CID version {version} does not exist: use 0 or 1");
         return Err(in_field("metadata.cid_version")(Error::invalid(why)));
     }
     let operation = match given(metadata.operation_id) {
@@ -232,10 +232,10 @@ fn place(token: &str, directory: &Cid) -> Result<Place, Error> {
     }
     let (of, place) = token.split_once(':').unwrap_or_default();
     let (Ok(of), Ok(place)) = (parse_cid(of), place.parse()) else {
-        return Err(Error::invalid("this is no next_page_token of ListDirectory: leave it out to begin"));
+        return Err(Error::invalid("this is not a next_page_token of ListDirectory: omit it to start over"));
     };
     if of != *directory {
-        let why = format!("the token is of directory {of}, and the path leads to {directory}: leave it out to begin");
+        let why = format!("the token is for {of}, but the path resolves to {directory}: omit it to start over");
         return Err(Error::invalid(why));
     }
     Ok(place)

@@ -40,11 +40,11 @@ impl Readiness {
 fn unknown(service: &str) -> Status {
     error::status(Error::new(
         ErrorKind::NotFound,
-        format!("there is no service {service:?} here: reflection lists them"),
+        format!("there is no service {service:?}: use reflection to list the services"),
     ))
 }
 
-fn answer(status: ServingStatus) -> HealthCheckResponse {
+fn health_response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
@@ -54,7 +54,7 @@ impl Health for Readiness {
         let service = request.into_inner().service;
         match self.status(&service).await {
             ServingStatus::ServiceUnknown => Err(unknown(&service)),
-            status => Ok(Response::new(answer(status))),
+            status => Ok(Response::new(health_response(status))),
         }
     }
 
@@ -63,11 +63,11 @@ impl Health for Readiness {
     /// Sends the status and each change of it. When the daemon drains, NOT_SERVING is the last message.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (readiness, service) = (self.clone(), request.into_inner().service);
-        let changes = stream::unfold(None, move |told| {
+        let changes = stream::unfold(None, move |last_sent| {
             let (readiness, service) = (readiness.clone(), service.clone());
             async move {
                 let mut status = readiness.status(&service).await;
-                while told == Some(status) {
+                while last_sent == Some(status) {
                     if readiness.lifecycle.is_draining() {
                         return None;
                     }
@@ -75,7 +75,7 @@ impl Health for Readiness {
                     let _ = tokio::time::timeout(WATCH_INTERVAL, readiness.lifecycle.drain_begun()).await;
                     status = readiness.status(&service).await;
                 }
-                Some((Ok(answer(status)), Some(status)))
+                Some((Ok(health_response(status)), Some(status)))
             }
         });
         Ok(Response::new(changes.boxed()))

@@ -19,12 +19,12 @@ use crate::zero_copy::PREFIX_BYTES;
 #[derive(Debug)]
 pub(crate) struct Inbound<T> {
     messages: Streaming<T>,
-    patience: Duration,
+    idle_timeout: Duration,
 }
 
 impl<T> Inbound<T> {
-    pub(crate) fn new(messages: Streaming<T>, patience: Duration) -> Self {
-        Self { messages, patience }
+    pub(crate) fn new(messages: Streaming<T>, idle_timeout: Duration) -> Self {
+        Self { messages, idle_timeout }
     }
 
     /// Returns the next message, or `None` once the client has sent all.
@@ -33,21 +33,21 @@ impl<T> Inbound<T> {
     /// The stream breaks off, a message is malformed or too large, or the client pauses for longer than
     /// `gateway.upload_idle_seconds`.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Status> {
-        match timeout(self.patience, self.messages.message()).await {
+        match timeout(self.idle_timeout, self.messages.message()).await {
             // A stream that breaks off has no status code of its own.
             Ok(Err(status)) if status.code() == Code::Unknown => {
-                Err(Status::cancelled("the client's stream broke off before its end"))
+                Err(Status::cancelled("the client's stream ended early"))
             }
             Ok(message) => message.map_err(error::clarified),
-            Err(_) => Err(paused(self.patience)),
+            Err(_) => Err(paused(self.idle_timeout)),
         }
     }
 }
 
 /// Returns the status for a client that paused for too long.
-pub(crate) fn paused(patience: Duration) -> Status {
-    let seconds = patience.as_secs();
-    let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
+pub(crate) fn paused(idle_timeout: Duration) -> Status {
+    let seconds = idle_timeout.as_secs();
+    let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was aborted");
     error::status(Error::new(ErrorKind::Timeout, why))
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Sent<B> {
     message: Unfinished,
     memory: RequestMemory,
     /// `None` if pauses are not limited, or are limited by [`Inbound`].
-    patience: Option<Duration>,
+    idle_timeout: Option<Duration>,
     /// Time spent waiting for the client since its last progress, and the bytes received since then.
     waited: Duration,
     received: usize,
@@ -72,12 +72,12 @@ pub(crate) struct Sent<B> {
 
 impl<B> Sent<B> {
     /// `memory` is reserved for a message while it arrives.
-    pub(crate) fn new(inner: B, patience: Option<Duration>, memory: RequestMemory) -> Self {
+    pub(crate) fn new(inner: B, idle_timeout: Option<Duration>, memory: RequestMemory) -> Self {
         Self {
             inner,
             message: Unfinished::default(),
             memory,
-            patience,
+            idle_timeout,
             waited: Duration::ZERO,
             received: 0,
             waiting: None,
@@ -92,7 +92,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            let broken = |_| Status::unknown("the client's stream broke off before its end");
+            let broken = |_| Status::unknown("the client's stream ended early");
             let frame = frame.map(|frame| frame.map_err(broken));
             if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
                 this.message.add(data);
@@ -114,11 +114,11 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
             }
             return Poll::Ready(frame);
         }
-        let Some(patience) = this.patience else { return Poll::Pending };
-        let left = patience.saturating_sub(this.waited);
+        let Some(idle_timeout) = this.idle_timeout else { return Poll::Pending };
+        let left = idle_timeout.saturating_sub(this.waited);
         let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
         ready!(deadline.as_mut().poll(cx));
-        Poll::Ready(Some(Err(paused(patience))))
+        Poll::Ready(Some(Err(paused(idle_timeout))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -148,10 +148,10 @@ impl Unfinished {
         while !data.is_empty() {
             if self.left == 0 && self.prefix_bytes < PREFIX_BYTES {
                 self.arrived = 0;
-                let taken = data.len().min(PREFIX_BYTES - self.prefix_bytes);
-                self.prefix[self.prefix_bytes..self.prefix_bytes + taken].copy_from_slice(&data[..taken]);
-                self.prefix_bytes += taken;
-                data = &data[taken..];
+                let consumed = data.len().min(PREFIX_BYTES - self.prefix_bytes);
+                self.prefix[self.prefix_bytes..self.prefix_bytes + consumed].copy_from_slice(&data[..consumed]);
+                self.prefix_bytes += consumed;
+                data = &data[consumed..];
                 if self.prefix_bytes == PREFIX_BYTES {
                     let [_, length @ ..] = self.prefix;
                     self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
@@ -159,9 +159,9 @@ impl Unfinished {
                 }
                 continue;
             }
-            let taken = data.len().min(self.left);
-            (self.left, self.arrived) = (self.left - taken, self.arrived + taken);
-            data = &data[taken..];
+            let consumed = data.len().min(self.left);
+            (self.left, self.arrived) = (self.left - consumed, self.arrived + consumed);
+            data = &data[consumed..];
             if self.left == 0 {
                 (self.prefix_bytes, self.arrived) = (0, 0);
             }
@@ -192,9 +192,9 @@ impl OneMessage {
     fn follow(&mut self, data: &Bytes) -> Result<(), Status> {
         let mut rest = &data[..];
         if self.missing.is_none() {
-            let taken = rest.len().min(PREFIX_BYTES - self.prefix.len());
-            self.prefix.extend_from_slice(&rest[..taken]);
-            rest = &rest[taken..];
+            let consumed = rest.len().min(PREFIX_BYTES - self.prefix.len());
+            self.prefix.extend_from_slice(&rest[..consumed]);
+            rest = &rest[consumed..];
             let Some(length) = self.prefix.get(1..PREFIX_BYTES) else { return Ok(()) };
             self.missing = Some(length.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)));
         }
@@ -211,7 +211,7 @@ impl OneMessage {
 /// Returns the status for a request with zero or several messages, as gRPC specifies
 /// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
 fn cardinality(what: &str) -> Status {
-    error::status(Error::unsupported(format!("the request has {what}: this method takes one")))
+    error::status(Error::unsupported(format!("the request has {what}: this method requires exactly one")))
 }
 
 impl HttpBody for OneMessage {
@@ -266,8 +266,8 @@ mod tests {
         (repo, node.unwrap())
     }
 
-    fn messages(node: &Node, body: Body, patience: Option<Duration>) -> Streaming<GetBlockRequest> {
-        let sent = Sent::new(body, patience, node.request_memory());
+    fn messages(node: &Node, body: Body, idle_timeout: Option<Duration>) -> Streaming<GetBlockRequest> {
+        let sent = Sent::new(body, idle_timeout, node.request_memory());
         Streaming::new_request(ProstDecoder::default(), Body::new(sent), None, None)
     }
 

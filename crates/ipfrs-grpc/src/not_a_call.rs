@@ -7,14 +7,14 @@ use http::{Method, Request, StatusCode};
 /// Returns the response that gRPC specifies for a request that is not a call.
 pub(crate) fn no_call<B>(request: &Request<B>) -> Option<Response> {
     if request.method() != Method::POST {
-        let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
+        let text = "this port serves gRPC: calls are HTTP/2 POST requests\n";
         return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
     }
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let is_grpc =
         kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
     if !is_grpc {
-        let text = "gRPC is spoken here (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
+        let text = "this port serves gRPC (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
         return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response());
     }
     None

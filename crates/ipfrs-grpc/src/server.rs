@@ -120,7 +120,7 @@ impl Grpc {
         let reflection =
             [tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET];
         let metrics = GrpcMetrics::register(registry, &[descriptors.as_slice(), reflection.as_slice()].concat())?;
-        let broken = |e| Error::internal("reflection cannot be offered").with_source(e);
+        let broken = |e| Error::internal("the reflection service cannot be created").with_source(e);
         // Includes the messages for error details, so that clients can decode them.
         let all = [descriptors.as_slice(), &[tonic_types::pb::FILE_DESCRIPTOR_SET]].concat();
         let reflected = || {
@@ -210,7 +210,7 @@ impl Grpc {
 fn refusal<B>(request: &Request<B>) -> Option<Response> {
     let headers = request.headers();
     if request.method() == Method::POST && request.version() != Version::HTTP_2 {
-        let text = "gRPC is spoken here, which needs HTTP/2; gRPC-Web is on the gateway's own port\n";
+        let text = "this port serves gRPC, which requires HTTP/2; gRPC-Web is on the gateway's own port\n";
         return Some((StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into_response());
     }
     if let Some(refusal) = no_call(request) {
@@ -219,7 +219,7 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
     // gRPC clients send none of these headers. The prefix includes future ones.
     if headers.contains_key(ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-")) {
         return Some(
-            (StatusCode::FORBIDDEN, "the request comes from a page in a browser (Origin, Sec-Fetch)\n").into_response(),
+            (StatusCode::FORBIDDEN, "requests from web pages are not allowed (Origin, Sec-Fetch)\n").into_response(),
         );
     }
     None

@@ -58,8 +58,8 @@ impl TensorService for Tensors {
         let file = file(&self.node, &request.path).await?;
         let tensor = tensor(&file, &request.name)?;
         let info = described(tensor, &part(&file, tensor, &slice)?, slice.is_whole());
-        let asked = TensorRequest { names: vec![tensor.name.clone()], slice, format };
-        let content = file.content(&asked).map_err(in_field("format"))?;
+        let tensor_request = TensorRequest { names: vec![tensor.name.clone()], slice, format };
+        let content = file.content(&tensor_request).map_err(in_field("format"))?;
         let head = GetTensorResponse { content_bytes: Some(content.size()), part: Some(Part::Info(info)) };
         let pieces = payload::outbound(self.node.read_tensors(&content, Span::whole(content.size())));
         let data = pieces.map_ok(|data| GetTensorResponse { content_bytes: None, part: Some(Part::Data(data)) });
@@ -84,7 +84,7 @@ impl TensorService for Tensors {
         let listed = listed(&file, request.name.as_deref())?;
         let bytes = list_bytes(listed, file.catalogue.metadata());
         if bytes > MAX_LIST_BYTES {
-            let why = format!("the list is over {MAX_LIST_BYTES} bytes: name a tensor, or get the head of the file");
+            let why = format!("the list is over {MAX_LIST_BYTES} bytes: name a tensor, or read the header of the file");
             return Err(Fault::from(Error::too_large(why)).into());
         }
         self.node.count_tensor(TensorOperation::List, 0);
@@ -93,8 +93,8 @@ impl TensorService for Tensors {
         if bytes > SMALL_LIST_BYTES {
             memory.grow_to(2 * bytes).map_err(Fault::from)?;
         }
-        let made = aside(bytes, move || Ok::<_, Fault>(list(&file, self::listed(&file, request.name.as_deref())?)));
-        let mut response = Response::new(made.await??);
+        let listing = aside(bytes, move || Ok::<_, Fault>(list(&file, self::listed(&file, request.name.as_deref())?)));
+        let mut response = Response::new(listing.await??);
         response.extensions_mut().insert(Kept::new(memory));
         Ok(response)
     }
@@ -133,10 +133,10 @@ impl TensorService for Tensors {
     ) -> Result<Response<Self::StreamTensorsStream>, Status> {
         let request = request.into_inner();
         let (node, file) = (self.node.clone(), file(&self.node, &request.path).await?);
-        let wanted = chosen(&file, &request.names)?;
+        let selected = chosen(&file, &request.names)?;
         let message = |part| StreamTensorsResponse { part: Some(part) };
-        let tensors = stream::iter(wanted).map(move |place| {
-            let tensor = &file.catalogue.tensors()[place];
+        let tensors = stream::iter(selected).map(move |index| {
+            let tensor = &file.catalogue.tensors()[index];
             let part = part(&file, tensor, &Slice::default())?;
             let head = stream::iter([Ok(message(StreamPart::Info(whole(tensor))))]);
             let data = payload::outbound(node.read_tensor(&part));
@@ -158,7 +158,7 @@ fn tensor<'a>(file: &'a TensorFile, name: &str) -> Result<&'a Tensor, Fault> {
         (Ok(tensor), _) => Ok(tensor),
         (Err(_), [only]) if name.is_empty() => Ok(only),
         (Err(_), tensors) if name.is_empty() => {
-            let why = format!("the file has {} tensors: say which; GetTensorInfo lists them", tensors.len());
+            let why = format!("the file has {} tensors: name one; GetTensorInfo lists them", tensors.len());
             Err(in_field("name")(Error::invalid(why)))
         }
         (Err(e), _) => Err(e.into()),
@@ -177,7 +177,7 @@ fn chosen(file: &TensorFile, names: &[String]) -> Result<Vec<usize>, Fault> {
     }
     let names: HashSet<_> = names.iter().map(String::as_str).collect();
     names.iter().try_for_each(|name| file.catalogue.get(name).map(drop))?;
-    Ok((0..tensors.len()).filter(|place| names.contains(tensors[*place].name.as_str())).collect())
+    Ok((0..tensors.len()).filter(|index| names.contains(tensors[*index].name.as_str())).collect())
 }
 
 /// Describes a whole tensor.
@@ -202,7 +202,7 @@ fn described(tensor: &Tensor, part: &TensorPart, is_whole: bool) -> TensorInfo {
 async fn whole_part(node: &Node, part: &TensorPart) -> Result<Bytes, Fault> {
     if part.bytes > MAX_SLICE_BYTES {
         let why =
-            format!("the slice has {} bytes, and one message at most {MAX_SLICE_BYTES}: use GetTensor", part.bytes);
+            format!("the slice has {} bytes, over the message limit of {MAX_SLICE_BYTES}: use GetTensor", part.bytes);
         return Err(Error::too_large(why).into());
     }
     let mut pieces = node.read_tensor(part);

@@ -46,9 +46,9 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Sized<S> {
                 self.remaining -= piece.len() as u64;
                 Ok(Frame::data(piece))
             }
-            Some(Ok(_)) => Err(broken_off(Error::corrupt("the content is longer than its root says"))),
+            Some(Ok(_)) => Err(broken_off(Error::corrupt("the content is longer than its root node declares"))),
             Some(Err(e)) => Err(broken_off(e)),
-            None => Err(broken_off(Error::corrupt("the content is shorter than its root says"))),
+            None => Err(broken_off(Error::corrupt("the content is shorter than its root node declares"))),
         }))
     }
 
@@ -312,7 +312,7 @@ pin_project! {
         #[pin]
         inner: Body,
         node: Node,
-        patience: Duration,
+        idle_limit: Duration,
         waited: Duration,
         received: usize,
         // Start of the current wait, and its timer.
@@ -321,8 +321,8 @@ pin_project! {
 }
 
 impl IdleTimeoutBody {
-    pub(crate) fn new(inner: Body, patience: Duration, node: Node) -> Self {
-        Self { inner, node, patience, waited: Duration::ZERO, received: 0, waiting: None }
+    pub(crate) fn new(inner: Body, idle_limit: Duration, node: Node) -> Self {
+        Self { inner, node, idle_limit, waited: Duration::ZERO, received: 0, waiting: None }
     }
 }
 
@@ -344,13 +344,13 @@ impl HttpBody for IdleTimeoutBody {
             }
             return Poll::Ready(frame);
         }
-        let left = this.patience.saturating_sub(*this.waited);
+        let left = this.idle_limit.saturating_sub(*this.waited);
         let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
         ready!(deadline.as_mut().poll(cx));
         this.node.count_refusal(Limit::UploadIdle);
-        let seconds = this.patience.as_secs();
+        let seconds = this.idle_limit.as_secs();
         let what = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds = {seconds})");
-        let why = format!("{what} and was given up: send it again without pauses, or raise the limit");
+        let why = format!("{what} and was aborted: send it again without pauses, or raise the limit");
         Poll::Ready(Some(Err(axum::Error::new(Error::invalid(why)))))
     }
 
@@ -368,13 +368,13 @@ impl HttpBody for IdleTimeoutBody {
 pub(crate) fn broken_body(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     while let Some(this) = cause {
-        if let Some(told) = this.downcast_ref::<Error>() {
+        if let Some(original) = this.downcast_ref::<Error>() {
             // Its own causes show whether it was already counted.
-            return Error::new(told.kind(), told.message()).with_source(error);
+            return Error::new(original.kind(), original.message()).with_source(error);
         }
         cause = this.source();
     }
-    Error::invalid("the request's body broke off before its end").with_source(error)
+    Error::invalid("the request body ended early").with_source(error)
 }
 
 /// Returns the pieces of a request body, with errors worded for the client.
@@ -415,7 +415,7 @@ pub(crate) async fn whole(node: &Node, body: Body, limit: usize, key: &str, reme
     let too_large = || {
         Error::new(
             ErrorKind::TooLarge,
-            format!("the request's body is over the limit of {limit} bytes ({key}): {remedy}"),
+            format!("the request body exceeds the limit of {limit} bytes ({key}): {remedy}"),
         )
     };
     if declared > limit as u64 {

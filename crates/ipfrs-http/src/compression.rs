@@ -62,7 +62,7 @@ pub(crate) struct Unchanging;
 
 /// Properties of a request that determine the coding of its response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct CompressionRequest {
     accepted: Option<Accepted>,
     is_head: bool,
     is_get: bool,
@@ -108,9 +108,9 @@ pub(crate) struct Compression {
     meters: [Meter; Coding::ALL.len()],
     node: Node,
     /// Cache of compressed bodies.
-    kept: Option<Arc<CompressedBodies>>,
+    cached_bodies: Option<Arc<CompressedBodies>>,
     /// Permits for bodies that may be compressed at the same time.
-    places: Arc<Semaphore>,
+    body_permits: Arc<Semaphore>,
     /// Permits for batches that may be compressed at the same time, each on a thread.
     permits: Arc<Semaphore>,
 }
@@ -120,14 +120,15 @@ impl Compression {
     /// If `config` is out of range, or if the metrics are already registered.
     pub(crate) fn new(config: &CompressionConfig, node: &Node, registry: &Registry) -> Result<Self> {
         config.validate()?;
-        let keeps = config.enabled && config.cache_bytes > 0 && node.config().cache.enabled && !node.verifies_reads();
+        let has_cache =
+            config.enabled && config.cache_bytes > 0 && node.config().cache.enabled && !node.verifies_reads();
         let cores = available_parallelism().map_or(1, usize::from);
         Ok(Self {
             config: config.clone(),
             meters: Meter::register(registry)?,
             node: node.clone(),
-            kept: keeps.then(|| CompressedBodies::new(node, config.cache_bytes)),
-            places: Arc::new(Semaphore::new(MAX_BODIES)),
+            cached_bodies: has_cache.then(|| CompressedBodies::new(node, config.cache_bytes)),
+            body_permits: Arc::new(Semaphore::new(MAX_BODIES)),
             permits: Arc::new(Semaphore::new(cores)),
         })
     }
@@ -137,8 +138,8 @@ impl Compression {
     /// # Errors
     /// [`ErrorKind::RateLimited`] if all permits are taken.
     pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let what = format!("{MAX_BODIES} answers are being compressed: try again later, or without compression");
+        Arc::clone(&self.body_permits).try_acquire_owned().map_err(|_| {
+            let what = format!("{MAX_BODIES} responses are being compressed: try again later, or without compression");
             Error::new(ErrorKind::RateLimited, what)
         })
     }
@@ -151,9 +152,9 @@ impl Compression {
     /// Reads the properties of `request`. Responses to requests with `Range` are never compressed, because ranges are
     /// parts of the uncompressed bytes. Nor are those to HTTP/1.0, where only the `Content-Length` shows that a
     /// response is complete.
-    pub(crate) fn asked<B>(&self, request: &Request<B>) -> Asked {
+    pub(crate) fn asked<B>(&self, request: &Request<B>) -> CompressionRequest {
         let method = request.method();
-        Asked {
+        CompressionRequest {
             accepted: self.accepted(request.version(), request.headers()),
             is_head: *method == Method::HEAD,
             is_get: *method == Method::GET,
@@ -171,7 +172,7 @@ impl Compression {
     pub(crate) fn form(&self, version: Version, asked: &HeaderMap, headers: &HeaderMap) -> Form {
         let Some(accepted) = self.accepted(version, asked) else { return Form::AsItIs };
         match accepted.best(&self.config.algorithms) {
-            Some(coding) => self.made_before(coding, headers).map_or(Form::NotCached, Form::Compressed),
+            Some(coding) => self.cached_body(coding, headers).map_or(Form::NotCached, Form::Compressed),
             None if accepted.refuses_identity() => Form::NotCached,
             None => Form::AsItIs,
         }
@@ -189,10 +190,10 @@ impl Compression {
     }
 
     /// Returns the cached body for the coding of a response with these headers.
-    fn made_before(&self, coding: Coding, headers: &HeaderMap) -> Option<Compressed> {
-        let kept = self.kept.as_ref()?;
+    fn cached_body(&self, coding: Coding, headers: &HeaderMap) -> Option<Compressed> {
+        let cached_bodies = self.cached_bodies.as_ref()?;
         let tag = coded_tag(headers, coding)?;
-        let body = kept.get(&tag)?;
+        let body = cached_bodies.get(&tag)?;
         Some(Compressed { coding, tag, body })
     }
 
@@ -219,7 +220,7 @@ impl Compression {
     }
 
     /// Returns the response in the requested coding.
-    pub(crate) async fn apply(&self, asked: Asked, mut response: Response) -> Response {
+    pub(crate) async fn apply(&self, asked: CompressionRequest, mut response: Response) -> Response {
         if !self.config.enabled {
             return response;
         }
@@ -245,14 +246,20 @@ impl Compression {
         vary(response.headers_mut());
         match coding {
             Some(coding) => self.coded(asked, coding, length, response).await,
-            None if asked.wants_other_than(&response) => self.not_acceptable(),
+            None if asked.rejects_identity_of(&response) => self.not_acceptable(),
             None => response,
         }
     }
 
-    async fn coded(&self, asked: Asked, coding: Coding, length: Option<u64>, mut response: Response) -> Response {
+    async fn coded(
+        &self,
+        asked: CompressionRequest,
+        coding: Coding,
+        length: Option<u64>,
+        mut response: Response,
+    ) -> Response {
         let is_unchanging = response.extensions_mut().remove::<Unchanging>().is_some();
-        if is_unchanging && let Some(compressed) = self.made_before(coding, response.headers()) {
+        if is_unchanging && let Some(compressed) = self.cached_body(coding, response.headers()) {
             let body = compressed.into_body(response.headers_mut());
             return response.map(|_| if asked.is_head { Body::empty() } else { body });
         }
@@ -265,12 +272,12 @@ impl Compression {
         let inline_bytes = self.config.level.inline_bytes();
         let is_short = length.is_some_and(|length| length <= inline_bytes as u64);
         // Short bodies are compressed immediately and need no permit.
-        let place = if is_short { None } else { Some(Arc::clone(&self.places).try_acquire_owned()) };
+        let place = if is_short { None } else { Some(Arc::clone(&self.body_permits).try_acquire_owned()) };
         let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place.transpose()) else {
             return response;
         };
-        let gathering = self.kept.as_ref().zip(tag.clone()).filter(|_| is_unchanging);
-        let gathering = gathering.map(|(kept, tag)| kept.gather(tag, asked.epoch));
+        let gathering = self.cached_bodies.as_ref().zip(tag.clone()).filter(|_| is_unchanging);
+        let gathering = gathering.map(|(cached_bodies, tag)| cached_bodies.gather(tag, asked.epoch));
         set_coding(response.headers_mut(), coding, tag);
         meter.began();
         let (mut head, source) = response.into_parts();
@@ -297,17 +304,17 @@ impl Compression {
     /// Returns a 406 response: the client accepts neither uncompressed bytes nor an offered coding.
     fn not_acceptable(&self) -> Response {
         let names: Vec<_> = self.config.algorithms.iter().map(|coding| coding.name()).collect();
-        let text = format!("Accept-Encoding refuses all there is: identity, {}\n", names.join(", "));
+        let text = format!("Accept-Encoding rejects every available coding: identity, {}\n", names.join(", "));
         let mut response = (StatusCode::NOT_ACCEPTABLE, [(CACHE_CONTROL, "no-store")], text).into_response();
         vary(response.headers_mut());
         response
     }
 }
 
-impl Asked {
+impl CompressionRequest {
     /// Whether the client refused the uncompressed `response`. Only responses to GET and HEAD can still be refused,
     /// because other methods have had their effect.
-    fn wants_other_than(&self, response: &Response) -> bool {
+    fn rejects_identity_of(&self, response: &Response) -> bool {
         let is_content = (self.is_get || self.is_head) && response.status() == StatusCode::OK;
         is_content && self.accepted.is_some_and(|accepted| accepted.refuses_identity())
     }

@@ -107,11 +107,16 @@ impl GatewayConfig {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
     pub fn validate(&self) -> Result<()> {
         if !(1..=1_000).contains(&self.max_ranges) {
-            return Err(Error::invalid(format!("gateway.max_ranges = {}: accepted are 1 to 1000", self.max_ranges)));
+            return Err(Error::invalid(format!(
+                "gateway.max_ranges = {}: accepted values are 1 to 1000",
+                self.max_ranges
+            )));
         }
         if !(1..=86_400).contains(&self.upload_idle_seconds) {
             let given = self.upload_idle_seconds;
-            return Err(Error::invalid(format!("gateway.upload_idle_seconds = {given}: accepted are 1 to 86400")));
+            return Err(Error::invalid(format!(
+                "gateway.upload_idle_seconds = {given}: accepted values are 1 to 86400"
+            )));
         }
         for (key, given, most) in [
             ("retrieval_timeout_seconds", self.retrieval_timeout_seconds, 86_400),
@@ -119,13 +124,13 @@ impl GatewayConfig {
             ("max_concurrent_requests", self.max_concurrent_requests as u64, 1_000_000),
         ] {
             if !(1..=most).contains(&given) {
-                return Err(Error::invalid(format!("gateway.{key} = {given}: accepted are 1 to {most}")));
+                return Err(Error::invalid(format!("gateway.{key} = {given}: accepted values are 1 to {most}")));
             }
         }
         if self.max_requests_per_client > 1_000_000 {
             let given = self.max_requests_per_client;
             return Err(Error::invalid(format!(
-                "gateway.max_requests_per_client = {given}: accepted are 0 to 1000000"
+                "gateway.max_requests_per_client = {given}: accepted values are 0 to 1000000"
             )));
         }
         hosts::validate(&self.hosts)

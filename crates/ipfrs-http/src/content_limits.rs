@@ -33,23 +33,21 @@ pub(crate) enum Remedy {
 impl Remedy {
     fn of_content(self) -> &'static str {
         match self {
-            Self::Gateway => "ask for it with ?format=car, or block by block with ?format=raw",
-            Self::Download => "ask for /ipfs/{cid}?format=car, or block by block with ?format=raw",
-            Self::Tensor => "ask for parts of it with slice=, or for /ipfs/{cid}?format=car",
+            Self::Gateway => "request it with ?format=car, or block by block with ?format=raw",
+            Self::Download => "request /ipfs/{cid}?format=car, or request it block by block with ?format=raw",
+            Self::Tensor => "request parts of it with slice=, or request /ipfs/{cid}?format=car",
             Self::Rpc => "use dag/export for a CAR of it, or block/get for its blocks",
         }
     }
 
     fn of_range(self) -> &'static str {
         match self {
-            Self::Gateway => {
-                "ask for the whole file, or for the blocks of the range with ?format=car&entity-bytes=FROM:TO"
-            }
+            Self::Gateway => "request the whole file, or the blocks of the range with ?format=car&entity-bytes=FROM:TO",
             Self::Download => {
-                "ask for the whole file, or for the blocks of the range with /ipfs/{cid}?format=car&entity-bytes=FROM:TO"
+                "request the whole file, or the blocks of the range with /ipfs/{cid}?format=car&entity-bytes=FROM:TO"
             }
-            Self::Tensor => "ask for the whole tensor, or for parts of it with slice=",
-            Self::Rpc => "ask for the whole file, or for its blocks with block/get",
+            Self::Tensor => "request the whole tensor, or parts of it with slice=",
+            Self::Rpc => "request the whole file, or its blocks with block/get",
         }
     }
 }
@@ -84,7 +82,7 @@ pub(crate) fn check_range(state: &AppState, is_range: bool, size: u64, remedy: R
 
 fn too_large_to_deserialise(node: &Node, most: u64, remedy: Remedy) -> Error {
     node.count_refusal(Limit::DeserializedBytes);
-    let what = format!("content larger than {most} bytes is served in forms that can be verified only");
+    let what = format!("content larger than {most} bytes is served only in verifiable formats");
     let limit = format!("gateway.max_deserialized_bytes = {most}");
     Error::new(ErrorKind::Gone, format!("{what} ({limit}): {}", remedy.of_content()))
 }

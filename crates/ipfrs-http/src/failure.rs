@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use crate::request_id::RequestId;
 
 /// Maximum number of lines of one kind within [`SPAN`].
-const MOST_LINES: u32 = 20;
-/// See [`MOST_LINES`].
+const MAX_LINES: u32 = 20;
+/// See [`MAX_LINES`].
 const SPAN: Duration = Duration::from_secs(10);
 
-static FAILED: Turns = Turns::new();
-static BROKEN_OFF: Turns = Turns::new();
+static FAILED: LogLimiter = LogLimiter::new();
+static BROKEN_OFF: LogLimiter = LogLimiter::new();
 
 /// Reason why a request failed, attached to its response as an extension until the request ID is known.
 #[derive(Debug, Clone)]
@@ -61,39 +61,39 @@ pub(crate) fn broken_off(error: Error) -> Error {
 /// Logs why the connection cut off a response after its head was sent.
 pub fn log_broken_off(error: &Error) {
     if let Some(left_out) = BROKEN_OFF.take(Instant::now()) {
-        tracing::warn!(%error, left_out, "an answer was broken off after its head was sent");
+        tracing::warn!(%error, left_out, "a response was aborted after its head was sent");
     }
 }
 
 /// Rate limiter for one kind of log line.
 #[derive(Debug)]
-struct Turns(Mutex<Taken>);
+struct LogLimiter(Mutex<LogWindow>);
 
 #[derive(Debug)]
-struct Taken {
+struct LogWindow {
     /// Start of the current span.
     since: Option<Instant>,
-    turns: u32,
+    log_lines: u32,
     left_out: u64,
 }
 
-impl Turns {
+impl LogLimiter {
     const fn new() -> Self {
-        Self(Mutex::new(Taken { since: None, turns: 0, left_out: 0 }))
+        Self(Mutex::new(LogWindow { since: None, log_lines: 0, left_out: 0 }))
     }
 
     /// Returns the number of lines suppressed since the last one if a line may be written now, else `None`.
     fn take(&self, now: Instant) -> Option<u64> {
-        let mut taken = self.0.lock();
-        if taken.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
-            (taken.since, taken.turns) = (Some(now), 0);
+        let mut window = self.0.lock();
+        if window.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
+            (window.since, window.log_lines) = (Some(now), 0);
         }
-        if taken.turns == MOST_LINES {
-            taken.left_out += 1;
+        if window.log_lines == MAX_LINES {
+            window.left_out += 1;
             return None;
         }
-        taken.turns += 1;
-        Some(std::mem::take(&mut taken.left_out))
+        window.log_lines += 1;
+        Some(std::mem::take(&mut window.left_out))
     }
 }
 
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn log_lines_are_limited_and_skipped_ones_counted() {
-        let (turns, start) = (Turns::new(), Instant::now());
-        for _ in 0..MOST_LINES {
-            assert_eq!(turns.take(start), Some(0));
+        let (log_lines, start) = (LogLimiter::new(), Instant::now());
+        for _ in 0..MAX_LINES {
+            assert_eq!(log_lines.take(start), Some(0));
         }
         for _ in 0..3 {
-            assert_eq!(turns.take(start + SPAN / 2), None);
+            assert_eq!(log_lines.take(start + SPAN / 2), None);
         }
-        assert_eq!(turns.take(start + SPAN), Some(3));
-        assert_eq!(turns.take(start + SPAN), Some(0));
+        assert_eq!(log_lines.take(start + SPAN), Some(3));
+        assert_eq!(log_lines.take(start + SPAN), Some(0));
     }
 }

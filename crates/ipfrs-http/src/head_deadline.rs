@@ -14,12 +14,12 @@ use ipfrs_node::RequestDeadline;
 /// timer, and a request without a connection has no deadline.
 pub(crate) async fn in_time(
     deadline: Option<RequestDeadline>,
-    answer: impl Future<Output = Response>,
+    handler: impl Future<Output = Response>,
     refuse: impl FnOnce(Error) -> Response,
 ) -> Response {
-    let Some(deadline) = deadline else { return answer.await };
-    let (mut answer, mut timer) = (pin!(answer), None);
-    let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
+    let Some(deadline) = deadline else { return handler.await };
+    let (mut handler, mut timer) = (pin!(handler), None);
+    let response = poll_fn(|cx| match handler.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
         Poll::Pending => deadline.poll_over(&mut timer, Duration::ZERO, cx).map(|()| None),
     });

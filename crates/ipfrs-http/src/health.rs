@@ -87,7 +87,7 @@ pub(crate) async fn metrics(State(state): State<AppState>) -> Result<Response, G
     let mut text = Vec::with_capacity(16 * 1024);
     encoder
         .encode(&state.registry.gather(), &mut text)
-        .map_err(|e| ipfrs_core::Error::internal("the metrics could not be written").with_source(e))?;
+        .map_err(|e| ipfrs_core::Error::internal("the metrics could not be encoded").with_source(e))?;
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(CONTENT_TYPE, content_type), NO_STORE], text).into_response())
 }

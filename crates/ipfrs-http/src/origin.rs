@@ -38,11 +38,13 @@ fn is_own_page(url: &str, port: u16) -> bool {
 /// Navigations started by pages do not count: a page of the daemon's origin can read what it opens in a window or a
 /// frame.
 fn is_opened_by_person(headers: &HeaderMap) -> bool {
-    let says = |name: &str, wanted: &str| {
+    let has_single_value = |name: &str, wanted: &str| {
         let mut values = headers.get_all(name).iter();
         values.next().is_some_and(|value| value == wanted) && values.next().is_none()
     };
-    says("sec-fetch-site", "none") && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")
+    has_single_value("sec-fetch-site", "none")
+        && has_single_value("sec-fetch-mode", "navigate")
+        && has_single_value("sec-fetch-dest", "document")
 }
 
 /// Refuses requests sent by a page in a browser, including reads, unless a person opened the address directly. `port`

@@ -27,13 +27,13 @@ use crate::state::AppState;
 
 /// Permit of a request that took it before its route was known, attached to the request as an extension.
 #[derive(Debug, Clone)]
-struct Taken(Arc<RequestSlot>);
+struct TakenPermit(Arc<RequestSlot>);
 
 /// Attaches the client to a request, and the permit that was already taken for it.
-pub(crate) fn set_client<B>(request: &mut http::Request<B>, client: Client, taken: Option<RequestSlot>) {
+pub(crate) fn set_client<B>(request: &mut http::Request<B>, client: Client, taken_permit: Option<RequestSlot>) {
     request.extensions_mut().insert(client);
-    if let Some(slot) = taken {
-        request.extensions_mut().insert(Taken(Arc::new(slot)));
+    if let Some(slot) = taken_permit {
+        request.extensions_mut().insert(TakenPermit(Arc::new(slot)));
     }
 }
 
@@ -63,20 +63,20 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let browser = Browser::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
-    let taken = request.extensions_mut().remove().and_then(|Taken(slot)| Arc::into_inner(slot));
+    let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(slot)| Arc::into_inner(slot));
     let has_body = !http_body::Body::is_end_stream(request.body());
     if has_body {
-        let patience = state.config.idle_patience();
+        let idle_limit = state.config.idle_patience();
         let size = family.request_size.clone();
         // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
-        let waits = request.headers().contains_key(http::header::EXPECT);
+        let expects_continue = request.headers().contains_key(http::header::EXPECT);
         request = request.map(|body| {
-            let body = if waits { body } else { Body::new(Drained::new(body)) };
-            let body = Body::new(IdleTimeoutBody::new(body, patience, state.node.clone()));
+            let body = if expects_continue { body } else { Body::new(Drained::new(body)) };
+            let body = Body::new(IdleTimeoutBody::new(body, idle_limit, state.node.clone()));
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let permit = family.takes_permit.then(|| taken.map_or_else(|| state.slots.take(client), Ok)).transpose();
+    let permit = family.takes_permit.then(|| taken_permit.map_or_else(|| state.slots.take(client), Ok)).transpose();
     let (permit, mut response) = match permit {
         Err(refused) => (None, too_many(state, refused, &family.endpoint, &id)),
         Ok(permit) => {
@@ -110,7 +110,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
-    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the daemon's log says more\n").into_response()
+    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: see the daemon's log\n").into_response()
 }
 
 /// Returns a 429 response in the format of the API that `endpoint` belongs to.

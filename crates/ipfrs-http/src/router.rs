@@ -58,7 +58,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         config: config.gateway.clone(),
         api: config.api.clone(),
         immutable: HeaderValue::try_from(format!("public, max-age={max_age}, immutable"))
-            .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
+            .map_err(|e| Error::internal("the Cache-Control header could not be created").with_source(e))?,
         pages: Pages::new(),
         grpc: OnceLock::new(),
     });

@@ -64,8 +64,8 @@ impl Service {
             return None;
         }
         let origin = Uri::default();
-        let called = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
-        let is_ipfs_only = match self.state.hosts.way(&called, IPFS_PREFIX) {
+        let request_host = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
+        let is_ipfs_only = match self.state.hosts.way(&request_host, IPFS_PREFIX) {
             Route::Daemon => false,
             Route::Gateway => true,
             Route::Hosted(_) => return None,
@@ -96,7 +96,7 @@ impl Service {
         B::Error: Into<axum::BoxError>,
     {
         if lacks_host(request.version(), request.headers()) {
-            let text = "a request of HTTP/1.1 has one Host header, and none has several (RFC 9112, 3.2)\n";
+            let text = "an HTTP/1.1 request needs a Host header, and no request may have several (RFC 9112, 3.2)\n";
             return self.refused(&request, text);
         }
         if request.method() == Method::OPTIONS && request.uri().path() == "*" {
@@ -107,13 +107,13 @@ impl Service {
         }
         let hosts = &self.state.hosts;
         let client = hosts.client(peer, request.headers());
-        let called = hosts.read(&request, peer, &self.tunnels);
-        let way = called.map(|called| hosts.way(&called, request.uri().path()));
+        let request_host = hosts.read(&request, peer, &self.tunnels);
+        let way = request_host.map(|request_host| hosts.way(&request_host, request.uri().path()));
         match way {
             Ok(Route::Daemon | Route::Gateway) => {
                 match self.state.response_cache.get(&self.state, &request, request.uri().path(), client) {
                     Ok(response) => return Step::Ready { response: Some(response) },
-                    Err(taken) => set_client(&mut request, client, taken),
+                    Err(request_permit) => set_client(&mut request, client, request_permit),
                 }
                 // Same result as the router, with fewer instructions.
                 if Namespace::of_path(request.uri().path()).is_some() {
@@ -122,10 +122,10 @@ impl Service {
                 }
                 Step::Routed { inner: self.router.clone().call(request) }
             }
-            Ok(Route::Hosted(visit)) => {
+            Ok(Route::Hosted(hosted_request)) => {
                 set_client(&mut request, client, None);
                 let request = request.map(Body::new);
-                let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);
+                let answer = hosted::answer(self.state.clone(), self.router.clone(), *hosted_request, request);
                 Step::Content { inner: Box::pin(answer) }
             }
             Err(e) => self.refused_with(error::status(e.kind()), &request, &format!("{e}\n")),
@@ -152,18 +152,18 @@ impl Service {
 
     fn opened<B>(&self, connect: &Request<B>) -> Result<Tunnels, (StatusCode, String)> {
         if !self.state.hosts.is_proxy {
-            let text = "CONNECT is not served: this gateway is no forward proxy ([gateway] proxy = false)\n";
+            let text = "CONNECT is not served: this gateway is not a forward proxy ([gateway] proxy = false)\n";
             return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
         }
         if connect.version() > Version::HTTP_11 {
-            let text = "tunnels are for connections of HTTP/1.1: send requests as they are\n";
+            let text = "tunnels require an HTTP/1.1 connection: send requests without a tunnel\n";
             return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
         }
         let target = connect.uri();
         let authority =
             target.authority().filter(|authority| target.scheme().is_none() && authority.port_u16().is_some());
         let Some(authority) = authority else {
-            let text = "CONNECT names a host and a port (RFC 9110, 9.3.6)\n";
+            let text = "CONNECT must name a host and a port (RFC 9110, 9.3.6)\n";
             return Err((StatusCode::BAD_REQUEST, text.to_owned()));
         };
         let tunnels = self.state.hosts.tunnel(authority.as_str(), connect.headers(), &self.tunnels);

@@ -74,5 +74,5 @@ async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): Or
 async fn method_not_allowed(Extension(id): Extension<RequestId>) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
     // The router adds `Allow`.
-    problem(status, "method_not_allowed", "the route takes the methods in Allow", &id, serde_json::Map::new())
+    problem(status, "method_not_allowed", "the route accepts the methods in Allow", &id, serde_json::Map::new())
 }

@@ -50,7 +50,7 @@ pub(crate) struct Connections {
     protocols: Protocols,
     node: Node,
     active: IntGauge,
-    slots: Arc<Semaphore>,
+    connection_permits: Arc<Semaphore>,
     tracker: TaskTracker,
     drain: Drain,
     max_request: Duration,
@@ -63,13 +63,13 @@ pub(crate) struct Connections {
 /// An open connection. It is counted and holds its connection permit until this value is dropped.
 struct Open {
     active: IntGauge,
-    _slot: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Open {
-    fn count(active: &IntGauge, slot: OwnedSemaphorePermit) -> Self {
+    fn count(active: &IntGauge, permit: OwnedSemaphorePermit) -> Self {
         active.inc();
-        Self { active: active.clone(), _slot: slot }
+        Self { active: active.clone(), _permit: permit }
     }
 }
 
@@ -86,7 +86,7 @@ impl Connections {
             protocols: Protocols::new(config, max_request, node.clone()),
             node,
             active,
-            slots: Arc::new(Semaphore::new(config.max_connections)),
+            connection_permits: Arc::new(Semaphore::new(config.max_connections)),
             tracker: TaskTracker::new(),
             drain: Drain::default(),
             max_request,
@@ -108,14 +108,14 @@ impl Connections {
                 Ok((stream, peer)) => {
                     is_failing = false;
                     // The permit is acquired after accepting, so that a listener without connections holds none.
-                    let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
-                    self.spawn(stream, peer.ip(), slot, front_end.clone());
+                    let Ok(permit) = Arc::clone(&self.connection_permits).acquire_owned().await else { return };
+                    self.spawn(stream, peer.ip(), permit, front_end.clone());
                 }
                 // The client closed the connection before it was accepted.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
                 Err(error) => {
                     if !is_failing {
-                        tracing::warn!(%error, "no connection can be accepted; trying again until it succeeds");
+                        tracing::warn!(%error, "cannot accept connections; retrying until it succeeds");
                     }
                     is_failing = true;
                     sleep(ACCEPT_PAUSE).await;
@@ -124,10 +124,16 @@ impl Connections {
         }
     }
 
-    fn spawn<F: FrontEnd>(self: &Arc<Self>, stream: TcpStream, peer: IpAddr, slot: OwnedSemaphorePermit, front_end: F) {
+    fn spawn<F: FrontEnd>(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: IpAddr,
+        permit: OwnedSemaphorePermit,
+        front_end: F,
+    ) {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
-            let _open = Open::count(&connections.active, slot);
+            let _open = Open::count(&connections.active, permit);
             connections.serve(stream, peer, front_end).await;
         });
     }
@@ -135,7 +141,7 @@ impl Connections {
     async fn serve<F: FrontEnd>(&self, stream: TcpStream, peer: IpAddr, front_end: F) {
         // Responses are written whole, so Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::trace!(%error, "the connection was gone before it was served");
+            tracing::trace!(%error, "the connection was closed before it was served");
             return;
         }
         let mut socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
@@ -143,7 +149,7 @@ impl Connections {
             socket = socket.sending_at_once();
         }
         if let Err(error) = socket.set_write_timeout(self.write_timeout) {
-            tracing::debug!(%error, "a client that takes nothing cannot be given up here");
+            tracing::debug!(%error, "cannot set the write timeout: clients that read nothing are not disconnected");
         }
         let started = pin!(self.drain.started.cancelled());
         let cut = pin!(self.drain.cut.cancelled());
@@ -154,7 +160,7 @@ impl Connections {
                 Ok(Wakeup::Asks(asks)) => asks,
                 Ok(Wakeup::Ended) => return close(socket, &mut deadlines).await,
                 Ok(Wakeup::Cut) => return,
-                Err(error) => return self.note(&error),
+                Err(error) => return self.log_end(&error),
             };
             // Boxed, so that the state of hyper exists only while it serves a request, and not while the connection
             // is idle.
@@ -171,7 +177,7 @@ impl Connections {
                 }
                 Ok(Outcome::Closing(left)) => return close(left, &mut deadlines).await,
                 Ok(Outcome::Closed) => return,
-                Err(error) => return self.note(&error),
+                Err(error) => return self.log_end(&error),
             };
             idle.park(is_new);
         }
@@ -216,7 +222,7 @@ impl Connections {
     }
 
     /// Logs the error of a connection, and counts it if the write timeout caused it.
-    fn note(&self, error: &(dyn Error + 'static)) {
+    fn log_end(&self, error: &(dyn Error + 'static)) {
         let mut cause = Some(error);
         while let Some(this) = cause {
             if this.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
@@ -249,6 +255,6 @@ async fn close(mut socket: Socket, deadlines: &mut Deadlines<'_, '_>) {
         closed => closed,
     });
     if let Err(error) = closed.await {
-        tracing::trace!(%error, "the client was gone before its connection was closed");
+        tracing::trace!(%error, "the client disconnected before its connection was closed");
     }
 }

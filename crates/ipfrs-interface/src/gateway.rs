@@ -199,12 +199,12 @@ impl Ending {
         self.lifecycle.shutdown_requested().await;
         self.lifecycle.drain();
         let grace = self.server.shutdown_grace();
-        tracing::info!(grace_seconds = grace.as_secs(), "stopping: running transfers may end");
+        tracing::info!(grace_seconds = grace.as_secs(), "stopping: waiting for running transfers to finish");
         // The listeners are closed before waiting, so that new clients are refused at once.
         accepting.shutdown().await;
         let left = connections.drain(grace).await;
         if left > 0 {
-            tracing::warn!(connections = left, "cut: their transfers did not end within the grace period");
+            tracing::warn!(connections = left, "closed connections: transfers did not end within the grace period");
         }
         // The file is removed last, because its existence means that a daemon holds the repo.
         let closed = self.node.close().await;
@@ -242,7 +242,7 @@ impl ApiFile {
                 error if error.kind() == ErrorKind::NoSpace => {
                     // A partial draft is useless.
                     let _ = fs::remove_file(&draft);
-                    tracing::warn!(%error, "commands find this daemon only with --api URL: make room, then restart it");
+                    tracing::warn!(%error, "commands find this daemon only with --api URL: free space, then restart it");
                     Ok(None)
                 }
                 error => Err(error),
@@ -252,12 +252,12 @@ impl ApiFile {
 
     /// Removes the file, unless it belongs to another daemon that has opened the repo since.
     fn remove(&self) {
-        let removed = self.file.metadata().and_then(|ours| match fs::metadata(&self.path) {
-            Ok(there) if there.ino() == ours.ino() => fs::remove_file(&self.path),
+        let removed = self.file.metadata().and_then(|own| match fs::metadata(&self.path) {
+            Ok(current) if current.ino() == own.ino() => fs::remove_file(&self.path),
             _ => Ok(()),
         });
         if let Err(error) = removed {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove the file that names this daemon");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the file with this daemon's address");
         }
     }
 }
@@ -265,7 +265,7 @@ impl ApiFile {
 /// Removes the URL that a killed daemon left behind. The caller must hold the repo, so that no daemon is running.
 pub(crate) fn remove_stale_url(repo: &Path) {
     if fs::remove_file(repo.join(API_FILE)).is_ok() {
-        tracing::warn!(repo = %repo.display(), "the gateway that ran here ended without cleaning up");
+        tracing::warn!(repo = %repo.display(), "the last gateway of this repo ended without cleaning up");
     }
 }
 

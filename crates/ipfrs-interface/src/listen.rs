@@ -56,7 +56,7 @@ impl<'a> Place<'a> {
             section: "grpc",
             other_host: "[grpc] host",
             other_port: "--grpc-port or [grpc] port",
-            instead: "; this one is for gRPC, which enabled = false in [grpc] turns off",
+            instead: "; this port serves gRPC, which enabled = false in [grpc] turns off",
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) async fn listen_for_grpc(config: &GrpcConfig, server: &ServerConfig) 
     }
     match listen(Place::of_grpc(config, server)).await {
         Err(error) if error.kind() == ErrorKind::Conflict && config.port.is_none() => {
-            tracing::warn!(%error, "gRPC has no listener of its own");
+            tracing::warn!(%error, "gRPC has no separate listener");
             Ok(Vec::new())
         }
         listeners => listeners,
@@ -130,8 +130,8 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
         Some(open) if !place.allow_unauthenticated => Err(Error::new(
             ErrorKind::Forbidden,
             format!(
-                "refusing to listen on {}: it can be reached from other machines, and this version asks nobody for a \
-                 key, so anyone could add content and stop the daemon. Listen on 127.0.0.1 behind a proxy, or set \
+                "refusing to listen on {}: it can be reached from other machines, and this version has no \
+                 authentication, so anyone could add content and stop the daemon. Listen on 127.0.0.1 behind a proxy, or set \
                  allow_unauthenticated = true in [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network \
                  is trusted",
                 open.ip()

@@ -83,8 +83,8 @@ impl HttpBody for WatchedBody {
             return Poll::Ready(frame);
         }
         let lost = Error::corrupt(
-            "a pack was truncated while it was read: what was read may be wrong; restore the file from a copy, or try \
-             again to go on without what is lost",
+            "a pack was truncated while it was read: its data may be wrong; restore the file from a copy, or try \
+             again to continue without the lost data",
         );
         Poll::Ready(Some(Err(axum::Error::new(lost))))
     }

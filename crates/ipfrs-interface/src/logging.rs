@@ -42,7 +42,7 @@ impl LogConfig {
     pub fn validate(&self) -> Result<()> {
         EnvFilter::try_new(&self.level).map(drop).map_err(|e| {
             Error::invalid(format!(
-                "log.level = {:?}: {e}; accepted are error, warn, info, debug, trace, off, or directives such as \
+                "log.level = {:?}: {e}; accepted values are error, warn, info, debug, trace, off, or directives such as \
                  \"info,ipfrs_interface=debug\"",
                 self.level
             ))

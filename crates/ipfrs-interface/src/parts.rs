@@ -72,6 +72,6 @@ fn raise_open_file_limit() {
     }
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files could not be raised to its maximum");
+        tracing::warn!(%error, "cannot raise the limit of open files to its maximum");
     }
 }

@@ -84,14 +84,20 @@ impl<F> Logged<F> {
 }
 
 /// Logs a GET request for `path` from `client`, whose response has the given `head`.
-pub(crate) fn written(path: &str, plain: &CacheableRequest, client: IpAddr, head: &[u8], answer: &SerializedResponse) {
+pub(crate) fn written(
+    path: &str,
+    cacheable: &CacheableRequest,
+    client: IpAddr,
+    head: &[u8],
+    answer: &SerializedResponse,
+) {
     if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
         return;
     }
     let entry = Entry {
         started: answer.start,
         client: client.to_canonical(),
-        host: plain.host.to_str().unwrap_or_default().to_owned(),
+        host: cacheable.host.to_str().unwrap_or_default().to_owned(),
         method: Method::GET,
         path: path.to_owned(),
     };

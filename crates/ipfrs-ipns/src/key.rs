@@ -98,7 +98,7 @@ impl FromStr for KeyType {
             .into_iter()
             .find(|known| known.as_str() == text)
             .ok_or_else(|| {
-                let known = "known are ed25519, rsa, secp256k1 and ecdsa";
+                let known = "use ed25519, rsa, secp256k1 or ecdsa";
                 Error::invalid(format!("unrecognized key type: {text}: {known}"))
             })
     }
@@ -120,14 +120,14 @@ impl PublicKey {
     /// Returns [`ErrorKind::InvalidInput`] if the message is malformed or does not contain a valid key of its type.
     pub fn from_protobuf(message: &[u8]) -> Result<Self> {
         let (key_type, data) = protobuf::decode("public key", message)?;
-        let is_sound = match key_type {
+        let is_valid = match key_type {
             KeyType::Ed25519 => data.len() == 32,
             KeyType::Secp256k1 => data.len() == 33,
             KeyType::Ecdsa => data.len() == 91 && data.starts_with(&P256_PKIX_HEAD),
             KeyType::Rsa => is_rsa_pkix(data),
         };
-        if !is_sound || ParsedPublicKey::new(key_type.verification(), data).is_err() {
-            return Err(Error::invalid(format!("not a sound {key_type} public key")));
+        if !is_valid || ParsedPublicKey::new(key_type.verification(), data).is_err() {
+            return Err(Error::invalid(format!("not a valid {key_type} public key")));
         }
         Ok(Self { key_type, data: data.to_vec() })
     }
@@ -150,7 +150,7 @@ impl PublicKey {
     /// Returns [`ErrorKind::Corrupt`] if the signature does not match.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<()> {
         UnparsedPublicKey::new(self.key_type.verification(), &self.data).verify(message, signature).map_err(|_| {
-            Error::new(ErrorKind::Corrupt, format!("the signature is not one of this {} key", self.key_type))
+            Error::new(ErrorKind::Corrupt, format!("the signature is not valid for this {} key", self.key_type))
         })
     }
 }

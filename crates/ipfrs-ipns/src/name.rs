@@ -37,10 +37,10 @@ impl Name {
         if text.starts_with('1') || text.starts_with("Qm") {
             let invalid = |why: &str| Error::invalid(format!("invalid IPNS name: a peer ID in base58 {why}"));
             if text.len() > MAX_PEER_ID_BYTES {
-                return Err(invalid("has at most 128 characters"));
+                return Err(invalid("must have at most 128 characters"));
             }
-            let bytes = Base::Base58Btc.decode(text).map_err(|_| invalid("has no character such as this one has"))?;
-            let multihash = Multihash::from_bytes(&bytes).map_err(|_| invalid("is a multihash, which this is not"))?;
+            let bytes = Base::Base58Btc.decode(text).map_err(|_| invalid("must contain only base58 characters"))?;
+            let multihash = Multihash::from_bytes(&bytes).map_err(|_| invalid("must be a multihash"))?;
             return Self::from_multihash(multihash);
         }
         let cid = parse_cid(text).map_err(|e| Error::invalid(format!("invalid IPNS name: {e}")))?;
@@ -58,7 +58,7 @@ impl Name {
             return Ok(name);
         }
         Err(Error::invalid(format!(
-            "invalid IPNS name {cid}: a key's CID has the codec libp2p-key. If it is meant to be one, it is {name}"
+            "invalid IPNS name {cid}: the CID of a key has the codec libp2p-key; if it is a key, use {name}"
         )))
     }
 

@@ -43,17 +43,17 @@ impl Record {
         let bytes = bytes.into();
         if bytes.len() > MAX_RECORD_BYTES {
             return Err(Error::too_large(format!(
-                "an IPNS record has at most {MAX_RECORD_BYTES} bytes, and this one {}: sign one with a shorter value",
+                "the IPNS record of {} bytes exceeds {MAX_RECORD_BYTES} bytes: sign a record with a shorter value",
                 bytes.len()
             )));
         }
-        let entry = IpnsEntry::decode(bytes.clone()).map_err(|e| invalid("it is no protobuf").with_source(e))?;
+        let entry = IpnsEntry::decode(bytes.clone()).map_err(|e| invalid("it is not valid protobuf").with_source(e))?;
         if entry.signature_v2().is_empty() || entry.data().is_empty() {
             return Err(invalid("it has no V2 signature: records with V1 signatures only are no longer accepted"));
         }
         let data = Data::decode(entry.data())?;
         let validity = std::str::from_utf8(&data.validity).ok().and_then(timestamp::parse);
-        let validity = validity.ok_or_else(|| invalid("its validity is no time of RFC 3339"))?;
+        let validity = validity.ok_or_else(|| invalid("its validity is not an RFC 3339 time"))?;
         Ok(Self { bytes, entry, data, validity })
     }
 
@@ -100,7 +100,7 @@ impl Record {
         has_v1: bool,
     ) -> Result<Self> {
         let validity = timestamp::format(validity)
-            .ok_or_else(|| Error::invalid("the validity of an IPNS record is a time from 1970 to 9999"))?;
+            .ok_or_else(|| Error::invalid("the validity of an IPNS record must be between 1970 and 9999"))?;
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
         let data = Data { value: Bytes::copy_from_slice(value), validity: validity.into(), sequence, ttl: Some(ttl) };
         let encoded = data.encode()?;
@@ -158,9 +158,9 @@ impl Record {
         let key = self.key_of(name)?;
         let message = [V2_PREFIX, self.entry.data()].concat();
         key.verify(&message, self.entry.signature_v2())
-            .map_err(|e| Error::invalid("its signature is not that of the name's key").with_source(e))?;
+            .map_err(|e| Error::invalid("its signature was not created by the name's key").with_source(e))?;
         match self.entry.contradiction(&self.data) {
-            Some(field) => Err(Error::invalid(format!("its field {field} is not what the signed data says"))),
+            Some(field) => Err(Error::invalid(format!("its field {field} does not match the signed data"))),
             None => Ok(()),
         }
     }
@@ -169,13 +169,13 @@ impl Record {
     /// the name.
     fn key_of(&self, name: &Name) -> Result<PublicKey> {
         let Some(embedded) = self.entry.public_key.as_deref().filter(|key| !key.is_empty()) else {
-            return name.public_key().ok_or_else(|| {
-                Error::invalid("neither the name nor the record holds a public key that can be used here")
-            });
+            return name
+                .public_key()
+                .ok_or_else(|| Error::invalid("neither the name nor the record contains a usable public key"));
         };
         let key = PublicKey::from_protobuf(embedded)?;
         if Name::of(&key) != *name {
-            return Err(Error::invalid("its public key is that of another name"));
+            return Err(Error::invalid("its public key belongs to another name"));
         }
         Ok(key)
     }

@@ -147,14 +147,14 @@ fn records_that_the_key_of_the_name_did_not_sign_are_refused() {
     assert!(v1_only.contains("no V2 signature"), "{v1_only}");
     assert!(refusal(|entry| entry.signature_v2.as_mut().unwrap()[9] ^= 1).contains("its signature"));
     let another = key().public().to_protobuf();
-    assert!(refusal(|entry| entry.public_key = Some(another)).contains("that of another name"));
+    assert!(refusal(|entry| entry.public_key = Some(another)).contains("belongs to another name"));
     assert!(refusal(|entry| entry.public_key = Some(vec![8, 1])).contains("not valid for the IPNS name"));
 
     let rsa = PrivateKey::generate(KeyType::Rsa, Some(2_048)).unwrap();
     let mut entry = Entry::decode(record(&rsa).bytes().clone()).unwrap();
     entry.public_key = None;
     let keyless = refusal_of(entry.encode_to_vec(), &Name::of(rsa.public()));
-    assert!(keyless.contains("neither the name nor the record holds a public key"), "{keyless}");
+    assert!(keyless.contains("neither the name nor the record contains a usable public key"), "{keyless}");
 }
 
 #[test]
@@ -184,14 +184,14 @@ fn signed_data_has_one_form_and_every_field() {
     refused(&[ttl, value, sequence, validity_type], "no Validity");
     refused(&[ttl, value, sequence, validity], "ValidityType");
     refused(&[ttl, value, sequence, validity, b"\x6cValidityType\x01"], "ValidityType");
-    refused(&[ttl, b"\x65Value\x60", sequence, validity, validity_type], "its Value is no byte string");
-    refused(&[b"\x63TTL\x20", value, sequence, validity, validity_type], "its TTL is no number");
-    refused(&[ttl, value, sequence, b"\x68Validity\x48tomorrow", validity_type], "no time of RFC 3339");
-    refused(&[value, ttl, sequence, validity, validity_type], "no DAG-CBOR");
-    refused(&[b"\x63TTL\x18\x00", value, sequence, validity, validity_type], "no DAG-CBOR");
-    assert!(refusal_of(signed(b"\x80").0, &name).contains("no map"));
-    assert!(refusal_of(signed(b"\xff").0, &name).contains("no DAG-CBOR"));
-    assert!(refusal_of(signed(&[0x81; 5_000]).0, &name).contains("no DAG-CBOR"));
+    refused(&[ttl, b"\x65Value\x60", sequence, validity, validity_type], "its Value is not a byte string");
+    refused(&[b"\x63TTL\x20", value, sequence, validity, validity_type], "its TTL is not an unsigned");
+    refused(&[ttl, value, sequence, b"\x68Validity\x48tomorrow", validity_type], "not an RFC 3339 time");
+    refused(&[value, ttl, sequence, validity, validity_type], "not DAG-CBOR");
+    refused(&[b"\x63TTL\x18\x00", value, sequence, validity, validity_type], "not DAG-CBOR");
+    assert!(refusal_of(signed(b"\x80").0, &name).contains("not a map"));
+    assert!(refusal_of(signed(b"\xff").0, &name).contains("not DAG-CBOR"));
+    assert!(refusal_of(signed(&[0x81; 5_000]).0, &name).contains("not DAG-CBOR"));
 }
 
 #[test]

@@ -157,11 +157,11 @@ impl Node {
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
     pub fn batch_get(&self, cids: Vec<Cid>) -> Result<impl Stream<Item = (Cid, Result<Bytes>)> + Send + use<>> {
         let cids: Arc<[Cid]> = cids.into();
-        let mut answered = 0;
+        let mut yielded = 0;
         Ok(self.batch_get_together(Arc::clone(&cids))?.flat_map(move |batch| {
-            let asked = cids.iter().skip(answered).take(batch.len()).copied().collect::<Vec<_>>();
-            answered += batch.len();
-            let answers = asked.into_iter().zip(batch.into_answers());
+            let requested = cids.iter().skip(yielded).take(batch.len()).copied().collect::<Vec<_>>();
+            yielded += batch.len();
+            let answers = requested.into_iter().zip(batch.into_answers());
             stream::iter(answers.map(|(cid, found)| (cid, found.and_then(|data| data.ok_or_else(|| absent(&cid))))))
         }))
     }
@@ -176,15 +176,15 @@ impl Node {
         // This method takes no import permit: a slow client would hold it for a long time, and read-ahead is bounded
         // anyway.
         let timer = self.batch_timer("get", cids.len());
-        let mut answered = 0;
+        let mut yielded = 0;
         Ok(self.inner.served.get_batches(Arc::clone(&cids)).map(move |mut batch| {
             let _lives_as_long = &timer;
-            for (index, cid) in cids.iter().skip(answered).take(batch.len()).enumerate() {
+            for (index, cid) in cids.iter().skip(yielded).take(batch.len()).enumerate() {
                 if matches!(batch.section(index), Ok(None)) {
                     batch.refuse(index, absent(cid));
                 }
             }
-            answered += batch.len();
+            yielded += batch.len();
             batch
         }))
     }

@@ -105,7 +105,7 @@ impl RequestDeadline {
     fn error(&self) -> Error {
         let seconds = self.0.longest.as_secs();
         let what = format!("the request took longer than {seconds} s (gateway.max_request_seconds = {seconds})");
-        let remedy = "ask for less at a time (Range, entity-bytes), send less at a time, or raise the limit";
+        let remedy = "request less at a time (Range, entity-bytes), send less at a time, or raise the limit";
         Error::new(ErrorKind::Timeout, format!("{what}: {remedy}"))
     }
 }
@@ -156,7 +156,7 @@ mod tests {
             let error = deadline.clone().strike();
             assert!(error.message().contains("gateway.max_request_seconds = 60"), "{error}");
         }
-        assert!(deadline.cut().is_none(), "the client was told");
+        assert!(deadline.cut().is_none(), "the client was informed");
         assert_eq!(node.inner.metrics.refusals.counter(Limit::RequestTime).get(), 1);
     }
 }

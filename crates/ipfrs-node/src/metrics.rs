@@ -263,7 +263,7 @@ impl Registrar<'_> {
     }
 
     fn denylists(&self) -> Result<DenylistMetrics> {
-        let failed = |e| Error::internal("a metric could not be made").with_source(e);
+        let failed = |e| Error::internal("a metric could not be created").with_source(e);
         let metrics = DenylistMetrics::new().map_err(failed)?;
         self.add(Ok(metrics.rules.clone()))?;
         self.add(Ok(metrics.blocked.clone()))?;

@@ -35,7 +35,7 @@ use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
 /// Maximum time that a request waits for a permit.
-const TURN_PATIENCE: Duration = Duration::from_secs(30);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Memory limit for work on the data of requests, in KiB: 512 MiB.
 const WORK_KIB: u32 = 512 * 1024;
@@ -190,16 +190,16 @@ impl Node {
         if pins.are_lost().await? {
             tracing::warn!(
                 repo = %repo.path.display(),
-                "the store had blocks when its pins (pins.redb) were made, so that older ones may be missing: put pins.redb \
-                 back from a copy, or pin what is to stay; nothing is collected but with `repo gc --force`"
+                "the store already had blocks when pins.redb was created, so older pins may be missing: restore pins.redb \
+                 from a backup, or pin what must be kept; until then, gc runs only with `repo gc --force`"
             );
         }
         let Repo { path: repo, identity } = repo;
-        let patience = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
+        let read_timeout = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
         let store: Arc<dyn BlockStore> =
-            Arc::new(NodeStore::new(engine, patience, metrics.clone(), protection.clone()));
+            Arc::new(NodeStore::new(engine, read_timeout, metrics.clone(), protection.clone()));
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
             None => store.clone(),
@@ -389,16 +389,16 @@ impl Node {
 
     /// Waits for an import permit, which is released when it is dropped. The wait is limited, because clients may
     /// keep uploads open as long as they like.
-    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
-        let turn = timeout(TURN_PATIENCE, self.inner.imports.clone().acquire_owned()).await;
+    pub(crate) async fn import_permit(&self) -> Result<OwnedSemaphorePermit> {
+        let import_permit = timeout(PERMIT_TIMEOUT, self.inner.imports.clone().acquire_owned()).await;
         let busy = |_| {
-            let (most, waited) = (self.inner.config.concurrency.max_concurrent_tasks, TURN_PATIENCE.as_secs());
+            let (most, waited) = (self.inner.config.concurrency.max_concurrent_tasks, PERMIT_TIMEOUT.as_secs());
             let what = format!(
-                "{most} imports are under way (concurrency.max_concurrent_tasks), and none ended in {waited} s"
+                "{most} imports are in progress (concurrency.max_concurrent_tasks), and none ended in {waited} s"
             );
             Error::new(ErrorKind::RateLimited, format!("{what}: try again later"))
         };
-        turn.map_err(busy)?.map_err(|e| Error::internal("the node is closed").with_source(e))
+        import_permit.map_err(busy)?.map_err(|e| Error::internal("the node is closed").with_source(e))
     }
 
     /// Reserves memory for work that uses at most `bytes` and waits if necessary. Dropping the result releases the
@@ -406,12 +406,13 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::RateLimited`] if the memory does not become free in time.
-    pub(crate) async fn room(&self, bytes: usize) -> Result<Room> {
+    pub(crate) async fn work_memory(&self, bytes: usize) -> Result<Room> {
         let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX).min(WORK_KIB);
-        let room = timeout(TURN_PATIENCE, self.inner.work.clone().acquire_many_owned(kibibytes)).await;
+        let work_memory = timeout(PERMIT_TIMEOUT, self.inner.work.clone().acquire_many_owned(kibibytes)).await;
         let full = |_| Error::new(ErrorKind::RateLimited, "too many large requests at the same time: try again later");
-        let room = room.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
-        Ok(Room { _permit: room })
+        let work_memory =
+            work_memory.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
+        Ok(Room { _permit: work_memory })
     }
 }
 
@@ -443,10 +444,10 @@ impl Repo {
 }
 
 fn make_repo(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))
+    fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot create the repo {}", path.display()), e))
 }
 
-/// Reserved memory for work on a request; see [`Node::room`].
+/// Reserved memory for work on a request; see [`Node::work_memory`].
 #[derive(Debug)]
 pub(crate) struct Room {
     _permit: OwnedSemaphorePermit,

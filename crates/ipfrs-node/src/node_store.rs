@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct NodeStore {
     inner: Arc<dyn BlockStore>,
-    patience: RetrievalTimeout,
+    read_timeout: RetrievalTimeout,
     metrics: Arc<Metrics>,
     protection: Protection,
 }
@@ -34,11 +34,11 @@ pub(crate) struct NodeStore {
 impl NodeStore {
     pub(crate) fn new(
         inner: Arc<dyn BlockStore>,
-        patience: RetrievalTimeout,
+        read_timeout: RetrievalTimeout,
         metrics: Arc<Metrics>,
         protection: Protection,
     ) -> Self {
-        Self { inner, patience, metrics, protection }
+        Self { inner, read_timeout, metrics, protection }
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
@@ -53,7 +53,7 @@ impl NodeStore {
 impl BlockStore for NodeStore {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
         let start = Instant::now();
-        let result = self.patience.wait(|| format!("block {cid}"), self.inner.get(cid)).await;
+        let result = self.read_timeout.wait(|| format!("block {cid}"), self.inner.get(cid)).await;
         self.failed("get", &result);
         match result {
             Ok(Some(_)) => {
@@ -73,14 +73,15 @@ impl BlockStore for NodeStore {
             Ok((_, None)) => metrics.block_errors.missing(1),
             Err(error) => metrics.block_errors.failed("get", error),
         };
-        let asked = cids.len();
-        self.patience.stream(self.inner.get_many(cids), asked, |_| 1).inspect(count).boxed()
+        let requested = cids.len();
+        self.read_timeout.stream(self.inner.get_many(cids), requested, |_| 1).inspect(count).boxed()
     }
 
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let metrics = self.metrics.clone();
-        let asked = cids.len();
-        let batches = self.patience.stream(self.inner.get_batches(cids).map(Ok).boxed(), asked, BlockBatch::len);
+        let requested = cids.len();
+        let batches =
+            self.read_timeout.stream(self.inner.get_batches(cids).map(Ok).boxed(), requested, BlockBatch::len);
         let counted = move |batch: Result<BlockBatch>| {
             let batch = batch.unwrap_or_else(|error| {
                 let mut failed = BlockBatch::default();
@@ -116,8 +117,8 @@ impl BlockStore for NodeStore {
     }
 
     async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        let what = || format!("whether {} blocks are there", cids.len());
-        let result = self.patience.wait(what, self.inner.has_many(cids)).await;
+        let what = || format!("the presence of {} blocks", cids.len());
+        let result = self.read_timeout.wait(what, self.inner.has_many(cids)).await;
         self.failed("has", &result);
         result
     }
@@ -140,7 +141,7 @@ impl BlockStore for NodeStore {
 
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
         // The number of items is unknown.
-        self.patience.stream(self.inner.scrub(), 0, |_| 0).boxed()
+        self.read_timeout.stream(self.inner.scrub(), 0, |_| 0).boxed()
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {

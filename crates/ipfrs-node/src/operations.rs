@@ -258,7 +258,7 @@ impl Operation {
             true
         });
         if has_ended {
-            self.registry.0.known.lock().over.push_back((Instant::now(), self.id()));
+            self.registry.0.registered.lock().finished.push_back((Instant::now(), self.id()));
         }
     }
 
@@ -272,7 +272,7 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.fail(&Error::new(ErrorKind::Gone, "given up before its end: the client went away, or the daemon stopped"));
+        self.fail(&Error::new(ErrorKind::Gone, "aborted: the client disconnected, or the daemon stopped"));
     }
 }
 
@@ -282,7 +282,7 @@ pub(crate) struct Operations(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    known: Mutex<Known>,
+    registered: Mutex<Known>,
     /// Notifies watchers when an operation begins.
     begun: watch::Sender<()>,
 }
@@ -291,20 +291,20 @@ struct Shared {
 struct Known {
     by_id: HashMap<OperationId, watch::Receiver<Progress>>,
     /// Operations that have ended, oldest first.
-    over: VecDeque<(Instant, OperationId)>,
+    finished: VecDeque<(Instant, OperationId)>,
 }
 
 impl Known {
     /// Removes operations that ended more than [`REMEMBERED`] ago.
     fn forget_old(&mut self) {
-        while self.over.front().is_some_and(|(end, _)| end.elapsed() >= REMEMBERED) {
+        while self.finished.front().is_some_and(|(end, _)| end.elapsed() >= REMEMBERED) {
             self.forget_oldest();
         }
     }
 
     /// Removes the operation that ended first. Returns `false` if none has ended.
     fn forget_oldest(&mut self) -> bool {
-        let oldest = self.over.pop_front();
+        let oldest = self.finished.pop_front();
         oldest.is_some_and(|(_, id)| self.by_id.remove(&id).is_some())
     }
 }
@@ -321,33 +321,33 @@ impl Operations {
         bytes: u64,
         total: Option<u64>,
     ) -> Result<Operation> {
-        let mut known = self.0.known.lock();
-        known.forget_old();
-        if known.by_id.contains_key(&id) {
+        let mut registered = self.0.registered.lock();
+        registered.forget_old();
+        if registered.by_id.contains_key(&id) {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                format!("the operation ID {id} is taken: choose another, or leave it out"),
+                format!("the operation ID {id} is in use: choose another, or omit it"),
             ));
         }
-        if known.by_id.len() >= MAX_OPERATIONS && !known.forget_oldest() {
+        if registered.by_id.len() >= MAX_OPERATIONS && !registered.forget_oldest() {
             return Err(Error::new(
                 ErrorKind::RateLimited,
-                format!("{MAX_OPERATIONS} operations are under way: try again later"),
+                format!("{MAX_OPERATIONS} operations are in progress: try again later"),
             ));
         }
         let (state, pace) = (OperationState::Running, Pace::from(bytes));
         let progress = Progress { id: id.clone(), kind, state, bytes, total, blocks: 0, changes: 0, pace };
         let (sender, receiver) = watch::channel(progress);
-        known.by_id.insert(id, receiver);
-        drop(known);
+        registered.by_id.insert(id, receiver);
+        drop(registered);
         self.0.begun.send_replace(());
         Ok(Operation { progress: sender, registry: self.clone() })
     }
 
     fn find(&self, id: &OperationId) -> Option<watch::Receiver<Progress>> {
-        let mut known = self.0.known.lock();
-        known.forget_old();
-        known.by_id.get(id).cloned()
+        let mut registered = self.0.registered.lock();
+        registered.forget_old();
+        registered.by_id.get(id).cloned()
     }
 }
 
@@ -378,7 +378,7 @@ mod tests {
         assert!(operations.find(&"7".parse().unwrap()).unwrap().borrow().is_over(), "dropped is failed");
         drop(running.swap_remove(8));
         let _one = begin(&operations, "one").unwrap();
-        assert!(operations.find(&"7".parse().unwrap()).is_none(), "the oldest that was over is forgotten");
+        assert!(operations.find(&"7".parse().unwrap()).is_none(), "the oldest finished operation is removed");
         assert!(operations.find(&"8".parse().unwrap()).is_some());
         let _two = begin(&operations, "two").unwrap();
         assert_eq!(begin(&operations, "three").unwrap_err().kind(), ErrorKind::RateLimited);

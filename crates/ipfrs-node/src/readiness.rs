@@ -12,10 +12,10 @@ use tokio::time::{Instant, timeout};
 const MAX_AGE: Duration = Duration::from_millis(20);
 
 /// Maximum time that a health check waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Free space that the disk must have, in bytes: one batch of blocks, as imports write them, with framing.
-const ROOM_BYTES: u64 = 5 * 1024 * 1024;
+const REQUIRED_FREE_BYTES: u64 = 5 * 1024 * 1024;
 
 /// Result of the last disk check. Only one task checks the disk at a time, however many health checks wait for it, so
 /// that a disk that does not respond blocks only one thread.
@@ -26,7 +26,7 @@ pub(crate) struct Readiness {
 
 #[derive(Debug, Default)]
 struct State {
-    is_looking: bool,
+    is_checking: bool,
     last: Option<(Instant, Option<(ErrorKind, String)>)>,
 }
 
@@ -34,8 +34,8 @@ impl State {
     /// Returns whether the caller must start a disk check.
     fn begin(&mut self) -> bool {
         let is_fresh = self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < MAX_AGE);
-        let begins = !self.is_looking && !is_fresh;
-        self.is_looking |= begins;
+        let begins = !self.is_checking && !is_fresh;
+        self.is_checking |= begins;
         begins
     }
 }
@@ -55,27 +55,27 @@ impl Readiness {
         if begins {
             let (state, store) = (self.state.clone(), Arc::clone(store));
             tokio::spawn(async move {
-                let looked = tokio::spawn(async move { look(&*store).await }).await;
-                let looked = looked.unwrap_or_else(|e| Err(Error::internal(format!("a look at the disk failed: {e}"))));
-                let failure = looked.err().map(|error| (error.kind(), error.to_string()));
-                state.send_modify(|state| *state = State { is_looking: false, last: Some((Instant::now(), failure)) });
+                let checked = tokio::spawn(async move { check_disk(&*store).await }).await;
+                let checked = checked.unwrap_or_else(|e| Err(Error::internal(format!("a disk check failed: {e}"))));
+                let failure = checked.err().map(|error| (error.kind(), error.to_string()));
+                state.send_modify(|state| *state = State { is_checking: false, last: Some((Instant::now(), failure)) });
             });
         }
         let mut state = self.state.subscribe();
-        let Ok(looked) = timeout(PATIENCE, state.wait_for(|state| !state.is_looking)).await else {
-            let seconds = PATIENCE.as_secs();
+        let Ok(checked) = timeout(CHECK_TIMEOUT, state.wait_for(|state| !state.is_checking)).await else {
+            let seconds = CHECK_TIMEOUT.as_secs();
             return Err(Error::new(ErrorKind::Timeout, format!("the disk has not responded for {seconds} s")));
         };
-        let looked = looked.map_err(|e| Error::internal("nothing looks at the disk").with_source(e))?;
-        match &looked.last {
+        let checked = checked.map_err(|e| Error::internal("the disk check has stopped").with_source(e))?;
+        match &checked.last {
             Some((_, Some((kind, why)))) => Err(Error::new(*kind, why.clone())),
             _ => Ok(()),
         }
     }
 }
 
-async fn look(store: &dyn BlockStore) -> Result<()> {
-    store.disk().await?.map_or(Ok(()), |disk| disk.check(ROOM_BYTES))
+async fn check_disk(store: &dyn BlockStore) -> Result<()> {
+    store.disk().await?.map_or(Ok(()), |disk| disk.check(REQUIRED_FREE_BYTES))
 }
 
 #[cfg(test)]
@@ -86,9 +86,9 @@ mod tests {
     fn disk_checks_are_shared_and_reused_briefly() {
         let mut state = State::default();
         assert!(state.begin());
-        assert!(!state.begin(), "another task is looking");
-        state = State { is_looking: false, last: Some((Instant::now(), None)) };
-        assert!(!state.begin(), "the last look holds");
+        assert!(!state.begin(), "another task is checking");
+        state = State { is_checking: false, last: Some((Instant::now(), None)) };
+        assert!(!state.begin(), "the last result is still valid");
         state.last = Some((Instant::now() - MAX_AGE, None));
         assert!(state.begin());
     }

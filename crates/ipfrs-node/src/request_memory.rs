@@ -110,7 +110,7 @@ impl RequestMemory {
         let what = match shortage {
             Shortage::Total => {
                 self.node.count_refusal(Limit::RequestMemory);
-                format!("request bodies take {mebibytes} MiB of memory, the most for all together")
+                format!("request bodies take {mebibytes} MiB of memory, the limit for all clients")
             }
             Shortage::Share | Shortage::Client => {
                 self.node.count_refusal(Limit::RequestMemoryShare);

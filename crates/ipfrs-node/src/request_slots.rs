@@ -129,15 +129,15 @@ impl RequestSlots {
         let (words, key, client_key) = self.0.requests.names();
         let text = match shortage {
             Shortage::Total => {
-                format!("{most} {words} are being answered, the most at the same time ({key}): try again in a second")
+                format!("{most} {words} are in progress, the limit for all clients ({key}): try again in a second")
             }
             Shortage::Share => format!(
-                "as many {words} of this client are being answered as there are permits left for all others, of {most} \
-                 ({key}): try again when some have ended; a proxy that asks for many clients belongs in \
+                "as many {words} of this client are in progress as there are permits left for all others, of {most} \
+                 ({key}): try again when some have ended; a proxy that serves many clients belongs in \
                  gateway.trusted_proxies"
             ),
             Shortage::Client => format!(
-                "{most} {words} of this client are being answered, the most of one client at the same time \
+                "{most} {words} of this client are in progress, the limit for one client \
                  ({client_key} = {most}): try again when some have ended",
                 most = self.0.most_per_client
             ),
@@ -278,8 +278,8 @@ impl<T: Send + 'static> Held<T> {
         let (words, key, _) = self.slots.0.requests.names();
         let seconds = STALLED_AFTER.as_secs();
         let text = format!(
-            "the client took nothing of the response for {seconds} s or more while too many {words} were being answered \
-             ({key}): ask again, and read what comes"
+            "the client read nothing of the response for {seconds} s or more while too many {words} were in progress \
+             ({key}): try again, and read the response"
         );
         Error::new(ErrorKind::RateLimited, text)
     }
@@ -320,7 +320,7 @@ mod tests {
         assert!(text.contains("of this client") && text.contains("gateway.max_concurrent_requests"), "{text}");
         let _others = [shared.take(client(2)).unwrap(), shared.take(client(3)).unwrap()];
         let text = shared.refusal(shared.take(client(4)).unwrap_err()).to_string();
-        assert!(text.contains("4 requests are being answered"), "{text}");
+        assert!(text.contains("4 requests are in progress"), "{text}");
         let (_repo, bounded) = slots(100, 1).await;
         let _held = bounded.take(client(1)).unwrap();
         let text = bounded.refusal(bounded.take(client(1)).unwrap_err()).to_string();

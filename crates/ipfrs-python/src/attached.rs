@@ -75,7 +75,7 @@ pub(crate) async fn call<T: Send + 'static>(job: impl FnOnce(Python<'_>) -> T + 
     let (sender, receiver) = oneshot::channel();
     // If the task was cancelled, the receiver no longer exists.
     send(move |py| drop(sender.send(job(py))));
-    receiver.await.map_err(|e| Error::internal("Python is ending").with_source(e))
+    receiver.await.map_err(|e| Error::internal("Python is shutting down").with_source(e))
 }
 
 /// Waits until the thread has run all queued jobs, and stops it. Called when the interpreter exits.

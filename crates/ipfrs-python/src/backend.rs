@@ -223,12 +223,12 @@ impl Backend {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check(py)?;
-        let (backing, told) = (self.backing.share(), Progress::default());
-        let counted = progress.is_some().then(|| told.clone());
+        let (backing, reported) = (self.backing.share(), Progress::default());
+        let counted = progress.is_some().then(|| reported.clone());
         let work = async move { Ok(backing.add_path(path, options, counted).await?.into_tuple()) };
         let work = self.unless_closed(work);
         match progress {
-            Some(callback) => run_with_progress(py, self.mode, work, told, callback),
+            Some(callback) => run_with_progress(py, self.mode, work, reported, callback),
             None => run(py, self.mode, work),
         }
     }
@@ -355,7 +355,7 @@ impl Backend {
             if bytes != room {
                 let shape = tensor.shape;
                 let message = format!(
-                    "the buffer has {room} bytes, and the tensor {bytes}: give one of shape {shape:?} and type {}",
+                    "the buffer has {room} bytes, but the tensor has {bytes}: pass one of shape {shape:?} and type {}",
                     tensor.dtype
                 );
                 return Err(ipfrs_core::Error::invalid(message).into());

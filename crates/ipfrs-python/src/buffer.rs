@@ -243,8 +243,8 @@ impl Borrowed {
             true => Err(invalid(
                 py,
                 format!(
-                    "the bytes of this {} do not lie in one piece ({}): copy it first, as bytes(data) or \
-                     numpy.ascontiguousarray(data) do",
+                    "the bytes of this {} are not contiguous ({}): copy it first, for example with bytes(data) or \
+                     numpy.ascontiguousarray(data)",
                     data.get_type().name()?,
                     error.value(py)
                 ),
@@ -290,9 +290,9 @@ impl Borrowed {
     /// # Errors
     /// Returns an error if the piece does not fit. ([`writable`](Self::writable) does not borrow read-only buffers.)
     pub(crate) fn put(&self, offset: usize, piece: &[u8]) -> Result<()> {
-        let has_room = offset.checked_add(piece.len()).is_some_and(|end| end <= self.len());
-        let Some(view) = self.view.as_ref().filter(|view| has_room && view.readonly == 0) else {
-            return Err(Error::internal("more bytes came than there is room for"));
+        let fits = offset.checked_add(piece.len()).is_some_and(|end| end <= self.len());
+        let Some(view) = self.view.as_ref().filter(|view| fits && view.readonly == 0) else {
+            return Err(Error::internal("received more bytes than the buffer can hold"));
         };
         // SAFETY: the bytes are within the run of `len` bytes at `buf`, which is writable, and valid until the view
         // is released. This uses `ptr::copy`, because `piece` may be a view of the same memory.
@@ -366,7 +366,7 @@ impl NewBytes {
     /// Returns an error if the piece does not fit.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<()> {
         if piece.len() > self.size - self.filled {
-            return Err(Error::corrupt(format!("a file has more than the {} bytes that it should have", self.size)));
+            return Err(Error::corrupt(format!("a file has more than its declared {} bytes", self.size)));
         }
         // SAFETY: the piece fits behind the filled part. `object` is alive, and no other code accesses it.
         unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), self.start.add(self.filled), piece.len()) };
@@ -380,8 +380,7 @@ impl NewBytes {
     /// Returns an error if bytes are missing, because uninitialized memory must not be exposed.
     pub(crate) fn finish(mut self) -> Result<Py<PyBytes>> {
         let object = self.object.take().filter(|_| self.filled == self.size);
-        let short =
-            || Error::corrupt(format!("a file has {} bytes of the {} that it should have", self.filled, self.size));
+        let short = || Error::corrupt(format!("a file has only {} of its declared {} bytes", self.filled, self.size));
         object.ok_or_else(short)
     }
 }

@@ -43,7 +43,7 @@ impl Failure {
             Self::Closed => ("closed", "it is closed: open another one".to_owned()),
             Self::Forked => (
                 "forked",
-                "this process was forked after ipfrs was imported, and has none of its threads: make what it needs in the \
+                "this process was forked after ipfrs was imported, and does not have its threads: create the objects in the \
                  child after `import ipfrs` there, with multiprocessing.set_start_method(\"spawn\") or \"forkserver\""
                     .to_owned(),
             ),

@@ -50,11 +50,11 @@ impl Running {
         let (teller, has_ended) = watch::channel(false);
         let (until_end, ending) = mpsc::channel();
         let failure = Arc::new(Mutex::new(None));
-        let (asked, failed) = (stopping.clone(), Arc::clone(&failure));
+        let (stop_requested, failed) = (stopping.clone(), Arc::clone(&failure));
         runtime()?.spawn(async move {
             let joined = tokio::select! {
                 joined = daemon.join() => joined,
-                () = asked.cancelled() => {
+                () = stop_requested.cancelled() => {
                     daemon.shutdown();
                     daemon.join().await
                 }

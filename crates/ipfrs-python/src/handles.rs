@@ -143,7 +143,7 @@ async fn failure(open: Option<Open>) -> Failure {
     let Some(Open { import, .. }) = open else { return Failure::Closed };
     match ended(import).await {
         Err(failure) => failure,
-        Ok(_) => Error::invalid("there is more than the import takes: what comes behind a CAR is not read").into(),
+        Ok(_) => Error::invalid("the import accepts no more data: bytes after the end of a CAR are not read").into(),
     }
 }
 

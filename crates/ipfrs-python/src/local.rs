@@ -121,7 +121,7 @@ impl Local {
                 }
                 Ok(())
             });
-            opening.await.map_err(|e| Error::internal("opening did not end").with_source(e))??;
+            opening.await.map_err(|e| Error::internal("opening did not complete").with_source(e))??;
         }
     }
 }
@@ -137,12 +137,12 @@ impl Place {
                 && error.message().contains(&format!("process {} ({HOLDER})", std::process::id())) =>
             {
                 let repo = self.repo.display();
-                let message =
-                    format!("{repo} is open in this process already: use what has it open, or close that first");
+                let message = format!("{repo} is already open in this process: use that node, or close it first");
                 Error::new(ErrorKind::Conflict, message).with_source(error)
             }
             Ok(Some(url)) if error.kind() == ErrorKind::Conflict => {
-                let message = format!("{}; the daemon there may answer: ipfrs.Client({url:?})", error.message());
+                let message =
+                    format!("{}; use the daemon that may be running there: ipfrs.Client({url:?})", error.message());
                 Error::new(ErrorKind::Conflict, message).with_source(error)
             }
             _ => error,
@@ -174,7 +174,7 @@ fn default_repo() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("IPFRS_PATH").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
     }
-    let none = || Error::invalid("there is no home directory to keep the repo in: give a path, or set IPFRS_PATH");
+    let none = || Error::invalid("there is no home directory for the repo: give a path, or set IPFRS_PATH");
     Ok(std::env::home_dir().ok_or_else(none)?.join(".ipfrs"))
 }
 
@@ -205,7 +205,7 @@ impl Backing for Local {
                 State::New | State::Closed => Ok(()),
             }
         });
-        closing.await.map_err(|e| Error::internal("closing did not end").with_source(e))?
+        closing.await.map_err(|e| Error::internal("closing did not complete").with_source(e))?
     }
 
     async fn version(&self) -> Result<String> {
@@ -234,7 +234,7 @@ impl Backing for Local {
         let (bytes, limit) = (blocks.iter().map(Bytes::len).sum::<usize>(), node.config().batch.max_batch_bytes);
         if bytes > limit {
             let message = format!("a batch of {bytes} bytes is over the limit of {limit} (batch.max_batch_bytes)");
-            return Err(Error::too_large(format!("{message}: put several batches")));
+            return Err(Error::too_large(format!("{message}: split it into several batches")));
         }
         let items = blocks.into_iter().map(|data| Ok(BatchItem::Put(PutBlock { data, cid: None, format }))).collect();
         let outcome = node.batch_put(BatchPut { items, mode: PutMode::Atomic }).await?;

@@ -51,7 +51,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
         let pin = given.get("pin")?.unwrap_or(defaults.pin);
         let pin_name: String = given.get("pin_name")?.unwrap_or_default();
         if !pin && !pin_name.is_empty() {
-            let message = "pin_name names a pin, and pin=False makes none: leave one of them out";
+            let message = "pin_name names a pin, but pin=False creates none: omit one of them";
             return Err(invalid(object.py(), message));
         }
         let inline_limit = given.get("inline_limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
@@ -133,7 +133,7 @@ impl<'py> Given<'py> {
             Some(value) if !value.is_instance_of::<PyInt>() => {
                 let seconds: f64 = self.get("mtime")?.unwrap_or_default();
                 if !seconds.is_finite() || seconds.abs() >= i64::MAX as f64 {
-                    return Err(invalid(self.0.py(), format!("option mtime={seconds}: it is no time")));
+                    return Err(invalid(self.0.py(), format!("option mtime={seconds}: it is not a valid time")));
                 }
                 let whole = seconds.floor();
                 // Less than one second, with the precision of the float.

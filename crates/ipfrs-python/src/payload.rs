@@ -59,7 +59,7 @@ pub(crate) async fn fill(mut content: Content, buffer: &Borrowed) -> Result<usiz
     }
     match filled as u64 == content.size {
         true => Ok(filled),
-        false => Err(Error::corrupt(format!("{filled} bytes came of the {} that there should be", content.size))),
+        false => Err(Error::corrupt(format!("received only {filled} of {} bytes", content.size))),
     }
 }
 

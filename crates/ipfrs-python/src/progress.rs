@@ -41,12 +41,12 @@ where
         }
         Mode::Asynchronous => {
             let event_loop = running_loop(py)?.unbind();
-            let told = Told { places: Arc::new((event_loop, callback)) };
+            let reporter = Reporter { places: Arc::new((event_loop, callback)) };
             run(py, mode, async move {
-                let telling = async {
+                let reporting = async {
                     loop {
                         sleep(INTERVAL).await;
-                        if let Err(failure) = told.tell(&progress).await {
+                        if let Err(failure) = reporter.report(&progress).await {
                             return failure;
                         }
                     }
@@ -54,9 +54,9 @@ where
                 let done = tokio::select! {
                     biased;
                     done = work => done?,
-                    failure = telling => return Err(failure),
+                    failure = reporting => return Err(failure),
                 };
-                told.tell(&progress).await?;
+                reporter.report(&progress).await?;
                 Ok(done)
             })
         }
@@ -64,14 +64,14 @@ where
 }
 
 /// A callback and the event loop that calls it.
-struct Told {
+struct Reporter {
     /// The loop and the callback. Shared, because cloning a Python reference requires the GIL.
     places: Arc<(Py<PyAny>, Py<PyAny>)>,
 }
 
-impl Told {
+impl Reporter {
     /// Schedules a call on the loop, and waits for it. Returns the exception of the callback or of a closed loop.
-    async fn tell(&self, progress: &Progress) -> Outcome<()> {
+    async fn report(&self, progress: &Progress) -> Outcome<()> {
         let (sender, receiver) = oneshot::channel();
         let (done, total) = progress.now();
         let places = Arc::clone(&self.places);

@@ -51,7 +51,7 @@ impl Remote {
     }
 
     fn http(&self) -> Result<Arc<Http>> {
-        let closed = || Error::new(ErrorKind::Conflict, "the client is closed: make another one");
+        let closed = || Error::new(ErrorKind::Conflict, "the client is closed: create another one");
         self.http.read().clone().ok_or_else(closed)
     }
 }

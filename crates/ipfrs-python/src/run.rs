@@ -83,8 +83,8 @@ pub(crate) fn wait<T: Send>(
     let mut last_call = Instant::now();
     loop {
         let for_call = periodic.as_ref().map(|periodic| periodic.interval.saturating_sub(last_call.elapsed()));
-        let patience = [for_signals, for_call].into_iter().flatten().min();
-        let outcome = py.detach(|| parked.drive(work.as_mut(), &waker, patience));
+        let max_wait = [for_signals, for_call].into_iter().flatten().min();
+        let outcome = py.detach(|| parked.drive(work.as_mut(), &waker, max_wait));
         if let Some(outcome) = outcome {
             return outcome;
         }
@@ -99,7 +99,7 @@ pub(crate) fn wait<T: Send>(
 /// Wraps `work` so that a panic ends only the call. Python would not treat a panic as an `Exception`.
 pub(crate) fn guarded<T>(work: impl Future<Output = Outcome<T>>) -> impl Future<Output = Outcome<T>> {
     AssertUnwindSafe(work).catch_unwind().map(|caught| {
-        let failed = |_| Err(Error::internal("the call ended in a defect of ipfrs: please report it").into());
+        let failed = |_| Err(Error::internal("the call failed because of a bug in ipfrs: please report it").into());
         caught.unwrap_or_else(failed)
     })
 }
@@ -129,9 +129,9 @@ impl Wake for Parked {
 }
 
 impl Parked {
-    /// Polls the future each time it is woken, until it is ready or `patience` has elapsed.
-    fn drive<F: Future>(&self, mut work: Pin<&mut F>, waker: &Waker, patience: Option<Duration>) -> Option<F::Output> {
-        let end = patience.map(|patience| Instant::now() + patience);
+    /// Polls the future each time it is woken, until it is ready or `max_wait` has elapsed.
+    fn drive<F: Future>(&self, mut work: Pin<&mut F>, waker: &Waker, max_wait: Option<Duration>) -> Option<F::Output> {
+        let end = max_wait.map(|max_wait| Instant::now() + max_wait);
         loop {
             if self.is_woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(waker))

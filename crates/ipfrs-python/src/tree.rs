@@ -112,7 +112,7 @@ impl Stream for FileContent<'_> {
             Some(Ok(TreeEvent::Piece(piece))) => Some(Ok(piece)),
             Some(Ok(TreeEvent::FileEnd)) => None,
             Some(Err(error)) => Some(Err(error)),
-            Some(Ok(_)) | None => Some(Err(Error::internal("a file ended without its end"))),
+            Some(Ok(_)) | None => Some(Err(Error::internal("a file ended without an end event"))),
         })
     }
 }

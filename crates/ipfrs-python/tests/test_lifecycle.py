@@ -62,7 +62,7 @@ def test_node_content_survives_reopening(tmp_path: Path) -> None:
 
 
 def test_repo_can_be_open_only_once(tmp_path: Path) -> None:
-    with ipfrs.Node(tmp_path), pytest.raises(ipfrs.ConflictError, match=f"{tmp_path} is open in this process"):
+    with ipfrs.Node(tmp_path), pytest.raises(ipfrs.ConflictError, match=f"{tmp_path} is already open in this process"):
         ipfrs.Node(tmp_path)
 
 

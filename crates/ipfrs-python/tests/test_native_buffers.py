@@ -120,7 +120,7 @@ def test_buffers_of_any_item_size_are_accepted(backend: Backend) -> None:
 
 
 def test_non_contiguous_buffer_is_rejected_with_remedy(backend: Backend) -> None:
-    with pytest.raises(ipfrs.InvalidInputError, match="do not lie in one piece.*copy it first"):
+    with pytest.raises(ipfrs.InvalidInputError, match="are not contiguous.*copy it first"):
         put(backend, memoryview(DATA)[::2])
     with pytest.raises(TypeError, match="bytes-like object is required, not 'str'"):
         put(backend, "text")

@@ -91,7 +91,7 @@ def test_archive_with_wrong_or_extra_block_is_rejected(node: ipfrs.Node) -> None
 def test_a_tensor_of_another_size_than_its_shape_is_refused(size: int) -> None:
     answer = saying(bytes(size), X_Tensor_Dtype="F32", X_Tensor_Shape="2")
     with scripted(answer) as (url, _), ipfrs.Client(url) as client:
-        with pytest.raises(ipfrs.CorruptError, match=f"{size} bytes came of tensor 'w', which has 8"):
+        with pytest.raises(ipfrs.CorruptError, match=f"received {size} bytes of tensor 'w', which has 8"):
             client.tensor(HELLO, "w")
 
 
@@ -259,7 +259,7 @@ def test_daemon_killed_during_response_raises(tmp_path: Path) -> None:
                 next(pieces)
                 process.kill()
                 process.wait()
-                with pytest.raises(ipfrs.UnavailableError, match="broke off after"):
+                with pytest.raises(ipfrs.UnavailableError, match="ended early after"):
                     list(pieces)
                 with pytest.raises(ipfrs.UnavailableError, match="gateway start"):
                     client.version()
@@ -297,7 +297,7 @@ def test_read_on_closed_idle_connection_is_retried() -> None:
             with ipfrs.Client(f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
                 assert [client.version() for _ in range(3)] == ["1"] * 3
                 # The daemon may have executed a request with side effects, so the client must not send it again.
-                with pytest.raises(ipfrs.UnavailableError, match="before the answer"):
+                with pytest.raises(ipfrs.UnavailableError, match="before the response"):
                     client.pin(HELLO)
             assert len(answered) == 3
         finally:

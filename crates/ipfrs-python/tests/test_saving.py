@@ -51,11 +51,11 @@ def test_save_replaces_only_files(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     os.symlink("elsewhere", tmp_path / "link")
     for target in ("file", "link"):
-        with pytest.raises(FileExistsError, match="is there already"):
+        with pytest.raises(FileExistsError, match="already exists"):
             store.save(folder, tmp_path / target)
     with pytest.raises(FileExistsError):
         store.save(folder + "/a", tmp_path / "link")
-    with pytest.raises(FileNotFoundError, match="make it first"):
+    with pytest.raises(FileNotFoundError, match="create it first"):
         store.save(folder, tmp_path / "no" / "such" / "directory")
     with pytest.raises(ipfrs.InvalidInputError, match="dest is empty"):
         store.save(folder, "")

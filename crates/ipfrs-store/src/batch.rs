@@ -13,7 +13,7 @@ use ipfrs_core::{Error, Result};
 #[derive(Debug, Default)]
 pub struct BlockBatch {
     spans: Vec<Bytes>,
-    answers: Vec<Result<Option<Place>>>,
+    results: Vec<Result<Option<Place>>>,
 }
 
 /// Location of a block in the spans of a batch.
@@ -55,37 +55,37 @@ impl BlockBatch {
     /// Returns the number of results.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.answers.len()
+        self.results.len()
     }
 
     /// Whether the batch has no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.answers.is_empty()
+        self.results.is_empty()
     }
 
     /// Appends the result for the next CID.
-    pub fn push(&mut self, answer: Result<Option<Bytes>>) {
+    pub fn push(&mut self, result: Result<Option<Bytes>>) {
         let place = |data: Bytes| {
             let len = data.len();
             self.spans.push(data);
             Place { span: self.spans.len() - 1, start: 0, prefix: 0, len }
         };
-        let answer = answer.map(|found| found.map(place));
-        self.answers.push(answer);
+        let result = result.map(|found| found.map(place));
+        self.results.push(result);
     }
 
     /// Replaces the result at `index` with `error`. Does nothing if `index` is past the end.
     pub fn refuse(&mut self, index: usize, error: Error) {
-        if let Some(answer) = self.answers.get_mut(index) {
-            *answer = Err(error);
+        if let Some(result) = self.results.get_mut(index) {
+            *result = Err(error);
         }
     }
 
     /// Removes and returns the error at `index`, if there is one. The result at `index` is `Ok(None)` from then on.
     pub fn take_error(&mut self, index: usize) -> Option<Error> {
-        let answer = self.answers.get_mut(index).filter(|answer| answer.is_err())?;
-        std::mem::replace(answer, Ok(None)).err()
+        let result = self.results.get_mut(index).filter(|result| result.is_err())?;
+        std::mem::replace(result, Ok(None)).err()
     }
 
     /// Returns the section of the block at `index`, or `Ok(None)` if the store does not have it or `index` is past
@@ -94,7 +94,7 @@ impl BlockBatch {
     /// # Errors
     /// The error of reading the block.
     pub fn section(&self, index: usize) -> Result<Option<Section<'_>>, &Error> {
-        let place = match self.answers.get(index) {
+        let place = match self.results.get(index) {
             Some(Ok(Some(place))) => *place,
             Some(Err(error)) => return Err(error),
             Some(Ok(None)) | None => return Ok(None),
@@ -116,10 +116,10 @@ impl BlockBatch {
 
     /// Returns the results, in order.
     pub fn into_answers(self) -> impl Iterator<Item = Result<Option<Bytes>>> + Send {
-        let Self { spans, answers } = self;
-        answers.into_iter().map(move |answer| {
+        let Self { spans, results } = self;
+        results.into_iter().map(move |result| {
             let slice = |place: Place| spans.get(place.span).map(|span| span.slice(place.data()));
-            answer.map(|found| found.and_then(slice))
+            result.map(|found| found.and_then(slice))
         })
     }
 
@@ -135,6 +135,6 @@ impl BlockBatch {
 
     /// Appends the result for the next CID: a block within a span, which must contain it completely.
     pub(crate) fn push_place(&mut self, place: Place) {
-        self.answers.push(Ok(Some(place)));
+        self.results.push(Ok(Some(place)));
     }
 }

@@ -52,13 +52,13 @@ impl StoreConfig {
     pub fn validate(&self) -> Result<()> {
         if self.read_only && self.engine == Engine::Memory {
             return Err(Error::invalid(
-                "store.read_only = true: a store in memory begins empty, so there would be nothing to read; set \
+                "store.read_only = true: an in-memory store starts empty, so there is nothing to read; set \
                  store.engine = \"pack\"",
             ));
         }
         match &self.path {
             Some(path) if path.as_os_str().is_empty() => {
-                Err(Error::invalid("store.path = \"\": give a directory, or leave the key out for the repo itself"))
+                Err(Error::invalid("store.path = \"\": set a directory, or omit the key to use the repo itself"))
             }
             _ => Ok(()),
         }

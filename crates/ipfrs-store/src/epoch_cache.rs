@@ -100,7 +100,7 @@ where
         if found.epoch == now {
             return Some(found.value);
         }
-        self.entries.remove_if(key, |kept| kept.epoch != now);
+        self.entries.remove_if(key, |entry| entry.epoch != now);
         None
     }
 
@@ -117,7 +117,7 @@ where
         // A concurrent `drop_stale` may already have passed this entry, and does not visit it again.
         let now = self.store.epoch();
         if now != epoch {
-            self.entries.remove_if(&key, |kept| kept.epoch != now);
+            self.entries.remove_if(&key, |entry| entry.epoch != now);
         }
     }
 
@@ -136,7 +136,7 @@ where
 {
     fn drop_stale(&self) {
         let now = self.store.epoch();
-        self.entries.retain(|_, kept| kept.epoch == now);
+        self.entries.retain(|_, entry| entry.epoch == now);
     }
 }
 

@@ -178,7 +178,7 @@ impl Pins {
         if let Some(pin) = pins.iter().find(|pin| pin.name.len() > MAX_PIN_NAME_BYTES) {
             let len = pin.name.len();
             return Err(Error::invalid(format!(
-                "the pin name {:?}... has {len} bytes: give at most {MAX_PIN_NAME_BYTES}",
+                "the pin name {:?}... has {len} bytes: use at most {MAX_PIN_NAME_BYTES}",
                 pin.name.chars().take(40).collect::<String>()
             )));
         }
@@ -268,7 +268,7 @@ impl Pins {
     async fn read<T: Send + 'static>(&self, read: impl FnOnce(&Table) -> Result<T> + Send + 'static) -> Result<T> {
         let inner = Arc::clone(&self.inner);
         let reading = tokio::task::spawn_blocking(move || inner.with_table(read));
-        reading.await.unwrap_or_else(|e| Err(Error::internal("a read of the pins did not end").with_source(e)))
+        reading.await.unwrap_or_else(|e| Err(Error::internal("a read of the pins did not complete").with_source(e)))
     }
 
     async fn change(&self, changes: Vec<Change>) -> Result<()> {
@@ -281,8 +281,8 @@ impl Pins {
         }
         let permits = changes.len().min(QUEUE_CHANGES) as u32;
         let permit = Arc::clone(&self.inner.admission).acquire_many_owned(permits).await;
-        let permit = permit.map_err(|e| Error::internal("the pins take no changes").with_source(e))?;
-        let (reply, answer) = oneshot::channel();
+        let permit = permit.map_err(|e| Error::internal("the pins no longer accept changes").with_source(e))?;
+        let (reply, receiver) = oneshot::channel();
         let is_served = {
             let mut queue = self.inner.queue.lock();
             queue.waiting.push(Waiting { changes, reply, _permit: permit });
@@ -292,7 +292,9 @@ impl Pins {
             let inner = Arc::clone(&self.inner);
             tokio::task::spawn_blocking(move || inner.serve());
         }
-        answer.await.unwrap_or_else(|_| Err(Error::internal("a change of the pins did not end: it may be done or not")))
+        receiver.await.unwrap_or_else(|_| {
+            Err(Error::internal("a change of the pins did not complete: it may or may not be applied"))
+        })
     }
 }
 
@@ -343,7 +345,7 @@ impl Inner {
             drop(failed);
             match Table::open(path, Access::ReadWrite, true) {
                 Ok(opened) => *table = Some(opened),
-                Err(error) => tracing::error!(%error, "the pins are out of reach until the next start"),
+                Err(error) => tracing::error!(%error, "the pins are unavailable until the next start"),
             }
         }
     }

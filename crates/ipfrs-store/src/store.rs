@@ -99,8 +99,8 @@ pub(crate) fn no_room(dir: &Path, free: u64, kept: u64, needed: u64) -> Error {
     Error::new(
         ErrorKind::NoSpace,
         format!(
-            "the disk of {dir} has {free} bytes left, of which {kept} are kept free for collecting garbage, and {needed} \
-             are needed: make room"
+            "the disk of {dir} has {free} bytes free, of which {kept} are reserved for garbage collection, but {needed} \
+             are needed: free disk space"
         ),
     )
 }
@@ -144,7 +144,9 @@ impl CompactOptions {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         match [self.min_dead_share, self.min_dead_share_if_full].into_iter().find(|share| !is_share(share)) {
             None => Ok(()),
-            Some(share) => Err(Error::invalid(format!("{share} is no share of dead bytes: give one from 0 to 1"))),
+            Some(share) => {
+                Err(Error::invalid(format!("{share} is not a share of dead bytes: use a number from 0 to 1")))
+            }
         }
     }
 }
@@ -226,9 +228,9 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Like [`get_many`](Self::get_many), for callers that read many small blocks: blocks that are available together
     /// are returned together. No batch is empty. The batches together hold one result for each of `cids`, in order.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
-        let batch = |answers: Vec<Result<(Cid, Option<Bytes>)>>| {
+        let batch = |results: Vec<Result<(Cid, Option<Bytes>)>>| {
             let mut batch = BlockBatch::default();
-            answers.into_iter().for_each(|answer| batch.push(answer.map(|(_, found)| found)));
+            results.into_iter().for_each(|result| batch.push(result.map(|(_, found)| found)));
             batch
         };
         self.get_many(cids.to_vec()).ready_chunks(BATCH_BLOCKS).map(batch).boxed()
@@ -353,7 +355,7 @@ pub trait BlockStoreExt: BlockStore {
     /// The outcome of [`BlockStore::put_many`].
     async fn put(&self, block: Block) -> Result<Stored> {
         let mut outcomes = self.put_many(vec![block], PutMode::Atomic).await;
-        outcomes.pop().unwrap_or_else(|| Err(Error::internal("the store gave no outcome for a block")))
+        outcomes.pop().unwrap_or_else(|| Err(Error::internal("the store returned no outcome for a block")))
     }
 
     /// Returns the size of a block in bytes, or `None` if the store does not have it.
@@ -405,9 +407,9 @@ pub(crate) fn admit(block: &Block) -> Result<Admission> {
 /// Returns the outcomes of an atomic put in which some blocks were rejected. Rejected blocks keep their errors; the
 /// others get an error that names the first of them.
 pub(crate) fn refuse_all<T>(admissions: Vec<Result<T>>) -> Vec<Result<Stored>> {
-    let refused = admissions.iter().zip(0..).find_map(|(admission, index)| Some((index, admission.as_ref().err()?)));
-    let (kind, why) = match refused {
-        Some((index, error)) => (error.kind(), format!("not stored: block {index} of the batch was refused: {error}")),
+    let rejected = admissions.iter().zip(0..).find_map(|(admission, index)| Some((index, admission.as_ref().err()?)));
+    let (kind, why) = match rejected {
+        Some((index, error)) => (error.kind(), format!("not stored: block {index} of the batch was rejected: {error}")),
         None => (ErrorKind::Internal, "not stored".to_owned()),
     };
     admissions

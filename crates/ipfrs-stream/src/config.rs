@@ -71,11 +71,11 @@ impl StreamingConfig {
     pub fn validate(&self) -> Result<()> {
         if !CHUNK_BYTES.contains(&self.chunk_size) {
             let (given, from, to) = (self.chunk_size, CHUNK_BYTES.start(), CHUNK_BYTES.end());
-            return Err(Error::invalid(format!("streaming.chunk_size = {given}: give {from} to {to} bytes")));
+            return Err(Error::invalid(format!("streaming.chunk_size = {given}: use {from} to {to} bytes")));
         }
         if !DAG_LEVELS.contains(&self.max_dag_depth) {
             let (given, from, to) = (self.max_dag_depth, DAG_LEVELS.start(), DAG_LEVELS.end());
-            return Err(Error::invalid(format!("streaming.max_dag_depth = {given}: give {from} to {to}")));
+            return Err(Error::invalid(format!("streaming.max_dag_depth = {given}: use {from} to {to}")));
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl StreamingConfig {
         let limit = self.max_dag_depth;
         Error::too_large(format!(
             "{what} is deeper than the limit of {limit} levels below its root (streaming.max_dag_depth = {limit}), at {at}: \
-             ask for its blocks one by one, or set the limit higher"
+             request its blocks one by one, or raise the limit"
         ))
     }
 }
@@ -102,12 +102,12 @@ mod tests {
             let outcome = StreamingConfig { chunk_size, ..StreamingConfig::default() }.validate();
             assert_eq!(outcome.is_ok(), accepted, "{chunk_size}");
             if let Err(error) = outcome {
-                let expected = format!("streaming.chunk_size = {chunk_size}: give 4096 to 2097152 bytes");
+                let expected = format!("streaming.chunk_size = {chunk_size}: use 4096 to 2097152 bytes");
                 assert_eq!(error.message(), expected);
             }
         }
         StreamingConfig::default().validate().unwrap();
         let error = StreamingConfig { max_dag_depth: 16_777_217, ..StreamingConfig::default() }.validate().unwrap_err();
-        assert_eq!(error.message(), "streaming.max_dag_depth = 16777217: give 8 to 16777216");
+        assert_eq!(error.message(), "streaming.max_dag_depth = 16777217: use 8 to 16777216");
     }
 }

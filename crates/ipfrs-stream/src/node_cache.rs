@@ -62,9 +62,9 @@ impl NodeCache {
         if cid.codec() != codec::DAG_PB {
             return None;
         }
-        let known = self.nodes.get(cid)?;
+        let cached = self.nodes.get(cid)?;
         self.hits.fetch_add(1, Ordering::Relaxed);
-        Some(known)
+        Some(cached)
     }
 
     /// Adds a node with links whose block was requested at `epoch` or later. A node that holds content is not kept,

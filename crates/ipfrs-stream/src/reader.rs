@@ -72,9 +72,9 @@ impl Nodes {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Node>>> {
         match self {
             Self::One(node) => node.as_mut().poll(cx),
-            Self::Many(nodes) => nodes.poll_next_unpin(cx).map(|item| {
-                item.unwrap_or_else(|| Err(Error::internal("the store left out a block that it was asked for")))
-            }),
+            Self::Many(nodes) => nodes
+                .poll_next_unpin(cx)
+                .map(|item| item.unwrap_or_else(|| Err(Error::internal("the store omitted a requested block")))),
         }
     }
 }
@@ -141,14 +141,14 @@ impl DagReader {
                 continue;
             }
             let Some(run) = self.plan() else { break };
-            match self.known(&run) {
+            match self.cached_node(&run) {
                 Some(node) => {
                     let opened = self.open(&node);
                     self.note(opened);
                     // Even if many nodes are cached, other tasks run in between.
                     ready!(poll_proceed(cx)).made_progress();
                 }
-                None => self.ask(run),
+                None => self.request(run),
             }
         }
         Poll::Ready(())
@@ -173,7 +173,7 @@ impl DagReader {
         if run.is_none() {
             self.walk = None;
             if self.ready_bytes != self.remaining {
-                self.failed = Some(Error::internal("the blocks of a file ended before its bytes did"));
+                self.failed = Some(Error::internal("the blocks of a file have fewer bytes than the file"));
             }
         }
         run
@@ -181,7 +181,7 @@ impl DagReader {
 
     /// Returns the cached node of a run that consists of one node. A node that has, or may have, children forms a run
     /// of its own.
-    fn known(&self, run: &[Cid]) -> Option<Arc<FileNode>> {
+    fn cached_node(&self, run: &[Cid]) -> Option<Arc<FileNode>> {
         match run {
             [one] => self.nodes.as_ref()?.get(one),
             _ => None,
@@ -189,7 +189,7 @@ impl DagReader {
     }
 
     /// Requests a run of blocks from the store.
-    fn ask(&mut self, run: Vec<Cid>) {
+    fn request(&mut self, run: Vec<Cid>) {
         let left = run.len();
         let epoch = self.nodes.as_ref().map(|nodes| nodes.epoch());
         let nodes = if let [cid] = *run {

@@ -52,9 +52,9 @@ fn send_copied(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags,
     while let Some(run) = runs.next() {
         let flags = if runs.peek().is_some() { flags | SendFlags::MORE } else { flags };
         let control = &mut SendAncillaryBuffer::default();
-        let taken = retry_on_intr(|| rustix::net::sendmsg(socket, run, control, flags | SendFlags::NOSIGNAL))?;
-        *sent += taken;
-        if taken < run.iter().map(|slice| slice.len()).sum() {
+        let written = retry_on_intr(|| rustix::net::sendmsg(socket, run, control, flags | SendFlags::NOSIGNAL))?;
+        *sent += written;
+        if written < run.iter().map(|slice| slice.len()).sum() {
             return Ok(false);
         }
     }
@@ -73,9 +73,9 @@ fn send_mapped(socket: BorrowedFd<'_>, mapped: &MappedSlice<'_>, slice: &[u8], s
                 let why = format!("a mapped file ends {left} bytes before the slice that is being sent");
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
             }
-            Ok(taken) => {
-                *sent += taken;
-                left -= taken;
+            Ok(written) => {
+                *sent += written;
+                left -= written;
             }
             // The file system supports mapping but not splicing.
             Err(Errno::INVAL) => {

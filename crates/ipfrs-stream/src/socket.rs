@@ -301,7 +301,10 @@ impl Socket {
 
 #[cfg(target_os = "linux")]
 fn lost_bytes() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a pack was truncated while an answer was on its way: it may be wrong")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a pack was truncated while a response was being sent: the response may be wrong",
+    )
 }
 
 impl AsyncRead for Socket {

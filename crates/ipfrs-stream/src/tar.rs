@@ -65,9 +65,9 @@ pub enum TarKind<'a> {
 pub fn check_name(name: &[u8]) -> Result<()> {
     let why = match name {
         b"" => "it is empty",
-        b"." | b".." => "it leads out of its directory",
-        name if name.contains(&b'/') => "it holds a slash",
-        name if name.contains(&0) => "it holds a NUL byte",
+        b"." | b".." => "it points outside its directory",
+        name if name.contains(&b'/') => "it contains a slash",
+        name if name.contains(&0) => "it contains a NUL byte",
         _ => return Ok(()),
     };
     Err(Error::invalid(format!("the entry {} cannot be archived: {why}", shorten(name))))
@@ -86,9 +86,10 @@ pub fn place(directory: &[u8], name: &[u8]) -> Result<Vec<u8>> {
         return Ok([directory, b"/", name].concat());
     };
     let (way, last) = (&name[..slash], &name[slash + 1..]);
-    let leads_out = || Error::invalid(format!("the entry {} cannot be archived: it leads out of it", shorten(name)));
+    let outside =
+        || Error::invalid(format!("the entry {} cannot be archived: it points outside the archive", shorten(name)));
     if name.starts_with(b"/") {
-        return Err(leads_out());
+        return Err(outside());
     }
     let mut path: Vec<&[u8]> = directory.split(is_slash).collect();
     for step in way.split(is_slash).filter(|step| !matches!(*step, b"" | b".")) {
@@ -98,7 +99,7 @@ pub fn place(directory: &[u8], name: &[u8]) -> Result<Vec<u8>> {
         } else if path.len() > 1 {
             path.pop();
         } else {
-            return Err(leads_out());
+            return Err(outside());
         }
     }
     check_name(last)?;

@@ -32,7 +32,7 @@ impl Visited {
         }
         if self.fingerprints.len() > MAX_DAG_BLOCKS {
             return Err(Error::too_large(format!(
-                "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks: ask for parts of it"
+                "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks: request parts of it"
             )));
         }
         Ok(true)
@@ -44,7 +44,7 @@ impl Visited {
 pub(crate) fn fingerprint(cid: &Cid) -> u128 {
     let digest = cid.hash().digest();
     let mut bytes = [0; FINGERPRINT_BYTES];
-    let taken = digest.len().min(FINGERPRINT_BYTES);
-    bytes[..taken].copy_from_slice(&digest[..taken]);
+    let length = digest.len().min(FINGERPRINT_BYTES);
+    bytes[..length].copy_from_slice(&digest[..length]);
     u128::from_le_bytes(bytes) ^ u128::from(cid.codec())
 }

@@ -62,7 +62,7 @@ impl Walk {
     pub(crate) fn new(root: &FileNode, span: Span, config: &StreamingConfig) -> Result<(Self, Bytes)> {
         if span.end() > root.size {
             let (start, end, size) = (span.start, span.end(), root.size);
-            return Err(Error::invalid(format!("bytes {start} to {end} were asked of a file of {size} bytes")));
+            return Err(Error::invalid(format!("bytes {start} to {end} were requested from a file of {size} bytes")));
         }
         let config = config.clone();
         let mut walk =
@@ -109,7 +109,7 @@ impl Walk {
     /// Returns the error for a requested block that cannot be accepted, either because the store does not have it or
     /// because it is not part of a file.
     pub(crate) fn refusal(&self, is_there: bool) -> Error {
-        let (Some(cid), Some(frame)) = (self.expected(), self.frames.last()) else { return not_asked_for() };
+        let (Some(cid), Some(frame)) = (self.expected(), self.frames.last()) else { return unrequested_block() };
         if is_there {
             return Error::invalid_content(format!("block {cid} is part of a file, but is not a file node"));
         }
@@ -118,14 +118,14 @@ impl Walk {
 
     /// Accepts the next requested block, decoded as `node`.
     pub(crate) fn accept(&mut self, node: &FileNode) -> Result<Accepted> {
-        let frame = self.frames.last_mut().ok_or_else(not_asked_for)?;
+        let frame = self.frames.last_mut().ok_or_else(unrequested_block)?;
         let child =
-            frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(not_asked_for)?;
+            frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(unrequested_block)?;
         let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
         if node.size != size {
             let found = node.size;
             return Err(Error::invalid_content(format!(
-                "block {cid} holds {found} file bytes where its parent says {size}"
+                "block {cid} has {found} file bytes, but its parent declares {size}"
             )));
         }
         frame.pending += 1;
@@ -150,7 +150,7 @@ impl Walk {
         let found = node.children.last().map_or(inline, |last| last.end);
         if found != node.size {
             let said = node.size;
-            return Err(Error::invalid_content(format!("{name} says it has {said} bytes, but its parts have {found}")));
+            return Err(Error::invalid_content(format!("{name} declares {said} bytes, but its parts have {found}")));
         }
         if !node.children.is_empty() {
             self.forget_accepted();
@@ -161,8 +161,8 @@ impl Walk {
             None => Bytes::new(),
         };
         let (mut first_offset, mut children) = (None, Vec::new());
-        let wanted = self.span.start.saturating_sub(offset);
-        let first = node.children.partition_point(|child| child.end <= wanted);
+        let first_byte = self.span.start.saturating_sub(offset);
+        let first = node.children.partition_point(|child| child.end <= first_byte);
         for child in &node.children[first..] {
             // The decoder checks that the sizes of the children add up. In a node from any other source, an
             // inconsistent child has no bytes.
@@ -212,6 +212,6 @@ impl Walk {
     }
 }
 
-fn not_asked_for() -> Error {
-    Error::internal("a block arrived that was not asked for")
+fn unrequested_block() -> Error {
+    Error::internal("received a block that was not requested")
 }

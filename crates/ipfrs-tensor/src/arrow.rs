@@ -36,8 +36,7 @@ pub(crate) fn frame(dtype: Dtype, shape: &[u64]) -> Result<Framing> {
         None => (1, &[][..]),
         Some((rows, row)) => (*rows, row),
     };
-    let too_large =
-        |_| Error::too_large(format!("{shape:?} of {dtype} is more than an Arrow array holds: ask for raw"));
+    let too_large = |_| Error::too_large(format!("{shape:?} of {dtype} does not fit in an Arrow array: use raw"));
     let (rows, body) = (i64::try_from(rows).map_err(too_large)?, i64::try_from(bytes).map_err(too_large)?);
     let mut nodes = vec![FieldNode::new(rows, 0)];
     let mut buffers = vec![Buffer::new(0, 0)];
@@ -65,7 +64,7 @@ pub(crate) fn frame(dtype: Dtype, shape: &[u64]) -> Result<Framing> {
 fn value_type(dtype: Dtype) -> Result<(DataType, u64)> {
     Ok(match dtype {
         Dtype::F4 | Dtype::F6E2M3 | Dtype::F6E3M2 => {
-            let remedy = "ask for raw or safetensors";
+            let remedy = "use raw or safetensors";
             return Err(Error::unsupported(format!("Arrow cannot hold {dtype}, which is less than a byte: {remedy}")));
         }
         Dtype::Bool

@@ -80,7 +80,7 @@ impl Header {
         if header.bytes as u64 > file_bytes {
             let (claimed, format) = (header.bytes, header.format.name());
             return Err(Error::invalid(format!(
-                "the {format} header claims to end at byte {claimed}, and the file has {file_bytes}: it is cut off"
+                "the {format} header claims to end at byte {claimed}, but the file has {file_bytes}: it is truncated"
             )));
         }
         Ok(header)
@@ -133,8 +133,9 @@ impl Catalogue {
         let count = u32::try_from(tensors.len()).map_err(|_| Error::too_large("too many tensors in one file"))?;
         let mut by_name: Vec<u32> = (0..count).collect();
         by_name.sort_by(|a, b| tensors[*a as usize].name.cmp(&tensors[*b as usize].name));
-        let twice = by_name.windows(2).find(|pair| tensors[pair[0] as usize].name == tensors[pair[1] as usize].name);
-        if let Some(&[first, _]) = twice {
+        let duplicate =
+            by_name.windows(2).find(|pair| tensors[pair[0] as usize].name == tensors[pair[1] as usize].name);
+        if let Some(&[first, _]) = duplicate {
             let name = shown(&tensors[first as usize].name);
             return Err(Error::invalid(format!("the header names tensor {name} twice")));
         }
@@ -176,7 +177,7 @@ impl Catalogue {
         place.map(|place| self.by_name[place] as usize).map_err(|_| {
             let count = self.tensors.len();
             let what = format!("no tensor named {} among the {count} of the file", shown(name));
-            Error::not_found(format!("{what}: the list (/info, tensor ls) has their names"))
+            Error::not_found(format!("{what}: /info and `tensor ls` list their names"))
         })
     }
 }
@@ -196,15 +197,15 @@ pub fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
     let invalid = |why: String| Error::invalid(format!("shape {shape:?} of {dtype}: {why}"));
     if shape.len() > MAX_RANK {
         return Err(Error::invalid(format!(
-            "a shape of {} dimensions is over the limit of {MAX_RANK}: join some",
+            "a shape of {} dimensions is over the limit of {MAX_RANK}: merge some",
             shape.len()
         )));
     }
     // Multiplies from the outermost dimension, like the safetensors reference implementation. A product that
     // overflows before a dimension of 0 makes the shape invalid there too.
     let elements = shape.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
-    let elements = elements.ok_or_else(|| invalid(String::from("it has more elements than 64 bits count")))?;
+    let elements = elements.ok_or_else(|| invalid(String::from("its number of elements exceeds 64 bits")))?;
     dtype.bytes_of(elements).ok_or_else(|| {
-        invalid(format!("{elements} elements of {} bits are no whole number of bytes, or more than 2^64", dtype.bits()))
+        invalid(format!("{elements} elements of {} bits are not a whole number of bytes, or exceed 2^64", dtype.bits()))
     })
 }

@@ -173,7 +173,7 @@ impl FromStr for Dtype {
         let found = TABLE.iter().find(|(_, known, ..)| *known == name).map(|(dtype, ..)| *dtype);
         found.ok_or_else(|| {
             let known: Vec<_> = TABLE.iter().map(|(_, name, ..)| *name).collect();
-            Error::invalid(format!("unknown dtype {}: known are {}", shown(name), known.join(", ")))
+            Error::invalid(format!("unknown dtype {}: use one of {}", shown(name), known.join(", ")))
         })
     }
 }

@@ -74,7 +74,7 @@ impl TensorFormat {
 #[must_use]
 pub fn column_major() -> Error {
     Error::unsupported(
-        "the array is stored column by column (Fortran order): ask for the format npy, whose header says so, for a slice \
+        "the array is stored column by column (Fortran order): use the format npy, which can declare this, or a slice \
          along one dimension, or save the array with numpy.ascontiguousarray",
     )
 }
@@ -91,7 +91,7 @@ impl FromStr for TensorFormat {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
-            Error::invalid(format!("unknown format {name:?}: known are {known}"))
+            Error::invalid(format!("unknown format {name:?}: use one of {known}"))
         })
     }
 }

@@ -92,16 +92,16 @@ mod tests {
 
     #[test]
     fn moments_do_not_overflow_for_extreme_numbers() {
-        let most = f64::MAX;
-        let least = f64::from_bits(1);
+        let largest = f64::MAX;
+        let smallest = f64::from_bits(1);
         for (values, mean, deviation) in [
-            (&[most, -most][..], 0.0, most),
-            (&[most, most, most], most, 0.0),
-            (&[-most, -most, -most, -most, -most, -most, -most], -most, 0.0),
+            (&[largest, -largest][..], 0.0, largest),
+            (&[largest, largest, largest], largest, 0.0),
+            (&[-largest, -largest, -largest, -largest, -largest, -largest, -largest], -largest, 0.0),
             (&[1.7e308, -1.7e308, 1.7e308, -1.7e308], 0.0, 1.7e308),
             (&[1.5e308, 0.5e308], 1e308, 0.5e308),
             (&[1e-310, 3e-310], 2e-310, 1e-310),
-            (&[2.0 * least, 6.0 * least], 4.0 * least, 2.0 * least),
+            (&[2.0 * smallest, 6.0 * smallest], 4.0 * smallest, 2.0 * smallest),
             (&[1e-200, 3e-200], 2e-200, 1e-200),
             (&[1e200, 3e200], 2e200, 1e200),
             (&[1e-300, 1.0, 1e300, 0.0], 2.5e299, 3_f64.sqrt() / 4.0 * 1e300),
@@ -109,9 +109,13 @@ mod tests {
             (&[3.0], 3.0, 0.0),
         ] {
             let (found, spread) = of(values);
-            let is_near = |found: f64, expected: f64| (found - expected).abs() <= expected.abs() * 1e-14 + 4.0 * least;
+            let is_near =
+                |found: f64, expected: f64| (found - expected).abs() <= expected.abs() * 1e-14 + 4.0 * smallest;
             // Near 0, the error can be as large as the terms of the sum.
-            assert!(is_near(found, mean) || (mean == 0.0 && found.abs() < most * 1e-14), "mean {found} of {values:?}");
+            assert!(
+                is_near(found, mean) || (mean == 0.0 && found.abs() < largest * 1e-14),
+                "mean {found} of {values:?}"
+            );
             assert!(is_near(spread, deviation), "deviation {spread} of {values:?}");
         }
         assert_eq!(Moments::new().mean_and_deviation(), None);

@@ -18,7 +18,7 @@ const ALIGNMENT: usize = 64;
 const V1_BYTES: usize = 10;
 
 fn cut_off() -> Error {
-    Error::invalid("the .npy header is cut off")
+    Error::invalid("the .npy header is truncated")
 }
 
 /// Returns the start and the end offset of the dictionary.
@@ -30,7 +30,7 @@ fn dictionary(prefix: &[u8]) -> Result<(usize, usize)> {
         }
         [major, minor, ..] if !matches!((major, minor), (1..=3, 0)) => {
             return Err(Error::unsupported(format!(
-                ".npy version {major}.{minor} is not known: known are 1.0, 2.0 and 3.0"
+                ".npy version {major}.{minor} is not supported: use 1.0, 2.0 or 3.0"
             )));
         }
         _ => return Err(cut_off()),
@@ -73,11 +73,11 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
         }
     }
     if !literal.rest.trim().is_empty() {
-        return Err(Error::invalid("the .npy header goes on behind its dictionary"));
+        return Err(Error::invalid("the .npy header continues after its dictionary"));
     }
     let missing = |key: &str| Error::invalid(format!("the .npy header has no {key}"));
     let descr = descr.ok_or_else(|| missing("descr"))?;
-    let (dtype, is_big_endian) = Dtype::from_npy(descr).ok_or_else(|| not_offered(descr))?;
+    let (dtype, is_big_endian) = Dtype::from_npy(descr).ok_or_else(|| unsupported_type(descr))?;
     let shape = shape.ok_or_else(|| missing("shape"))?;
     // With one long dimension or no elements, both orders are the same.
     let is_ambiguous = !shape.contains(&0) && shape.iter().filter(|dim| **dim > 1).count() > 1;
@@ -85,22 +85,20 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
         true if is_ambiguous => Order::ColumnMajor,
         _ => Order::RowMajor,
     };
-    let (bytes, room) = (bytes_of(dtype, &shape)?, file_bytes.saturating_sub(end as u64));
-    if bytes != room {
+    let (bytes, data_bytes) = (bytes_of(dtype, &shape)?, file_bytes.saturating_sub(end as u64));
+    if bytes != data_bytes {
         return Err(Error::invalid(format!(
-            "the file holds {room} bytes of data for {bytes} bytes of {dtype} {shape:?}"
+            "the file has {data_bytes} bytes of data, but {dtype} {shape:?} needs {bytes}"
         )));
     }
     Ok(TensorInfo { name: String::new(), dtype, shape, offset: end as u64, bytes, order, is_big_endian })
 }
 
 /// Returns the error for a NumPy type that is not a [`Dtype`].
-fn not_offered(descr: &str) -> Error {
+fn unsupported_type(descr: &str) -> Error {
     let why = match descr.trim_start_matches(['<', '>', '|', '=']).chars().next() {
-        Some('O') => "the array holds Python objects, as a pickle, which is never read: save numbers",
-        _ => {
-            "arrays of numbers and booleans are offered, of up to 64 bits each: save it as one, or fetch the whole file"
-        }
+        Some('O') => "the array contains pickled Python objects, which are never loaded: save numbers",
+        _ => "only booleans and numbers of up to 64 bits are supported: convert the array, or fetch the whole file",
     };
     Error::unsupported(format!("NumPy type {}: {why}", shown(descr)))
 }
@@ -112,7 +110,7 @@ fn not_offered(descr: &str) -> Error {
 /// [`bytes_of`] for shapes without a size in bytes.
 pub(crate) fn head(dtype: Dtype, shape: &[u64], order: Order) -> Result<Vec<u8>> {
     let descr = dtype.npy().ok_or_else(|| {
-        Error::unsupported(format!("NumPy cannot hold {dtype}, which is less than a byte: ask for raw or safetensors"))
+        Error::unsupported(format!("NumPy cannot hold {dtype}, which is less than a byte: use raw or safetensors"))
     })?;
     bytes_of(dtype, shape)?;
     let dims: Vec<_> = shape.iter().map(u64::to_string).collect();
@@ -155,7 +153,7 @@ impl<'a> Literal<'a> {
     }
 
     fn unexpected(&self, wanted: &str) -> Error {
-        Error::invalid(format!("the .npy header has {} where {wanted} should be", shown(self.rest)))
+        Error::invalid(format!("the .npy header has {} where {wanted} is expected", shown(self.rest)))
     }
 
     /// Reads a string without escapes. Types and the three keys have none.
@@ -171,7 +169,7 @@ impl<'a> Literal<'a> {
     fn descr(&mut self) -> Result<&'a str> {
         if self.rest.trim_start().starts_with('[') {
             return Err(Error::unsupported(
-                "structured NumPy types are not offered: save each field as an array of its own",
+                "structured NumPy types are not supported: save each field as a separate array",
             ));
         }
         self.string()

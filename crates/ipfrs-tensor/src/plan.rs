@@ -80,7 +80,7 @@ impl Plan {
             dtype.bytes_of(elements).ok_or_else(|| {
                 let least = 8 / gcd(8, dtype.bits());
                 Error::invalid(format!(
-                    "elements of {dtype} have {} bits: a slice of them begins and ends at multiples of {least} elements",
+                    "elements of {dtype} have {} bits: a slice must begin and end at a multiple of {least} elements",
                     dtype.bits()
                 ))
             })

@@ -26,7 +26,7 @@ const METADATA: &str = "__metadata__";
 const ALIGNMENT: usize = 8;
 
 pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
-    let neither = || Error::invalid("the file is neither safetensors nor .npy: it does not begin as they do");
+    let neither = || Error::invalid("the file is neither safetensors nor .npy: its first bytes match neither format");
     let (length, rest) = prefix.split_first_chunk::<LENGTH_BYTES>().ok_or_else(neither)?;
     if rest.first() != Some(&b'{') {
         return Err(neither());
@@ -34,7 +34,7 @@ pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
         return Err(Error::too_large(format!(
-            "the safetensors header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}: divide the file"
+            "the safetensors header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}: split the file"
         )));
     }
     let bytes = LENGTH_BYTES + usize::try_from(length).unwrap_or(usize::MAX - LENGTH_BYTES);
@@ -47,20 +47,22 @@ pub(crate) fn tensors(header: &[u8], file_bytes: u64) -> Result<(Vec<TensorInfo>
     let json = std::str::from_utf8(json).map_err(|_| Error::invalid("the safetensors header is not UTF-8"))?;
     let parsed: Parsed = serde_json::from_str(json).map_err(|e| unreadable(&e))?;
     let data = header.len() as u64;
-    let room = file_bytes.saturating_sub(data);
+    let data_bytes = file_bytes.saturating_sub(data);
     let mut tensors = Vec::with_capacity(parsed.tensors.len());
     for (name, Described { dtype, shape, data_offsets: [start, end] }) in parsed.tensors {
-        let wrong = |why: String| Error::invalid(format!("tensor {}: {why}", shown(&name)));
-        let dtype: Dtype = dtype.parse().map_err(|e: Error| wrong(e.to_string()))?;
+        let tensor_error = |why: String| Error::invalid(format!("tensor {}: {why}", shown(&name)));
+        let dtype: Dtype = dtype.parse().map_err(|e: Error| tensor_error(e.to_string()))?;
         if !dtype.is_in_safetensors() {
-            return Err(wrong(format!("safetensors has no dtype {dtype}")));
+            return Err(tensor_error(format!("safetensors has no dtype {dtype}")));
         }
-        let bytes = bytes_of(dtype, &shape).map_err(|e| wrong(e.to_string()))?;
-        if start > end || end > room {
-            return Err(wrong(format!("its bytes {start}..{end} are not in the {room} bytes of data of the file")));
+        let bytes = bytes_of(dtype, &shape).map_err(|e| tensor_error(e.to_string()))?;
+        if start > end || end > data_bytes {
+            return Err(tensor_error(format!(
+                "its bytes {start}..{end} are outside the {data_bytes} data bytes of the file"
+            )));
         }
         if end - start != bytes {
-            return Err(wrong(format!("{} bytes were written for {bytes} bytes of {dtype} {shape:?}", end - start)));
+            return Err(tensor_error(format!("it has {} bytes, but {dtype} {shape:?} needs {bytes}", end - start)));
         }
         let (offset, order) = (data + start, Order::RowMajor);
         tensors.push(TensorInfo { name, dtype, shape, offset, bytes, order, is_big_endian: false });
@@ -91,13 +93,13 @@ fn check_layout(tensors: &mut [TensorInfo], data: u64, file_bytes: u64) -> Resul
             )));
         }
         if tensor.offset > end {
-            return Err(Error::invalid(format!("before tensor {name}, at byte {at}, are bytes that no tensor has")));
+            return Err(Error::invalid(format!("the bytes before tensor {name}, at byte {at}, belong to no tensor")));
         }
         end = tensor.offset + tensor.bytes;
     }
     if end != file_bytes {
         let rest = file_bytes - end;
-        return Err(Error::invalid(format!("behind the last tensor are {rest} bytes that no tensor has")));
+        return Err(Error::invalid(format!("the {rest} bytes after the last tensor belong to no tensor")));
     }
     Ok(())
 }
@@ -120,7 +122,7 @@ pub fn head<'a>(
     let mut end = 0_u64;
     for (name, dtype, shape) in tensors {
         if !dtype.is_in_safetensors() {
-            return Err(Error::unsupported(format!("safetensors has no dtype {dtype}: ask for npy or raw")));
+            return Err(Error::unsupported(format!("safetensors has no dtype {dtype}: use npy or raw")));
         }
         let start = end;
         end = start.checked_add(bytes_of(dtype, shape)?).ok_or_else(|| Error::too_large("more than 2^64 bytes"))?;
@@ -137,7 +139,7 @@ pub fn head<'a>(
     if json.len() as u64 > MAX_HEADER_BYTES {
         let bytes = json.len();
         let why = format!("a safetensors header of {bytes} bytes is over the limit of {MAX_HEADER_BYTES}");
-        return Err(Error::too_large(format!("{why}: make several files, or leave out metadata")));
+        return Err(Error::too_large(format!("{why}: use several files, or leave out metadata")));
     }
     json.resize(json.len().next_multiple_of(ALIGNMENT), b' ');
     let mut head = (json.len() as u64).to_le_bytes().to_vec();

@@ -32,12 +32,12 @@ enum Part {
 /// A slice applied to a shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    pub(crate) dims: Vec<Taken>,
+    pub(crate) dims: Vec<SelectedDimension>,
 }
 
 /// The selected indices of one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct SelectedDimension {
     /// Size of the dimension.
     pub(crate) of: u64,
     /// First selected index.
@@ -47,7 +47,7 @@ pub(crate) struct Taken {
     /// Distance between selected indices.
     pub(crate) step: u64,
     /// Whether the result keeps the dimension.
-    stays: bool,
+    remains: bool,
 }
 
 impl Slice {
@@ -58,7 +58,7 @@ impl Slice {
     /// may have dimensions.
     pub fn of_ranges(ranges: impl IntoIterator<Item = (Option<i64>, Option<i64>, u64)>) -> Result<Self> {
         let parts = ranges.into_iter().map(|(start, stop, step)| match step {
-            0 => Err(Error::invalid("a slice has a step of 0: steps are 1 or more")),
+            0 => Err(Error::invalid("a slice has a step of 0: use a step of 1 or more")),
             step => Ok(Part::Range { start, stop, step }),
         });
         Self::new(parts.collect::<Result<_>>()?)
@@ -67,12 +67,12 @@ impl Slice {
     fn new(parts: Vec<Part>) -> Result<Self> {
         if parts.len() > MAX_RANK {
             return Err(Error::invalid(format!(
-                "a slice of {} parts is over the limit of {MAX_RANK}: leave out the last, which are whole",
+                "a slice of {} parts is over the limit of {MAX_RANK}: omit the last ones, which are whole",
                 parts.len()
             )));
         }
         if parts.iter().filter(|part| **part == Part::Rest).count() > 1 {
-            return Err(Error::invalid("a slice may have `...` once"));
+            return Err(Error::invalid("a slice may contain `...` only once"));
         }
         Ok(Self(parts))
     }
@@ -97,13 +97,13 @@ impl Slice {
                 shape.len()
             ))
         })?;
-        let whole = |of| Taken { of, start: 0, count: of, step: 1, stays: true };
+        let whole = |of| SelectedDimension { of, start: 0, count: of, step: 1, remains: true };
         let mut dims = Vec::with_capacity(shape.len());
         for part in &self.0 {
             match (*part, shape.get(dims.len())) {
                 (Part::Rest, _) => dims.extend(shape[dims.len()..dims.len() + rest].iter().map(|of| whole(*of))),
                 (Part::Index(index), Some(of)) => dims.push(at(index, *of).ok_or_else(|| {
-                    Error::invalid(format!("index {index} of the slice {self} is not in a dimension of {of}"))
+                    Error::invalid(format!("index {index} of the slice {self} is outside of a dimension of size {of}"))
                 })?),
                 (Part::Range { start, stop, step }, Some(of)) => dims.push(within(start, stop, step, *of)),
                 // The number of parts never exceeds the number of dimensions.
@@ -116,26 +116,26 @@ impl Slice {
 }
 
 /// Selects one index of a dimension of size `of`.
-fn at(index: i64, of: u64) -> Option<Taken> {
+fn at(index: i64, of: u64) -> Option<SelectedDimension> {
     let start = if index < 0 { of.checked_sub(index.unsigned_abs())? } else { index.unsigned_abs() };
-    (start < of).then_some(Taken { of, start, count: 1, step: 1, stays: false })
+    (start < of).then_some(SelectedDimension { of, start, count: 1, step: 1, remains: false })
 }
 
 /// Selects a range of a dimension of size `of`, clamped to it.
-fn within(start: Option<i64>, stop: Option<i64>, step: u64, of: u64) -> Taken {
-    let place = |bound: i64| match bound {
+fn within(start: Option<i64>, stop: Option<i64>, step: u64, of: u64) -> SelectedDimension {
+    let offset = |bound: i64| match bound {
         ..0 => of.saturating_sub(bound.unsigned_abs()),
         _ => bound.unsigned_abs().min(of),
     };
-    let (start, stop) = (start.map_or(0, place), stop.map_or(of, place));
-    Taken { of, start, count: stop.saturating_sub(start).div_ceil(step), step, stays: true }
+    let (start, stop) = (start.map_or(0, offset), stop.map_or(of, offset));
+    SelectedDimension { of, start, count: stop.saturating_sub(start).div_ceil(step), step, remains: true }
 }
 
 impl Selection {
     /// Returns the shape of the result, outermost dimension first.
     #[must_use]
     pub fn shape(&self) -> Vec<u64> {
-        self.dims.iter().filter(|dim| dim.stays).map(|dim| dim.count).collect()
+        self.dims.iter().filter(|dim| dim.remains).map(|dim| dim.count).collect()
     }
 
     /// Returns whether the selected elements have the same sequence in row-major and in column-major order.
@@ -154,8 +154,8 @@ impl FromStr for Slice {
         }
         let parts = text.split(',').map(|part| {
             parse_part(part.trim()).ok_or_else(|| {
-                let how = "write start:stop:step, an index or ... for each dimension, as 0:10,5,::2";
-                let steps = "steps are 1 or more: to go backwards, reverse what you get";
+                let how = "write start:stop:step, an index or ... for each dimension, e.g. 0:10,5,::2";
+                let steps = "steps must be 1 or more: to go backwards, reverse the result";
                 Error::invalid(format!("malformed slice {}: {how}; {steps}", shown(text)))
             })
         });

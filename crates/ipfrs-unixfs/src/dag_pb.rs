@@ -188,7 +188,7 @@ fn read_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let len = read_varint(rest)?;
     let split = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len));
     let (bytes, after) =
-        split.ok_or_else(|| Error::invalid(format!("dag-pb field of {len} bytes runs over the end")))?;
+        split.ok_or_else(|| Error::invalid(format!("dag-pb field of {len} bytes extends past the end")))?;
     *rest = after;
     Ok(bytes)
 }
@@ -257,6 +257,6 @@ fn len_delimited(len: usize) -> usize {
 /// Returns the error for a block with too many links.
 fn too_many_links() -> Error {
     Error::too_large(format!(
-        "it has more than {MAX_BLOCK_LINKS} links, the most that a block may have: make several that are linked"
+        "it has more than {MAX_BLOCK_LINKS} links, the maximum for one block: split it into several linked blocks"
     ))
 }

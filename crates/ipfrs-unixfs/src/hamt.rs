@@ -133,7 +133,7 @@ impl HashBits {
     /// Returns the next `count` bits, from 1 to 10.
     pub(crate) fn next(&mut self, count: u32) -> Result<u32> {
         if self.consumed + count > u64::BITS {
-            return Err(Error::invalid_content("sharded directory is deeper than the hash of a name is long"));
+            return Err(Error::invalid_content("sharded directory is deeper than the bits of a name hash allow"));
         }
         let bits = (self.hash << self.consumed) >> (u64::BITS - count);
         self.consumed += count;

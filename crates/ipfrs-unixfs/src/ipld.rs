@@ -106,6 +106,6 @@ fn check_nesting(depth: usize) -> Result<()> {
 /// Returns the error for a block whose lists and maps are nested too deeply.
 fn too_nested() -> Error {
     Error::too_large(format!(
-        "its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have: make several that are linked"
+        "its lists and maps are nested more than {MAX_BLOCK_NESTING} levels deep, the maximum for one block: split it into several linked blocks"
     ))
 }

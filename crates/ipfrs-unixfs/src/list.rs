@@ -78,7 +78,9 @@ fn hash_bits(root: &Node) -> Result<u32> {
     match root {
         Node::HamtShard(shard) => Ok(shard.fanout().trailing_zeros()),
         Node::Directory { .. } => Ok(0),
-        Node::File(_) | Node::Symlink { .. } => Err(Error::invalid("only directories have entries, and this is none")),
+        Node::File(_) | Node::Symlink { .. } => {
+            Err(Error::invalid("only directories have entries, and this is not one"))
+        }
     }
 }
 
@@ -109,7 +111,7 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self> {
         let taken = text.split('.').take(MAX_LEVELS + 1).map(str::parse).collect::<std::result::Result<Vec<_>, _>>();
         let place = taken.ok().filter(|taken| taken.len() <= MAX_LEVELS).map(Self);
-        place.ok_or_else(|| Error::invalid("a place in a directory is one number for each of its levels"))
+        place.ok_or_else(|| Error::invalid("a position in a directory has one number for each of its levels"))
     }
 }
 
@@ -210,7 +212,7 @@ impl Walk {
     /// Starts at a position.
     async fn to(source: Arc<dyn BlockSource>, root: Arc<Node>, place: &Place) -> Result<Self> {
         let hash_bits = hash_bits(&root)?;
-        let not_here = || Error::invalid(format!("{place} is no place in this directory"));
+        let not_here = || Error::invalid(format!("{place} is not a position in this directory"));
         let mut walk = Self::of(source, &root, hash_bits);
         for (depth, taken) in place.0.iter().enumerate() {
             if depth > 0 {
@@ -264,12 +266,14 @@ impl Walk {
             consume_budget().await;
         }
         if links == 0 {
-            return Err(Error::invalid_content(format!("directory shard {cid} is empty, which only a root may be")));
+            return Err(Error::invalid_content(format!(
+                "directory shard {cid} is empty, but only a root may be empty"
+            )));
         }
         let hash_bits = above + shard.fanout().trailing_zeros();
         if hash_bits > u64::BITS {
             return Err(Error::invalid_content(format!(
-                "directory shard {cid} lies deeper than the 64 bits of a name's hash lead"
+                "directory shard {cid} is deeper than the 64 bits of a name hash allow"
             )));
         }
         Ok(Level::new(Arc::new(Node::HamtShard(shard)), hash_bits))

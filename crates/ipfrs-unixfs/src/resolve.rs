@@ -38,7 +38,7 @@ struct NoSuchLink {
 
 impl fmt::Display for NoSuchLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the last block on the way has no such link")
+        f.write_str("the last block on the path has no such link")
     }
 }
 
@@ -68,7 +68,7 @@ pub fn roots_before(error: &Error) -> Option<&[Cid]> {
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
-            "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
+            "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}: start at a CID further down",
             segments.len()
         )));
     }
@@ -159,7 +159,7 @@ pub(crate) async fn load_shard(source: &dyn BlockSource, cid: &Cid) -> Result<Ha
         Ok(Node::HamtShard(shard)) => Ok(shard),
         Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
         Ok(_) | Err(_) => {
-            Err(Error::invalid_content(format!("block {cid} is linked as a directory shard but is none")))
+            Err(Error::invalid_content(format!("block {cid} is linked as a directory shard but is not one")))
         }
     }
 }

@@ -132,8 +132,8 @@ async fn unnamed_directory_is_the_root_of_the_import() {
 async fn directory_without_a_name_that_is_no_root_is_refused() {
     let gateway = TestGateway::start().await;
     for (options, form, named) in [
-        ("", Form::new().file("a", "1").directory("").file("b", "2"), "send it before"),
-        ("", Form::new().directory("d").directory(""), "send it before"),
+        ("", Form::new().file("a", "1").directory("").file("b", "2"), "send it first"),
+        ("", Form::new().directory("d").directory(""), "send it first"),
         ("w=1", Form::new().directory("").file("a", "1"), "wrap-with-directory"),
     ] {
         let answer = gateway.post_form(&format!("add?{options}"), form).await.text().await.unwrap_or_default();

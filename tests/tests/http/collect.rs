@@ -293,7 +293,7 @@ async fn unread_gc_response_does_not_block_other_gc() {
     let mut unread = Wire::connect(&gateway).await;
     unread.send("POST /api/v0/repo/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
     assert_eq!(unread.head().await.status, 200);
-    assert_eq!(gateway.rpc("repo/gc").send().await.unwrap().status(), 500, "a collection is under way");
+    assert_eq!(gateway.rpc("repo/gc").send().await.unwrap().status(), 500, "a garbage collection is in progress");
     let others = async { while !gateway.rpc("repo/gc?silent=true").send().await.unwrap().status().is_success() {} };
     tokio::time::timeout(std::time::Duration::from_secs(60), others).await.unwrap();
     assert_eq!(gateway.blocks().await, 0);

@@ -230,7 +230,7 @@ async fn hostile_car_error_names_the_offset() {
         ("huge varint", behind(&[0xff; 10]), "a varint has more than 9 bytes"),
         ("section over the limit", behind(&[0xff, 0xff, 0xff, 0x7f]), "over the limit"),
         ("block over the limit", big, "over the limit of 2097152 bytes"),
-        ("cut off", behind(&[0x28, 1, 2, 3]), "the CAR is cut off"),
+        ("cut off", behind(&[0x28, 1, 2, 3]), "the CAR is truncated"),
         ("wrong hash", lie.clone(), &other),
         ("wrong hash, more behind it", [&lie[..], &start].concat(), &other),
         ("garbage", behind(b"\x05garbage"), "invalid binary CID"),

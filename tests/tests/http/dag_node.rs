@@ -113,9 +113,9 @@ async fn dag_put_refuses_unrepresentable_values() {
         ("", r#"{"a\\":["1",18446744073709551616]}"#, "18446744073709551616 has more than 64 bits"),
         ("", "-9223372036854775809", "-9223372036854775809 has more than 64 bits"),
         ("input-codec=dag-cbor", "\u{9f}", "not dag-cbor"),
-        ("store-codec=raw", r#"{"a":1}"#, "raw holds bytes"),
+        ("store-codec=raw", r#"{"a":1}"#, "raw can represent only bytes"),
         ("store-codec=dag-pb", r#"{"a":1}"#, "a node has no \"a\""),
-        ("store-codec=dag-pb", r#"{"Links":[{}]}"#, "a link has a Hash"),
+        ("store-codec=dag-pb", r#"{"Links":[{}]}"#, "a link must have a Hash"),
         ("store-codec=libp2p-key", "1", "libp2p-key"),
         ("store-codec=nonsense", "1", "nonsense"),
         ("hash=nonsense", "1", "nonsense"),
@@ -126,11 +126,11 @@ async fn dag_put_refuses_unrepresentable_values() {
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     assert!(refused(&gateway, "", deep).await.contains("not dag-json"));
     for (cbor, named) in [
-        ([vec![0x81; 100_000], vec![0]].concat(), "more than 127 deep"),
-        ([vec![0x81; 128], vec![0]].concat(), "more than 127 deep"),
-        (vec![0x82, 0], "not dag-cbor: it ends before its last item does"),
+        ([vec![0x81; 100_000], vec![0]].concat(), "more than 127 levels deep"),
+        ([vec![0x81; 128], vec![0]].concat(), "more than 127 levels deep"),
+        (vec![0x82, 0], "not dag-cbor: it ends in the middle of an item"),
         (vec![0, 0], "not dag-cbor: 1 bytes follow its end"),
-        (vec![0xa2, 0x61, b'a', 0, 0x61, b'a', 0], "not dag-cbor: the key \"a\" is twice in one map"),
+        (vec![0xa2, 0x61, b'a', 0, 0x61, b'a', 0], "not dag-cbor: the key \"a\" occurs twice in one map"),
         (vec![0x18, 1], "not dag-cbor: an integer or a length has more bytes than it needs"),
         (vec![0xf9, 0x7c, 0], "not dag-cbor: a floating-point number is NaN or infinite"),
         (vec![0xa1, 0x61, 0xff, 0], "not dag-cbor: a text is not UTF-8"),
@@ -157,7 +157,7 @@ async fn dag_put_refuses_unrepresentable_values() {
     let large = format!("\"{}\"", "x".repeat(2 * 1024 * 1024));
     assert!(refused(&gateway, "", large).await.contains("2097152"));
     for (query, named) in [
-        (format!("{cid}&output-codec=raw"), "raw holds bytes"),
+        (format!("{cid}&output-codec=raw"), "raw can represent only bytes"),
         (format!("{cid}/b"), "\"b\""),
         (raw_cid(b"absent"), "not in"),
     ] {

@@ -184,7 +184,8 @@ async fn verify_on_read_never_serves_changed_bytes() {
     flip();
     for request in &requests {
         let answer = ask(&gateway, request).await;
-        let says_so = answer.status >= 400 || !answer.is_complete || answer.text().contains("not what its content ID");
+        let says_so =
+            answer.status >= 400 || !answer.is_complete || answer.text().contains("does not match its content ID");
         assert!(says_so, "{request:?}: {} bytes look right", answer.body.len());
     }
     // Unchanged blocks are served as before, and the others after the change is reverted.

@@ -344,7 +344,7 @@ async fn changed_denylists_reload_and_invalidate_caches() {
     fs::write(dir.join("new"), "version: 9\n---\n").unwrap();
     fs::rename(dir.join("new"), dir.join("0.deny")).unwrap();
     until_metric(&gateway, "ipfrs_denylist_reload_failures_total", 1).await;
-    assert_gone(gateway.get(&file).await, "the rules from before").await;
+    assert_gone(gateway.get(&file).await, "the previous rules").await;
     // A second list, whose later rules allow the content.
     fs::write(dir.join("1.deny"), format!("!/ipfs/{bad}\n")).unwrap();
     until_status(&gateway, &file, 200).await;

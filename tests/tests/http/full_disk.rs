@@ -117,7 +117,7 @@ async fn created(gateway: &TestGateway, length: u64) -> String {
 async fn refused(gateway: &TestGateway, length: u64) {
     let before = spooled(gateway);
     let why = problem(create(gateway, length).await, 507, "no_space").await;
-    assert!(why["detail"].as_str().unwrap().contains("end other uploads"), "it names the remedy: {why}");
+    assert!(why["detail"].as_str().unwrap().contains("cancel other uploads"), "it names the remedy: {why}");
     assert_eq!(spooled(gateway), before, "nothing is changed");
 }
 
@@ -197,7 +197,7 @@ async fn readiness(gateway: &TestGateway, status: u16) -> Value {
 async fn readiness_fails_while_the_disk_takes_no_writes() {
     let (gateway, disk) = start(100 * MIB).await;
     readiness(&gateway, 200).await;
-    for (free, why) in [(Some(MIB), "make room"), (None, "fails to be read")] {
+    for (free, why) in [(Some(MIB), "free disk space"), (None, "fails to be read")] {
         disk.set_free(free);
         let told = readiness(&gateway, 503).await;
         assert!(told["reason"].as_str().unwrap().contains(why), "{told}");

@@ -278,7 +278,7 @@ async fn node_page_for_browsers_has_working_links() {
     assert!(page("dag-pb", b"\x0a\x01\xff".to_vec()).await.contains("&quot;Data&quot;"), "dag-pb that is not UnixFS");
     assert!(page("dag-cbor", b"\xff".to_vec()).await.contains("cannot be shown"));
     let long = [&b"\x7a\x00\x01\x00\x00"[..], &[b'a'; 0x1_0000]].concat();
-    assert!(page("dag-cbor", long).await.contains("nodes of more than 64.0 KiB are not shown"));
+    assert!(page("dag-cbor", long).await.contains("nodes larger than 64.0 KiB are not shown"));
     // Browsers display plain JSON themselves.
     assert_eq!(page("json", JSON.to_vec()).await.as_bytes(), JSON);
 }

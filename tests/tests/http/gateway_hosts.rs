@@ -117,7 +117,7 @@ async fn domain_serves_no_rpc_while_dns_fails() {
         let response = ask(&gateway, host, path, &[]).await;
         assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (503, "1"), "{path}");
         let text = response.text().await.unwrap();
-        assert!(text.contains(host) && text.contains("use the address instead"), "{text}");
+        assert!(text.contains(host) && text.contains("use the daemon's address instead"), "{text}");
     }
     let rpc = gateway.request(Method::POST, "/api/v0/version").header("host", host).send().await.unwrap();
     assert_eq!(rpc.status(), 503);
@@ -323,7 +323,7 @@ async fn invalid_host_name_is_refused() {
         wire.send(format!("GET /ipfs/{HELLO} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await;
         let answer = wire.answer().await;
         assert_eq!(answer.status, status, "{host}: {}", answer.text());
-        assert_eq!(answer.text().contains("is no host name"), status == 400, "{host}: {}", answer.text());
+        assert_eq!(answer.text().contains("is not a host name"), status == 400, "{host}: {}", answer.text());
     }
     let mut wire = Wire::connect(&gateway).await;
     wire.send(format!("GET /ipfs/{HELLO} HTTP/1.0\r\n\r\n")).await;

@@ -288,7 +288,7 @@ async fn encoded_dots_and_slashes_cannot_escape_the_root() {
     ] {
         let answer = get(&gateway, host, &path).await;
         assert_eq!((answer.status, answer.header("ipfs-uri")), (400, ""), "{host}{path}");
-        assert!(answer.text().contains("out of its root"), "{host}{path}: {}", answer.text());
+        assert!(answer.text().contains("outside its root"), "{host}{path}: {}", answer.text());
     }
     // Content with its own origin is served only on that origin.
     for (path, location) in [

@@ -117,7 +117,7 @@ async fn unresolvable_ipns_path_states_the_reason() {
         (format!("/ipns/{name}/none"), 404, "none"),
         ("/ipns/bafkqabtimvwgy3yk".into(), 400, "libp2p-key"),
         ("/ipns/nodot".into(), 400, "invalid path \"/ipns/nodot\""),
-        ("/ipns/".into(), 400, "names no content"),
+        ("/ipns/".into(), 400, "does not name content"),
         ("/ipns/%ff.example".into(), 400, "not UTF-8"),
     ] {
         let response = get(&gateway, &path, &[]).await;

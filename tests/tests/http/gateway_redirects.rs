@@ -291,7 +291,7 @@ async fn dnslink_site_uses_rules_of_its_linked_directory() {
             let response = get(&gateway, host, path).await;
             assert_eq!(response.status(), status, "{host}{path}");
             let cached = header(&response, "cache-control");
-            assert!(!cached.contains("immutable"), "a name may lead elsewhere tomorrow: {cached}");
+            assert!(!cached.contains("immutable"), "the target of a name may change: {cached}");
             assert_eq!(header(&response, "x-ipfs-path"), format!("/ipns/{name}{path}"), "{host}{path}");
             let etag = header(&response, "etag").to_owned();
             assert_eq!(response.text().await.unwrap(), body, "{host}{path}");

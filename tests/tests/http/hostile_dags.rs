@@ -262,7 +262,7 @@ async fn wrong_sizes_never_yield_a_complete_response() {
         ("overflow 64 bits", Data { blocksizes: &[u64::MAX, u64::MAX], ..file.clone() }, 2),
         ("1 links with 2 sizes", Data { blocksizes: &[4, 4], ..file.clone() }, 1),
         ("0 links with 700000 sizes", Data { blocksizes: &sizes, ..file.clone() }, 0),
-        ("holds 4 file bytes where its parent says", Data { blocksizes: &[huge], ..file.clone() }, 1),
+        ("has 4 file bytes, but its parent declares", Data { blocksizes: &[huge], ..file.clone() }, 1),
         ("fan-out 2048 is not a power of two from 8 to 1024", Data { fanout: Some(2048), ..shard.clone() }, 1),
         ("fan-out 7 is not", Data { fanout: Some(7), ..shard.clone() }, 1),
         ("fan-out 0 is not", Data { fanout: Some(0), ..shard.clone() }, 1),
@@ -274,7 +274,7 @@ async fn wrong_sizes_never_yield_a_complete_response() {
     dag.import(&gateway).await;
     for (why, cid) in cases {
         // A leaf of the wrong size is detected when the leaf is read.
-        let is_in_root = !why.contains("where its parent says");
+        let is_in_root = !why.contains("but its parent declares");
         let mut requests = vec![
             get(cid),
             format!("{}\r\nRange: bytes=0-0", get(cid)),
@@ -345,13 +345,17 @@ async fn oversized_or_deeply_nested_blocks_are_refused() {
     let empty: Cid = "bafkqaaa".parse().unwrap();
     let nested = |deep: usize| [vec![0x81; deep], vec![0]].concat();
     let deep_json = [vec![b'['; 1_000_000], vec![b']'; 1_000_000]].concat();
-    let too_deep = "are more than 127 deep, the most that a block may have";
+    let too_deep = "are nested more than 127 levels deep, the maximum for one block";
     let cases = [
-        (codec::DAG_CBOR, b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends before its last item does"),
-        (codec::DAG_CBOR, b"\xbb\x7f\xff\xff\xff\xff\xff\xff\xff\x61a\x00".to_vec(), "it ends before"),
-        (codec::DAG_CBOR, b"\x7b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends before"),
+        (codec::DAG_CBOR, b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends in the middle of an item"),
+        (
+            codec::DAG_CBOR,
+            b"\xbb\x7f\xff\xff\xff\xff\xff\xff\xff\x61a\x00".to_vec(),
+            "it ends in the middle of an item",
+        ),
+        (codec::DAG_CBOR, b"\x7b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends in the middle of an item"),
         (codec::DAG_JSON, deep_json, too_deep),
-        (codec::DAG_PB, b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f".to_vec(), "runs over the end"),
+        (codec::DAG_PB, b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f".to_vec(), "extends past the end"),
         (codec::DAG_PB, b"\x0a\x00\x0a\x00".to_vec(), "two Data fields"),
     ]
     .map(|(codec, data, why)| (dag.put(codec, data), why));

@@ -231,11 +231,11 @@ async fn records_that_are_not_valid_are_refused_and_change_nothing() {
     let signed_value = good.windows(8).rposition(|bytes| bytes == b"bafkqaaa").unwrap();
     let end = SystemTime::now() - Duration::from_secs(1);
     for (record, why) in [
-        (changed(5), "its field value is not what the signed data says"),
-        (changed(signed_value), "its signature is not that of the name's key"),
-        (other.record("/ipfs/bafkqaaa", 0).to_vec(), "its signature is not that of the name's key"),
+        (changed(5), "its field value does not match the signed data"),
+        (changed(signed_value), "its signature was not created by the name's key"),
+        (other.record("/ipfs/bafkqaaa", 0).to_vec(), "its signature was not created by the name's key"),
         (named.record_until("/ipfs/bafkqaaa", 0, end).to_vec(), "it expired at"),
-        (good[..good.len() - 10].to_vec(), "it is no protobuf"),
+        (good[..good.len() - 10].to_vec(), "it is not valid protobuf"),
         (Vec::new(), "no V2 signature"),
     ] {
         let refused = text_of(http_put(&gateway, &named.name, record.clone()).await, 400).await;
@@ -264,7 +264,7 @@ async fn newest_ipns_record_takes_effect_and_persists() {
     assert_eq!(gateway.content(&path).await, "two");
 
     let older = text_of(http_put(&gateway, &named.name, named.record(&format!("/ipfs/{one}"), 4)).await, 409).await;
-    assert!(older.contains("its sequence is 5, and that of this one 4"), "{older}");
+    assert!(older.contains("with sequence 5 instead of 4"), "{older}");
     let shorter = named.record_until(&format!("/ipfs/{one}"), 5, SystemTime::now() + TTL);
     let shorter = rpc_failure(rpc_put(&gateway, &named.name, shorter).await).await;
     assert!(shorter.contains("the same sequence 5 and is valid for longer"), "{shorter}");
@@ -316,7 +316,7 @@ async fn unresolvable_name_error_states_the_reason() {
         (&unknown, no_record.clone()),
         (&lost, no_record),
         (&circle, format!("/ipns/{} leads back to itself", circle.name)),
-        (&odd, format!("/ipns/{} leads nowhere", odd.name)),
+        (&odd, format!("/ipns/{} cannot be resolved", odd.name)),
     ] {
         let path = format!("/ipns/{}", name.name);
         let text = text_of(gateway.get(&path).await, 500).await;
@@ -356,7 +356,7 @@ async fn a_damaged_record_is_not_served_and_can_be_replaced() {
     std::fs::write(&file, bytes).unwrap();
     let gateway = TestGateway::start_on(repo, |_| {}).await;
     let text = text_of(gateway.get(&format!("/ipns/{}?format=ipns-record", named.name)).await, 500).await;
-    assert!(text.contains("is damaged: put the record of the name again"), "{text}");
+    assert!(text.contains("is damaged: store the record of the name again"), "{text}");
     publish(&gateway, &named, "/ipfs/bafkqaaa", 0).await;
     assert_eq!(
         gateway.content(&format!("/ipns/{}?format=ipns-record", named.name)).await.len(),

@@ -180,10 +180,7 @@ async fn requests_over_the_limit_return_429() {
     // Pages of other origins may read the reason.
     assert_eq!(header(&response, "access-control-allow-origin"), "*");
     let text = refusal(response, 429).await;
-    assert!(
-        text.contains("2 requests are being answered") && text.contains("gateway.max_concurrent_requests"),
-        "{text}"
-    );
+    assert!(text.contains("2 requests are in progress") && text.contains("gateway.max_concurrent_requests"), "{text}");
     let response = gateway.rpc(&format!("cat?arg={second}")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
     assert_eq!(response.json::<serde_json::Value>().await.unwrap()["Code"], json!(3));

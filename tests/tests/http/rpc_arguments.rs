@@ -157,5 +157,5 @@ async fn arguments_are_bounded_in_number_and_bytes() {
     wire.send(format!("{:x}\r\n{line}\r\n", line.len())).await;
     let answer = wire.answer().await;
     assert_eq!(answer.status, 500);
-    assert!(String::from_utf8_lossy(&answer.body).contains("over 8192 bytes"), "{answer:?}");
+    assert!(String::from_utf8_lossy(&answer.body).contains("exceeds 8192 bytes"), "{answer:?}");
 }

@@ -146,7 +146,7 @@ async fn option_not_offered_is_refused_with_its_remedy() {
             for (name, value) in names.iter().flat_map(|name| values.map(|value| (name, value))) {
                 let message =
                     rpc_refusal(gateway.rpc(&format!("{command}?{name}={value}")).send().await.unwrap()).await;
-                assert!(message.contains(&format!("{name:?} is not offered")), "{message}");
+                assert!(message.contains(&format!("{name:?} is not supported")), "{message}");
                 assert!(message.split(": ").count() > 1, "a remedy: {message}");
             }
         }

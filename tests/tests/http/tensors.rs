@@ -249,7 +249,7 @@ async fn info_is_a_view_of_files_and_a_name_in_directories() {
     assert_eq!(gateway.content(&format!("/v1/tensor/ipfs/{root}/x.npy")).await, "x");
     let name = gateway.rpc_json(&format!("name/publish?arg={root}")).await["Name"].as_str().unwrap().to_owned();
     let named = gateway.get(&format!("/v1/tensor/ipns/{name}/x.npy")).await;
-    assert!(!header(&named, "cache-control").contains("immutable"), "it may lead elsewhere tomorrow");
+    assert!(!header(&named, "cache-control").contains("immutable"), "its target may change");
     assert_eq!(named.text().await.unwrap(), "x");
     problem(gateway.get(&format!("/v1/tensor/{root}")).await, 400, "invalid_input").await;
     problem(gateway.get(&format!("/v1/tensor/{root}/none")).await, 404, "not_found").await;
@@ -263,10 +263,10 @@ async fn hostile_tensor_headers_are_refused() {
     };
     let cases = [
         (format!("{{{},{}}}", entry("a", "[4]", "[0,4]"), entry("b", "[4]", "[2,6]")), 6, "\"b\" begins at byte 2"),
-        (format!("{{{}}}", entry("a", "[4]", "[4,8]")), 4, "are not in the 4 bytes"),
+        (format!("{{{}}}", entry("a", "[4]", "[4,8]")), 4, "are outside the 4 data bytes"),
         (format!("{{{},{}}}", entry("a", "[2]", "[0,2]"), entry("a", "[2]", "[2,4]")), 4, "\"a\" twice"),
-        (format!("{{{}}}", entry("a", "[4294967296,4294967296,2]", "[0,0]")), 0, "more elements than 64 bits count"),
-        (format!("{{{}}}", entry("a", "[4]", "[0,4]")), 0, "are not in the 0 bytes"),
+        (format!("{{{}}}", entry("a", "[4294967296,4294967296,2]", "[0,0]")), 0, "number of elements exceeds 64 bits"),
+        (format!("{{{}}}", entry("a", "[4]", "[0,4]")), 0, "are outside the 0 data bytes"),
         (String::from("{\"a\":7}"), 0, "cannot be read"),
     ];
     for (json, data, reason) in cases {
@@ -303,7 +303,7 @@ async fn tensor_request_errors_name_the_parameter() {
         ("?name=a&slices=1", 400, "invalid_input", "\"slices\""),
         ("?name=a&format=pickle", 400, "invalid_input", "\"pickle\""),
         ("?name=a&format=raw&format=npy", 400, "invalid_input", "format"),
-        ("?name=f4&slice=1:3", 400, "invalid_input", "multiples of 2"),
+        ("?name=f4&slice=1:3", 400, "invalid_input", "a multiple of 2"),
         ("/info?slice=1", 400, "invalid_input", "slice"),
         ("?info&stats", 400, "invalid_input", "stats"),
     ] {

@@ -342,6 +342,6 @@ async fn record_that_cannot_be_read_leaves_other_uploads_alone() {
     let gateway = TestGateway::start_on(repo, |_| {}).await;
     assert_eq!(head(&gateway, &finished).await.status(), 404);
     assert_eq!(head(&gateway, &other).await.status(), 200);
-    assert!(record.exists(), "the files stay as they are");
+    assert!(record.exists(), "the files are kept");
     begin(&gateway, "", 5).await;
 }

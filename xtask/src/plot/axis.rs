@@ -22,18 +22,18 @@ impl Scale {
     pub(crate) fn new(axis: &Axis, numbers: impl Iterator<Item = f64>) -> Self {
         let mut numbers: Vec<_> = numbers.filter(|number| *number > 0.0 || !axis.is_logarithmic).collect();
         numbers.sort_by(f64::total_cmp);
-        let (least, most) = match (numbers.first(), numbers.last()) {
-            (Some(least), Some(most)) => (*least, *most),
+        let (minimum, maximum) = match (numbers.first(), numbers.last()) {
+            (Some(minimum), Some(maximum)) => (*minimum, *maximum),
             _ => (1.0, 1.0),
         };
         if axis.is_bytes {
             numbers.dedup();
             let ticks = numbers.iter().map(|at| Tick { at: *at, label: bytes(*at) }).collect();
-            Self { first: least, last: most.max(least * 2.0), is_logarithmic: true, ticks }
+            Self { first: minimum, last: maximum.max(minimum * 2.0), is_logarithmic: true, ticks }
         } else if axis.is_logarithmic {
-            decades(least, most)
+            decades(minimum, maximum)
         } else {
-            steps(most)
+            steps(maximum)
         }
     }
 
@@ -51,9 +51,9 @@ impl Scale {
 
 /// Returns a scale of whole powers of ten around both numbers, with ticks at 2 and 5 times each if there are few
 /// powers.
-fn decades(least: f64, most: f64) -> Scale {
-    let first = (least.log10() + 1e-9).floor() as i32;
-    let last = ((most.log10() - 1e-9).ceil() as i32).max(first + 1);
+fn decades(minimum: f64, maximum: f64) -> Scale {
+    let first = (minimum.log10() + 1e-9).floor() as i32;
+    let last = ((maximum.log10() - 1e-9).ceil() as i32).max(first + 1);
     let factors: &[f64] = if last - first <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let (start, end) = (10_f64.powi(first), 10_f64.powi(last));
     let powers = (first..=last).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
@@ -62,12 +62,12 @@ fn decades(least: f64, most: f64) -> Scale {
 }
 
 /// Returns a scale from 0 in about five round steps.
-fn steps(most: f64) -> Scale {
-    let rough = most.max(f64::MIN_POSITIVE) / 5.0;
+fn steps(maximum: f64) -> Scale {
+    let rough = maximum.max(f64::MIN_POSITIVE) / 5.0;
     let power = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough);
     let step = step.unwrap_or(rough);
-    let count = (most / step).ceil().max(1.0);
+    let count = (maximum / step).ceil().max(1.0);
     let ticks =
         (0..=count as u32).map(|index| Tick { at: f64::from(index) * step, label: plain(f64::from(index) * step) });
     Scale { first: 0.0, last: count * step, is_logarithmic: false, ticks: ticks.collect() }

@@ -47,7 +47,7 @@ impl KuboAdds {
         match server {
             Server::Kubo => format!("{kubo}, flatfs as it is by default (`sync` false)"),
             Server::KuboSynced => format!("{kubo}, flatfs with `sync` true"),
-            Server::Ours => "ipfrs, on the disk when answered".to_owned(),
+            Server::Ours => "ipfrs, durable before the response".to_owned(),
         }
     }
 }
@@ -74,7 +74,10 @@ fn measure(site: &Site, server: Server, repo: &Path) -> Result<f64> {
     let start = Instant::now();
     let cid = add_file(&mut client, Profile::DagPb, &mut file)?;
     let seconds = start.elapsed().as_secs_f64();
-    ensure!(site.large.iter().any(|target| target.path.ends_with(&cid)), "the file was added as another one, {cid}");
+    ensure!(
+        site.large.iter().any(|target| target.path.ends_with(&cid)),
+        "the file was added with a different CID, {cid}"
+    );
     Ok(site.large_bytes() as f64 / 1e6 / seconds)
 }
 

@@ -38,7 +38,7 @@ impl Program {
         let output = match Command::new(&path).arg("version").stdin(Stdio::null()).output() {
             Ok(output) => output,
             Err(e) if e.kind() == io::ErrorKind::NotFound && named.is_none() => {
-                eprintln!("peers: Kubo is left out: there is no ipfs on the PATH, and {VARIABLE} names none");
+                eprintln!("peers: Kubo is skipped: there is no ipfs on the PATH, and {VARIABLE} is not set");
                 return Ok(None);
             }
             Err(e) => return Err(e).with_context(|| format!("{path} cannot be run")),
@@ -56,7 +56,7 @@ impl Program {
     /// Creates a repo. Kubo's profile `test` disables networking and leaves all other defaults. `is_synced` makes
     /// flatfs wait for the disk, which it does not do by default.
     pub(crate) fn init(&self, repo: &Path, is_synced: bool) -> Result<()> {
-        fs::create_dir(repo).with_context(|| format!("cannot make {}", repo.display()))?;
+        fs::create_dir(repo).with_context(|| format!("cannot create {}", repo.display()))?;
         let mut command = Command::new(&self.path);
         let output = at(repo, command.args(["init", "--profile=test"])).stdin(Stdio::null()).output()?;
         ensure!(output.status.success(), "ipfs init failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -89,8 +89,8 @@ impl Daemon {
     /// Starts the daemon on a repo that [`Program::init`] created. Returns when it accepts requests.
     pub(crate) fn start(program: &Program, repo: &Path) -> Result<Self> {
         // Kubo writes its addresses to these files. Files of an earlier daemon are stale.
-        let told = [repo.join("api"), repo.join("gateway")];
-        told.iter().filter(|file| file.exists()).try_for_each(fs::remove_file)?;
+        let address_files = [repo.join("api"), repo.join("gateway")];
+        address_files.iter().filter(|file| file.exists()).try_for_each(fs::remove_file)?;
         let log = repo.with_extension("log");
         let output = File::create(&log)?;
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
@@ -100,7 +100,8 @@ impl Daemon {
         let mut daemon = Self { child: child.context("Kubo cannot be started")?, rpc: nowhere, gateway: nowhere };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let addresses = told.each_ref().map(|file| fs::read_to_string(file).ok().as_deref().and_then(address));
+            let addresses =
+                address_files.each_ref().map(|file| fs::read_to_string(file).ok().as_deref().and_then(address));
             if let [Some(rpc), Some(gateway)] = addresses
                 && [rpc, gateway].iter().all(|address| TcpStream::connect(address).is_ok())
             {
@@ -125,7 +126,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         signal(self.child.id(), Signal::TERM);
         if !has_ended(&mut self.child) {
-            eprintln!("peers: Kubo does not end and is killed");
+            eprintln!("peers: Kubo does not terminate and is killed");
             if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
                 eprintln!("peers: Kubo cannot be killed: {error}");
             }

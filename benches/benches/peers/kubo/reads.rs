@@ -100,7 +100,7 @@ impl Kubo {
             let mut client = Client::connect(daemon.rpc)?;
             for (request, block) in of_size.iter().zip(&blocks) {
                 client.send(request)?;
-                client.compare(200, block.as_slice()).context("Kubo gives another block")?;
+                client.compare(200, block.as_slice()).context("Kubo returns a different block")?;
             }
             requests.push(of_size);
         }
@@ -108,7 +108,7 @@ impl Kubo {
         let found = Self { name, repo, large: format!("/ipfs/{large}"), small: format!("/ipfs/{small}") };
         let mut client = Client::connect(daemon.gateway)?;
         client.send(&get(&found.large))?;
-        client.compare(200, site.large_file()?).context("Kubo's gateway serves other bytes")?;
+        client.compare(200, site.large_file()?).context("Kubo's gateway serves different bytes")?;
         drop(daemon);
         site.cores.for_clients()?;
         Ok((found, requests))
@@ -225,11 +225,11 @@ impl Measurement for KuboReads {
     fn goals(&self) -> Vec<Goal> {
         let goals = self.sizes.iter().filter(|size| size.batch.block_bytes() == SIZES[0]).flat_map(|size| {
             let goal = GOALS.into_iter().find(|(count, _)| *count == size.batch.count());
-            goal.into_iter().flat_map(move |(count, least)| {
+            goal.into_iter().flat_map(move |(count, minimum)| {
                 size.ways().skip(1).map(move |way| Goal {
                     what: format!("{count} blocks of 1 KiB, client apart: {} / Kubo, block/get each", WAYS[way].0),
                     figure: size.gain(way),
-                    bound: Bound::AtLeast(least),
+                    bound: Bound::AtLeast(minimum),
                 })
             })
         });

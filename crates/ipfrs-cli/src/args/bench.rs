@@ -10,14 +10,14 @@ use super::value;
 
 /// Notes on how to read the results, printed after the options.
 const READING: &str = "\
-Without --rate each connection sends its next request when the last was answered: a server that stalls is asked less, \
-and what would have waited meanwhile is not in the latencies. With --rate requests are due whether the server keeps up \
-or not, and their latencies count from when they were due.
+Without --rate each connection sends its next request after the response to its last one: a server that stalls gets fewer requests, \
+and the latencies do not include the requests that would have waited. With --rate requests are due whether the server keeps up \
+or not, and their latencies are measured from when they were due.
 
-Every answer that arrived whole counts, whatever its status; redirects are not followed. Requests under way when the \
-time is over are given up, and their number is told. Ctrl-C ends it early and prints what there is.
+Every complete response counts, whatever its status; redirects are not followed. Requests in progress when the \
+time is over are aborted, and their number is reported. Ctrl-C ends the run early and prints the results so far.
 
-The client needs processors as the server does: measure from another machine, or leave it some of its own.";
+The client needs CPU time too: measure from another machine, or reserve some cores for the client.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

@@ -45,12 +45,12 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => bail!("{unit:?} is no unit of time: use ms, s, m or h"),
+        _ => bail!("{unit:?} is not a unit of time: use ms, s, m or h"),
     };
     let number: f64 = number.parse().with_context(|| format!("{text:?} does not begin with a number"))?;
     let seconds = number * unit_seconds;
     if !(0.001..=MAX_DURATION.as_secs_f64()).contains(&seconds) {
-        bail!("a length of time is 1ms to 24h");
+        bail!("the duration must be 1ms to 24h");
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -66,12 +66,12 @@ pub(super) fn size(text: &str) -> Result<u64> {
         "k" | "kib" => 1 << 10,
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
-        _ => bail!("{unit:?} is no unit of bytes: use B, kB, MB, GB, KiB, MiB or GiB"),
+        _ => bail!("{unit:?} is not a unit of bytes: use B, kB, MB, GB, KiB, MiB or GiB"),
     };
     let number: u64 = number.parse().with_context(|| format!("{text:?} does not begin with a whole number"))?;
     match number.checked_mul(unit_bytes) {
         Some(bytes) if bytes > 0 => Ok(bytes),
-        _ => bail!("a size is at least one byte, and below 16 EiB"),
+        _ => bail!("the size must be at least one byte and below 16 EiB"),
     }
 }
 
@@ -86,7 +86,7 @@ fn number_and_unit(text: &str) -> (&str, &str) {
 pub(super) fn rate(text: &str) -> Result<f64> {
     let rate: f64 = text.parse()?;
     if !(0.001..=1_000_000.0).contains(&rate) {
-        bail!("a rate is 0.001 to 1,000,000 requests per second");
+        bail!("the rate must be 0.001 to 1,000,000 requests per second");
     }
     Ok(rate)
 }
@@ -95,7 +95,7 @@ pub(super) fn rate(text: &str) -> Result<f64> {
 pub(super) fn ipfs_path(text: &str) -> Result<String> {
     if text.starts_with("/ipns/") || text.starts_with("ipns://") || text.contains("://") && !text.starts_with("ipfs://")
     {
-        bail!("a content ID or a path below one is wanted: give paths such as /ipns/NAME with --path");
+        bail!("expected a content ID or a path below one: pass paths such as /ipns/NAME with --path");
     }
     Ok(text.to_owned())
 }
@@ -103,14 +103,14 @@ pub(super) fn ipfs_path(text: &str) -> Result<String> {
 /// Checks the path of a URL, percent-encoded and with an optional query.
 pub(super) fn url_path(text: &str) -> Result<String> {
     if !text.starts_with('/') {
-        bail!("a path begins with \"/\": give content IDs with --cid");
+        bail!("a path must start with \"/\": pass content IDs with --cid");
     }
-    let uri = text.parse::<Uri>().context("no path of a URL: escape what is not ASCII, and spaces, with %")?;
+    let uri = text.parse::<Uri>().context("not a URL path: percent-encode spaces and non-ASCII characters")?;
     Ok(uri.to_string())
 }
 
 /// Parses a header of the form `NAME: VALUE`.
 pub(super) fn header(text: &str) -> Result<(HeaderName, HeaderValue)> {
-    let (name, value) = text.split_once(':').context("a header has the form \"NAME: VALUE\"")?;
+    let (name, value) = text.split_once(':').context("a header must have the form \"NAME: VALUE\"")?;
     Ok((name.trim().parse()?, value.trim().parse()?))
 }

@@ -90,10 +90,10 @@ async fn report(
     progress: &Progress,
     out: &mut Output,
 ) -> Result<()> {
-    let mut answer = api.call("add", query, Some(upload)).await?;
+    let mut response = api.call("add", query, Some(upload)).await?;
     let mut tally = Tally::default();
     let mut last = None;
-    while let Some(line) = answer.next_object::<Line>().await? {
+    while let Some(line) = response.next_object::<Line>().await? {
         let Some(hash) = line.hash else {
             progress.done(tally.advance(line.name, line.bytes.unwrap_or(0)));
             continue;

@@ -67,15 +67,15 @@ async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Resu
     }
     let finished = outcome.tally.answers() + outcome.tally.failures();
     if outcome.is_interrupted {
-        return Err(Interrupted("interrupted: the figures are those until then").into());
+        return Err(Interrupted("interrupted: the report covers only the time until then").into());
     }
     match finished {
-        0 => bail!("no request was finished: measure for longer than one takes"),
+        0 => bail!("no request completed: use a longer duration"),
         _ if outcome.tally.successes() > 0 => Ok(()),
         _ if args.http2 => {
-            bail!("not one request was answered with success: does the server speak HTTP/2 without TLS?")
+            bail!("no request succeeded: does the server speak HTTP/2 without TLS?")
         }
-        _ => bail!("not one request was answered with success"),
+        _ => bail!("no request succeeded"),
     }
 }
 
@@ -86,6 +86,6 @@ fn paths(args: &BenchHttpArgs, base: &Base) -> Result<Vec<String>> {
     match (paths.is_empty(), &args.url) {
         (false, _) => Ok(paths),
         (true, Some(_)) => Ok(vec![base.path().to_owned()]),
-        (true, None) => bail!("nothing to fetch: name it with --cid or --path, or by its URL"),
+        (true, None) => bail!("nothing to fetch: pass --cid, --path or a URL"),
     }
 }

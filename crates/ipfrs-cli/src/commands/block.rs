@@ -19,8 +19,8 @@ struct BlockStat {
 pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> Result<()> {
     match command {
         BlockCommand::Get { cid } => {
-            let mut answer = api.call("block/get", Query::new().with("arg", cid), None).await?;
-            while let Some(bytes) = answer.next().await? {
+            let mut response = api.call("block/get", Query::new().with("arg", cid), None).await?;
+            while let Some(bytes) = response.next().await? {
                 out.bytes(&bytes)?;
             }
             Ok(())
@@ -42,8 +42,8 @@ async fn put(api: &Api, args: &BlockPutArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with_some("cid-codec", args.cid_codec.as_ref()).with_some("mhtype", args.mhtype.as_ref());
     let query = query.with("pin", args.pin);
     let mut upload = Upload::start(Source::of(&args.files, false)?, false);
-    let mut answer = api.call("block/put", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
-    while let Some(stat) = answer.next_object::<BlockStat>().await? {
+    let mut response = api.call("block/put", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
+    while let Some(stat) = response.next_object::<BlockStat>().await? {
         print(&stat, &stat.key, out)?;
     }
     Ok(())
@@ -60,9 +60,9 @@ struct RemovedBlock {
 
 async fn rm(api: &Api, args: &BlockRmArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with_args(&args.cids).with("force", args.force).with("quiet", args.quiet);
-    let mut answer = api.call("block/rm", query, None).await?;
+    let mut response = api.call("block/rm", query, None).await?;
     let mut stayed = 0;
-    while let Some(block) = answer.next_object::<RemovedBlock>().await? {
+    while let Some(block) = response.next_object::<RemovedBlock>().await? {
         stayed += u64::from(!block.error.is_empty());
         match (out.is_json(), block.error.as_str()) {
             (true, _) => out.object(&block)?,

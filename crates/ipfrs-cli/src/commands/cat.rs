@@ -11,11 +11,11 @@ use crate::progress::{Progress, Watched};
 
 pub(super) async fn run(api: &Api, args: &CatArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with_args(&args.paths).with_some("offset", args.offset).with_some("length", args.length);
-    let mut answer = api.call("cat", query, None).await?;
+    let mut response = api.call("cat", query, None).await?;
     // If standard output is a terminal, the content itself shows the progress.
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: io::stdout().is_terminal() });
-    answer.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
-    while let Some(bytes) = answer.next().await? {
+    response.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
+    while let Some(bytes) = response.next().await? {
         out.bytes(&bytes)?;
         progress.done(bytes.len() as u64);
     }

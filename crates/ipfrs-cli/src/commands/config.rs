@@ -29,7 +29,7 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
             }
             match file {
                 Some(file) => out.line(&format!("{} is valid", file.display())),
-                None => out.line("there is no configuration file: the defaults are in force"),
+                None => out.line("there is no configuration file: the defaults apply"),
             }
         }
     }
@@ -40,7 +40,7 @@ fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {
         Some(file) => file.clone(),
         None => {
             let repo = session::repo(globals)?;
-            fs::create_dir_all(&repo).with_context(|| format!("cannot make the repo {}", repo.display()))?;
+            fs::create_dir_all(&repo).with_context(|| format!("cannot create the repo {}", repo.display()))?;
             repo.join("config.toml")
         }
     };
@@ -49,7 +49,7 @@ fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {
     let mut opened = match options.open(&file) {
         Ok(opened) => opened,
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} is there already: edit it, or replace it with --force", file.display())
+            bail!("{} already exists: edit it, or replace it with --force", file.display())
         }
         Err(e) => return Err(anyhow!("cannot write {}: {e}", file.display())),
     };

@@ -35,7 +35,7 @@ enum Imported {
 
 async fn import(api: &Api, args: &DagImportArgs, out: &mut Output) -> Result<()> {
     if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
-        bail!("{} is a directory: name the CAR files in it", directory.display());
+        bail!("{} is a directory: pass the CAR files in it", directory.display());
     }
     let sources = Source::of(&args.files, false)?;
     let is_silent = args.silent || out.is_json();
@@ -78,7 +78,7 @@ fn print_imported(line: &Imported, out: &mut Output) -> Result<()> {
 async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()> {
     let target = args.output.as_deref().filter(|output| *output != Path::new("-"));
     if target.is_none() && io::stdout().is_terminal() {
-        bail!("a CAR is not for a terminal: name a file with -o FILE, or redirect standard output");
+        bail!("refusing to write a CAR to a terminal: use -o FILE, or redirect standard output");
     }
     // Create the stage first, so that nothing is fetched if the file cannot be written.
     let stage = target.map(|target| Stage::new(target, true)).transpose()?;
@@ -95,7 +95,7 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
             interrupt.context("cannot listen for signals")?;
-            return Err(Interrupted("interrupted: the CAR is not whole").into());
+            return Err(Interrupted("interrupted: the CAR is incomplete").into());
         }
     }
     let (Some(stage), Some(target)) = (stage, target) else { return Ok(()) };
@@ -151,7 +151,7 @@ async fn stat(api: &Api, args: &DagStatArgs, out: &mut Output) -> Result<()> {
         last = Some(summary);
     }
     progress.over();
-    let Some(summary) = last else { bail!("the server's answer is empty") };
+    let Some(summary) = last else { bail!("the server's response is empty") };
     if out.is_json() {
         return out.object(&summary);
     }

@@ -26,7 +26,7 @@ pub(super) fn run(command: &DenylistCommand, out: &mut Output) -> Result<()> {
     }
     match malformed {
         0 => Ok(()),
-        lines => bail!("malformed lines: {lines}. A gateway passes over them"),
+        lines => bail!("malformed lines: {lines}. A gateway ignores them"),
     }
 }
 

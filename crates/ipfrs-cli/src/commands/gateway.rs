@@ -100,7 +100,7 @@ async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(shutdown_grace_seconds) + STOP_MARGIN;
     while is_there(session, api).await? {
         if Instant::now() > deadline {
-            bail!("the gateway at {} was asked to stop and has not: see its log", api.url());
+            bail!("the gateway at {} did not stop in time: see its log", api.url());
         }
         sleep(STOP_POLL).await;
     }

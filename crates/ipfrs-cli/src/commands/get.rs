@@ -33,8 +33,8 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
         if let Some(one_file) = &one_file {
-            let mut answer = api.call("get", one_file.query(args), None).await?;
-            return stage.save(&mut answer, &progress).await;
+            let mut response = api.call("get", one_file.query(args), None).await?;
+            return stage.save(&mut response, &progress).await;
         }
         match kind {
             Kind::File => fetch_file(api, &path, &stage.root(), &progress, false).await,
@@ -109,12 +109,12 @@ impl OneFile {
 /// its size.
 async fn fetch_file(api: &Api, path: &OsStr, target: &Path, progress: &Progress, is_expected: bool) -> Result<()> {
     let failed = |e| cannot_make(target, &e);
-    let mut answer = api.call("cat", Query::new().with_args([path]), None).await?;
+    let mut response = api.call("cat", Query::new().with_args([path]), None).await?;
     if !is_expected {
-        answer.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
+        response.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(target).await.map_err(failed)?;
-    while let Some(bytes) = answer.next().await? {
+    while let Some(bytes) = response.next().await? {
         file.write_all(&bytes).await.map_err(failed)?;
         progress.done(bytes.len() as u64);
     }
@@ -144,7 +144,7 @@ impl Tree<'_> {
         let mut files = FuturesUnordered::new();
         while let Some(directory) = pending.pop() {
             if directory.depth > MAX_DEPTH {
-                bail!("directories lie within directories to a depth of more than {MAX_DEPTH}: this is refused");
+                bail!("refusing to save directories that are nested more than {MAX_DEPTH} levels deep");
             }
             fs::create_dir(&directory.path).await.map_err(|e| cannot_make(&directory.path, &e))?;
             let mut listing = Listing::of(self.api, &directory.cid).await?;

@@ -36,7 +36,7 @@ pub(super) async fn run(api: &Api, command: KeyCommand, out: &mut Output) -> Res
         KeyCommand::Rename(args) => rename(api, &args, out).await,
         KeyCommand::List(args) => list(api, "key/list", query(&args.encoding), args.long, out).await,
         KeyCommand::Rm(args) => list(api, "key/rm", query(&args.encoding).with_args(&args.names), args.long, out).await,
-        KeyCommand::Export(_) => bail!("a private key is not given out by a daemon"),
+        KeyCommand::Export(_) => bail!("a daemon does not export private keys"),
     }
 }
 
@@ -54,8 +54,8 @@ async fn import(api: &Api, args: &KeyImportArgs, out: &mut Output) -> Result<()>
     let query = query(&args.encoding).with("arg", &args.name).with("format", &args.format);
     let query = query.with("allow-any-key-type", args.allow_any_key_type);
     let mut upload = Upload::start(Source::of(std::slice::from_ref(&args.file), false)?, false);
-    let answer = api.call("key/import", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
-    let key: Key = answer.whole().await?;
+    let response = api.call("key/import", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
+    let key: Key = response.whole().await?;
     if out.is_json() { out.object(&key) } else { out.line(&key.id) }
 }
 
@@ -95,7 +95,7 @@ async fn list(api: &Api, command: &str, query: Query, with_ids: bool, out: &mut 
 /// sent over HTTP.
 pub(super) fn export(globals: &Globals, args: &KeyExportArgs, out: &mut Output) -> Result<()> {
     if globals.api.is_some() {
-        bail!("private keys are not given out over the API: export on the machine that has the repo, without --api");
+        bail!("private keys cannot be exported over the API: export on the machine with the repo, without --api");
     }
     let key = export_key(&session::repo(globals)?, &args.name, args.format)?;
     if args.output.as_deref() == Some(Path::new("-")) {
@@ -118,7 +118,7 @@ fn write_private(path: &Path, key: &[u8]) -> Result<()> {
     let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail!("{} is there already: remove it, or save elsewhere with -o", path.display())
+            bail!("{} already exists: remove it, or save elsewhere with -o", path.display())
         }
         Err(e) => return Err(anyhow!("cannot write {}: {e}", path.display())),
     };

@@ -60,7 +60,7 @@ impl Link {
 pub(super) fn exact(text: &str, bytes: Option<&str>) -> Result<OsString> {
     let decode = |bytes| {
         let decoded =
-            Base::Base64Pad.decode(bytes).map_err(|e| anyhow!("the answer has a name that is no base64: {e}"));
+            Base::Base64Pad.decode(bytes).map_err(|e| anyhow!("the response has a name that is not base64: {e}"));
         decoded.map(OsString::from_vec)
     };
     bytes.map_or_else(|| Ok(text.into()), decode)

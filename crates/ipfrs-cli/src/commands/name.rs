@@ -81,7 +81,7 @@ fn print_path(resolved: &ResolvedPath, out: &mut Output) -> Result<()> {
 
 async fn get(api: &Api, name: &str, out: &mut Output) -> Result<()> {
     if io::stdout().is_terminal() {
-        bail!("a record is not for a terminal: redirect standard output, or pass it on to `name inspect`");
+        bail!("refusing to write a record to a terminal: redirect standard output, or pipe it to `name inspect`");
     }
     let record = api.call("name/get", Query::new().with("arg", name), None).await?.bytes().await?;
     out.bytes(&record)

@@ -75,8 +75,8 @@ async fn add(api: &Api, args: &PinAddArgs, out: &mut Output) -> Result<()> {
         .with("recursive", recursive)
         .with_some("name", args.name.as_ref())
         .with("progress", progress.is_shown());
-    let mut answer = api.call("pin/add", query, None).await?;
-    while let Some(line) = answer.next_object::<AddLine>().await? {
+    let mut response = api.call("pin/add", query, None).await?;
+    while let Some(line) = response.next_object::<AddLine>().await? {
         progress.reached(line.progress.unwrap_or(0));
         let how = if recursive { "recursively" } else { "directly" };
         progress.aside(|| print_all(&line.pins, |cid| format!("pinned {cid} {how}"), out))?;
@@ -101,8 +101,8 @@ async fn ls(api: &Api, args: &PinLsArgs, out: &mut Output) -> Result<()> {
         .with("names", args.names)
         .with_some("name", args.name.as_ref())
         .with("stream", true);
-    let mut answer = api.call("pin/ls", query, None).await?;
-    while let Some(pin) = answer.next_object::<PinLine>().await? {
+    let mut response = api.call("pin/ls", query, None).await?;
+    while let Some(pin) = response.next_object::<PinLine>().await? {
         match out.is_json() {
             true => out.object(&pin)?,
             false if args.quiet => out.line(&pin.cid)?,
@@ -115,7 +115,7 @@ async fn ls(api: &Api, args: &PinLsArgs, out: &mut Output) -> Result<()> {
 async fn update(api: &Api, args: &PinUpdateArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with_args([&args.from, &args.to]).with("unpin", args.unpin.unwrap_or(true));
     let updated: Pins = api.call("pin/update", query, None).await?.whole().await?;
-    let [from, to] = updated.pins.as_slice() else { bail!("the server's answer does not name two pins") };
+    let [from, to] = updated.pins.as_slice() else { bail!("the server's response does not name two pins") };
     if out.is_json() {
         return out.object(&serde_json::json!({ "From": from, "To": to }));
     }
@@ -124,9 +124,9 @@ async fn update(api: &Api, args: &PinUpdateArgs, out: &mut Output) -> Result<()>
 
 async fn verify(api: &Api, args: &PinVerifyArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with("verbose", args.verbose).with("quiet", args.quiet);
-    let mut answer = api.call("pin/verify", query, None).await?;
+    let mut response = api.call("pin/verify", query, None).await?;
     let mut broken = 0;
-    while let Some(pin) = answer.next_object::<Verified>().await? {
+    while let Some(pin) = response.next_object::<Verified>().await? {
         broken += u64::from(!pin.ok);
         match out.is_json() {
             true => out.object(&pin)?,
@@ -141,7 +141,7 @@ async fn verify(api: &Api, args: &PinVerifyArgs, out: &mut Output) -> Result<()>
     }
     match broken {
         0 => Ok(()),
-        1 => bail!("one pin is not whole: add what it is missing again, or unpin it"),
-        _ => bail!("{broken} pins are not whole: add what they are missing again, or unpin them"),
+        1 => bail!("one pin is incomplete: add its missing blocks again, or unpin it"),
+        _ => bail!("{broken} pins are incomplete: add their missing blocks again, or unpin them"),
     }
 }

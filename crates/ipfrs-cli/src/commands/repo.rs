@@ -62,7 +62,7 @@ async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
             GcLine::Summary(summary) if out.is_json() => out.object(&summary)?,
             GcLine::Summary(summary) if !args.quiet => bars.bar.aside(|| {
                 out.line(&format!(
-                    "blocks removed: {} ({}), kept: {}; disk space given back: {}; {:.1} s",
+                    "blocks removed: {} ({}), kept: {}; disk space freed: {}; {:.1} s",
                     summary.removed_blocks,
                     HumanBytes(summary.removed_bytes),
                     summary.kept_blocks,
@@ -93,7 +93,7 @@ impl GcBars {
             phase.clone_into(&mut self.phase);
             self.bar = match phase {
                 "sweep" => Progress::items(self.watched, "blocks swept"),
-                _ => Progress::spinner(self.watched, "giving disk space back"),
+                _ => Progress::spinner(self.watched, "freeing disk space"),
             };
         }
         self.bar.reached(blocks);

@@ -38,7 +38,7 @@ impl Stage {
     pub(super) fn new(target: &Path, is_file: bool) -> Result<Self> {
         match fs::symlink_metadata(target) {
             Ok(metadata) if is_file && metadata.is_file() => {}
-            Ok(_) => bail!("{} is there already: remove it, or save elsewhere with -o", target.display()),
+            Ok(_) => bail!("{} already exists: remove it, or save elsewhere with -o", target.display()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(anyhow!("cannot save to {}: {e}", target.display())),
         }
@@ -108,7 +108,7 @@ fn shortened(name: &OsStr) -> String {
 pub(super) fn inside(directory: &Path, name: &OsStr) -> Result<PathBuf> {
     let bytes = name.as_bytes();
     if matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
-        bail!("refusing to save an entry called \"{}\": that is no name within a directory", printable_name(name));
+        bail!("refusing to save an entry called \"{}\": that is not a valid file name", printable_name(name));
     }
     Ok(directory.join(name))
 }

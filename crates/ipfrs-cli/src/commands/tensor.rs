@@ -68,7 +68,7 @@ pub(super) async fn run(api: &Api, command: TensorCommand, out: &mut Output) -> 
     }
 }
 
-async fn ask(api: &Api, path: &OsStr, query: Query) -> Result<Response<Body>> {
+async fn request(api: &Api, path: &OsStr, query: Query) -> Result<Response<Body>> {
     let path = api.settled(path).await?;
     api.get(&format!("/v1/tensor{}", gateway_path(&path)), query).await
 }
@@ -78,7 +78,7 @@ fn named(names: &[String]) -> Query {
 }
 
 async fn list(api: &Api, args: &TensorLsArgs, out: &mut Output) -> Result<()> {
-    let answer = Answer::new(ask(api, &args.path, Query::new().with("info", "")).await?);
+    let answer = Answer::new(request(api, &args.path, Query::new().with("info", "")).await?);
     let Tensors { tensors } = answer.whole::<Tensors<Listed>>().await?;
     if out.is_json() {
         return tensors.iter().try_for_each(|tensor| out.object(tensor));
@@ -91,8 +91,8 @@ async fn list(api: &Api, args: &TensorLsArgs, out: &mut Output) -> Result<()> {
 }
 
 async fn stat(api: &Api, args: &TensorStatArgs, out: &mut Output) -> Result<()> {
-    let progress = Progress::spinner(Watched { wanted: None, is_silent: out.is_json() }, "summing up");
-    let answer = Answer::new(ask(api, &args.path, named(&args.names).with("stats", "")).await?);
+    let progress = Progress::spinner(Watched { wanted: None, is_silent: out.is_json() }, "computing statistics");
+    let answer = Answer::new(request(api, &args.path, named(&args.names).with("stats", "")).await?);
     let Tensors { tensors } = answer.whole::<Tensors<Summed>>().await?;
     progress.over();
     if out.is_json() {
@@ -111,7 +111,7 @@ async fn stat(api: &Api, args: &TensorStatArgs, out: &mut Output) -> Result<()> 
 async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
     let query = named(&args.names).with("format", &args.format).with_some("slice", args.slice.as_ref());
     if args.output.as_deref() == Some(Path::new("-")) {
-        let mut answer = Answer::new(ask(api, &args.path, query).await?);
+        let mut answer = Answer::new(request(api, &args.path, query).await?);
         while let Some(bytes) = answer.next().await? {
             out.bytes(&bytes)?;
         }
@@ -121,7 +121,7 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
     let stage = Stage::new(&target, true)?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
-        let response = ask(api, &args.path, query).await?;
+        let response = request(api, &args.path, query).await?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (dtype, shape) = (header("x-tensor-dtype"), header("x-tensor-shape"));
         stage.save(&mut Answer::new(response), &progress).await?;

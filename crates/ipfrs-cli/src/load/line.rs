@@ -82,8 +82,8 @@ enum Failure {
 
 impl Server {
     pub(super) fn new(address: SocketAddr, is_http2: bool, connections: usize) -> Self {
-        let (least, most) = READ_BUFFER_BYTES;
-        let read_buffer_bytes = (ALL_READ_BUFFERS_BYTES / connections.max(1)).clamp(least, most);
+        let (smallest, largest) = READ_BUFFER_BYTES;
+        let read_buffer_bytes = (ALL_READ_BUFFERS_BYTES / connections.max(1)).clamp(smallest, largest);
         Self { address, is_http2, read_buffer_bytes, opened: AtomicU64::new(0) }
     }
 

@@ -20,10 +20,10 @@ pub(super) fn make_room(connections: u64) -> Result<()> {
     }
     if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
         bail!(
-            "{connections} connections need {needed} open files, and this process may have {maximum}: raise the limit \
-             (`ulimit -Hn`), or ask for fewer with --connections"
+            "{connections} connections need {needed} open files, but this process may have only {maximum}: raise the limit \
+             (`ulimit -Hn`), or use fewer with --connections"
         );
     }
     limit.current = Some(needed);
-    setrlimit(Resource::Nofile, limit).context("the limit of open files could not be raised")
+    setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")
 }

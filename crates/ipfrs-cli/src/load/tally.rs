@@ -64,16 +64,16 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Result<Self> {
         let latencies = Histogram::new_with_bounds(LOWEST_NANOSECONDS, HIGHEST_NANOSECONDS, DIGITS)
-            .context("no histogram of latencies could be made")?;
+            .context("cannot create a histogram of latencies")?;
         Ok(Self { latencies, statuses: BTreeMap::new(), faults: BTreeMap::new(), body_bytes: 0, sized: 0 })
     }
 
     /// Counts a complete response.
-    pub(super) fn answered(&mut self, latency: Duration, answer: &Answer) {
+    pub(super) fn answered(&mut self, latency: Duration, response: &Answer) {
         self.latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
-        *self.statuses.entry(answer.status.as_u16()).or_default() += 1;
-        self.body_bytes += answer.bytes;
-        self.sized += u64::from(answer.is_sized);
+        *self.statuses.entry(response.status.as_u16()).or_default() += 1;
+        self.body_bytes += response.bytes;
+        self.sized += u64::from(response.is_sized);
     }
 
     /// Counts a request without a complete response.

@@ -32,7 +32,7 @@ impl Base {
             }
             (Some(scheme), Some(_)) if scheme == Scheme::HTTPS => {
                 bail!(
-                    "{url:?} is behind TLS, which is not spoken here: name the gateway behind it, as http://HOST:PORT"
+                    "{url:?} uses TLS, which is not supported: pass the address of the gateway itself, as http://HOST:PORT"
                 )
             }
             _ => bail!("the URL {url:?} must have the form http://HOST:PORT, with a path if there is one"),
@@ -121,12 +121,12 @@ impl Targets {
         if self.span.is_none_or(|span| span.places == Places::Start) {
             return Vec::new();
         }
-        let ask = |target: &Target| {
+        let head_request = |target: &Target| {
             let mut request = self.bare(target);
             *request.method_mut() = Method::HEAD;
             request
         };
-        self.list.iter().map(ask).collect()
+        self.list.iter().map(head_request).collect()
     }
 
     /// Records the response to one of [`Self::lengths_to_ask`].
@@ -136,8 +136,8 @@ impl Targets {
         target.file_bytes = match (status, length) {
             (200, Some(bytes)) if bytes > 0 => bytes,
             (200, Some(_)) => bail!("{} is empty: it has no ranges", target.path),
-            (200, None) => bail!("the server does not say how long {} is: ask for it whole", target.path),
-            (status, _) => bail!("the server answered {status} when asked how long {} is", target.path),
+            (200, None) => bail!("the server does not report the length of {}: request the whole file", target.path),
+            (status, _) => bail!("the server responded with {status} to a request for the length of {}", target.path),
         };
         Ok(())
     }

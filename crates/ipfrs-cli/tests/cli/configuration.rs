@@ -54,7 +54,7 @@ fn invalid_argument_values_are_usage_errors() {
     let place = Place::new();
     place.write("file", b"content");
     for (arguments, flag, accepted) in [
-        (&["gateway", "start", "--workers", "0"][..], "--workers <THREADS>", "accepted are 1 to 1024"),
+        (&["gateway", "start", "--workers", "0"][..], "--workers <THREADS>", "accepted values are 1 to 1024"),
         (&["gateway", "start", "--workers", "many"], "--workers <THREADS>", "invalid digit"),
         (&["add", "--chunker", "size-0", "file"], "--chunker <CHUNKER>", "size"),
         (&["add", "--chunker", "magic", "file"], "--chunker <CHUNKER>", "rabin"),
@@ -118,7 +118,7 @@ fn global_flags_work_before_and_after_command() {
     let message = place.fails(&["ls", "x", "--api", "https://127.0.0.1:1"]);
     assert!(message.contains("http://HOST:PORT"), "{message}");
     let message = place.fails(&["--api", "http://127.0.0.1:1", "ls", "x"]);
-    assert!(message.contains("no daemon answers at http://127.0.0.1:1"), "{message}");
+    assert!(message.contains("no daemon responds at http://127.0.0.1:1"), "{message}");
 }
 
 #[test]

@@ -159,12 +159,12 @@ fn get_replaces_file_and_refuses_other_targets() {
     place.write("saved", b"old");
     place.ok(&["get", &format!("{root}/hello"), "-o", "saved"]);
     assert_eq!(fs::read(place.path("saved")).unwrap(), b"hello\n");
-    assert!(place.fails(&["get", &root, "-o", "saved"]).contains("saved is there already"));
+    assert!(place.fails(&["get", &root, "-o", "saved"]).contains("saved already exists"));
     // An output directory keeps the original name.
     fs::create_dir(place.path("directory")).unwrap();
     assert_eq!(place.ok(&["get", &format!("{root}/hello"), "-o", "directory"]), "saved directory/hello");
     assert_eq!(place.ok(&["get", &root]), format!("saved {root}"));
-    assert!(place.fails(&["get", &root]).contains("is there already"));
+    assert!(place.fails(&["get", &root]).contains("already exists"));
     let left = fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(left.filter(|name| name.contains("partial")).count(), 0);
 }

@@ -64,7 +64,7 @@ fn incomplete_dag_is_reported_and_leaves_no_file() {
     let car = fs::read(here.path("out.car")).unwrap();
     there.write("cut.car", &car[..car.len() - 5]);
     let message = there.fails(&["dag", "import", "cut.car"]);
-    assert!(message.contains("cut.car: section at byte ") && message.contains("the CAR is cut off"), "{message}");
+    assert!(message.contains("cut.car: section at byte ") && message.contains("the CAR is truncated"), "{message}");
     there.write("part.car", &car[..ends(&car)[2]]);
     let message = there.fails(&["dag", "import", "part.car"]);
     assert!(message.contains(&format!("the root {root} was not pinned")), "{message}");

@@ -79,7 +79,7 @@ fn exported_key_file_is_readable_by_owner_only() {
     assert!(place.fails(&["key", "import", "other", pem.to_str().unwrap()]).contains("pem-pkcs8-cleartext"));
     assert_eq!(place.ok(&["key", "export", "theirs"]), "saved theirs.key");
     assert_eq!(fs::metadata(place.path("theirs.key")).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(place.fails(&["key", "export", "theirs"]).contains("theirs.key is there already"));
+    assert!(place.fails(&["key", "export", "theirs"]).contains("theirs.key already exists"));
     let output = object(&place.ok(&["--json", "key", "export", "-f", "pem-pkcs8-cleartext", "theirs"]));
     assert_eq!(output, json!({"path": "theirs.pem"}));
     assert_eq!(fs::read(place.path("theirs.pem")).unwrap(), PEM);
@@ -88,7 +88,7 @@ fn exported_key_file_is_readable_by_owner_only() {
     for (arguments, says) in [
         (&["key", "export", "none"][..], "no key named none"),
         (&["key", "export", "self"], "cannot export key with name 'self'"),
-        (&["--api", "http://127.0.0.1:1", "key", "export", "theirs"], "not given out over the API"),
+        (&["--api", "http://127.0.0.1:1", "key", "export", "theirs"], "cannot be exported over the API"),
     ] {
         let message = place.fails(arguments);
         assert!(message.contains(says), "{message}");

@@ -36,7 +36,7 @@ fn pins_can_be_added_listed_updated_and_removed() {
     assert_eq!(place.ok(&["pin", "rm", &file, &b]), format!("unpinned {file}\nunpinned {b}"));
     assert!(place.fails(&["pin", "rm", &file]).contains("not pinned or pinned indirectly"));
     let many = [&["pin", "rm"][..], &vec![file.as_str(); 2_000]].concat();
-    assert!(place.fails(&many).contains("give fewer of them at a time"));
+    assert!(place.fails(&many).contains("pass fewer of them at a time"));
     assert_eq!(place.run(&["pin", "ls", "--type", "wrong"]).code, Some(2));
 }
 

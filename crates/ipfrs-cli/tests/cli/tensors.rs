@@ -46,7 +46,7 @@ fn round(place: &Place, cid: &str) {
     for (arguments, message) in [
         (&["get", cid, "none"][..], "no tensor named \"none\" among the 2 of the file"),
         (&["get", cid, "w", "--slice", "9"], "index 9"),
-        (&["get", cid], "say which"),
+        (&["get", cid], "select one by name"),
         (&["ls", "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN"], "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN"),
     ] {
         let failure = place.fails(&[&["tensor"], arguments].concat());

@@ -115,7 +115,7 @@ mod tests {
         for (text, shown) in [
             ("cannot write /var/lib/ipfrs/packs/1.pack: no space", "cannot write [path]: no space"),
             ("/r/pins.redb", "pins.redb"),
-            ("cannot make /home/me: why", "cannot make [path]: why"),
+            ("cannot create /home/me: why", "cannot create [path]: why"),
             ("the block store in /home/My Repo/.ipfrs is closed", "the block store in [path] is closed"),
             ("cannot rename /a/b to /c/d: refused", "cannot rename [path] to [path]: refused"),
             ("damaged (/r/packs/2.car), see /r/log.", "damaged (2.car), see [path]."),
@@ -125,7 +125,7 @@ mod tests {
             ("/srv/a at http://x/y", "[path] at http://x/y"),
             ("the file:/srv/ipfrs/1", "the file:[path]"),
             ("block bafy at /ipfs/bafy/a b/c and /ipns/x", "block bafy at /ipfs/bafy/a b/c and /ipns/x"),
-            ("ask http://127.0.0.1:53/dns-query again", "ask http://127.0.0.1:53/dns-query again"),
+            ("query http://127.0.0.1:53/dns-query again", "query http://127.0.0.1:53/dns-query again"),
             ("see /api/v0/repo/gc, /v1/progress and block/put", "see /api/v0/repo/gc, /v1/progress and block/put"),
             ("application/json or */* and 1 / 2", "application/json or */* and 1 / 2"),
             ("in file:///srv/x and //srv/y", "in file:[path] and [path]"),
@@ -144,7 +144,7 @@ mod tests {
         let error = Error::io("cannot read /r/packs/1.pack", of_file);
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.public_message().starts_with("cannot read [path]: "), "{}", error.public_message());
-        assert_eq!(Error::invalid("/etc/passwd is no route").public_message(), "/etc/passwd is no route");
+        assert_eq!(Error::invalid("/etc/passwd is not a route").public_message(), "/etc/passwd is not a route");
         assert_eq!(Error::read_only("/r is open read-only").public_message(), "[path] is open read-only");
     }
 }

@@ -44,7 +44,7 @@ impl Window {
     }
 
     /// Waits for a permit for `bytes`. Dropping it releases them.
-    async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    async fn permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(WINDOW_KIB).clamp(1, WINDOW_KIB);
         // The semaphore is never closed.
         self.0.clone().acquire_many_owned(kibibytes).await.ok()
@@ -68,22 +68,22 @@ pub(super) async fn put_all(
     let puts = requests.and_then(|BatchPutBlocksRequest { data, options, cid }| {
         let (node, window) = (node.clone(), window.clone());
         async move {
-            let room = window.room(data.len()).await;
+            let permit = window.permit(data.len()).await;
             Ok(async move {
-                let asked = cid.clone();
+                let requested_cid = cid.clone();
                 let outcome = put(&node, PutBlockRequest { data, options, cid }).await;
-                drop(room);
-                Ok(outcome.map_err(|fault| fault.of_block(asked)))
+                drop(permit);
+                Ok(outcome.map_err(|fault| fault.of_block(requested_cid)))
             })
         }
     });
-    let (mut answer, mut bytes) = (BatchPutBlocksResponse::default(), 0);
+    let (mut response, mut bytes) = (BatchPutBlocksResponse::default(), 0);
     let mut outcomes = std::pin::pin!(puts.try_buffered(MAX_OPERATIONS));
     while let Some(outcome) = outcomes.try_next().await? {
         let result = match outcome {
             Ok(block) => {
-                answer.stored += 1;
-                answer.stored_bytes += block.size;
+                response.stored += 1;
+                response.stored_bytes += block.size;
                 PutOutcome::Block(block)
             }
             Err(error) => PutOutcome::Error(error),
@@ -91,36 +91,35 @@ pub(super) async fn put_all(
         let result = PutResult { result: Some(result) };
         bytes += result.encoded_len();
         if bytes > MAX_ANSWER_BYTES {
-            let why =
-                format!("what is to be said of these blocks is over {MAX_ANSWER_BYTES} bytes: send several streams");
+            let why = format!("the results of these blocks exceed {MAX_ANSWER_BYTES} bytes: send several streams");
             return Err(error::status(Error::too_large(why)));
         }
-        answer.results.push(result);
+        response.results.push(result);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Performs the operations of a stream, several at a time, and sends each result as soon as it is available. When the
 /// daemon drains, no further operations are accepted. The stream fails if the client pauses for longer than `idle`
 /// while no operation is running.
-pub(super) fn answers(
+pub(super) fn responses(
     node: &Node,
     lifecycle: &Lifecycle,
     idle: Duration,
     requests: Streaming<StreamBlocksRequest>,
 ) -> impl Stream<Item = Result<StreamBlocksResponse, Status>> + Send + use<> {
-    let (node, window, under_way) = (node.clone(), Window::new(), UnderWay::default());
+    let (node, window, running) = (node.clone(), Window::new(), UnderWay::default());
     let (until, draining) = (lifecycle.clone(), lifecycle.clone());
     let requests = requests.map_err(error::clarified).take_until(async move { until.drain_begun().await });
-    let requests = until_idle(requests, idle, under_way.clone());
+    let requests = until_idle(requests, idle, running.clone());
     let operations = requests.and_then(move |StreamBlocksRequest { id, operation }| {
-        let (node, window, operation_under_way) = (node.clone(), window.clone(), under_way.clone());
+        let (node, window, running_operation) = (node.clone(), window.clone(), running.clone());
         async move {
             let bytes = if let Some(Operation::Put(put)) = &operation { put.data.len() } else { 0 };
-            let room = window.room(bytes).await;
+            let permit = window.permit(bytes).await;
             Ok(async move {
-                let result = Some(answer(&node, operation).await);
-                drop((room, operation_under_way));
+                let result = Some(response(&node, operation).await);
+                drop((permit, running_operation));
                 Ok(StreamBlocksResponse { id, result })
             })
         }
@@ -137,12 +136,12 @@ type UnderWay = Arc<()>;
 fn until_idle<T>(
     requests: impl Stream<Item = Result<T, Status>> + Send,
     idle: Duration,
-    under_way: UnderWay,
+    running: UnderWay,
 ) -> impl Stream<Item = Result<T, Status>> + Send {
     let (mut requests, mut timer) = (Box::pin(requests), None::<Pin<Box<Sleep>>>);
     stream::poll_fn(move |cx| {
         let polled = requests.as_mut().poll_next(cx);
-        if polled.is_ready() || Arc::strong_count(&under_way) > 2 {
+        if polled.is_ready() || Arc::strong_count(&running) > 2 {
             timer = None;
             return polled;
         }
@@ -152,19 +151,19 @@ fn until_idle<T>(
     })
 }
 
-async fn answer(node: &Node, operation: Option<Operation>) -> Answer {
+async fn response(node: &Node, operation: Option<Operation>) -> Answer {
     match operation {
         Some(Operation::Get(request)) => {
-            let asked = request.cid.clone();
-            get(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(asked)), Answer::Block)
+            let requested_cid = request.cid.clone();
+            get(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(requested_cid)), Answer::Block)
         }
         Some(Operation::Put(request)) => {
-            let asked = request.cid.clone();
-            put(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(asked)), Answer::Put)
+            let requested_cid = request.cid.clone();
+            put(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(requested_cid)), Answer::Put)
         }
         Some(Operation::Has(request)) => {
-            let asked = request.cid.clone();
-            has(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(asked)), Answer::Has)
+            let requested_cid = request.cid.clone();
+            has(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(requested_cid)), Answer::Has)
         }
         None => {
             let fault = Fault::from(Error::invalid("the message has no operation: set get, put or has"));
@@ -174,7 +173,7 @@ async fn answer(node: &Node, operation: Option<Operation>) -> Answer {
 }
 
 fn stopping() -> Status {
-    let why = "the daemon stops: what was answered is done, ask for the rest again later";
+    let why = "the daemon is stopping: retry the operations that have no result yet";
     error::status(Error::new(ErrorKind::Unavailable, why))
 }
 
@@ -189,10 +188,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn idle_stream_without_operations_times_out() {
         let idle = Duration::from_secs(60);
-        let under_way = UnderWay::default();
-        let operation = under_way.clone();
-        let (_kept, beginning) = (under_way.clone(), stream::iter([Ok::<_, Status>(1)]));
-        let mut requests = Box::pin(until_idle(beginning.chain(stream::pending()), idle, under_way));
+        let running = UnderWay::default();
+        let operation = running.clone();
+        let (_kept, beginning) = (running.clone(), stream::iter([Ok::<_, Status>(1)]));
+        let mut requests = Box::pin(until_idle(beginning.chain(stream::pending()), idle, running));
         assert_eq!(requests.next().await.unwrap().unwrap(), 1);
         tokio::time::timeout(100 * idle, requests.next()).await.unwrap_err();
         drop(operation);

@@ -97,7 +97,7 @@ impl Work {
                 error::clarified(Status::out_of_range(format!("a compressed message has more than {most} bytes")))
             }
             (Self::Decompress { coding, .. }, Unreadable::Malformed(e)) => Status::internal(format!(
-                "a message is not in the coding {} that grpc-encoding says: {e}",
+                "a message is not valid {}, although grpc-encoding declares it: {e}",
                 coding.name()
             )),
         }
@@ -111,19 +111,19 @@ struct Message {
 }
 
 impl Message {
-    /// Removes the first message from `taken`. Returns `None` if it is incomplete.
-    fn split_off(taken: &mut BytesMut, most: usize) -> Result<Option<Self>, Unreadable> {
-        let Some(prefix) = taken.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+    /// Removes the first message from `buffered`. Returns `None` if it is incomplete.
+    fn split_off(buffered: &mut BytesMut, most: usize) -> Result<Option<Self>, Unreadable> {
+        let Some(prefix) = buffered.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let [flag, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
         if length > most {
             return Err(Unreadable::TooLarge);
         }
-        if taken.len() - PREFIX_BYTES < length {
+        if buffered.len() - PREFIX_BYTES < length {
             return Ok(None);
         }
-        taken.advance(PREFIX_BYTES);
-        Ok(Some(Self { flag, bytes: taken.split_to(length).freeze() }))
+        buffered.advance(PREFIX_BYTES);
+        Ok(Some(Self { flag, bytes: buffered.split_to(length).freeze() }))
     }
 
     fn framed(&self) -> Bytes {
@@ -142,9 +142,9 @@ pub(super) struct TranscodedBody {
     inner: Option<Body>,
     work: Work,
     /// Permits for work on blocking threads, which all calls share.
-    turns: Arc<Semaphore>,
+    cpu_permits: Arc<Semaphore>,
     /// Received bytes that are not yet a complete message.
-    taken: BytesMut,
+    buffered: BytesMut,
     /// The message that a blocking thread is processing.
     turned: Option<BoxFuture<'static, Outcome>>,
     /// Number of large messages that remain to be sent without trying to compress them.
@@ -154,8 +154,21 @@ pub(super) struct TranscodedBody {
 }
 
 impl TranscodedBody {
-    pub(super) fn new(inner: Body, work: Work, turns: Arc<Semaphore>, place: Option<OwnedSemaphorePermit>) -> Self {
-        Self { inner: Some(inner), work, turns, taken: BytesMut::new(), turned: None, untried: 0, _place: place }
+    pub(super) fn new(
+        inner: Body,
+        work: Work,
+        cpu_permits: Arc<Semaphore>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            inner: Some(inner),
+            work,
+            cpu_permits,
+            buffered: BytesMut::new(),
+            turned: None,
+            untried: 0,
+            _place: place,
+        }
     }
 
     /// Processes the complete messages up to the first large one, which is passed to a blocking thread. Returns the
@@ -167,7 +180,7 @@ impl TranscodedBody {
         };
         let mut out = BytesMut::new();
         while out.len() < GATHERED_BYTES
-            && let Some(message) = Message::split_off(&mut self.taken, most)?
+            && let Some(message) = Message::split_off(&mut self.buffered, most)?
         {
             let is_done = message.flag != self.work.takes();
             let is_large = message.bytes.len() > INLINE_BYTES;
@@ -177,7 +190,7 @@ impl TranscodedBody {
             } else if let Some(outcome) = self.work.apply_inline(&message) {
                 out.put(outcome?);
             } else {
-                self.turned = Some(turn(self.turns.clone(), self.work, message).boxed());
+                self.turned = Some(turn(self.cpu_permits.clone(), self.work, message).boxed());
                 break;
             }
         }
@@ -190,9 +203,9 @@ impl TranscodedBody {
 }
 
 /// Processes a message on a blocking thread, after waiting for a permit.
-async fn turn(turns: Arc<Semaphore>, work: Work, message: Message) -> Outcome {
+async fn turn(cpu_permits: Arc<Semaphore>, work: Work, message: Message) -> Outcome {
     let broken = |e: Box<dyn std::error::Error + Send + Sync>| Unreadable::Malformed(std::io::Error::other(e));
-    let turn = turns.acquire_owned().await.map_err(|e| broken(e.into()))?;
+    let turn = cpu_permits.acquire_owned().await.map_err(|e| broken(e.into()))?;
     let working = spawn_blocking(move || {
         let _turn = turn;
         work.apply(&message)
@@ -228,13 +241,13 @@ impl HttpBody for TranscodedBody {
             let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
             match ready!(Pin::new(inner).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => this.taken.put(data),
+                    Ok(data) => this.buffered.put(data),
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 None => {
                     this.inner = None;
-                    let is_whole = std::mem::take(&mut this.taken).is_empty();
+                    let is_whole = std::mem::take(&mut this.buffered).is_empty();
                     return if is_whole { Poll::Ready(None) } else { this.failed(Unreadable::CutOff) };
                 }
             }
@@ -290,7 +303,7 @@ mod tests {
         for coding in Coding::ALL {
             let compressed = all(recoded(body(plain.clone()), Work::Compress(coding))).await.unwrap();
             let flags: Vec<_> = messages(compressed.clone()).into_iter().map(|(flag, _)| flag).collect();
-            assert_eq!(flags, [0, 1, 1, 0, 1, 1, 0], "{coding:?}: what does not become smaller goes as it is");
+            assert_eq!(flags, [0, 1, 1, 0, 1, 1, 0], "{coding:?}: incompressible data is sent unchanged");
             let pieces = compressed.chunks(7_919).map(Bytes::copy_from_slice).collect();
             let work = Work::Decompress { coding, most: 4 << 20 };
             assert!(all(recoded(body(pieces), work)).await.unwrap() == plain.concat(), "{coding:?}");

@@ -16,7 +16,7 @@ pub(super) fn dtype_code(dtype: Dtype) -> i32 {
 pub(super) fn dtype(code: i32) -> Result<Dtype> {
     let known = v1::Dtype::try_from(code).ok().filter(|dtype| *dtype != v1::Dtype::Unspecified);
     let known =
-        known.ok_or_else(|| Error::invalid(format!("there is no dtype {code}: say one of ipfrs.tensor.v1.Dtype")))?;
+        known.ok_or_else(|| Error::invalid(format!("there is no dtype {code}: use one of ipfrs.tensor.v1.Dtype")))?;
     known.as_str_name().trim_start_matches(DTYPE_PREFIX).parse()
 }
 
@@ -27,13 +27,15 @@ pub(super) fn format(code: i32) -> Result<TensorFormat> {
         Ok(v1::TensorFormat::Npy) => Ok(TensorFormat::Npy),
         Ok(v1::TensorFormat::Safetensors) => Ok(TensorFormat::Safetensors),
         Ok(v1::TensorFormat::Arrow) => Ok(TensorFormat::Arrow),
-        Err(_) => Err(Error::invalid(format!("there is no format {code}: say one of ipfrs.tensor.v1.TensorFormat"))),
+        Err(_) => Err(Error::invalid(format!("there is no format {code}: use one of ipfrs.tensor.v1.TensorFormat"))),
     }
 }
 
 /// Returns the slice with these dimensions.
 pub(super) fn slice(dimensions: Vec<DimensionSlice>) -> Result<Slice> {
-    Slice::of_ranges(dimensions.into_iter().map(|taken| (taken.start, taken.stop, taken.step.unwrap_or(1))))
+    Slice::of_ranges(
+        dimensions.into_iter().map(|dimension| (dimension.start, dimension.stop, dimension.step.unwrap_or(1))),
+    )
 }
 
 #[cfg(test)]
@@ -46,6 +48,6 @@ mod tests {
             assert_eq!(dtype(dtype_code(known)).unwrap(), known);
         }
         assert_eq!((1..100).filter(|code| dtype(*code).is_ok()).count(), Dtype::all().count());
-        assert!(dtype(0).is_err(), "a type must be said");
+        assert!(dtype(0).is_err(), "a type must be specified");
     }
 }

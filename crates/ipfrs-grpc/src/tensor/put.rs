@@ -43,7 +43,7 @@ pub(super) async fn put(
             Some(Some(Part::Info(info))) => described.tensor(info)?,
             Some(Some(Part::Data(bytes))) => break bytes,
             Some(None) => {
-                return Err(in_field("part")(Error::invalid("a message has no part that is known here")).into());
+                return Err(in_field("part")(Error::invalid("a message has no supported part")).into());
             }
             None => break Bytes::new(),
         }
@@ -57,10 +57,10 @@ pub(super) async fn put(
     let rest = payload::content(inbound, |message| match message.part {
         Some(Part::Data(bytes)) => Ok(bytes),
         Some(Part::Info(_)) => Err(in_field("info")(Error::invalid(
-            "a tensor is described behind the first bytes: describe all of them first",
+            "a tensor is described after the first bytes: describe all tensors first",
         ))),
         Some(Part::Options(_)) => Err(late_options()),
-        None => Err(in_field("data")(Error::invalid("a message behind the first bytes has none"))),
+        None => Err(in_field("data")(Error::invalid("a message after the first bytes has no data"))),
     });
     let content = stream::iter([Ok(first)]).chain(rest);
     let metadata: BTreeMap<_, _> = metadata.into_iter().collect();
@@ -93,7 +93,7 @@ impl Described {
         let in_memory = TENSOR_BYTES + tensor.name.len() + 8 * tensor.shape.len();
         self.tensors.push(tensor);
         if self.tensors.len() > MAX_TENSORS {
-            return Err(Error::too_large(format!("more than {MAX_TENSORS} tensors: make several files")).into());
+            return Err(Error::too_large(format!("more than {MAX_TENSORS} tensors: use several files")).into());
         }
         self.grow(in_memory)
     }
@@ -102,7 +102,7 @@ impl Described {
         self.bytes += bytes;
         match self.bytes > MAX_LIST_BYTES {
             true => {
-                Err(Error::too_large(format!("descriptions of over {MAX_LIST_BYTES} bytes: make several files")).into())
+                Err(Error::too_large(format!("descriptions of over {MAX_LIST_BYTES} bytes: use several files")).into())
             }
             false => Ok(()),
         }
@@ -110,5 +110,5 @@ impl Described {
 }
 
 fn late_options() -> Fault {
-    in_field("options")(Error::invalid("options are in the first message or not at all"))
+    in_field("options")(Error::invalid("options are only allowed in the first message"))
 }

@@ -47,7 +47,7 @@ pub(super) struct Coded {
     /// Copy of the output for the cache, if it is to be cached.
     gathering: Option<Gathering>,
     /// Permit among the bodies that may be compressed at the same time.
-    _place: OwnedSemaphorePermit,
+    _body_permit: OwnedSemaphorePermit,
 }
 
 enum Work {
@@ -56,7 +56,7 @@ enum Work {
     /// A batch waits for its permit.
     Queued(Encoder, Then),
     /// A blocking thread compresses a batch.
-    Running(JoinHandle<io::Result<Made>>),
+    Running(JoinHandle<io::Result<BatchOutput>>),
     /// The output is complete, or an error ended it.
     Over,
 }
@@ -73,13 +73,13 @@ enum Then {
 }
 
 /// Result of a batch. The encoder is `None` after the last one.
-struct Made {
+struct BatchOutput {
     encoder: Option<Encoder>,
     output: Vec<u8>,
 }
 
 /// Compresses a batch.
-fn make(mut encoder: Encoder, batch: &[Bytes], then: Then) -> io::Result<Made> {
+fn encode_batch(mut encoder: Encoder, batch: &[Bytes], then: Then) -> io::Result<BatchOutput> {
     for piece in batch {
         encoder.write(piece)?;
     }
@@ -95,7 +95,7 @@ fn make(mut encoder: Encoder, batch: &[Bytes], then: Then) -> io::Result<Made> {
     };
     // The output waits for the client, and may be cached.
     output.shrink_to_fit();
-    Ok(Made { encoder, output })
+    Ok(BatchOutput { encoder, output })
 }
 
 /// Compresses a short body on the current thread.
@@ -104,13 +104,13 @@ fn make(mut encoder: Encoder, batch: &[Bytes], then: Then) -> io::Result<Made> {
 /// If the encoder fails, for lack of memory.
 pub(super) fn whole(encoder: Encoder, bytes: Bytes, meter: &Meter) -> Result<Bytes> {
     let length = bytes.len();
-    let made = make(encoder, &[bytes], Then::Finish).map_err(failed)?;
+    let made = encode_batch(encoder, &[bytes], Then::Finish).map_err(failed)?;
     meter.made(length, made.output.len());
     Ok(made.output.into())
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::internal("an answer could not be compressed").with_source(error)
+    Error::internal("the response could not be compressed").with_source(error)
 }
 
 impl Coded {
@@ -119,7 +119,7 @@ impl Coded {
         encoder: Encoder,
         inline_bytes: usize,
         permits: PollSemaphore,
-        place: OwnedSemaphorePermit,
+        body_permit: OwnedSemaphorePermit,
         meter: Meter,
         gathering: Option<Gathering>,
     ) -> Self {
@@ -137,7 +137,7 @@ impl Coded {
             permits,
             meter,
             gathering,
-            _place: place,
+            _body_permit: body_permit,
         }
     }
 
@@ -145,8 +145,8 @@ impl Coded {
     fn gather(&mut self, cx: &mut Context<'_>) -> Poll<std::result::Result<Then, axum::Error>> {
         while self.batch_bytes < BATCH_BYTES && self.batch.len() < BATCH_PIECES {
             if !self.rest.is_empty() {
-                let room = BATCH_BYTES - self.batch_bytes;
-                let piece = self.rest.split_to(room.min(self.rest.len()));
+                let free_bytes = BATCH_BYTES - self.batch_bytes;
+                let piece = self.rest.split_to(free_bytes.min(self.rest.len()));
                 self.batch_bytes += piece.len();
                 self.batch.push(piece);
                 continue;
@@ -155,8 +155,8 @@ impl Coded {
                 return Poll::Ready(Ok(Then::Finish));
             }
             if self.source_failed.is_some() {
-                let is_out = self.batch_bytes + self.held_bytes == 0;
-                let failure = if is_out { self.source_failed.take() } else { None };
+                let is_flushed = self.batch_bytes + self.held_bytes == 0;
+                let failure = if is_flushed { self.source_failed.take() } else { None };
                 return Poll::Ready(failure.map_or(Ok(Then::Flush), Err));
             }
             match Pin::new(&mut self.source).poll_frame(cx) {
@@ -182,7 +182,7 @@ impl Coded {
     }
 
     /// Takes the encoder back and returns the output, if there is any.
-    fn made(&mut self, made: Made) -> Option<Bytes> {
+    fn made(&mut self, made: BatchOutput) -> Option<Bytes> {
         let is_last = made.encoder.is_none();
         self.work = made.encoder.map_or(Work::Over, Work::Idle);
         self.meter.gave(made.output.len());
@@ -209,7 +209,7 @@ impl Coded {
                         self.work = Work::Queued(encoder, then);
                         continue;
                     }
-                    Poll::Ready(Ok(then)) => make(encoder, &self.take_batch(then), then),
+                    Poll::Ready(Ok(then)) => encode_batch(encoder, &self.take_batch(then), then),
                 },
                 Work::Queued(encoder, then) => {
                     let Poll::Ready(permit) = self.permits.poll_acquire(cx) else {
@@ -219,7 +219,7 @@ impl Coded {
                     let batch = self.take_batch(then);
                     self.work = Work::Running(tokio::task::spawn_blocking(move || {
                         let _permit = permit;
-                        make(encoder, &batch, then)
+                        encode_batch(encoder, &batch, then)
                     }));
                     continue;
                 }

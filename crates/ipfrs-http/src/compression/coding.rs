@@ -72,7 +72,7 @@ impl CompressionLevel {
     }
 
     fn of(self, coding: Coding) -> u8 {
-        let most = match coding {
+        let max_level = match coding {
             Coding::Zstd => 19,
             Coding::Br => 11,
             Coding::Gzip | Coding::Deflate => 9,
@@ -83,7 +83,7 @@ impl CompressionLevel {
             (Self::Best, Coding::Zstd) => 15,
             // The two highest levels of brotli cost ten times as much for little gain.
             (Self::Best, _) => 9,
-            (Self::Number(number), _) => number.min(most),
+            (Self::Number(number), _) => number.min(max_level),
         }
     }
 }

@@ -43,18 +43,22 @@ impl CompressionConfig {
     pub fn validate(&self) -> Result<()> {
         let twice = |coding: &Coding| self.algorithms.iter().filter(|other| *other == coding).count() > 1;
         if self.algorithms.is_empty() {
-            return Err(Error::invalid("compression.algorithms = []: name one, or write enabled = false"));
+            return Err(Error::invalid("compression.algorithms = []: list at least one, or set enabled = false"));
         }
         if let Some(coding) = self.algorithms.iter().find(|coding| twice(coding)) {
-            return Err(Error::invalid(format!("compression.algorithms = [...]: {coding} is there twice")));
+            return Err(Error::invalid(format!("compression.algorithms = [...]: {coding} is listed twice")));
         }
         if self.min_bytes > 1 << 30 {
             let given = self.min_bytes;
-            return Err(Error::invalid(format!("compression.min_bytes = {given}: accepted are 0 to 1073741824")));
+            return Err(Error::invalid(format!(
+                "compression.min_bytes = {given}: accepted values are 0 to 1073741824"
+            )));
         }
         if self.cache_bytes > 1 << 40 {
             let given = self.cache_bytes;
-            return Err(Error::invalid(format!("compression.cache_bytes = {given}: accepted are 0 to 1099511627776")));
+            return Err(Error::invalid(format!(
+                "compression.cache_bytes = {given}: accepted values are 0 to 1099511627776"
+            )));
         }
         Ok(())
     }

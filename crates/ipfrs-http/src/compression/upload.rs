@@ -10,6 +10,6 @@ pub(crate) fn refusal(headers: &HeaderMap) -> Option<String> {
     let mut codings = values.flat_map(|value| value.split(',')).map(str::trim).filter(|coding| !coding.is_empty());
     let coding = codings.find(|coding| !coding.eq_ignore_ascii_case("identity"))?;
     Some(format!(
-        "the body is in the content coding {coding:?} (Content-Encoding), and would be stored coded: send it as it is"
+        "the body has the content coding {coding:?} (Content-Encoding) and would be stored encoded: send it unencoded"
     ))
 }

@@ -40,11 +40,11 @@ impl ApiConfig {
     pub fn validate(&self) -> Result<()> {
         if let Some(version) = self.version.as_ref().filter(|version| !is_semantic(version)) {
             let accepted = "a semantic version such as \"0.44.0\" or \"0.44.0+ipfrs.0.1.0\"";
-            return Err(Error::invalid(format!("api.version = {version:?}: accepted is {accepted}")));
+            return Err(Error::invalid(format!("api.version = {version:?}: it must be {accepted}")));
         }
         if !(1..=1_000_000).contains(&self.max_arguments) {
             let given = self.max_arguments;
-            return Err(Error::invalid(format!("api.max_arguments = {given}: accepted are 1 to 1000000")));
+            return Err(Error::invalid(format!("api.max_arguments = {given}: accepted values are 1 to 1000000")));
         }
         Ok(())
     }

@@ -84,16 +84,16 @@ pub(super) fn validate(hosts: &BTreeMap<String, HostConfig>) -> Result<()> {
             continue;
         }
         if name.contains(':') {
-            return Err(invalid("write the name without a port: it is the same on all"));
+            return Err(invalid("write the name without a port: the entry applies to all ports"));
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label =
             |label: &str| label == "*" || ((1..=MAX_LABEL_BYTES).contains(&label.len()) && label.bytes().all(is_plain));
         if !name.split('.').all(is_label) {
-            return Err(invalid("not a host name: labels of letters, digits and hyphens, or * for any one label"));
+            return Err(invalid("not a host name: use labels of letters, digits and hyphens, or * for any one label"));
         }
         if name.split('.').all(|label| label == "*") {
-            return Err(invalid("a name of nothing but * stands for all others: name at least one label"));
+            return Err(invalid("a name that consists only of * matches every host: name at least one label"));
         }
     }
     Ok(())

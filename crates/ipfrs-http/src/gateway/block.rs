@@ -14,7 +14,7 @@ use super::payload::Payload;
 use super::request::GatewayRequest;
 use crate::state::AppState;
 
-/// Responds with the block as `asked`, which is the codec of the block, or JSON or CBOR for its DAG variant.
+/// Responds with the block as `requested`, which is the codec of the block, or JSON or CBOR for its DAG variant.
 ///
 /// # Errors
 /// See [`ContentResponse::payload`].
@@ -23,19 +23,19 @@ pub(super) async fn block(
     request: &GatewayRequest<'_>,
     headers: &HeaderMap,
     object: Object,
-    asked: Codec,
+    requested: Codec,
 ) -> Result<Response> {
-    let mut answer = ContentResponse::new(state, request, &object, etag(&object, &format!(".{}", asked.name())));
-    answer.set(CONTENT_TYPE, HeaderValue::from_static(asked.media_type()));
-    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let (extension, kind) = asked.extension_and_disposition();
+    let mut response = ContentResponse::new(state, request, &object, etag(&object, &format!(".{}", requested.name())));
+    response.set(CONTENT_TYPE, HeaderValue::from_static(requested.media_type()));
+    response.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let (extension, kind) = requested.extension_and_disposition();
     let kind = if request.download { "attachment" } else { kind };
     let name = request.filename.clone().unwrap_or_else(|| format!("{}.{extension}", object.cid));
-    answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
-    if request.format == Format::Codec(asked) {
-        answer.locate(request);
+    response.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
+    if request.format == Format::Codec(requested) {
+        response.locate(request);
     }
-    answer.payload(state, headers, Payload::Bytes(object.block)).await
+    response.payload(state, headers, Payload::Bytes(object.block)).await
 }
 
 /// Returns the message for content that is not available as `format`.
@@ -43,7 +43,7 @@ pub(super) fn mismatch(format: &str, object: &Object) -> String {
     let (path, cid) = (&object.resolved.path, object.cid);
     let stored = codec::name(cid.codec()).map_or_else(|| format!("0x{:x}", cid.codec()), str::to_owned);
     format!(
-        "{path} is not to be had as {format}: its block {cid} is {stored}, and nothing is converted; ask for the block \
+        "{path} is not available as {format}: its block {cid} is {stored}, with no conversion; request the block \
          with format=raw, or leave the format out"
     )
 }
@@ -55,11 +55,11 @@ pub(super) async fn raw(
     headers: &HeaderMap,
     object: Object,
 ) -> Result<Response> {
-    let mut answer = ContentResponse::new(state, request, &object, etag(&object, ".raw"));
-    answer.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
-    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let mut response = ContentResponse::new(state, request, &object, etag(&object, ".raw"));
+    response.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
+    response.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| [&object.resolved.cid, ".bin"].concat());
-    answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
-    answer.locate(request);
-    answer.payload(state, headers, Payload::Bytes(object.block)).await
+    response.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    response.locate(request);
+    response.payload(state, headers, Payload::Bytes(object.block)).await
 }

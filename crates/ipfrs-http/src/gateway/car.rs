@@ -44,26 +44,27 @@ struct Parameters {
 /// Returns the content at the path, with the blocks along the path, as a CAR of version 1 in `dfs` order. A path that
 /// does not exist also gets 200, with the blocks that prove it: clients verify these blocks, but cannot verify a 404.
 pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
-    let wanted = CarRequest::parse(request.query, headers)?;
+    let car_request = CarRequest::parse(request.query, headers)?;
     let PathCar { cid, roots, car } =
-        state.node.export_path(request.path.clone(), wanted.scope, wanted.repeats).await?;
-    let dups = if wanted.repeats { 'y' } else { 'n' };
-    let mut answer = ContentResponse::with_roots(state, request, &roots, etag(request, &cid, wanted.scope, dups));
-    answer.set(CONTENT_TYPE, header_text(&format!("{CAR_MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
-    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        state.node.export_path(request.path.clone(), car_request.scope, car_request.repeats).await?;
+    let dups = if car_request.repeats { 'y' } else { 'n' };
+    let mut response =
+        ContentResponse::with_roots(state, request, &roots, etag(request, &cid, car_request.scope, dups));
+    response.set(CONTENT_TYPE, header_text(&format!("{CAR_MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
+    response.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{cid}.car"));
-    answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
-    if request.is_negotiated || wanted.is_negotiated {
-        answer.set(CONTENT_LOCATION, header_text(&location(request, dups)));
+    response.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    if request.is_negotiated || car_request.is_negotiated {
+        response.set(CONTENT_LOCATION, header_text(&location(request, dups)));
     }
-    if let Some(settled) = answer.settled(headers, None) {
+    if let Some(settled) = response.settled(headers, None) {
         return Ok(settled);
     }
-    answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
+    response.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
     // HEAD reads as far as GET, so that both have the same status.
     let car = begun_within_limits(gathered(car).boxed()).await?;
     let body = if request.is_head { unknown_length() } else { Chunked::body(car, false) };
-    Ok(answer.into_response(StatusCode::OK, body))
+    Ok(response.into_response(StatusCode::OK, body))
 }
 
 /// Returns the entity tag, which depends on everything that determines the set of blocks. It is weak, since the
@@ -139,7 +140,7 @@ impl Parameters {
     /// order.
     fn repeats(&self) -> Result<bool> {
         let refuse = |what: &str, value: &str, known: &str| {
-            Err(Error::invalid(format!("CARs with {what}={value} are not offered: use {known}, or leave it out")))
+            Err(Error::invalid(format!("CARs with {what}={value} are not supported: use {known}, or leave it out")))
         };
         match self.version.as_deref() {
             None | Some("1") => {}
@@ -202,7 +203,7 @@ fn parse_bytes(range: &str) -> Result<EntityBytes> {
         Some((from.parse().ok()?, to))
     });
     let (from, to) = parsed.ok_or_else(|| {
-        let how = "use from:to, where both are offsets, negative ones from the end, and to may be *";
+        let how = "use from:to, where both are offsets, a negative offset counts from the end, and to may be *";
         Error::invalid(format!("malformed entity-bytes={range}: {how}"))
     })?;
     EntityBytes::new(from, to).map_err(|e| Error::invalid(format!("entity-bytes={range}: {e}")))

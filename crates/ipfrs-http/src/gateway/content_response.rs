@@ -47,10 +47,10 @@ impl ContentResponse {
     /// Creates the response for a page that the daemon renders; `kind` is the first part of its `Etag`.
     pub(super) fn page(state: &AppState, request: &GatewayRequest<'_>, object: &Object, kind: &str) -> Self {
         let etag = format!("\"{kind}-{}_CID-{}\"", state.pages.version(), object.cid);
-        let mut answer = Self::new(state, request, object, etag);
-        request.freshness.tell_of_page(&mut answer.headers);
-        state.pages.head(&mut answer.headers);
-        answer
+        let mut page_response = Self::new(state, request, object, etag);
+        request.freshness.tell_of_page(&mut page_response.headers);
+        state.pages.head(&mut page_response.headers);
+        page_response
     }
 
     pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
@@ -92,8 +92,9 @@ impl ContentResponse {
             return Ok(settled);
         }
         self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
-        let ranges = range::parse(asked, payload.size(), self.max_ranges);
+        let range_header =
+            conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
+        let ranges = range::parse(range_header, payload.size(), self.max_ranges);
         let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
         let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
         let mut response = self.into_response(status, body);

@@ -28,9 +28,9 @@ pub(super) async fn shown(
             deserialised(state, request, headers, &object, payload, request.file_name().as_deref()).await
         }
         ObjectKind::Symlink(target) => {
-            let mut answer = ContentResponse::new(state, request, &object, etag(&object, ""));
-            answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
-            answer.payload(state, headers, Payload::Bytes(target.clone())).await
+            let mut response = ContentResponse::new(state, request, &object, etag(&object, ""));
+            response.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
+            response.payload(state, headers, Payload::Bytes(target.clone())).await
         }
         ObjectKind::Directory(_) => Box::pin(directory(state, request, headers, object)).await,
         ObjectKind::Other if preview::is_wanted(request, headers, &object) => {
@@ -38,7 +38,7 @@ pub(super) async fn shown(
         }
         ObjectKind::Other => match Codec::of(&object.cid) {
             Some(stored) => Box::pin(block::block(state, request, headers, object, stored)).await,
-            None => Err(Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await),
+            None => Err(Box::pin(object.not_unixfs("request its block with ?format=raw")).await),
         },
     }
 }
@@ -55,14 +55,14 @@ async fn deserialised(
 ) -> Result<Response> {
     content_limits::check_size(state, file.size(), Remedy::Gateway)?;
     content_limits::check_range(state, headers.contains_key(RANGE), file.size(), Remedy::Gateway)?;
-    let mut answer = ContentResponse::new(state, request, etag_of, etag(etag_of, ""));
-    answer.set(CONTENT_TYPE, content_type_of(state, request, &file, name).await);
+    let mut response = ContentResponse::new(state, request, etag_of, etag(etag_of, ""));
+    response.set(CONTENT_TYPE, content_type_of(state, request, &file, name).await);
     if request.download || request.filename.is_some() {
         let kind = if request.download { "attachment" } else { "inline" };
         let name = request.file_name().unwrap_or_else(|| etag_of.resolved.cid.as_str().into());
-        answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
+        response.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
     }
-    answer.payload(state, headers, file).await
+    response.payload(state, headers, file).await
 }
 
 /// Returns the type of a file by its name, or else by its content.
@@ -110,10 +110,10 @@ async fn directory(
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    let mut answer = ContentResponse::page(state, request, &object, "DirIndex");
-    if let Some(settled) = answer.settled(headers, None) {
+    let mut response = ContentResponse::page(state, request, &object, "DirIndex");
+    if let Some(settled) = response.settled(headers, None) {
         return Ok(settled);
     }
     let body = if request.is_head { unknown_length() } else { listing::body(&state.node, request, &object)? };
-    Ok(answer.into_response(StatusCode::OK, body))
+    Ok(response.into_response(StatusCode::OK, body))
 }

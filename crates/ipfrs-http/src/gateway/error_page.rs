@@ -66,7 +66,7 @@ pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Re
             state.pages.head(response.headers_mut());
             *response.body_mut() = Body::from(page);
         }
-        Err(error) => tracing::error!(%error, "an error's page could not be rendered: its text is sent instead"),
+        Err(error) => tracing::error!(%error, "an error page could not be rendered: its text is sent instead"),
     }
     response
 }
@@ -133,7 +133,7 @@ fn words(status: StatusCode) -> Words {
         }
         status if status.is_server_error() => (
             "Internal error",
-            "The request is not at fault. The operator of this gateway can find it in the log by its request ID.",
+            "This is not a fault of the request. The operator of this gateway can find it in the log by its request ID.",
         ),
         _ => ("Request failed", "The reason is below."),
     };

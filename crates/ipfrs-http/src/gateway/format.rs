@@ -70,12 +70,12 @@ pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).filter_map(|media| {
         let (media, parameters) = media.split_once(';').unwrap_or((media, ""));
         let media = media.trim();
-        (!media.is_empty() && !parameters.split(';').any(is_refusal)).then_some(media)
+        (!media.is_empty() && !parameters.split(';').any(is_zero_weight)).then_some(media)
     })
 }
 
 /// Whether a parameter in `Accept` is a weight of 0: not acceptable (RFC 9110, 12.4.2).
-fn is_refusal(parameter: &str) -> bool {
+fn is_zero_weight(parameter: &str) -> bool {
     let weight = parameter.trim().strip_prefix(['q', 'Q']).and_then(|rest| rest.strip_prefix('='));
     weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|digit| matches!(digit, b'0' | b'.')))
 }

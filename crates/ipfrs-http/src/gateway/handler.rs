@@ -140,13 +140,13 @@ async fn resolved(
         (Format::Tar, _) if !matches!(object.kind, ObjectKind::Other) => {
             return Box::pin(tar::archive(state, &request, &parts.headers, object)).await;
         }
-        (Format::Codec(asked), Some(stored)) if asked.is_that_of(stored) => {
-            return Box::pin(block::block(state, &request, &parts.headers, object, asked)).await;
+        (Format::Codec(requested), Some(stored)) if requested.is_that_of(stored) => {
+            return Box::pin(block::block(state, &request, &parts.headers, object, requested)).await;
         }
         (Format::Deserialised, _) => {}
-        (asked, None) if asked.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
+        (requested, None) if requested.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
         _ if request.is_negotiated && accepts_pages(&parts.headers) => {}
-        (asked, _) => return mismatch(asked, &object).await,
+        (requested, _) => return mismatch(requested, &object).await,
     }
     let plain = match &object.kind {
         ObjectKind::File(file) if request.is_plain() => Some(file.clone()),
@@ -164,14 +164,14 @@ async fn resolved(
 
 /// Refuses a format in which an object is not available. If the object is malformed UnixFS, the error says so
 /// instead.
-async fn mismatch(asked: Format, object: &Object) -> Result<Response> {
-    if asked == Format::Tar || asked.gives_files() {
-        let error = Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await;
+async fn mismatch(requested: Format, object: &Object) -> Result<Response> {
+    if requested == Format::Tar || requested.gives_files() {
+        let error = Box::pin(object.not_unixfs("request its block with ?format=raw")).await;
         if error.kind() == ErrorKind::InvalidContent {
             return Err(error);
         }
     }
-    Ok(not_acceptable(&block::mismatch(asked.name(), object)))
+    Ok(not_acceptable(&block::mismatch(requested.name(), object)))
 }
 
 /// Returns a 406 response for content that is not available in the requested form.

@@ -32,9 +32,9 @@ use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
 use crate::state::AppState;
 
 /// Read-only routes that a configured gateway serves in addition to content.
-const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
+const SERVED_ROUTES: [&str; 2] = ["/health", "/routing/v1"];
 /// Routes of the daemon that remain available if the DNS lookup of a possible website fails.
-const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
+const SAFE_ROUTES: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 
 /// Extension that marks a request to a public host. Routes other than content omit details about the daemon.
 #[derive(Debug, Clone, Copy)]
@@ -44,13 +44,13 @@ pub(crate) struct PublicHost;
 pub(crate) async fn answer(
     state: AppState,
     mut router: Router,
-    visit: HostedRequest,
+    hosted_request: HostedRequest,
     mut request: Request,
 ) -> Response {
     let arrived = Arrived(Instant::now());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
-    let deciding = decide(&state, &visit, request.uri(), request.method());
-    let decision = match in_slot(&state, client, deciding).await {
+    let decide_future = decide(&state, &hosted_request, request.uri(), request.method());
+    let decision = match with_permit(&state, client, decide_future).await {
         Ok(decision) => decision,
         Err(refused) => {
             let family = state.metrics.family(UNMATCHED, request.method());
@@ -67,16 +67,16 @@ pub(crate) async fn answer(
             }
             match state.response_cache.get(&state, &request, request.uri().path(), client) {
                 Ok(response) => response,
-                Err(taken) => {
-                    set_client(&mut request, client, taken);
+                Err(request_permit) => {
+                    set_client(&mut request, client, request_permit);
                     router.call(request).await.unwrap_or_else(|never| match never {})
                 }
             }
         }
         Ok(Decision::Site(site)) => match ready(&state, &site, &request, client) {
             Ok(response) => response,
-            Err(taken) => {
-                set_client(&mut request, client, taken);
+            Err(request_permit) => {
+                set_client(&mut request, client, request_permit);
                 serve_site(state, site, request).await
             }
         },
@@ -93,7 +93,7 @@ pub(crate) async fn answer(
         }
         Err(error) => {
             let mut failed = GatewayError(error).into_response();
-            address::tell_of(&content_path(&visit, request.uri().path()), &mut failed);
+            address::tell_of(&content_path(&hosted_request, request.uri().path()), &mut failed);
             observed(state, UNMATCHED, request, failed).await
         }
     }
@@ -103,17 +103,17 @@ pub(crate) async fn answer(
 ///
 /// # Errors
 /// [`NoPermit`] if too many requests are in progress.
-async fn in_slot<T>(
+async fn with_permit<T>(
     state: &AppState,
     client: Client,
-    deciding: impl Future<Output = T>,
+    decide_future: impl Future<Output = T>,
 ) -> std::result::Result<T, NoPermit> {
-    let mut deciding = pin!(deciding);
-    if let Poll::Ready(decision) = futures::poll!(deciding.as_mut()) {
+    let mut decide_future = pin!(decide_future);
+    if let Poll::Ready(decision) = futures::poll!(decide_future.as_mut()) {
         return Ok(decision);
     }
     let _permit = state.slots.take(client)?;
-    Ok(deciding.await)
+    Ok(decide_future.await)
 }
 
 async fn observed(state: AppState, route: &str, request: Request, mut response: Response) -> Response {
@@ -124,8 +124,8 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
 }
 
 /// Returns the content path for a path on a host, as far as it is known without DNS.
-fn content_path<'a>(visit: &HostedRequest, path: &'a str) -> Cow<'a, str> {
-    match &visit.place {
+fn content_path<'a>(hosted_request: &HostedRequest, path: &'a str) -> Cow<'a, str> {
+    match &hosted_request.place {
         Place::Root { namespace, id, .. } => Cow::Owned(format!("/{}/{id}{path}", namespace.as_str())),
         Place::Gateway(_) | Place::Local => Cow::Borrowed(path),
         Place::Unknown | Place::Below(_) => Cow::Borrowed(""),
@@ -140,8 +140,8 @@ fn ready(
     client: Client,
 ) -> std::result::Result<Response, Option<RequestSlot>> {
     let path = site.content_path(request.uri().path());
-    let is_kept = !site.is_trustless && path.starts_with("/ipfs/");
-    if is_kept { state.response_cache.get(state, request, &path, client) } else { Err(None) }
+    let is_cacheable = !site.is_trustless && path.starts_with("/ipfs/");
+    if is_cacheable { state.response_cache.get(state, request, &path, client) } else { Err(None) }
 }
 
 enum Decision {
@@ -163,10 +163,10 @@ enum Decision {
 /// # Errors
 /// Any kind if the request is not served; [`ErrorKind::Forbidden`] if a proxied request for the daemon's own routes
 /// also names a website.
-async fn decide(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &Method) -> Result<Decision> {
-    let decision = of_place(state, visit, uri, method).await?;
+async fn decide(state: &AppState, hosted_request: &HostedRequest, uri: &Uri, method: &Method) -> Result<Decision> {
+    let decision = decide_by_place(state, hosted_request, uri, method).await?;
     if matches!(decision, Decision::Daemon { is_public: false }) {
-        for name in &visit.beside {
+        for name in &hosted_request.beside {
             if website(state, name).await? {
                 let why = format!(
                     "{name} is a website, which is not served through a proxy: send the request to it directly"
@@ -178,32 +178,41 @@ async fn decide(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &Met
     Ok(decision)
 }
 
-async fn of_place(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &Method) -> Result<Decision> {
+async fn decide_by_place(
+    state: &AppState,
+    hosted_request: &HostedRequest,
+    uri: &Uri,
+    method: &Method,
+) -> Result<Decision> {
     let path = uri.path();
-    match &visit.place {
+    match &hosted_request.place {
         Place::Local => Ok(Decision::Daemon { is_public: false }),
-        Place::Unknown => match (site(state, visit, true).await, &visit.otherwise) {
+        Place::Unknown => match (site(state, hosted_request, true).await, &hosted_request.otherwise) {
             (Ok(Some(site)), _) => Ok(Decision::Site(site)),
             (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
-            (_, Some(own)) => Box::pin(of_place(state, own, uri, method)).await,
-            (Err(_), None) if HARMLESS.iter().any(|route| is_below(path, route)) => {
+            (_, Some(own)) => Box::pin(decide_by_place(state, own, uri, method)).await,
+            (Err(_), None) if SAFE_ROUTES.iter().any(|route| is_below(path, route)) => {
                 Ok(Decision::Daemon { is_public: true })
             }
             // The client sees that the daemon cannot respond, whatever error the resolver returned.
             (Err(e), None) => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("whether {} is a website cannot be told: {}; use the address instead", visit.name, e.message()),
+                format!(
+                    "cannot determine whether {} is a website: {}; use the daemon's address instead",
+                    hosted_request.name,
+                    e.message()
+                ),
             )),
         },
-        Place::Gateway(config) => gateway(state, visit, config, uri, method).await,
+        Place::Gateway(config) => gateway(state, hosted_request, config, uri, method).await,
         Place::Root { config, namespace, id, gateway } => {
             if !config.subdomains || !config.paths.contains(namespace) {
-                return Err(not_served(visit, path));
+                return Err(not_served(hosted_request, path));
             }
             match subdomain::root_of(&state.node, *namespace, id).await? {
                 subdomain::Root::Moved(label) if is_read(method) => {
                     let content_path = format!("/{}/{label}{path}", namespace.as_str());
-                    let location = location(visit, &label, *namespace, gateway, path, uri.query());
+                    let location = location(hosted_request, &label, *namespace, gateway, path, uri.query());
                     Ok(Decision::Moved { content_path, location })
                 }
                 subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
@@ -212,8 +221,8 @@ async fn of_place(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &M
             }
         }
         Place::Below(config) => {
-            let site = site(state, visit, config.deserialized).await?;
-            site.map(Decision::Site).ok_or_else(|| not_served(visit, path))
+            let site = site(state, hosted_request, config.deserialized).await?;
+            site.map(Decision::Site).ok_or_else(|| not_served(hosted_request, path))
         }
     }
 }
@@ -221,7 +230,7 @@ async fn of_place(state: &AppState, visit: &HostedRequest, uri: &Uri, method: &M
 /// Decides how a configured gateway handles a path.
 async fn gateway(
     state: &AppState,
-    visit: &HostedRequest,
+    hosted_request: &HostedRequest,
     config: &HostConfig,
     uri: &Uri,
     method: &Method,
@@ -230,32 +239,32 @@ async fn gateway(
     if let Some(namespace) = Namespace::of_path(path).filter(|namespace| config.paths.contains(namespace)) {
         if config.subdomains
             && is_read(method)
-            && let Some(location) = isolated(state, visit, config, namespace, uri).await?
+            && let Some(location) = isolated(state, hosted_request, config, namespace, uri).await?
         {
             return Ok(Decision::Moved { content_path: path.to_owned(), location });
         }
         return Ok(Decision::Site(Site::paths(config.deserialized)));
     }
-    if !config.paths.is_empty() && BESIDE_CONTENT.iter().any(|route| is_below(path, route)) {
+    if !config.paths.is_empty() && SERVED_ROUTES.iter().any(|route| is_below(path, route)) {
         if *method == Method::PUT {
-            let why = "nothing is stored under public names: use the daemon's address";
+            let why = "public host names do not accept content: use the daemon's address";
             return Err(Error::new(ErrorKind::Forbidden, why));
         }
         return Ok(Decision::Daemon { is_public: true });
     }
-    match site(state, visit, config.deserialized).await? {
+    match site(state, hosted_request, config.deserialized).await? {
         Some(site) => Ok(Decision::Site(site)),
         None if path == "/" && !config.paths.is_empty() && is_read(method) => {
             Ok(Decision::Welcome(config.paths.clone()))
         }
-        None => Err(not_served(visit, path)),
+        None => Err(not_served(hosted_request, path)),
     }
 }
 
 /// Returns the URL of a path's content on its own origin.
 async fn isolated(
     state: &AppState,
-    visit: &HostedRequest,
+    hosted_request: &HostedRequest,
     config: &HostConfig,
     namespace: Namespace,
     uri: &Uri,
@@ -271,30 +280,30 @@ async fn isolated(
     if let (Namespace::Ipns, Ok(name)) = (namespace, NameRoot::parse(&root)) {
         state.node.check_name(&name, &[])?;
     }
-    let inline = config.inline_dnslink || visit.is_https;
+    let inline = config.inline_dnslink || hosted_request.is_https;
     let label = subdomain::label(&state.node, namespace, &root, inline).await?;
-    Ok(label.map(|label| location(visit, &label, namespace, &visit.host, &rest, uri.query())))
+    Ok(label.map(|label| location(hosted_request, &label, namespace, &hosted_request.host, &rest, uri.query())))
 }
 
 /// Returns the URL of a path on the origin of its root.
 fn location(
-    visit: &HostedRequest,
+    hosted_request: &HostedRequest,
     label: &str,
     namespace: Namespace,
     gateway: &str,
     path: &str,
     query: Option<&str>,
 ) -> String {
-    let scheme = if visit.is_https { "https" } else { "http" };
+    let scheme = if hosted_request.is_https { "https" } else { "http" };
     let path = if path.is_empty() { "/".into() } else { normalised(path) };
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     format!("{scheme}://{label}.{}.{gateway}{path}{query}", namespace.as_str())
 }
 
 /// Returns the website of the host if it has a DNSLink.
-async fn site(state: &AppState, visit: &HostedRequest, deserialized: bool) -> Result<Option<Site>> {
-    let is_website = website(state, &visit.name).await?;
-    Ok(is_website.then(|| Site::website(&visit.name, visit.host.clone(), deserialized)))
+async fn site(state: &AppState, hosted_request: &HostedRequest, deserialized: bool) -> Result<Option<Site>> {
+    let is_website = website(state, &hosted_request.name).await?;
+    Ok(is_website.then(|| Site::website(&hosted_request.name, hosted_request.host.clone(), deserialized)))
 }
 
 /// Whether a name has a DNSLink.
@@ -307,8 +316,8 @@ async fn website(state: &AppState, name: &str) -> Result<bool> {
     }
 }
 
-fn not_served(visit: &HostedRequest, path: &str) -> Error {
-    Error::not_found(format!("{path} is not served at {}", visit.name))
+fn not_served(hosted_request: &HostedRequest, path: &str) -> Error {
+    Error::not_found(format!("{path} is not served at {}", hosted_request.name))
 }
 
 /// Whether a request may be redirected. Browsers do not follow redirects of CORS preflight requests (OPTIONS).

@@ -74,7 +74,7 @@ impl<'a> Named<'a> {
     pub(super) fn parse(host: &'a str) -> Result<Self> {
         let (name, port) = split(host).ok_or_else(|| {
             let shown: String = host.chars().take(256).collect();
-            Error::invalid(format!("{shown:?} is no host name: send one as in a URL, with a port or without"))
+            Error::invalid(format!("{shown:?} is not a host name: send one as in a URL, with or without a port"))
         })?;
         Ok(Self { name, port })
     }
@@ -226,26 +226,30 @@ impl Hosts {
     /// Returns the route of a request. A host reported by a proxy selects only configured hosts and websites, never
     /// the daemon, because many proxies forward whatever the client sent. In the other cases the request's own host
     /// decides.
-    pub(crate) fn way(&self, called: &RequestHost<'_>, path: &str) -> Route {
+    pub(crate) fn way(&self, request_host: &RequestHost<'_>, path: &str) -> Route {
         let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
-        if !is_configured && called.forwarded.is_none() && called.own.is_local() && called.beside.is_empty() {
+        if !is_configured
+            && request_host.forwarded.is_none()
+            && request_host.own.is_local()
+            && request_host.beside.is_empty()
+        {
             return Route::Daemon;
         }
-        let is_plain_gateway = || self.of(&called.own.lower()).is_some_and(|config| is_plain(config, path));
-        if called.forwarded.is_none() && is_plain_gateway() {
+        let is_plain_gateway = || self.of(&request_host.own.lower()).is_some_and(|config| is_plain(config, path));
+        if request_host.forwarded.is_none() && is_plain_gateway() {
             return Route::Gateway;
         }
-        let own = self.visit(&called.own, called.is_https, None);
-        let visit = match &called.forwarded {
-            Some(forwarded) => self.visit(forwarded, called.is_https, own),
+        let own = self.hosted_request(&request_host.own, request_host.is_https, None);
+        let hosted_request = match &request_host.forwarded {
+            Some(forwarded) => self.hosted_request(forwarded, request_host.is_https, own),
             None => own,
         };
-        match visit {
-            None if called.beside.is_empty() => Route::Daemon,
+        match hosted_request {
+            None if request_host.beside.is_empty() => Route::Daemon,
             None => {
-                let name = called.own.lower();
-                let host = with_port(&name, called.own.port);
-                let (is_https, beside) = (called.is_https, called.beside.clone());
+                let name = request_host.own.lower();
+                let host = with_port(&name, request_host.own.port);
+                let (is_https, beside) = (request_host.is_https, request_host.beside.clone());
                 let name = name.into_owned();
                 Route::Hosted(Box::new(HostedRequest {
                     name,
@@ -256,10 +260,12 @@ impl Hosts {
                     beside,
                 }))
             }
-            Some(visit) if matches!(&visit.place, Place::Gateway(config) if is_plain(config, path)) => Route::Gateway,
-            Some(mut visit) => {
-                visit.beside.clone_from(&called.beside);
-                Route::Hosted(visit)
+            Some(hosted_request) if matches!(&hosted_request.place, Place::Gateway(config) if is_plain(config, path)) => {
+                Route::Gateway
+            }
+            Some(mut hosted_request) => {
+                hosted_request.beside.clone_from(&request_host.beside);
+                Route::Hosted(hosted_request)
             }
         }
     }
@@ -270,7 +276,7 @@ impl Hosts {
     }
 
     /// Returns how to handle a host that is configured or may be a website; for other hosts, `otherwise`.
-    fn visit(
+    fn hosted_request(
         &self,
         host: &Named<'_>,
         is_https: bool,
@@ -353,16 +359,16 @@ mod tests {
         }
         let uri = Uri::default();
         let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-        let Ok(called) = RequestHost::read(&uri, &headers, false) else { return "invalid".into() };
-        match Hosts::new(&config).way(&called, "/") {
+        let Ok(request_host) = RequestHost::read(&uri, &headers, false) else { return "invalid".into() };
+        match Hosts::new(&config).way(&request_host, "/") {
             Route::Daemon => "daemon".into(),
             Route::Gateway => "plain".into(),
-            Route::Hosted(visit) => match visit.place {
+            Route::Hosted(hosted_request) => match hosted_request.place {
                 Place::Local => "local".into(),
-                Place::Unknown => format!("unknown {}", visit.name),
-                Place::Gateway(_) => format!("gateway {}", visit.host),
+                Place::Unknown => format!("unknown {}", hosted_request.name),
+                Place::Gateway(_) => format!("gateway {}", hosted_request.host),
                 Place::Root { namespace, id, gateway, .. } => format!("{id} in {} of {gateway}", namespace.as_str()),
-                Place::Below(_) => format!("below {}", visit.name),
+                Place::Below(_) => format!("below {}", hosted_request.name),
             },
         }
     }

@@ -85,12 +85,12 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
 
 /// Returns the name of the key in a path without further segments.
 fn name_of(content_path: &str) -> Result<Name> {
-    let invalid = |why: &str| Error::invalid(format!("there is no ipns-record of {:?}: {why}", shown(content_path)));
+    let invalid = |why: &str| Error::invalid(format!("no ipns-record exists for {:?}: {why}", shown(content_path)));
     let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;
     let mut parts = parts(rest);
-    let name = decoded(content_path, parts.next().ok_or_else(|| invalid("there is no name"))?)?;
+    let name = decoded(content_path, parts.next().ok_or_else(|| invalid("the name is missing"))?)?;
     if parts.next().is_some() {
-        return Err(invalid("a name has one, and no path below it"));
+        return Err(invalid("a name has a record, but a path below it has none"));
     }
     match NameRoot::parse(&name)? {
         NameRoot::Key(name) => Ok(name),

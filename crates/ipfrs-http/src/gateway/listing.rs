@@ -20,7 +20,7 @@ use crate::body::Chunked;
 const ROWS_PER_PIECE: usize = 128;
 /// Maximum number of entries whose targets are read. Each read is a random access, which takes minutes for a large
 /// directory on a cold disk. Further entries show only what their names and links say.
-const LOOKED_AT: usize = 2_048;
+const INSPECTED_ENTRIES: usize = 2_048;
 
 #[derive(Template)]
 #[template(path = "listing_head.html")]
@@ -80,7 +80,7 @@ pub(super) fn body(node: &Node, request: &GatewayRequest<'_>, object: &Object) -
         parent: places.parent(),
     };
     let head = head.render().map(Bytes::from).map_err(not_rendered)?;
-    let entries = node.list(object, LOOKED_AT).chunks(ROWS_PER_PIECE);
+    let entries = node.list(object, INSPECTED_ENTRIES).chunks(ROWS_PER_PIECE);
     let listing = Listing { entries, places, total: Total::default(), has_ended: false };
     let pieces = stream::try_unfold(listing, |mut listing| async move {
         let piece = listing.piece().await?;
@@ -112,9 +112,9 @@ impl Listing {
         let mut rows = Vec::with_capacity(batch.len());
         for entry in batch {
             let entry = entry?;
-            let is_looked_at = self.total.entries < LOOKED_AT as u64;
+            let is_inspected = self.total.entries < INSPECTED_ENTRIES as u64;
             self.total.add(&entry);
-            rows.push(row(&self.places, &entry, is_looked_at));
+            rows.push(row(&self.places, &entry, is_inspected));
         }
         Rows { rows, is_full }.render().map(Some).map_err(not_rendered)
     }
@@ -146,7 +146,7 @@ impl Total {
 
 impl fmt::Display for Total {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.entries > LOOKED_AT as u64 {
+        if self.entries > INSPECTED_ENTRIES as u64 {
             return f.write_str(&counted(self.entries, "entry", "entries"));
         }
         let others = self.entries - self.directories - self.files;
@@ -160,12 +160,12 @@ impl fmt::Display for Total {
     }
 }
 
-fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
+fn row(places: &Places, entry: &Listed, is_inspected: bool) -> Row {
     let icon = match entry.kind {
         ListedKind::Directory => "folder",
         ListedKind::Symlink => "link",
         ListedKind::File => icon(&entry.name.to_string_lossy()),
-        ListedKind::Unknown if is_looked_at && entry.cid.codec() != codec::RAW => "unknown",
+        ListedKind::Unknown if is_inspected && entry.cid.codec() != codec::RAW => "unknown",
         ListedKind::Unknown => icon(&entry.name.to_string_lossy()),
     };
     let cid = entry.cid.to_string();

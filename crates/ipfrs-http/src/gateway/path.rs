@@ -25,8 +25,8 @@ pub(crate) fn parse(raw: &str) -> Result<ContentPath> {
 /// Splits the part of a path after the namespace into the root and the rest, which begins with a slash. Both stay
 /// encoded.
 pub(super) fn split_root(mut rest: &str) -> (&str, &str) {
-    while let Some((0, behind)) = find_slash(rest) {
-        rest = &rest[behind..];
+    while let Some((0, after_slash)) = find_slash(rest) {
+        rest = &rest[after_slash..];
     }
     rest.split_at(find_slash(rest).map_or(rest.len(), |(at, _)| at))
 }
@@ -42,8 +42,9 @@ pub(super) fn names(raw: &str, below: &str) -> Result<Vec<LinkName>> {
         match &*Cow::from(percent_decode_str(part)) {
             b"." => {}
             b".." => {
-                let beyond = || Error::invalid(format!("invalid path {:?}: it leads out of its root", shown(raw)));
-                names.pop().ok_or_else(beyond)?;
+                let outside_root =
+                    || Error::invalid(format!("invalid path {:?}: it points outside its root", shown(raw)));
+                names.pop().ok_or_else(outside_root)?;
             }
             name => names.push(name.into()),
         }
@@ -56,11 +57,11 @@ pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     let all = std::iter::from_fn(move || {
         let path = rest?;
-        let (part, behind) = match find_slash(path) {
-            Some((at, behind)) => (&path[..at], Some(&path[behind..])),
+        let (part, after_slash) = match find_slash(path) {
+            Some((at, after_slash)) => (&path[..at], Some(&path[after_slash..])),
             None => (path, None),
         };
-        rest = behind;
+        rest = after_slash;
         Some(part)
     });
     all.filter(|part| !part.is_empty())

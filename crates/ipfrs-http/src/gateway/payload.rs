@@ -77,7 +77,7 @@ impl Payload {
             Ranges::Many(spans) => {
                 let multipart = Multipart::new(&spans, size, headers.get(CONTENT_TYPE));
                 headers.insert(CONTENT_TYPE, multipart.content_type());
-                let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: ask for fewer");
+                let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: request fewer");
                 let length = multipart.length().ok_or_else(too_long)?;
                 let body = match is_head {
                     true => self.no_body(node, &spans).await?,

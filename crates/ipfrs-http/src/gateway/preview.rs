@@ -56,16 +56,16 @@ pub(super) async fn page(
     if !request.ends_with_slash {
         return Ok(redirect_to_slash(state, request));
     }
-    let mut answer = ContentResponse::page(state, request, &object, "DagIndex");
-    if let Some(settled) = answer.settled(headers, None) {
+    let mut response = ContentResponse::page(state, request, &object, "DagIndex");
+    if let Some(settled) = response.settled(headers, None) {
         return Ok(settled);
     }
     if request.is_head {
-        return Ok(answer.into_response(StatusCode::OK, unknown_length()));
+        return Ok(response.into_response(StatusCode::OK, unknown_length()));
     }
     let places = Places::of(request);
     let json = if object.block.len() > MAX_PREVIEW_BYTES {
-        Err(format!("nodes of more than {} are not shown", readable(MAX_PREVIEW_BYTES as u64)))
+        Err(format!("nodes larger than {} are not shown", readable(MAX_PREVIEW_BYTES as u64)))
     } else {
         let found = state.node.get_node((*request.path).clone(), codec::DAG_JSON).await;
         found.map(|(_, json)| json).map_err(|e| e.to_string())
@@ -88,8 +88,8 @@ pub(super) async fn page(
         };
         page.render().map_err(not_rendered)
     });
-    let page = rendering.await.map_err(|e| Error::internal("making a page failed").with_source(e))??;
-    Ok(answer.into_response(StatusCode::OK, Body::from(page)))
+    let page = rendering.await.map_err(|e| Error::internal("rendering a page failed").with_source(e))??;
+    Ok(response.into_response(StatusCode::OK, Body::from(page)))
 }
 
 /// Converts JSON to HTML: one line per entry, with each dag-json link leading to the URL that `content` returns for

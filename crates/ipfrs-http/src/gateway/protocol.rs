@@ -31,7 +31,7 @@ pub(super) fn meant(path: &str, query: Option<&str>) -> Option<Response> {
 pub(super) fn follow(uri: &Uri) -> Result<Response> {
     let path = linked(uri)?.ok_or_else(|| {
         Error::invalid(format!(
-            "invalid path {:?}: it names no content, as /ipfs/{{cid}} and /ipns/{{name}} do",
+            "invalid path {:?}: it does not name content: use /ipfs/{{cid}} or /ipns/{{name}}",
             uri.path()
         ))
     })?;

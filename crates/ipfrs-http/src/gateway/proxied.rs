@@ -45,35 +45,35 @@ impl Hosts {
         tunnels: &Tunnels,
     ) -> Result<RequestHost<'a>> {
         let (uri, headers) = (request.uri(), request.headers());
-        let mut called = RequestHost::read(uri, headers, self.trusts(peer))?;
+        let mut request_host = RequestHost::read(uri, headers, self.trusts(peer))?;
         let has_authority = uri.authority().is_some();
         let is_http2 = request.version() > Version::HTTP_11;
         let names_one = !has_authority || (is_http2 && !headers.contains_key(HOST));
         if names_one && !tunnels.is_open() {
-            return Ok(called);
+            return Ok(request_host);
         }
-        let own = called.own.lower().into_owned();
+        let own = request_host.own.lower().into_owned();
         let host = if has_authority { Named::of_header(headers)? } else { None }.filter(|host| host.lower() != own);
         if let Some(host) = &host {
             if is_http2 || !self.is_proxy {
-                return Err(disagreeing(&own, host, is_http2));
+                return Err(host_mismatch(&own, host, is_http2));
             }
             // Each of the two may have rules of its own.
-            self.refuse_configured([&called.own, host])?;
+            self.refuse_configured([&request_host.own, host])?;
         }
         if is_http2 && !tunnels.is_open() {
-            return Ok(called);
+            return Ok(request_host);
         }
         let is_configured = |named: &Named<'_>| self.is_configured(named);
-        if is_configured(&called.own) || called.forwarded.as_ref().is_some_and(is_configured) {
+        if is_configured(&request_host.own) || request_host.forwarded.as_ref().is_some_and(is_configured) {
             // The rules of the configured host apply, however the request arrived.
-            return Ok(called);
+            return Ok(request_host);
         }
         let outer = tunnels.hosts().iter().map(|name| Named::parse(name)).collect::<Result<Vec<_>>>()?;
         self.refuse_configured(outer.iter().chain(&forwarded(headers)?))?;
         let beside = host.iter().chain(&outer).filter(|other| !other.is_local() && other.lower() != own);
-        called.beside = beside.map(|other| other.lower().into_owned()).collect();
-        Ok(called)
+        request_host.beside = beside.map(|other| other.lower().into_owned()).collect();
+        Ok(request_host)
     }
 
     /// Returns the tunnels of the connection after a CONNECT is granted. `target` is the authority of the CONNECT
@@ -122,12 +122,12 @@ fn forwarded(headers: &HeaderMap) -> Result<Vec<Named<'_>>> {
     Ok(hosts)
 }
 
-fn disagreeing(target: &str, host: &Named<'_>, is_http2: bool) -> Error {
+fn host_mismatch(target: &str, host: &Named<'_>, is_http2: bool) -> Error {
     let host = host.lower();
     Error::invalid(if is_http2 {
         format!("\":authority\" names {target:?}, and Host {host:?}: they must be the same (RFC 9113, 8.3.1)")
     } else {
-        let why = "this gateway is no forward proxy ([gateway] proxy = false)";
+        let why = "this gateway is not a forward proxy ([gateway] proxy = false)";
         format!("the target names {target:?}, and Host {host:?}: they must be the same (RFC 9112, 3.2.2), since {why}")
     })
 }

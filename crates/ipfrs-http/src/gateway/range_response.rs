@@ -33,11 +33,11 @@ pub(super) async fn again(
     format: Format,
     cached: &CachedPath,
 ) -> Result<Option<Response>> {
-    let Some(asked) = asked(parts, format) else { return Ok(None) };
+    let Some(plain_range) = plain_range(parts, format) else { return Ok(None) };
     let Some(head) = cached.partial_head.get() else { return Ok(None) };
     let Some(file) = state.node.file_below_root(&cached.resolved) else { return Ok(None) };
     let size = file.size();
-    let Ranges::One(span) = range::parse(Some(asked), size, state.config.max_ranges) else { return Ok(None) };
+    let Ranges::One(span) = range::parse(Some(plain_range), size, state.config.max_ranges) else { return Ok(None) };
     let mut response = Response::new(Payload::File(file).body(&state.node, span).await?);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     let headers = response.headers_mut();
@@ -49,19 +49,19 @@ pub(super) async fn again(
 
 /// Keeps the head of a partial response for a file of `size` bytes, if the response depends only on the path and the
 /// range.
-pub(super) fn keep(state: &AppState, parts: &Parts, request: &GatewayRequest<'_>, answer: &Response, size: u64) {
-    let is_part = answer.status() == StatusCode::PARTIAL_CONTENT && answer.headers().contains_key(CONTENT_RANGE);
+pub(super) fn keep(state: &AppState, parts: &Parts, request: &GatewayRequest<'_>, response: &Response, size: u64) {
+    let is_part = response.status() == StatusCode::PARTIAL_CONTENT && response.headers().contains_key(CONTENT_RANGE);
     // If the type is a fallback because the beginning of the file could not be read, a later request may find the
     // real one.
     let Some(cached) = &request.cached else { return };
     let by_name = request.path.segments().last().and_then(|name| content_type::by_name(&name.to_string_lossy()));
     let known_type = by_name.or_else(|| cached.content_type.get().cloned());
-    let has_type = known_type.is_some_and(|known| answer.headers().get(CONTENT_TYPE) == Some(&known));
-    if !is_part || !has_type || asked(parts, request.format).is_none() {
+    let has_type = known_type.is_some_and(|known| response.headers().get(CONTENT_TYPE) == Some(&known));
+    if !is_part || !has_type || plain_range(parts, request.format).is_none() {
         return;
     }
     cached.partial_head.get_or_init(|| {
-        let mut headers = answer.headers().clone();
+        let mut headers = response.headers().clone();
         cors::add(&mut headers);
         state.compression.varies(&mut headers, size);
         headers
@@ -69,7 +69,7 @@ pub(super) fn keep(state: &AppState, parts: &Parts, request: &GatewayRequest<'_>
 }
 
 /// Returns the requested range if no other part of the request affects the response.
-fn asked(parts: &Parts, format: Format) -> Option<&HeaderValue> {
+fn plain_range(parts: &Parts, format: Format) -> Option<&HeaderValue> {
     let is_plain = parts.method == Method::GET
         && parts.uri.query().is_none()
         && format == Format::Deserialised

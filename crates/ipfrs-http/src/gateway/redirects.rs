@@ -94,9 +94,9 @@ async fn content(
     };
     content_limits::check_size(state, file.size(), content_limits::Remedy::Gateway)?;
     let page = Payload::File(file.clone());
-    let mut answer = ContentResponse::new(state, request, &object, etag(&object, ""));
-    answer.set(CONTENT_TYPE, content_type_of(state, request, &page, request.file_name().as_deref()).await);
-    answer.whole(state, status, page).await
+    let mut response = ContentResponse::new(state, request, &object, etag(&object, ""));
+    response.set(CONTENT_TYPE, content_type_of(state, request, &page, request.file_name().as_deref()).await);
+    response.whole(state, status, page).await
 }
 
 /// Returns the result of the rules of the site at `root` for the missing `path` below it, or `None` if no rule

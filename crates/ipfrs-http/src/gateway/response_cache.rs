@@ -120,17 +120,17 @@ impl ResponseCache {
         compression: &Compression,
         request: &Parts,
         path: &str,
-        answer: &Response,
+        response: &Response,
         body: Bytes,
         epoch: StoreEpoch,
     ) {
         let Some(cache) = &self.cache else { return };
-        let fits = answer.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
+        let fits = response.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
         if !fits || !is_plain(&request.method, &request.uri, &request.headers) {
             return;
         }
         let made = AtomicU64::new(self.started.elapsed().as_secs());
-        let mut headers = answer.headers().clone();
+        let mut headers = response.headers().clone();
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));

@@ -117,7 +117,7 @@ fn label_of(cid: &Cid, namespace: Namespace) -> Result<String> {
         }
     }
     Err(Error::invalid(format!(
-        "CID incompatible with DNS label length limit of {MAX_LABEL_BYTES}: {cid}; ask for it by path at a gateway without \
+        "CID incompatible with DNS label length limit of {MAX_LABEL_BYTES}: {cid}; request it by path at a gateway without \
          subdomains"
     )))
 }

@@ -28,14 +28,14 @@ pub(super) async fn archive(
     object: Object,
 ) -> Result<Response> {
     // Weak, because future versions may write the archive headers differently.
-    let mut answer = ContentResponse::new(state, request, &object, format!("W/{}", etag(&object, ".x-tar")));
-    answer.set(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
-    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let mut response = ContentResponse::new(state, request, &object, format!("W/{}", etag(&object, ".x-tar")));
+    response.set(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
+    response.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{}.tar", object.cid));
-    answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
-    answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
-    answer.locate(request);
-    if let Some(settled) = answer.settled(headers, None) {
+    response.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    response.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
+    response.locate(request);
+    if let Some(settled) = response.settled(headers, None) {
         return Ok(settled);
     }
     if let ObjectKind::File(file) = &object.kind {
@@ -44,7 +44,7 @@ pub(super) async fn archive(
     let archive = state.node.archive(&object, &object.cid.to_string().into()).await?;
     let pieces = match archive.length {
         Some(length) => {
-            answer.set(CONTENT_LENGTH, HeaderValue::from(length));
+            response.set(CONTENT_LENGTH, HeaderValue::from(length));
             gathered(archive.pieces).boxed()
         }
         None => gathered(content_limits::bounded(state, archive.pieces, Remedy::Gateway)).boxed(),
@@ -57,5 +57,5 @@ pub(super) async fn archive(
         (false, Some(length)) => Sized::body(pieces, length),
         (false, None) => Chunked::body(pieces, false),
     };
-    Ok(answer.into_response(StatusCode::OK, body))
+    Ok(response.into_response(StatusCode::OK, body))
 }

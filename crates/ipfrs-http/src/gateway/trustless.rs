@@ -6,7 +6,7 @@ use super::request::Wanted;
 use crate::config::Namespace;
 
 /// Message for other requests.
-pub(super) const OFFER: &str = "this gateway serves only what can be verified: a block (/ipfs/{cid}?format=raw), a CAR \
+pub(super) const OFFER: &str = "this gateway serves only verifiable responses: a block (/ipfs/{cid}?format=raw), a CAR \
                                 (/ipfs/{cid}[/path]?format=car) or the record of a name (/ipns/{key}?format=ipns-record); \
                                 see https://specs.ipfs.tech/http-gateways/trustless-gateway/";
 

@@ -44,7 +44,7 @@ type Route = (&'static str, &'static str, bool);
 /// content.
 pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> Response {
     // Pages may not open the routes of the daemon, this one included: such a link would result in 403.
-    answer(&state, &request, ROUTES.map(|(route, what, _)| (route, what, false)).to_vec())
+    response(&state, &request, ROUTES.map(|(route, what, _)| (route, what, false)).to_vec())
 }
 
 /// Same as [`welcome`], for a host that serves only `paths` and health.
@@ -53,13 +53,13 @@ pub(super) fn at_host(state: &AppState, request: &Request, paths: &[Namespace]) 
         Some(namespace) => paths.contains(&namespace),
         None => route == "/health",
     };
-    answer(state, request, ROUTES.into_iter().filter(|(route, ..)| is_served(route)).collect())
+    response(state, request, ROUTES.into_iter().filter(|(route, ..)| is_served(route)).collect())
 }
 
-fn answer(state: &AppState, request: &Request, routes: Vec<Route>) -> Response {
+fn response(state: &AppState, request: &Request, routes: Vec<Route>) -> Response {
     let query = request.uri().query().unwrap_or_default();
     let address = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "open");
-    let answer = match address {
+    let response = match address {
         Some((_, address)) => location(&address).map(|location| {
             let headers = [(LOCATION, header_text(&location)), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
             (StatusCode::SEE_OTHER, headers).into_response()
@@ -67,7 +67,7 @@ fn answer(state: &AppState, request: &Request, routes: Vec<Route>) -> Response {
         None if accepts_html(request.headers()) => page(state, routes),
         None => Ok(text(&routes)),
     };
-    answer.unwrap_or_else(|error| GatewayError(error).into_response())
+    response.unwrap_or_else(|error| GatewayError(error).into_response())
 }
 
 fn page(state: &AppState, routes: Vec<Route>) -> Result<Response> {
@@ -97,7 +97,7 @@ fn location(typed: &str) -> Result<String> {
     let path = named.ok_or_else(|| {
         let shown: String = typed.chars().take(256).collect();
         Error::invalid(format!(
-            "{shown:?} is no address of content: give a CID, /ipfs/{{cid}}/path or ipfs://{{cid}}/path"
+            "{shown:?} is not a content address: enter a CID, /ipfs/{{cid}}/path or ipfs://{{cid}}/path"
         ))
     })?;
     Ok(utf8_percent_encode(&path, UNSAFE).to_string())

@@ -25,21 +25,21 @@ pub(super) async fn providers(Path(cid): Path<String>, headers: HeaderMap) -> Ha
 
 /// `GET /peers/{peer_id}`: always empty, because the node knows no addresses.
 pub(super) async fn peers(Path(peer_id): Path<String>, headers: HeaderMap) -> HandlerResult {
-    Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is no peer ID: {}", e.message())))?;
+    Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is not a peer ID: {}", e.message())))?;
     Ok(none("Peers", &headers))
 }
 
 /// `GET /dht/closest/peers/{key}`: 501.
 pub(super) async fn closest_peers() -> GatewayError {
-    GatewayError(Error::unsupported("this node is part of no distributed hash table: ask another router"))
+    GatewayError(Error::unsupported("this node is not part of a distributed hash table: use another router"))
 }
 
 /// Returns an empty list in the requested format.
 fn none(list: &str, request: &HeaderMap) -> Response {
     // NDJSON is sent only to clients that name it, whatever else they accept.
-    let named = names(request, NDJSON).then_some(NDJSON);
-    let Some(media_type) = named.or_else(|| accepted(request, JSON).then_some(JSON)) else {
-        return refused(StatusCode::NOT_ACCEPTABLE, format!("answers are {JSON} or {NDJSON}: accept one of these"));
+    let listed = names(request, NDJSON).then_some(NDJSON);
+    let Some(media_type) = listed.or_else(|| accepted(request, JSON).then_some(JSON)) else {
+        return refused(StatusCode::NOT_ACCEPTABLE, format!("responses are {JSON} or {NDJSON}: accept one of these"));
     };
     let body = if media_type == JSON { format!("{{\"{list}\":[]}}") } else { String::new() };
     let mut response = Response::new(Body::from(body));

@@ -25,7 +25,7 @@ pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>,
     let name = Name::parse(&name)?;
     if !accepted(&headers, IPNS_RECORD_MEDIA_TYPE) {
         return Ok(not_acceptable(&format!(
-            "a record is to be had as {IPNS_RECORD_MEDIA_TYPE} only: retry with Accept: {IPNS_RECORD_MEDIA_TYPE}"
+            "a record is available only as {IPNS_RECORD_MEDIA_TYPE}: retry with Accept: {IPNS_RECORD_MEDIA_TYPE}"
         )));
     }
     match state.node.ipns_record(&name).await {
@@ -57,11 +57,11 @@ pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>,
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.split(';').next().unwrap_or_default().trim() != IPNS_RECORD_MEDIA_TYPE {
         return Ok(not_acceptable(&format!(
-            "a record comes with Content-Type: {IPNS_RECORD_MEDIA_TYPE}, not {content_type:?}"
+            "a record requires Content-Type: {IPNS_RECORD_MEDIA_TYPE}, not {content_type:?}"
         )));
     }
-    let (body, remedy) = (request.into_body(), "sign one with a shorter value");
-    let record = body::whole(&state.node, body, MAX_RECORD_BYTES, "an IPNS record's", remedy);
+    let (body, remedy) = (request.into_body(), "sign a record with a shorter value");
+    let record = body::whole(&state.node, body, MAX_RECORD_BYTES, "maximum record size", remedy);
     let record = record.await.map_err(GatewayError)?;
     state.node.put_ipns_record(&name, record.bytes).await?;
     Ok(StatusCode::OK.into_response())

@@ -79,16 +79,16 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     }
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
-    let waiting = Arc::new(Waiting::default());
+    let unread = Arc::new(UnreadLines::default());
     let reporter = Reporter {
         lines: sender,
-        waiting: Arc::clone(&waiting),
-        patience: state.config.idle_patience(),
+        unread: Arc::clone(&unread),
+        idle_limit: state.config.idle_patience(),
         render: args.render,
         progress: args.is_set("progress"),
         silent: args.is_set("silent"),
         last_progress: Instant::now(),
-        untold: None,
+        unreported_bytes: None,
     };
     // A separate task, so that the import continues while the client does not read. Clients that send everything
     // before they read depend on it. Dropping the handle, together with the response, aborts the task.
@@ -97,14 +97,14 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         None => Either::Right(request.into_body()),
     };
     let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body)));
-    answer(task, Told { lines: receiver, waiting }, args.takes_trailers).await
+    respond(task, ReportedLines { lines: receiver, unread }, args.takes_trailers).await
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
     let pin = args.bool("pin").unwrap_or(true);
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
     if args.text("pin-name").is_some() && (!pin || args.is_set("only-hash")) {
-        let why = "pin-name names a pin, and pin=false and only-hash make none: leave one of them out";
+        let why = "pin-name names a pin, but pin=false and only-hash create none: leave one of them out";
         return Err(Error::invalid(why).into());
     }
     let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
@@ -145,7 +145,7 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts
             let imported = session
                 .file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress(&name, bytes))
                 .await;
-            imported.map(|()| reporter.tell_progress(&name))
+            imported.map(|()| reporter.send_progress(&name))
         }
     };
     let built = match imported {
@@ -185,7 +185,7 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
             PartKind::Symlink => session.symlink(&name, attributes, &target(part).await?).await?,
             PartKind::File => {
                 session.file(&name, attributes, part, |bytes| reporter.progress(&name, bytes)).await?;
-                reporter.tell_progress(&name);
+                reporter.send_progress(&name);
             }
         }
         reporter.acknowledged(session).await?;
@@ -197,12 +197,17 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
 }
 
 async fn target(part: Part) -> Result<Vec<u8>> {
-    let target = part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await?;
+    let target =
+        part.whole(MAX_TARGET_BYTES, "a symlink's target", "no operating system accepts a longer path").await?;
     Ok(target.bytes.into())
 }
 
 /// Responds once the first line is available, so that an import that fails early fails with a status.
-async fn answer(task: AbortOnDropHandle<()>, mut told: Told, takes_trailers: bool) -> Result<Response, RpcError> {
+async fn respond(
+    task: AbortOnDropHandle<()>,
+    mut told: ReportedLines,
+    takes_trailers: bool,
+) -> Result<Response, RpcError> {
     let first = told.next().await.transpose()?;
     let rest = stream::unfold(Some((told, task)), |state| async move {
         let (mut told, task) = state?;
@@ -220,24 +225,24 @@ async fn answer(task: AbortOnDropHandle<()>, mut told: Told, takes_trailers: boo
 
 /// Counter of the output that waits for the client.
 #[derive(Debug, Default)]
-struct Waiting {
+struct UnreadLines {
     bytes: AtomicUsize,
     /// Notified whenever the client reads a line.
     read: Notify,
 }
 
 /// Receiving end of the output lines.
-struct Told {
+struct ReportedLines {
     lines: UnboundedReceiver<Result<Bytes>>,
-    waiting: Arc<Waiting>,
+    unread: Arc<UnreadLines>,
 }
 
-impl Told {
+impl ReportedLines {
     async fn next(&mut self) -> Option<Result<Bytes>> {
         let line = self.lines.recv().await;
         if let Some(Ok(line)) = &line {
-            self.waiting.bytes.fetch_sub(line.len(), Ordering::Relaxed);
-            self.waiting.read.notify_one();
+            self.unread.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            self.unread.read.notify_one();
         }
         line
     }
@@ -246,29 +251,29 @@ impl Told {
 /// Reports imported files to the client.
 struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
-    waiting: Arc<Waiting>,
+    unread: Arc<UnreadLines>,
     /// Time for which the client may stop reading while too much output waits for it.
-    patience: Duration,
+    idle_limit: Duration,
     render: Render,
     progress: bool,
     silent: bool,
     last_progress: Instant,
     /// Progress of the current file that was not reported yet because it followed the last line too soon.
-    untold: Option<u64>,
+    unreported_bytes: Option<u64>,
 }
 
 impl Reporter {
     /// Reports files that have become durable, and waits for the client if too much output is waiting.
     async fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
         session.acknowledged().await?.iter().try_for_each(|added| self.added(added))?;
-        while self.waiting.bytes.load(Ordering::Relaxed) > MAX_WAITING_BYTES {
-            timeout(self.patience, self.waiting.read.notified()).await.map_err(|_| {
-                let seconds = self.patience.as_secs();
+        while self.unread.bytes.load(Ordering::Relaxed) > MAX_WAITING_BYTES {
+            timeout(self.idle_limit, self.unread.read.notified()).await.map_err(|_| {
+                let seconds = self.idle_limit.as_secs();
                 let what = format!(
-                    "{MAX_WAITING_BYTES} bytes of the answer wait for the client, which has read nothing for {seconds} s \
+                    "{MAX_WAITING_BYTES} bytes of the response wait for the client, which has read nothing for {seconds} s \
                      (gateway.upload_idle_seconds)"
                 );
-                Error::new(ErrorKind::Timeout, format!("{what}: read while sending, or ask for silent=true"))
+                Error::new(ErrorKind::Timeout, format!("{what}: read while sending, or use silent=true"))
             })?;
         }
         Ok(())
@@ -279,17 +284,17 @@ impl Reporter {
         if !self.progress {
             return;
         }
-        self.untold = Some(bytes);
+        self.unreported_bytes = Some(bytes);
         if self.last_progress.elapsed() >= PROGRESS_INTERVAL {
             self.last_progress = Instant::now();
-            self.tell_progress(name);
+            self.send_progress(name);
         }
     }
 
     /// Reports deferred progress. Called at the end of a file, so that progress bars of clients end at 100%.
-    fn tell_progress(&mut self, name: &LinkName) {
-        if let Some(bytes) = self.untold.take()
-            && self.waiting.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
+    fn send_progress(&mut self, name: &LinkName) {
+        if let Some(bytes) = self.unreported_bytes.take()
+            && self.unread.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
         {
             self.send(output::line(&ProgressLine { name: name.to_string_lossy(), bytes }));
         }
@@ -307,7 +312,7 @@ impl Reporter {
     }
 
     fn send(&self, line: Result<Bytes>) {
-        self.waiting.bytes.fetch_add(line.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+        self.unread.bytes.fetch_add(line.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
         // Fails only if the client has disconnected, in which case the import is being aborted.
         drop(self.lines.send(line));
     }

@@ -27,7 +27,7 @@ pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
         return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
     }
     if nanos > 0 && seconds.is_none() {
-        return Err(invalid("option \"mtime-nsecs\" needs \"mtime\" beside it".into()));
+        return Err(invalid("option \"mtime-nsecs\" requires \"mtime\"".into()));
     }
     Ok(Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) })
 }

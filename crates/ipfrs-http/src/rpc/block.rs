@@ -55,7 +55,8 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let (blocks, _memory) = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
         None => {
-            let block = body::whole(&state.node, request.into_body(), MAX_BLOCK_BYTES, "a block's", "use add").await?;
+            let block =
+                body::whole(&state.node, request.into_body(), MAX_BLOCK_BYTES, "maximum block size", "use add").await?;
             (vec![block.bytes], block.memory)
         }
         Some(boundary) => files(&state, Parts::new(&state.node, request.into_body(), boundary)).await?,
@@ -86,7 +87,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResu
     let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
     let paths = args.required("cid")?.iter().map(ContentPath::parse).collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = paths.iter().find(|path| !path.segments().is_empty()) {
-        return Err(Error::invalid(format!("{path} is a path: give the CIDs of the blocks")).into());
+        return Err(Error::invalid(format!("{path} is a path: use the CIDs of the blocks")).into());
     }
     let cids: Vec<_> = paths.iter().map(|path| *path.root()).collect();
     let mut lines = Vec::with_capacity(cids.len());
@@ -105,13 +106,13 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, Reques
     let batch = &state.node.config().batch;
     let (mut blocks, mut total, mut memory) = (Vec::new(), 0, state.node.request_memory());
     while let Some(part) = parts.next_file().await? {
-        let remedy = "use add, which makes several of it";
+        let remedy = "use add, which splits the content into several";
         let data = part.whole_behind(MAX_BLOCK_BYTES, "a block", remedy, &mut memory, total).await?;
         total += data.len();
         if blocks.len() == batch.max_batch_size || total > batch.max_batch_bytes {
             return Err(Error::too_large(format!(
                 "the files are over the limit of {} blocks or {} bytes (batch.max_batch_size, batch.max_batch_bytes): \
-                 send them apart",
+                 send several requests",
                 batch.max_batch_size, batch.max_batch_bytes
             ))
             .into());
@@ -119,7 +120,7 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, Reques
         blocks.push(data);
     }
     if blocks.is_empty() {
-        return Err(RpcError::Request("argument \"data\" is required: the body holds no file".into()));
+        return Err(RpcError::Request("argument \"data\" is required: the body contains no file".into()));
     }
     Ok((blocks, memory))
 }
@@ -130,7 +131,9 @@ fn format(args: &Args) -> Result<BlockFormat, RpcError> {
     let hash = args.nonempty_text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
     let is_whole = |length: &i64| *length == -1 || usize::try_from(*length).ok() == hash.digest_bytes();
     if let Some(length) = args.number::<i64>("mhlen")?.filter(|length| !is_whole(length)) {
-        return Err(Error::unsupported(format!("mhlen={length}: digests are not cut, leave the option out")).into());
+        return Err(
+            Error::unsupported(format!("mhlen={length}: digests cannot be truncated, leave the option out")).into()
+        );
     }
     let (version, codec) = match (args.nonempty_text("format"), args.nonempty_text("cid-codec")) {
         (Some(_), Some(codec)) if codec != "raw" => {

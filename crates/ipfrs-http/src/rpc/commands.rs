@@ -38,10 +38,9 @@ const NO_MFS: &str = "there are no mutable files (MFS), leave it out and note th
 const NO_FILESTORE: &str = "there is no filestore, leave it out and the content is stored";
 const NO_DELEGATES: &str =
     "no delegated publishers are configured, leave it out and put the record (name/get) where it is needed";
-const ONLY_WHOLE_DAGS: &str = "leave it out, or export the blocks that are here one by one (block/get)";
+const ONLY_WHOLE_DAGS: &str = "leave it out, or export the available blocks one by one (block/get)";
 const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave it out";
-const ONLY_TELLS: &str =
-    "leave it out, remove the blocks that are named (block/rm) and add what they were part of again";
+const ONLY_TELLS: &str = "leave it out, remove the listed blocks (block/rm) and add their content again";
 
 /// Options of every command.
 pub(super) static GLOBALS: &[Opt] = &[
@@ -134,7 +133,7 @@ static COMMANDS: &[Command] = &[
             Opt::text(&["format"]).unused(),
             Opt::bool(&["hash"]).unused(),
             Opt::bool(&["size"]).unused(),
-            Opt::bool(&["with-local"]).refused("leave it out, dag/stat tells whether the whole DAG is here"),
+            Opt::bool(&["with-local"]).refused("leave it out, dag/stat reports whether the whole DAG is stored"),
         ],
     ),
     command(
@@ -260,7 +259,7 @@ static COMMANDS: &[Command] = &[
         &[
             Opt::text(&["peer", "p"]).refused(ONLY_TOTALS),
             Opt::text(&["proto", "t"]).refused(ONLY_TOTALS),
-            Opt::bool(&["poll"]).refused("leave it out, and ask again"),
+            Opt::bool(&["poll"]).refused("leave it out, and repeat the request"),
             Opt::text(&["interval", "i"]).unused(),
         ],
     ),

@@ -77,29 +77,30 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     }
     let mut cids = Vec::new();
     let Some(boundary) = boundary else {
-        let (body, remedy) = (request.into_body(), "make several that are linked");
-        let text = body::whole(&state.node, body, MAX_NODE_BYTES, "a node's", remedy).await?;
+        let (body, remedy) = (request.into_body(), "split it into several linked nodes");
+        let text = body::whole(&state.node, body, MAX_NODE_BYTES, "maximum node size", remedy).await?;
         cids.push(state.node.put_node(PutNode { data: text.bytes, ..node }).await?);
-        return put_answer(&cids, &args);
+        return put_response(&cids, &args);
     };
     let mut parts = Parts::new(&state.node, request.into_body(), boundary);
     while let Some(part) = parts.next_file().await? {
         if cids.len() == state.node.config().batch.max_batch_size {
             let most = cids.len();
-            return Err(
-                Error::too_large(format!("more than {most} files (batch.max_batch_size): send them apart")).into()
-            );
+            return Err(Error::too_large(format!(
+                "more than {most} files (batch.max_batch_size): send several requests"
+            ))
+            .into());
         }
-        let text = part.whole(MAX_NODE_BYTES, "a node", "make several that are linked").await?;
+        let text = part.whole(MAX_NODE_BYTES, "a node", "split it into several linked nodes").await?;
         cids.push(state.node.put_node(PutNode { data: text.bytes, ..node.clone() }).await?);
     }
     if cids.is_empty() {
-        return Err(RpcError::Request("argument \"object data\" is required: the body holds no file".into()));
+        return Err(RpcError::Request("argument \"object data\" is required: the body contains no file".into()));
     }
-    put_answer(&cids, &args)
+    put_response(&cids, &args)
 }
 
-fn put_answer(cids: &[Cid], args: &Args) -> CommandResult {
+fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
     let lines = cids.iter().map(|cid| output::line(&PutLine { cid: CidLink::new(cid, args.render)? }));
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
@@ -161,7 +162,7 @@ async fn cars(import: &mut DagImport, mut parts: Parts) -> Result<(), RpcError> 
         is_empty = false;
     }
     if is_empty {
-        return Err(RpcError::Request("argument \"path\" is required: the body holds no file".into()));
+        return Err(RpcError::Request("argument \"path\" is required: the body contains no file".into()));
     }
     Ok(())
 }
@@ -196,23 +197,23 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
     // The first step runs before the head is sent, so that an early failure sets the status.
-    let goes_on = stats.advance().await?;
-    let lines = stream::try_unfold(Some((stats, goes_on)), move |state| async move {
-        let Some((mut stats, mut goes_on)) = state else { return Ok(None) };
-        while goes_on && !progress {
-            goes_on = stats.advance().await?;
+    let has_more = stats.advance().await?;
+    let lines = stream::try_unfold(Some((stats, has_more)), move |state| async move {
+        let Some((mut stats, mut has_more)) = state else { return Ok(None) };
+        while has_more && !progress {
+            has_more = stats.advance().await?;
         }
-        let line = output::line(&summary(&stats, goes_on, render)?)?;
-        if !goes_on {
+        let line = output::line(&summary(&stats, has_more, render)?)?;
+        if !has_more {
             return Ok(Some((line, None)));
         }
-        goes_on = stats.advance().await?;
-        Ok(Some((line, Some((stats, goes_on)))))
+        has_more = stats.advance().await?;
+        Ok(Some((line, Some((stats, has_more)))))
     });
     Ok(output::objects(lines.boxed(), args.takes_trailers))
 }
 
-fn summary(stats: &DagStats, goes_on: bool, render: Render) -> Result<Summary> {
+fn summary(stats: &DagStats, has_more: bool, render: Render) -> Result<Summary> {
     let (unique_blocks, total_size) = stats.unique();
     let with_repeated: u64 = stats.dags().iter().map(|dag| dag.bytes).sum();
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
@@ -222,10 +223,10 @@ fn summary(stats: &DagStats, goes_on: bool, render: Render) -> Result<Summary> {
         .iter()
         .map(|dag| Ok(DagStat { cid: render.cid(&dag.root)?, size: dag.bytes, num_blocks: dag.blocks }));
     Ok(Summary {
-        unique_blocks: (!goes_on).then_some(unique_blocks),
+        unique_blocks: (!has_more).then_some(unique_blocks),
         total_size,
-        shared_size: Some(with_repeated - total_size).filter(|shared| !goes_on && *shared > 0),
-        ratio: (!goes_on).then_some(ratio),
+        shared_size: Some(with_repeated - total_size).filter(|shared| !has_more && *shared > 0),
+        ratio: (!has_more).then_some(ratio),
         dag_stats: dag_stats.collect::<Result<_>>()?,
     })
 }

@@ -29,8 +29,8 @@ struct FileStat {
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.one_path("path")?;
     if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes())) {
-        let why = format!("{path:?} would be a path of mutable files, which this version does not have");
-        return Err(Error::unsupported(format!("{why}: give /ipfs/CID or /ipns/NAME, and the path below it")).into());
+        let why = format!("{path:?} is a path of mutable files (MFS), which this version does not support");
+        return Err(Error::unsupported(format!("{why}: use /ipfs/CID or /ipns/NAME, followed by a path")).into());
     }
     let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
     let info = state.node.object_info(&object).await?;
@@ -49,6 +49,6 @@ fn kind(kind: ListedKind) -> Result<&'static str> {
         ListedKind::File => Ok("file"),
         ListedKind::Directory => Ok("directory"),
         ListedKind::Symlink => Ok("symlink"),
-        ListedKind::Unknown => Err(Error::unsupported("the path leads to neither a file nor a directory")),
+        ListedKind::Unknown => Err(Error::unsupported("the path resolves to neither a file nor a directory")),
     }
 }

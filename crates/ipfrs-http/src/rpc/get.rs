@@ -59,12 +59,12 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     })
 }
 
-/// Returns the name of the archived target of `asked`: for an IPNS path its last segment, because the resolved path
+/// Returns the name of the archived target of `argument`: for an IPNS path its last segment, because the resolved path
 /// is less descriptive.
-fn name(asked: &LinkName, path: &ContentPath) -> LinkName {
-    let asked = asked.as_bytes();
-    let is_name = asked.starts_with(b"/ipns/") || asked.starts_with(b"ipns://");
-    let last = asked.rsplit(|byte| *byte == b'/').find(|segment| !segment.is_empty());
+fn name(argument: &LinkName, path: &ContentPath) -> LinkName {
+    let argument = argument.as_bytes();
+    let is_name = argument.starts_with(b"/ipns/") || argument.starts_with(b"ipns://");
+    let last = argument.rsplit(|byte| *byte == b'/').find(|segment| !segment.is_empty());
     last.filter(|_| is_name).map_or_else(|| saved_name(path), LinkName::from)
 }
 
@@ -78,7 +78,7 @@ fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
     match level {
         None => Ok(Some(Compression::default())),
         Some(level @ 1..=9) => Ok(Some(Compression::new(level.unsigned_abs()))),
-        Some(other) => Err(Error::invalid(format!("compression-level={other}: give 1 to 9")).into()),
+        Some(other) => Err(Error::invalid(format!("compression-level={other}: use 1 to 9")).into()),
     }
 }
 
@@ -104,10 +104,11 @@ fn gzipped(
         loop {
             let (batch, is_last) = gzip.batch().await?;
             let Gzip { pieces, mut encoder, place } = gzip;
-            let turn = Arc::clone(&turns).acquire_owned().await;
-            let turn = turn.map_err(|e| Error::internal("nothing is compressed any more").with_source(e))?;
+            let cpu_permit = Arc::clone(&turns).acquire_owned().await;
+            let cpu_permit =
+                cpu_permit.map_err(|e| Error::internal("compression is no longer available").with_source(e))?;
             let work = tokio::task::spawn_blocking(move || {
-                let _until_done = turn;
+                let _cpu_permit = cpu_permit;
                 batch.iter().try_for_each(|piece| encoder.write_all(piece))?;
                 if is_last {
                     encoder.try_finish()?;
@@ -115,8 +116,8 @@ fn gzipped(
                 let out = Bytes::from(std::mem::take(encoder.get_mut()));
                 io::Result::Ok((encoder, out))
             });
-            let done = work.await.map_err(|e| Error::internal("compressing did not end").with_source(e))?;
-            let (encoder, out) = done.map_err(|e| Error::internal("compressing failed").with_source(e))?;
+            let done = work.await.map_err(|e| Error::internal("the compression task failed").with_source(e))?;
+            let (encoder, out) = done.map_err(|e| Error::internal("compression failed").with_source(e))?;
             gzip = Gzip { pieces, encoder, place };
             if is_last {
                 return Ok(Some((out, (None, turns))));

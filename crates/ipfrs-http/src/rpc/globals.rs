@@ -39,7 +39,7 @@ impl Globals {
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
                 "encoding" | "enc" if !matches!(value.as_ref(), "" | "json") => {
-                    return Err(format!("encoding {value:?} is not offered: use json, or leave the option out"));
+                    return Err(format!("encoding {value:?} is not supported: use json, or leave the option out"));
                 }
                 _ => {}
             }
@@ -59,7 +59,7 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
     let Some(deadline) = Instant::now().checked_add(timeout) else { return next.run(request).await };
     let takes_trailers = takes_trailers(request.headers());
     // The message begins like Kubo's, because clients search for that text.
-    let expired = Error::new(ErrorKind::Timeout, format!("context deadline exceeded: timeout={text} is over"));
+    let expired = Error::new(ErrorKind::Timeout, format!("context deadline exceeded: timeout={text} expired"));
     match timeout_at(deadline, next.run(request)).await {
         Ok(response) => {
             let is_lines = response.headers().contains_key(output::X_CHUNKED_OUTPUT);
@@ -91,7 +91,7 @@ enum End {
     NotYet,
     /// The error line was sent; the reason is still to be sent.
     Line,
-    Told,
+    Done,
 }
 
 impl Timed {
@@ -105,7 +105,7 @@ impl Timed {
                 return Some(Ok(Frame::data(line)));
             }
         }
-        self.end = End::Told;
+        self.end = End::Done;
         let reason = self.expired.message();
         if self.takes_trailers {
             let trailers = HeaderMap::from_iter([(X_STREAM_ERROR, header_text(reason))]);
@@ -121,7 +121,7 @@ impl HttpBody for Timed {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match self.end {
-            End::Told => return Poll::Ready(None),
+            End::Done => return Poll::Ready(None),
             End::Line => return Poll::Ready(self.expire()),
             End::NotYet => {}
         }
@@ -130,7 +130,7 @@ impl HttpBody for Timed {
         }
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         if frame.is_none() {
-            self.end = End::Told;
+            self.end = End::Done;
         }
         Poll::Ready(frame)
     }

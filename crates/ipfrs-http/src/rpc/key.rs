@@ -165,7 +165,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args, request: R
     let signature =
         args.nonempty_text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
     let signature = decode_multibase(signature)
-        .ok_or_else(|| Error::invalid("the signature is not in multibase: give it as key/sign did"))?;
+        .ok_or_else(|| Error::invalid("the signature is not multibase: use the output of key/sign"))?;
     let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
     let key = args.nonempty_text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message.bytes, &signature).await?;

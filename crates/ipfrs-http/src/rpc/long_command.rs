@@ -22,7 +22,7 @@ const WAITING_LINES: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Lines {
     sender: Sender<Result<Bytes>>,
-    patience: Duration,
+    idle_limit: Duration,
 }
 
 impl Lines {
@@ -31,13 +31,13 @@ impl Lines {
     /// # Errors
     /// [`ErrorKind::Timeout`] if the client stops reading for too long, since other requests may wait for this work.
     pub(super) async fn send(&self, line: &impl Serialize) -> Result<()> {
-        match timeout(self.patience, self.sender.send(output::line(line))).await {
+        match timeout(self.idle_limit, self.sender.send(output::line(line))).await {
             // Sending fails only if the client has disconnected, in which case the work is being aborted.
             Ok(_) => Ok(()),
             Err(_) => {
-                let seconds = self.patience.as_secs();
+                let seconds = self.idle_limit.as_secs();
                 let what = format!("the client has read nothing for {seconds} s (gateway.upload_idle_seconds)");
-                Err(Error::new(ErrorKind::Timeout, format!("{what}: read the answer while it comes")))
+                Err(Error::new(ErrorKind::Timeout, format!("{what}: read the response as it arrives")))
             }
         }
     }
@@ -49,13 +49,17 @@ impl Lines {
 }
 
 /// Responds with the lines of `work`, which runs in a separate task. The task ends if the client disconnects, or
-/// reads nothing for `patience`. If the work fails before its first line, the error sets the status.
-pub(super) async fn answer<F>(takes_trailers: bool, patience: Duration, work: impl FnOnce(Lines) -> F) -> CommandResult
+/// reads nothing for `idle_limit`. If the work fails before its first line, the error sets the status.
+pub(super) async fn answer<F>(
+    takes_trailers: bool,
+    idle_limit: Duration,
+    work: impl FnOnce(Lines) -> F,
+) -> CommandResult
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let (sender, mut lines) = channel(WAITING_LINES);
-    let working = work(Lines { sender: sender.clone(), patience });
+    let working = work(Lines { sender: sender.clone(), idle_limit });
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(e) = working.await {
             let _ = sender.send(Err(e)).await;

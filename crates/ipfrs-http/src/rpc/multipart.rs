@@ -45,12 +45,12 @@ pub(super) fn boundary(headers: &HeaderMap) -> Result<Option<String>> {
 }
 
 /// Converts an error of a multipart body to an error worded for the client.
-fn broken(error: multer::Error) -> Error {
+fn multipart_error(error: multer::Error) -> Error {
     match error {
         multer::Error::IncompleteStream
         | multer::Error::IncompleteFieldData { .. }
         | multer::Error::IncompleteHeaders => {
-            Error::invalid("the multipart body was cut off before its end: nothing of the last file was added")
+            Error::invalid("the multipart body is cut off: the last file was not added")
         }
         multer::Error::StreamReadFailed(cause) => broken_body(cause),
         other => Error::invalid(format!("the multipart body is malformed: {other}")).with_source(other),
@@ -66,7 +66,7 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
         if !has_body(&request) {
             return Err(missing());
         }
-        let remedy = "send the one that is asked for, and nothing else";
+        let remedy = "send only the expected file";
         return Ok(whole(node, request.into_body(), limit, argument, remedy).await?);
     };
     let mut parts = Parts::new(node, request.into_body(), boundary);
@@ -94,7 +94,7 @@ impl Parts {
 
     /// Returns the next part. The unread rest of the previous part is skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
-        let field = self.parser.next_field().await.map_err(broken)?;
+        let field = self.parser.next_field().await.map_err(multipart_error)?;
         self.claims.fetch_add(1, Ordering::Relaxed);
         Ok(field.map(|field| Part { node: self.node.clone(), field, claims: self.claims.clone() }))
     }
@@ -191,7 +191,7 @@ impl Stream for Part {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let piece = ready!(self.field.poll_next_unpin(cx));
         self.claims.fetch_add(1, Ordering::Relaxed);
-        Poll::Ready(piece.map(|piece| piece.map_err(broken)))
+        Poll::Ready(piece.map(|piece| piece.map_err(multipart_error)))
     }
 }
 
@@ -250,7 +250,7 @@ impl Stream for Feed {
             return self.pause(cx);
         }
         if self.unclaimed > MAX_UNCLAIMED_BYTES {
-            let why = format!("the multipart body has no part in {MAX_UNCLAIMED_BYTES} bytes: is the boundary right?");
+            let why = format!("the multipart body has no part within {MAX_UNCLAIMED_BYTES} bytes: check the boundary");
             return Poll::Ready(Some(Err(Error::too_large(why).into())));
         }
         if !self.has_ended {

@@ -68,14 +68,14 @@ impl ResolvedPath {
 /// have no effect, since no network is queried.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     args.duration("dht-timeout")?;
-    let own = state.node.identity().name().to_string();
-    let own = LinkName::from(own);
-    let text = args.at_most_one_path("name")?.unwrap_or(&own);
+    let own_name = state.node.identity().name().to_string();
+    let own_name = LinkName::from(own_name);
+    let text = args.at_most_one_path("name")?.unwrap_or(&own_name);
     let path = text.as_bytes();
     let name = match path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
         Some(name) => name,
         None if path.starts_with(b"/") || path.starts_with(b"ipfs://") => {
-            return Err(Error::invalid(format!("{text:?} is not an IPNS name: resolve takes any path")).into());
+            return Err(Error::invalid(format!("{text:?} is not an IPNS name: resolve accepts any path")).into());
         }
         None => path,
     };

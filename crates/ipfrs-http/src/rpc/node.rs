@@ -34,8 +34,8 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
     let own = identity.name();
     let encoding = args.text("peerid-base").map_or(Ok(KeyEncoding::PeerId), KeyEncoding::named)?;
     let id = encoding.id(&own)?;
-    if let Some(asked) = args.at_most_one("peerid")?
-        && !Name::parse(asked).is_ok_and(|asked| asked == own)
+    if let Some(requested) = args.at_most_one("peerid")?
+        && !Name::parse(requested).is_ok_and(|requested| requested == own)
     {
         return Err(Error::unsupported(format!("only this node's own ID can be shown: {id}")).into());
     }

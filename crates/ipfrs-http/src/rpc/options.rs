@@ -92,10 +92,10 @@ impl Opt {
         let (value, expected) = match self.kind {
             Kind::Text | Kind::List => return Ok(Value::Text(text)),
             Kind::Bool => (go_bool(&text).map(Value::Bool), "true or false"),
-            Kind::Int => (number(true, i32::MIN.into(), i32::MAX.into()), "a whole number of 32 bits"),
-            Kind::Int64 => (number(true, i64::MIN.into(), i64::MAX.into()), "a whole number of 64 bits"),
-            Kind::Uint => (number(false, 0, u32::MAX.into()), "a whole number of 32 bits from 0 on"),
-            Kind::Uint64 => (number(false, 0, u64::MAX.into()), "a whole number of 64 bits from 0 on"),
+            Kind::Int => (number(true, i32::MIN.into(), i32::MAX.into()), "a 32-bit integer"),
+            Kind::Int64 => (number(true, i64::MIN.into(), i64::MAX.into()), "a 64-bit integer"),
+            Kind::Uint => (number(false, 0, u32::MAX.into()), "an unsigned 32-bit integer"),
+            Kind::Uint64 => (number(false, 0, u64::MAX.into()), "an unsigned 64-bit integer"),
         };
         value.ok_or_else(|| invalid(given_as, &text, expected))
     }
@@ -104,7 +104,7 @@ impl Opt {
         match (self.effect, value) {
             (Effect::Refused(_), Value::Bool(false)) | (Effect::Read | Effect::Unused, _) => Ok(()),
             (Effect::Refused(remedy), _) => {
-                let why = format!("option {given_as:?} is not offered by this version: {remedy}");
+                let why = format!("option {given_as:?} is not supported by this version: {remedy}");
                 Err(RpcError::Refused(Error::unsupported(why)))
             }
         }
@@ -204,7 +204,7 @@ impl Options {
         match T::try_from(*number) {
             Ok(number) => Ok(Some(number)),
             // The value fits its option type, so only the sign can be wrong.
-            Err(_) => Err(invalid(name, &number.to_string(), "a whole number from 0 on")),
+            Err(_) => Err(invalid(name, &number.to_string(), "a non-negative integer")),
         }
     }
 }

@@ -48,7 +48,8 @@ pub(super) fn object(value: impl Serialize) -> Response {
 
 /// Serializes a line of NDJSON.
 pub(super) fn line(value: &impl Serialize) -> Result<Bytes> {
-    let mut line = serde_json::to_vec(value).map_err(|e| Error::internal("an answer is no JSON").with_source(e))?;
+    let mut line =
+        serde_json::to_vec(value).map_err(|e| Error::internal("a response is not valid JSON").with_source(e))?;
     line.push(b'\n');
     Ok(line.into())
 }

@@ -126,12 +126,12 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let render = args.render;
     let pins = pins.filter_map(move |pin| {
         let line = pin.and_then(|(cid, pinned)| line(&cid, pinned, render));
-        let is_asked = match (&line, &part_of_name) {
+        let matches_name = match (&line, &part_of_name) {
             (Ok(line), Some(part)) => line.name.contains(part.as_str()),
             _ => true,
         };
         let line = line.map(|line| PinLine { name: if with_names { line.name } else { String::new() }, ..line });
-        async move { is_asked.then_some(line) }
+        async move { matches_name.then_some(line) }
     });
     let mut pins = pins.boxed().peekable();
     // The first item is read in advance, so that an early failure sets the status.
@@ -155,8 +155,8 @@ fn line(cid: &Cid, pinned: Pinned, render: Render) -> Result<PinLine> {
 fn keys(pins: BoxStream<'static, Result<PinLine>>) -> BoxStream<'static, Result<Bytes>> {
     let members = pins.enumerate().map(|(index, pin)| {
         let PinLine { cid, name, kind } = pin?;
-        let no_json = |e| Error::internal("an answer is no JSON").with_source(e);
-        let entry = serde_json::to_string(&PinEntry { kind, name }).map_err(no_json)?;
+        let not_serialized = |e| Error::internal("a response is not valid JSON").with_source(e);
+        let entry = serde_json::to_string(&PinEntry { kind, name }).map_err(not_serialized)?;
         let comma = if index == 0 { "" } else { "," };
         Ok(Bytes::from(format!("{comma}\"{cid}\":{entry}")))
     });
@@ -196,8 +196,8 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
             let bad_nodes = bad_nodes.collect::<Result<_>>()?;
             Ok(Verified { cid: render.cid(&pin.cid)?, ok: pin.bad.is_empty(), bad_nodes })
         });
-        let is_told = line.as_ref().map_or(true, |line| verbose || !line.ok);
-        async move { is_told.then(|| output::line(&line?)) }
+        let is_reported = line.as_ref().map_or(true, |line| verbose || !line.ok);
+        async move { is_reported.then(|| output::line(&line?)) }
     });
     Ok(output::objects(lines.boxed(), args.takes_trailers))
 }

@@ -100,14 +100,14 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
     let render = args.render;
     long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
-        let telling = async {
+        let reporting = async {
             while let Some(event) = events.recv().await {
-                tell_collecting(&lines, event, render, silent, progress).await?;
+                report_gc_event(&lines, event, render, silent, progress).await?;
             }
             Ok::<_, Error>(())
         };
         // If the client can no longer be reached, gc is aborted.
-        let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(force, sender).await) }, telling)?;
+        let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(force, sender).await) }, reporting)?;
         let collected = match collected {
             Ok(collected) => collected,
             Err(e) if stream_errors => {
@@ -125,7 +125,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
             lines.send(&GcLine { key: None, error: part_text(&Error::corrupt(error)) }).await?;
         }
         Err(Error::corrupt(format!(
-            "everything that could be was collected, but {} is damaged at byte {} ({}) and was kept with what can be read \
+            "all other garbage was collected, but {} is damaged at byte {} ({}) and was kept with the readable part \
              of it: verify the repo",
             first.path.display(),
             first.offset,
@@ -135,12 +135,12 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
     .await
 }
 
-async fn tell_collecting(lines: &Lines, event: GcEvent, render: Render, silent: bool, progress: bool) -> Result<()> {
-    let far = |phase, blocks| GcProgress { phase, blocks };
+async fn report_gc_event(lines: &Lines, event: GcEvent, render: Render, silent: bool, progress: bool) -> Result<()> {
+    let progress_line = |phase, blocks| GcProgress { phase, blocks };
     match event {
-        GcEvent::Marked(blocks) if progress => lines.send(&far("mark", Some(blocks))).await?,
-        GcEvent::Swept(blocks) if progress => lines.send(&far("sweep", Some(blocks))).await?,
-        GcEvent::Compacting if progress => lines.send(&far("compact", None)).await?,
+        GcEvent::Marked(blocks) if progress => lines.send(&progress_line("mark", Some(blocks))).await?,
+        GcEvent::Swept(blocks) if progress => lines.send(&progress_line("sweep", Some(blocks))).await?,
+        GcEvent::Compacting if progress => lines.send(&progress_line("compact", None)).await?,
         GcEvent::Removed(cids) if !silent => {
             for cid in &cids {
                 lines.send(&removed(cid, render)?).await?;
@@ -178,7 +178,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
     let render = args.render;
     long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
-        let telling = async {
+        let reporting = async {
             while let Some(event) = events.recv().await {
                 let line = match event {
                     Verifying::Checked(progress) => VerifyLine { msg: String::new(), progress },
@@ -191,11 +191,11 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
             }
             Ok::<_, Error>(())
         };
-        let (verified, ()) = futures::try_join!(state.node.verify(sender), telling)?;
+        let (verified, ()) = futures::try_join!(state.node.verify(sender), reporting)?;
         if verified.corrupt > 0 {
             let (corrupt, blocks) = (verified.corrupt, verified.blocks);
             return Err(Error::corrupt(format!(
-                "verify complete, some blocks were corrupt: {corrupt} of {blocks} (add what they were part of again)"
+                "verify complete, some blocks were corrupt: {corrupt} of {blocks} (add their content again)"
             )));
         }
         lines.send(&VerifyLine { msg: "verify complete, all blocks validated.".to_owned(), progress: 0 }).await

@@ -57,13 +57,13 @@ async fn record(node: &Node, request: Request) -> Result<Whole, RpcError> {
     match multipart::boundary(request.headers())? {
         None if !has_body(&request) => Err(missing()),
         None => {
-            let (body, remedy) = (request.into_body(), "sign one with a shorter value");
-            Ok(body::whole(node, body, MAX_RECORD_BYTES, "an IPNS record's", remedy).await?)
+            let (body, remedy) = (request.into_body(), "sign a record with a shorter value");
+            Ok(body::whole(node, body, MAX_RECORD_BYTES, "maximum record size", remedy).await?)
         }
         Some(boundary) => {
             let mut parts = Parts::new(node, request.into_body(), boundary);
             let part = parts.next_file().await?.ok_or_else(missing)?;
-            Ok(part.whole(MAX_RECORD_BYTES, "the record", "sign one with a shorter value").await?)
+            Ok(part.whole(MAX_RECORD_BYTES, "the record", "sign a record with a shorter value").await?)
         }
     }
 }

@@ -79,7 +79,7 @@ impl Lines {
             self.bytes += piece.len();
             if self.bytes > MAX_BYTES {
                 return Err(
-                    Error::too_large(format!("the arguments are over {MAX_BYTES} bytes: send them apart")).into()
+                    Error::too_large(format!("the arguments exceed {MAX_BYTES} bytes: send several requests")).into()
                 );
             }
             // Each line is kept as bytes and as text.
@@ -89,7 +89,7 @@ impl Lines {
         // The parser returns no next part while this one exists.
         drop(part);
         if parts.next().await?.is_some() {
-            let why = "the arguments are in more than one part of the body: send one part with an argument a line";
+            let why = "the arguments are in more than one part of the body: send one part with one argument per line";
             return Err(RpcError::Request(why.into()));
         }
         Ok(memory)
@@ -108,7 +108,7 @@ impl Lines {
         self.line.extend_from_slice(bytes);
         if self.line.len() > MAX_LINE_BYTES {
             let line = self.complete.len() + 1;
-            return Err(Error::too_large(format!("line {line} of the arguments is over {MAX_LINE_BYTES} bytes")).into());
+            return Err(Error::too_large(format!("line {line} of the arguments exceeds {MAX_LINE_BYTES} bytes")).into());
         }
         Ok(())
     }
@@ -116,9 +116,10 @@ impl Lines {
     fn end_line(&mut self) -> Result<(), RpcError> {
         if self.complete.len() == self.most {
             let most = self.most;
-            return Err(
-                Error::too_large(format!("more than {most} arguments (api.max_arguments): send them apart")).into()
-            );
+            return Err(Error::too_large(format!(
+                "more than {most} arguments (api.max_arguments): send several requests"
+            ))
+            .into());
         }
         let mut line = std::mem::take(&mut self.line);
         line.pop_if(|byte| *byte == b'\r');

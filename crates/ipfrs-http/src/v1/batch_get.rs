@@ -41,11 +41,11 @@ pub(super) async fn get(
     request: Request,
 ) -> Result<Response, Problem> {
     let as_car = names_car(request.headers(), ACCEPT);
-    let answer = async {
-        let asked = read(&state, request).await?;
-        if as_car { car_answer(&state, asked) } else { json_answer(&state, asked) }
+    let response = async {
+        let requested = read(&state, request).await?;
+        if as_car { car_response(&state, requested) } else { json_response(&state, requested) }
     };
-    answer.await.map_err(|e| Problem::new(e, &id))
+    response.await.map_err(|e| Problem::new(e, &id))
 }
 
 async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
@@ -54,19 +54,19 @@ async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
     let mut body = body::whole(&state.node, request.into_body(), limit, "batch.max_batch_size", remedy).await?;
     // Each string takes at least three bytes of the body: two quotes and a comma.
     body.memory.add(body.bytes.len() / 3 * size_of::<String>() + body.bytes.len())?;
-    let asked = json::<CidList>(&body.bytes, r#"{"cids":["CID"]}"#)?.cids;
-    if asked.len() > most {
+    let requested = json::<CidList>(&body.bytes, r#"{"cids":["CID"]}"#)?.cids;
+    if requested.len() > most {
         return Err(Error::too_large(format!(
             "a batch of {} blocks is over the limit of {most} (batch.max_batch_size): send several batches",
-            asked.len()
+            requested.len()
         )));
     }
-    Ok(asked)
+    Ok(requested)
 }
 
-fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
-    let cids = asked.iter().enumerate().map(|(index, text)| {
-        parse_cid(text).map_err(|e| Error::invalid(format!("cids[{index}]: {e}; a CAR answer has no place for errors")))
+fn car_response(state: &AppState, requested: Vec<String>) -> Result<Response> {
+    let cids = requested.iter().enumerate().map(|(index, text)| {
+        parse_cid(text).map_err(|e| Error::invalid(format!("cids[{index}]: {e}; a CAR response cannot report errors")))
     });
     let cids: Arc<[Cid]> = cids.collect::<Result<Vec<_>>>()?.into();
     let batches = state.node.batch_get_together(Arc::clone(&cids))?;
@@ -78,10 +78,10 @@ fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     Ok((headers, Chunked::body(pieces.boxed(), false)).into_response())
 }
 
-fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
+fn json_response(state: &AppState, requested: Vec<String>) -> Result<Response> {
     let (mut cids, mut texts, mut errors) =
-        (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()), Vec::new());
-    for text in asked {
+        (Vec::with_capacity(requested.len()), Vec::with_capacity(requested.len()), Vec::new());
+    for text in requested {
         match parse_cid(&text) {
             Ok(cid) => {
                 cids.push(cid);
@@ -134,10 +134,10 @@ impl JsonWriter {
                     }
                 }
             }
-            let room = self.batch.section(self.next).ok().flatten().map_or(0, |found| written_bytes(found.data));
+            let entry_bytes = self.batch.section(self.next).ok().flatten().map_or(0, |found| written_bytes(found.data));
             if out.is_empty() {
-                out.reserve(room.max(PIECE_BYTES));
-            } else if out.len() + room > out.capacity() {
+                out.reserve(entry_bytes.max(PIECE_BYTES));
+            } else if out.len() + entry_bytes > out.capacity() {
                 break;
             }
             self.begin(&mut out);
@@ -191,7 +191,7 @@ fn write_block(out: &mut Vec<u8>, cid: &str, data: &[u8]) {
 }
 
 #[derive(Serialize)]
-pub(super) struct HasAnswer {
+pub(super) struct HasResponse {
     results: Vec<HasResult>,
 }
 
@@ -211,20 +211,20 @@ pub(super) async fn has(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
     request: Request,
-) -> Result<axum::Json<HasAnswer>, Problem> {
-    let answer = async {
-        let asked = read(&state, request).await?;
-        let parsed: Vec<_> = asked.iter().map(|text| parse_cid(text)).collect();
+) -> Result<axum::Json<HasResponse>, Problem> {
+    let response = async {
+        let requested = read(&state, request).await?;
+        let parsed: Vec<_> = requested.iter().map(|text| parse_cid(text)).collect();
         let cids: Vec<Cid> = parsed.iter().flatten().copied().collect();
         let mut sizes = state.node.batch_has(&cids).await?.into_iter();
-        let results = asked.into_iter().zip(parsed).map(|(cid, parsed)| match parsed {
+        let results = requested.into_iter().zip(parsed).map(|(cid, parsed)| match parsed {
             Ok(_) => {
                 let size = sizes.next().flatten();
                 HasResult { cid, exists: size.is_some(), size, error: None }
             }
             Err(e) => HasResult { cid, exists: false, size: None, error: Some(part_text(&e)) },
         });
-        Ok(axum::Json(HasAnswer { results: results.collect() }))
+        Ok(axum::Json(HasResponse { results: results.collect() }))
     };
-    answer.await.map_err(|e| Problem::new(e, &id))
+    response.await.map_err(|e| Problem::new(e, &id))
 }

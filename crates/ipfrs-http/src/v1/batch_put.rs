@@ -182,7 +182,7 @@ fn item(item: PutItem<'_>) -> Result<BatchItem> {
             || (item.mhtype.is_some() && cid.hash().code() != hash.code());
         if differs {
             return Err(Error::invalid(format!(
-                "codec or mhtype is not that of {cid}: leave them out where a cid is given"
+                "codec or mhtype differs from that of {cid}: leave them out if a cid is given"
             )));
         }
     }
@@ -199,11 +199,11 @@ async fn from_car(
     let batch = &state.node.config().batch;
     // Only the blocks of a batch and their content IDs are kept.
     let most = batch.max_batch_bytes.saturating_add(batch.max_batch_size.saturating_mul(SECTION_BYTES));
-    let mut arrived = 0_usize;
+    let mut received_bytes = 0_usize;
     let pieces = body::pieces(body).map(move |piece| {
         let piece = piece?;
-        arrived = arrived.saturating_add(piece.len());
-        memory.lock().grow_to(arrived.min(most))?;
+        received_bytes = received_bytes.saturating_add(piece.len());
+        memory.lock().grow_to(received_bytes.min(most))?;
         Ok(piece)
     });
     let mut reader = car::CarReader::new(Box::pin(pieces), car::CarLimits::default());

@@ -65,7 +65,7 @@ impl From<Error> for Failure {
 impl Failure {
     fn beyond_end(what: &str, size: u64) -> Self {
         Self::BeyondEnd {
-            refusal: Refusal::range(format!("{what} lies beyond the end of the file, which has {size} bytes")),
+            refusal: Refusal::range(format!("{what} is beyond the end of the file, which has {size} bytes")),
             size,
         }
     }
@@ -89,7 +89,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let content_type = content_type::by_name(&name).unwrap_or_else(octets);
     let whole = Representation { content_type: Some(content_type.clone()), length: Some(file.size()) };
     if conditional::if_match_fails(&parts.headers, &etag) {
-        return Err(Failure::Refused(Refusal::precondition(format!("If-Match does not name {etag}"))));
+        return Err(Failure::Refused(Refusal::precondition(format!("If-Match does not contain {etag}"))));
     }
     if conditional::if_none_match(&parts.headers, &etag) {
         return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers, Body::empty())));
@@ -102,7 +102,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag));
     if let Some(span) = query.span(file.size())? {
         if range.is_some() {
-            return Err(Error::invalid("Range and offset or limit are in one request: use one of them").into());
+            return Err(Error::invalid("Range cannot be combined with offset or limit: use one of them").into());
         }
         headers.insert(CONTENT_LENGTH, span.len.into());
         let payload = Payload::File(file);
@@ -138,7 +138,7 @@ async fn file(object: &Object) -> Result<FileContent> {
         ObjectKind::File(file) => Ok(file.clone()),
         ObjectKind::Directory(_) => Err(Error::invalid(format!("{path} is a directory: name a file in it"))),
         ObjectKind::Symlink(_) => Err(Error::unsupported(format!("{path} is a symlink"))),
-        ObjectKind::Other => Err(object.not_unixfs("ask for its block with /ipfs/...?format=raw").await),
+        ObjectKind::Other => Err(object.not_unixfs("request its block with /ipfs/...?format=raw").await),
     }
 }
 

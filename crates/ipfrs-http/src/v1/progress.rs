@@ -110,32 +110,32 @@ pub(super) async fn follow(
     query: Result<Query<WaitQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let answer = async {
+    let response = async {
         let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
         let wait = query.wait.unwrap_or(WAIT_SECONDS);
         if wait > MAX_WAIT_SECONDS {
-            return Err(Error::invalid(format!("wait = {wait}: accepted are 0 to {MAX_WAIT_SECONDS} seconds")));
+            return Err(Error::invalid(format!("wait = {wait}: accepted values are 0 to {MAX_WAIT_SECONDS} seconds")));
         }
         let operation: OperationId = operation.parse()?;
         let progress = tokio::select! {
             progress = state.node.watch_operation(&operation, Duration::from_secs(wait)) => progress?,
             () = state.lifecycle.shutdown_requested() => {
-                return Err(Error::new(ErrorKind::Unavailable, "the daemon stops"));
+                return Err(Error::new(ErrorKind::Unavailable, "the daemon is shutting down"));
             }
         };
-        Ok(answer(progress, &headers, state.lifecycle.clone()))
+        Ok(response(progress, &headers, state.lifecycle.clone()))
     };
-    answer.await.map_err(|e| Problem::new(e, &id))
+    response.await.map_err(|e| Problem::new(e, &id))
 }
 
-fn answer(progress: watch::Receiver<Progress>, headers: &HeaderMap, lifecycle: Lifecycle) -> Response {
+fn response(progress: watch::Receiver<Progress>, headers: &HeaderMap, lifecycle: Lifecycle) -> Response {
     let seen = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
-    let has_seen_the_end = {
+    let has_seen_end = {
         let now = progress.borrow();
         now.is_over() && seen.is_some_and(|seen| seen >= now.changes)
     };
     let headers = [(CACHE_CONTROL, "no-store"), (X_ACCEL_BUFFERING, "no"), (CONTENT_TYPE, "text/event-stream")];
-    if has_seen_the_end {
+    if has_seen_end {
         return (StatusCode::NO_CONTENT, headers).into_response();
     }
     let feed = Feed { progress, lifecycle, next: None, is_over: false };

@@ -72,18 +72,18 @@ impl From<Error> for Failure {
 }
 
 async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, Failure> {
-    let mut asked = Asked::read(parts.uri.query().unwrap_or_default())?;
+    let mut tensor_query = Asked::read(parts.uri.query().unwrap_or_default())?;
     let Location { path, ttl } = locate(&state.node, raw).await?;
-    let file = find(&state.node, path, &mut asked).await?;
-    asked.check()?;
-    let etag = asked.etag(&file)?;
+    let file = find(&state.node, path, &mut tensor_query).await?;
+    tensor_query.check()?;
+    let etag = tensor_query.etag(&file)?;
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(ETAG, header_text(&etag));
     let cache_control = ttl.map(|ttl| header_text(&format!("public, max-age={}", ttl.as_secs())));
     headers.insert(CACHE_CONTROL, cache_control.unwrap_or_else(|| state.immutable.clone()));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if conditional::if_match_fails(&parts.headers, &etag) {
-        let refusal = Refusal::precondition(format!("If-Match does not name {etag}"));
+        let refusal = Refusal::precondition(format!("If-Match does not contain {etag}"));
         return Err(Failure { refusal, size: None });
     }
     let is_known = conditional::if_none_match(&parts.headers, &etag);
@@ -92,9 +92,9 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
         (false, &Method::HEAD) => Wanted::Head,
         (false, _) => Wanted::Whole,
     };
-    match asked.view {
-        View::Tensors => tensors(state, &file, &asked, parts, headers, wanted).await,
-        View::Info | View::Stats => Ok(report::report(&state.node, file, &asked, headers, wanted).await?),
+    match tensor_query.view {
+        View::Tensors => tensors(state, &file, &tensor_query, parts, headers, wanted).await,
+        View::Info | View::Stats => Ok(report::report(&state.node, file, &tensor_query, headers, wanted).await?),
     }
 }
 
@@ -123,27 +123,27 @@ async fn locate(node: &Node, raw: &str) -> Result<Location> {
 
 /// Finds the file with the tensors. After the path of a file, `info` and `stats` select a view of the file, because a
 /// file has no entries. In a directory they are ordinary names.
-async fn find(node: &Node, path: ContentPath, asked: &mut Asked) -> Result<TensorFile> {
+async fn find(node: &Node, path: ContentPath, tensor_query: &mut Asked) -> Result<TensorFile> {
     let view = path.segments().last().and_then(|last| View::named(last.to_str()?));
     let Some((view, parent)) = view.zip(path.parent()) else { return node.tensors(path).await };
     let object = node.resolve(parent).await?;
     if matches!(object.kind, ObjectKind::Directory(_)) {
         return node.tensors(path).await;
     }
-    asked.view = view;
+    tensor_query.view = view;
     node.tensors_of(object).await
 }
 
 async fn tensors(
     state: &AppState,
     file: &TensorFile,
-    asked: &Asked,
+    tensor_query: &Asked,
     parts: &Parts,
     mut headers: HeaderMap,
     wanted: Wanted,
 ) -> Result<Response, Failure> {
-    let content = file.content(&asked.request)?;
-    let media_type = media_type(asked.request.format);
+    let content = file.content(&tensor_query.request)?;
+    let media_type = media_type(tensor_query.request.format);
     let (size, etag) = (content.size(), headers.get(ETAG).cloned());
     content_limits::check_size(state, size, Remedy::Tensor)?;
     content_limits::check_range(state, parts.headers.contains_key(RANGE), size, Remedy::Tensor)?;
@@ -157,13 +157,13 @@ async fn tensors(
         return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers)));
     }
     headers.insert(CONTENT_TYPE, media_type);
-    headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &asked.file_name(file)));
+    headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &tensor_query.file_name(file)));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let etag = etag.as_ref().and_then(|etag| etag.to_str().ok()).unwrap_or_default();
     let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag));
     let ranges = range::parse(range, size, state.config.max_ranges);
     if ranges == range::Ranges::Unsatisfiable {
-        let refusal = Refusal::range(format!("the range lies beyond the end, which is at byte {size}"));
+        let refusal = Refusal::range(format!("the range is beyond the end, which is at byte {size}"));
         return Err(Failure { refusal, size: Some(size) });
     }
     let payload = Payload::Tensors(content);

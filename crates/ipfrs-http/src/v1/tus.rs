@@ -58,7 +58,7 @@ pub(super) async fn collection(
     }
     match *request.method() {
         Method::OPTIONS => options(&state),
-        Method::POST if is_tus(request.headers()) => spoken(create(&state, request).await, &id),
+        Method::POST if is_tus(request.headers()) => with_version(create(&state, request).await, &id),
         Method::POST => upload::upload(&state, request, &id).await,
         _ => method_not_allowed(COLLECTION_METHODS, &id),
     }
@@ -76,9 +76,9 @@ pub(super) async fn one(
     }
     match *request.method() {
         Method::OPTIONS => options(&state),
-        Method::HEAD => spoken(head(&state, request.headers(), &upload).await, &id),
-        Method::PATCH => spoken(patch(&state, request, &upload).await, &id),
-        Method::DELETE => spoken(delete(&state, request.headers(), &upload).await, &id),
+        Method::HEAD => with_version(head(&state, request.headers(), &upload).await, &id),
+        Method::PATCH => with_version(patch(&state, request, &upload).await, &id),
+        Method::DELETE => with_version(delete(&state, request.headers(), &upload).await, &id),
         _ => method_not_allowed(UPLOAD_METHODS, &id),
     }
 }
@@ -88,7 +88,8 @@ pub(super) async fn one(
 fn override_method(state: &AppState, request: &mut Request) -> Result<(), Refusal> {
     let Some(name) = request.headers().get(X_HTTP_METHOD_OVERRIDE) else { return Ok(()) };
     let method = Method::from_bytes(name.as_bytes());
-    *request.method_mut() = method.map_err(|e| Error::invalid("X-HTTP-Method-Override is no method").with_source(e))?;
+    *request.method_mut() =
+        method.map_err(|e| Error::invalid("X-HTTP-Method-Override is not a method").with_source(e))?;
     Ok(origin::check(request, state.port)?)
 }
 
@@ -107,7 +108,7 @@ pub(super) fn tell_version(headers: &mut HeaderMap) {
 }
 
 /// Finishes the response to a tus request.
-fn spoken(answer: Result<Response, Refusal>, id: &RequestId) -> Response {
+fn with_version(answer: Result<Response, Refusal>, id: &RequestId) -> Response {
     let mut response = answer.unwrap_or_else(|refusal| refusal.answer(id));
     tell_version(response.headers_mut());
     if response.status() == StatusCode::PRECONDITION_FAILED {
@@ -150,7 +151,7 @@ async fn create(state: &AppState, request: Request) -> Result<Response, Refusal>
     let announced = http_body::Body::size_hint(request.body()).exact();
     if announced.is_some_and(|bytes| bytes > length) {
         return Err(Error::too_large(format!(
-            "the body is longer than Upload-Length, which is {length}: send at most so many bytes"
+            "the body is longer than Upload-Length, which is {length}: send at most that many bytes"
         ))
         .into());
     }
@@ -178,7 +179,7 @@ async fn patch(state: &AppState, request: Request, upload: &str) -> Result<Respo
     check_version(request.headers())?;
     check_extensions(request.headers())?;
     if !has_content(&request)? {
-        return Err(Refusal::media_type(format!("a PATCH without Content-Type: {OFFSET_OCTET_STREAM}")));
+        return Err(Refusal::media_type(format!("a PATCH request requires Content-Type: {OFFSET_OCTET_STREAM}")));
     }
     let offset = number(request.headers(), &UPLOAD_OFFSET)?;
     let announced = http_body::Body::size_hint(request.body()).exact();
@@ -208,7 +209,7 @@ fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get(TUS_RESUMABLE).is_some_and(|version| version == VERSION) {
         return Ok(());
     }
-    Err(Refusal::precondition(format!("resumable uploads speak tus {VERSION}: send Tus-Resumable: {VERSION}")))
+    Err(Refusal::precondition(format!("resumable uploads use tus {VERSION}: send Tus-Resumable: {VERSION}")))
 }
 
 /// Refuses requests that use unsupported extensions. A client whose checksum was ignored would assume that the data
@@ -217,10 +218,10 @@ fn check_extensions(headers: &HeaderMap) -> Result<()> {
     for (name, extension, remedy) in [
         (UPLOAD_DEFER_LENGTH, "creation-defer-length", "send Upload-Length"),
         (UPLOAD_CONCAT, "concatenation", "send one upload with its Upload-Length"),
-        (UPLOAD_CHECKSUM, "checksum", "leave out Upload-Checksum, and compare the content ID in the end"),
+        (UPLOAD_CHECKSUM, "checksum", "leave out Upload-Checksum, and compare the content ID at the end"),
     ] {
         if headers.contains_key(&name) {
-            return Err(Error::unsupported(format!("the tus extension {extension} is not offered: {remedy}")));
+            return Err(Error::unsupported(format!("the tus extension {extension} is not supported: {remedy}")));
         }
     }
     Ok(())
@@ -245,7 +246,7 @@ fn has_content(request: &Request) -> Result<bool, Refusal> {
     }
     match http_body::Body::is_end_stream(request.body()) {
         true => Ok(false),
-        false => Err(Refusal::media_type(format!("a body that is not Content-Type: {OFFSET_OCTET_STREAM}"))),
+        false => Err(Refusal::media_type(format!("a request body requires Content-Type: {OFFSET_OCTET_STREAM}"))),
     }
 }
 
@@ -264,14 +265,14 @@ impl Metadata {
         let text = text.to_str().map_err(|e| invalid("it is not ASCII").with_source(e))?;
         if text.len() > MAX_METADATA_BYTES {
             return Err(Error::too_large(format!(
-                "Upload-Metadata is over the limit of {MAX_METADATA_BYTES} bytes: leave out what only your client needs"
+                "Upload-Metadata is over the limit of {MAX_METADATA_BYTES} bytes: leave out values only your client needs"
             )));
         }
         let (mut keys, mut filename) = (HashSet::new(), None);
         for pair in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
             let (key, value) = pair.split_once(' ').unwrap_or((pair, ""));
             if key.is_empty() || !keys.insert(key) {
-                return Err(invalid(&format!("the key {key:?} is empty or there twice")));
+                return Err(invalid(&format!("the key {key:?} is empty or duplicated")));
             }
             let value = STANDARD.decode(value);
             let value = value.map_err(|e| invalid(&format!("the value of {key:?} is not base64")).with_source(e))?;

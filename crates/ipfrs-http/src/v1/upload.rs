@@ -18,7 +18,7 @@ use crate::state::AppState;
 const OPTIONS: &str = "filename, operation_id, wrap, pin, cid-version, raw-leaves, chunker, hash, profile";
 
 #[derive(Serialize)]
-struct Answer {
+struct UploadResponse {
     cid: String,
     size: u64,
     blocks: u64,
@@ -42,14 +42,14 @@ pub(super) async fn upload(state: &AppState, request: Request, id: &RequestId) -
     response
 }
 
-async fn import(state: &AppState, query: Query, request: Request) -> Result<Answer, Refusal> {
+async fn import(state: &AppState, query: Query, request: Request) -> Result<UploadResponse, Refusal> {
     check_body(request.headers())?;
     let length = http_body::Body::size_hint(request.body()).exact();
     let pieces = body::pieces(request.into_body());
     let Query { options, operation } = query;
     let operation_id = operation.to_string();
     let Uploaded { cid, size, blocks } = state.node.upload(&options, operation, length, pieces).await?;
-    Ok(Answer { cid: cid.to_string(), size, blocks, operation_id, filename: options.filename })
+    Ok(UploadResponse { cid: cid.to_string(), size, blocks, operation_id, filename: options.filename })
 }
 
 /// Checks that the body is the file itself and not a form.
@@ -57,7 +57,7 @@ fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
     let media = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     if media.is_some_and(|media| media.trim_ascii_start().starts_with(b"multipart/")) {
         return Err(Refusal::media_type(
-            "the body is a form, and would be imported with its boundaries: send the bytes of the file (curl -T FILE, or \
+            "the body is a form and would be imported with its boundaries: send the bytes of the file (curl -T FILE, or \
              --data-binary @FILE), or the form to /api/v0/add",
         ));
     }

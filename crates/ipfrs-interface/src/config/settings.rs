@@ -136,17 +136,17 @@ impl Settings {
     fn add_toml(&mut self, text: &str, origin: impl Fn(usize) -> Origin) -> Result<()> {
         let line_of = |offset: usize| text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count() + 1;
         let at = |offset: usize| origin(line_of(offset));
-        let no_toml = |e: toml::de::Error| {
+        let invalid_toml = |e: toml::de::Error| {
             let origin = at(e.span().map_or(0, |span| span.start));
             Error::invalid(format!("{origin}: {}", e.message().trim()))
         };
-        let places = DeTable::parse(text).map_err(no_toml)?;
-        let mut values: Table = toml::from_str(text).map_err(no_toml)?;
-        for (name, place) in places.get_ref() {
+        let spanned_tables = DeTable::parse(text).map_err(invalid_toml)?;
+        let mut values: Table = toml::from_str(text).map_err(invalid_toml)?;
+        for (name, spanned_table) in spanned_tables.get_ref() {
             let origin = at(name.span().start);
             let section = known_section(name.get_ref()).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
             let (Some(keys), Some(Value::Table(mut values))) =
-                (place.get_ref().as_table(), values.remove(section.name))
+                (spanned_table.get_ref().as_table(), values.remove(section.name))
             else {
                 return Err(Error::invalid(format!(
                     "{origin}: {name} is a section: write [{name}], with its keys on the lines below",
@@ -202,7 +202,7 @@ impl Settings {
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let Some((domain, target)) = pair.split_once(':').filter(|(_, target)| target.starts_with('/')) else {
                 return Err(Error::invalid(format!(
-                    "environment variable {LINKS_VARIABLE}: {pair:?} is no domain:/ipfs/CID or domain:/ipns/name"
+                    "environment variable {LINKS_VARIABLE}: {pair:?} does not have the form domain:/ipfs/CID or domain:/ipns/name"
                 )));
             };
             links.insert(domain.to_owned(), Value::String(target.to_owned()));
@@ -212,9 +212,9 @@ impl Settings {
         }
         let origin = Origin::Variable(LINKS_VARIABLE.to_owned());
         match self.by_key.get_mut(&LINKS_KEY) {
-            Some(Setting { value: Value::Table(there), origin: first, .. }) => {
-                there.retain(|domain, _| !links.keys().any(|name| name.eq_ignore_ascii_case(domain)));
-                there.extend(links);
+            Some(Setting { value: Value::Table(existing), origin: first, .. }) => {
+                existing.retain(|domain, _| !links.keys().any(|name| name.eq_ignore_ascii_case(domain)));
+                existing.extend(links);
                 *first = Origin::Several(Box::new([first.clone(), origin]));
             }
             // A value that is not a table is refused later.
@@ -293,7 +293,7 @@ impl Settings {
     pub fn to_table(&self) -> Result<Table> {
         self.config()?;
         let mut table: Table = toml::from_str(Config::DEFAULT_TEXT)
-            .map_err(|e| Error::internal("the built-in configuration is broken").with_source(e))?;
+            .map_err(|e| Error::internal("the built-in configuration is invalid").with_source(e))?;
         for ((section, key), setting) in &self.by_key {
             let values = table.entry(*section).or_insert_with(|| Value::Table(Table::new()));
             if let Value::Table(values) = values {
@@ -321,11 +321,12 @@ fn from_text(text: &str, origin: Origin) -> Setting {
 /// Returns the value of `setting` in a form that `T` accepts. Every section has defaults for all keys, so a single
 /// key is a complete section, and an error relates to that key.
 fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -> Result<Value> {
-    let alone = |value: &Value| T::deserialize(Table::from_iter([(key.to_owned(), value.clone())])).map(drop);
-    let Err(error) = alone(&setting.value) else { return Ok(setting.value.clone()) };
+    let deserialize_alone =
+        |value: &Value| T::deserialize(Table::from_iter([(key.to_owned(), value.clone())])).map(drop);
+    let Err(error) = deserialize_alone(&setting.value) else { return Ok(setting.value.clone()) };
     if let Some(text) = &setting.text {
         let text = Value::String(text.clone());
-        if alone(&text).is_ok() {
+        if deserialize_alone(&text).is_ok() {
             return Ok(text);
         }
     }
@@ -365,7 +366,7 @@ fn known_section(name: &str) -> Result<&'static Section, String> {
     Err(match nearest(name, &names) {
         Some(near) => format!("unknown section [{name}]: did you mean [{near}]?"),
         None => format!(
-            "unknown section [{name}]: this version of ipfrs has nothing that it configures, so remove it; the sections \
+            "unknown section [{name}]: this version of ipfrs does not use it, so remove it; the sections \
              are {}",
             names.join(", ")
         ),
@@ -386,5 +387,5 @@ fn known_key(section: &Section, name: &str) -> Result<&'static str, String> {
 
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate));
-    near.filter(|(likeness, _)| *likeness > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
+    near.filter(|(similarity, _)| *similarity > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }

@@ -26,7 +26,7 @@ struct Last {
     /// Connection that received all of them.
     connection: usize,
     /// Number of responses, up to [`ALONE`].
-    answers: u32,
+    responses: u32,
     /// Number of responses until the socket is polled again.
     left: u32,
     /// Last initial value of `left`.
@@ -35,16 +35,16 @@ struct Last {
 
 impl Last {
     const fn of(connection: usize) -> Self {
-        Self { connection, answers: 0, left: 0, pause: 0 }
+        Self { connection, responses: 0, left: 0, pause: 0 }
     }
 
     /// Records a response. Returns whether to poll for the next request.
-    fn is_awaited(&mut self, connection: usize) -> bool {
+    fn should_poll(&mut self, connection: usize) -> bool {
         if self.connection != connection {
             *self = Self::of(connection);
         }
-        if self.answers < ALONE {
-            self.answers += 1;
+        if self.responses < ALONE {
+            self.responses += 1;
             return false;
         }
         self.left = self.left.saturating_sub(1);
@@ -52,29 +52,29 @@ impl Last {
     }
 
     /// Records the result of a poll.
-    fn looked(&mut self, has_come: bool) {
-        self.pause = if has_come { 0 } else { (self.pause * 2).clamp(PAUSES.0, PAUSES.1) };
+    fn record_poll(&mut self, has_arrived: bool) {
+        self.pause = if has_arrived { 0 } else { (self.pause * 2).clamp(PAUSES.0, PAUSES.1) };
         self.left = self.pause;
     }
 }
 
 /// Polls for the next request on the connection with this number, to which a response was just sent, for at most
-/// `longest`. `has_come` checks without blocking whether data have arrived. The caller waits in the usual way
+/// `time_limit`. `has_arrived` checks without blocking whether data have arrived. The caller waits in the usual way
 /// afterwards.
-pub(crate) fn look(connection: usize, longest: Duration, mut has_come: impl FnMut() -> bool) {
+pub(crate) fn look(connection: usize, time_limit: Duration, mut has_arrived: impl FnMut() -> bool) {
     let mut last = LAST.get();
-    if last.is_awaited(connection) {
+    if last.should_poll(connection) {
         let start = Instant::now();
         let found = loop {
-            if has_come() {
+            if has_arrived() {
                 break true;
             }
-            if start.elapsed() >= longest {
+            if start.elapsed() >= time_limit {
                 break false;
             }
             std::hint::spin_loop();
         };
-        last.looked(found);
+        last.record_poll(found);
     }
     LAST.set(last);
 }
@@ -83,36 +83,36 @@ pub(crate) fn look(connection: usize, longest: Duration, mut has_come: impl FnMu
 mod tests {
     use super::*;
 
-    /// Returns which of `answers` responses on a connection were followed by a poll, if each poll has the result
+    /// Returns which of `responses` responses on a connection were followed by a poll, if each poll has the result
     /// `found`.
-    fn looks(last: &mut Last, connection: usize, answers: u32, found: bool) -> Vec<u32> {
-        let look = |answer: &u32| {
-            let is_awaited = last.is_awaited(connection);
-            if is_awaited {
-                last.looked(found);
+    fn polls(last: &mut Last, connection: usize, responses: u32, found: bool) -> Vec<u32> {
+        let look = |response: &u32| {
+            let should_poll = last.should_poll(connection);
+            if should_poll {
+                last.record_poll(found);
             }
-            is_awaited && *answer > 0
+            should_poll && *response > 0
         };
-        (1..=answers).filter(look).collect()
+        (1..=responses).filter(look).collect()
     }
 
     #[test]
     fn busy_poll_follows_each_response_to_a_fast_client() {
         let mut last = Last::of(1);
-        assert_eq!(looks(&mut last, 1, 12, true), [9, 10, 11, 12]);
+        assert_eq!(polls(&mut last, 1, 12, true), [9, 10, 11, 12]);
     }
 
     #[test]
     fn failed_busy_polls_become_rare_but_never_stop() {
         let mut last = Last::of(1);
-        assert_eq!(looks(&mut last, 1, 100, false), [9, 17, 33, 65]);
-        let seldom = looks(&mut last, 1, 100_000, false);
-        let (before, after) = (seldom[seldom.len() - 2], seldom[seldom.len() - 1]);
+        assert_eq!(polls(&mut last, 1, 100, false), [9, 17, 33, 65]);
+        let rare = polls(&mut last, 1, 100_000, false);
+        let (before, after) = (rare[rare.len() - 2], rare[rare.len() - 1]);
         assert_eq!(after - before, PAUSES.1);
         assert_eq!(
-            looks(&mut last, 1, 2 * PAUSES.1, true).last(),
+            polls(&mut last, 1, 2 * PAUSES.1, true).last(),
             Some(&(2 * PAUSES.1)),
-            "it is not given up for good"
+            "polling is never disabled for good"
         );
     }
 
@@ -120,20 +120,20 @@ mod tests {
     fn busy_poll_needs_a_single_active_connection() {
         let mut last = Last::of(1);
         for _ in 0..100 {
-            assert!(looks(&mut last, 1, 7, true).is_empty());
-            assert!(looks(&mut last, 2, 8, true).is_empty());
+            assert!(polls(&mut last, 1, 7, true).is_empty());
+            assert!(polls(&mut last, 2, 8, true).is_empty());
         }
     }
 
     #[test]
     fn busy_poll_stops_at_the_time_limit() {
-        let mut asked = 0;
+        let mut polled = 0;
         for _ in 0..=ALONE {
             look(7, Duration::ZERO, || {
-                asked += 1;
+                polled += 1;
                 false
             });
         }
-        assert_eq!(asked, 1);
+        assert_eq!(polled, 1);
     }
 }

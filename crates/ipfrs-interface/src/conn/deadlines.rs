@@ -45,10 +45,10 @@ pub(crate) struct Deadlines<'a, 'd> {
     /// Whether the waker of the task is registered with `started`.
     is_registered: bool,
     cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
-    silence: Alarm,
-    longest: Duration,
+    silence_alarm: Alarm,
+    max_silence: Duration,
     /// Timer for the deadlines of requests.
-    over: Alarm,
+    request_alarm: Alarm,
 }
 
 /// Timer of a connection task, for deadlines that only increase. It is reset when it expires, not for each new
@@ -85,10 +85,10 @@ impl<'a, 'd> Deadlines<'a, 'd> {
         drain: &'d Drain,
         started: Pin<&'a mut WaitForCancellationFuture<'d>>,
         cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
-        longest: Duration,
+        max_silence: Duration,
     ) -> Self {
-        let (silence, over) = (Alarm::default(), Alarm::default());
-        Self { drain, started, is_registered: false, cut, silence, longest, over }
+        let (silence_alarm, request_alarm) = (Alarm::default(), Alarm::default());
+        Self { drain, started, is_registered: false, cut, silence_alarm, max_silence, request_alarm }
     }
 
     /// Returns the flag for draining.
@@ -113,12 +113,12 @@ impl<'a, 'd> Deadlines<'a, 'd> {
 
     /// Whether the client has sent no request for too long `since` then. Otherwise the task is woken at that time.
     pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
-        self.silence.is_over(since + self.longest, cx)
+        self.silence_alarm.is_over(since + self.max_silence, cx)
     }
 
     /// Whether the deadline `at` of a request has passed. Otherwise the task is woken at that time.
     pub(crate) fn is_over(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
-        self.over.is_over(at, cx)
+        self.request_alarm.is_over(at, cx)
     }
 }
 

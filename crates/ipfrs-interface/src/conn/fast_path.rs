@@ -30,7 +30,7 @@ pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const READ_BYTES: usize = 8 * 1024;
 
 /// Maximum length of header lines that are stored for comparison.
-const KEPT_BYTES: usize = 1024;
+const MAX_STORED_HEADER_BYTES: usize = 1024;
 
 /// Scratch memory of a thread for processing a connection.
 struct Scratch {
@@ -77,7 +77,7 @@ pub(crate) struct IdleConnection<F> {
     /// Maximum size of a request head, in bytes.
     max_header_bytes: usize,
     /// An incomplete head.
-    held: Vec<u8>,
+    partial_head: Vec<u8>,
     /// Headers of the last request with a cached response. Most clients repeat the same headers.
     last_headers: Option<Box<LastHeaders>>,
     /// Rest of a response, which the socket has not accepted yet.
@@ -127,7 +127,7 @@ impl<F: FrontEnd> IdleConnection<F> {
             is_new: true,
             is_fast_path_enabled,
             max_header_bytes,
-            held: Vec::new(),
+            partial_head: Vec::new(),
             last_headers: None,
             unsent: None,
             since: Instant::now(),
@@ -167,7 +167,7 @@ impl<F: FrontEnd> IdleConnection<F> {
 
     /// Whether a part of an HTTP/1 request head has arrived.
     pub(crate) fn has_begun(&self) -> bool {
-        !self.held.is_empty() && (!self.is_new || !PREFACE.starts_with(&self.held))
+        !self.partial_head.is_empty() && (!self.is_new || !PREFACE.starts_with(&self.partial_head))
     }
 
     /// Sends cached responses until a request needs hyper, or a response must state that it is the last one.
@@ -218,16 +218,16 @@ impl<F: FrontEnd> IdleConnection<F> {
     ) -> Poll<io::Result<Option<Wakeup>>> {
         let mut buf = ReadBuf::new(&mut scratch.read);
         ready!(Pin::new(&mut *socket).poll_read(cx, &mut buf))?;
-        let mut held = std::mem::take(&mut self.held);
+        let mut partial_head = std::mem::take(&mut self.partial_head);
         if buf.filled().is_empty() {
             return Poll::Ready(Ok(Some(Wakeup::Ended)));
         }
-        let seen = held.len();
+        let seen = partial_head.len();
         let read = if seen == 0 {
             buf.filled()
         } else {
-            held.extend_from_slice(buf.filled());
-            &held
+            partial_head.extend_from_slice(buf.filled());
+            &partial_head
         };
         let mut rest = &read[request_head::empty_lines(read)..];
         // An HTTP/2 preface can only start at the first byte of a connection.
@@ -242,7 +242,7 @@ impl<F: FrontEnd> IdleConnection<F> {
             self.is_new = false;
             self.since = answer.start.into();
             self.has_responded = true;
-            self.unsent = sent(socket, cx, &scratch.head, answer)?;
+            self.unsent = send(socket, cx, &scratch.head, answer)?;
         }
         if rest.is_empty() || self.unsent.is_some() {
             socket.unread(Bytes::copy_from_slice(rest));
@@ -262,7 +262,7 @@ impl<F: FrontEnd> IdleConnection<F> {
             }
             Ok(None) => {
                 let before = read.len() - rest.len();
-                self.held = if seen == 0 { rest.to_vec() } else { without_first(held, before) };
+                self.partial_head = if seen == 0 { rest.to_vec() } else { without_first(partial_head, before) };
                 None
             }
             Err(refusal) => {
@@ -275,7 +275,7 @@ impl<F: FrontEnd> IdleConnection<F> {
 
     /// Responds to a request whose head is refused, and ends the connection.
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
-        self.held = Vec::new();
+        self.partial_head = Vec::new();
         let head = refused::serialized(&self.front_end, refusal, self.peer);
         self.since = Instant::now();
         self.is_refused = true;
@@ -293,21 +293,22 @@ impl<F: FrontEnd> IdleConnection<F> {
         if !self.is_fast_path_enabled {
             return None;
         }
-        let most = self.max_header_bytes;
-        let like_last = self
+        let max_head_bytes = self.max_header_bytes;
+        let repeated = self
             .last_headers
             .as_ref()
             .and_then(|last_headers| Some((Get::like(bytes, &last_headers.lines)?, &last_headers.cacheable)));
-        if let Some((get, cacheable)) = like_last {
-            let answer = self.front_end.serialized_response(get.path, cacheable, head).filter(|_| get.len <= most)?;
+        if let Some((get, cacheable)) = repeated {
+            let answer =
+                self.front_end.serialized_response(get.path, cacheable, head).filter(|_| get.len <= max_head_bytes)?;
             request_log::written(get.path, cacheable, self.peer, head, &answer);
             return Some((get.len, answer));
         }
-        let get = Get::parse(bytes, headers).filter(|get| get.len <= most)?;
+        let get = Get::parse(bytes, headers).filter(|get| get.len <= max_head_bytes)?;
         let cacheable = self.front_end.cacheable_request(headers, self.peer)?;
         let answer = self.front_end.serialized_response(get.path, &cacheable, head)?;
         request_log::written(get.path, &cacheable, self.peer, head, &answer);
-        if cacheable.is_memoizable() && !get.lines.is_empty() && get.lines.len() <= KEPT_BYTES {
+        if cacheable.is_memoizable() && !get.lines.is_empty() && get.lines.len() <= MAX_STORED_HEADER_BYTES {
             self.last_headers = Some(Box::new(LastHeaders { lines: get.lines.into(), cacheable }));
         }
         Some((get.len, answer))
@@ -340,7 +341,7 @@ fn without_first(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
 }
 
 /// Sends a response. Returns the rest that the socket does not accept at once.
-fn sent(
+fn send(
     socket: &mut Socket,
     cx: &mut Context<'_>,
     head: &[u8],
@@ -348,29 +349,29 @@ fn sent(
 ) -> io::Result<Option<Box<Unsent>>> {
     let body = answer.body;
     let slices = [IoSlice::new(head), IoSlice::new(&body)];
-    let taken = match Pin::new(socket).poll_write_vectored(cx, &slices) {
-        Poll::Ready(taken) => taken?,
+    let sent_bytes = match Pin::new(socket).poll_write_vectored(cx, &slices) {
+        Poll::Ready(sent_bytes) => sent_bytes?,
         Poll::Pending => 0,
     };
-    if taken == head.len() + body.len() {
+    if sent_bytes == head.len() + body.len() {
         return Ok(None);
     }
-    let in_head = taken.min(head.len());
+    let in_head = sent_bytes.min(head.len());
     let head = Bytes::copy_from_slice(&head[in_head..]);
-    Ok(Some(Box::new(Unsent { head, body: body.slice(taken - in_head..) })))
+    Ok(Some(Box::new(Unsent { head, body: body.slice(sent_bytes - in_head..) })))
 }
 
 impl Unsent {
     fn poll_send(&mut self, socket: &mut Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !(self.head.is_empty() && self.body.is_empty()) {
             let slices = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
-            let taken = ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &slices))?;
-            if taken == 0 {
+            let sent_bytes = ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &slices))?;
+            if sent_bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            let in_head = taken.min(self.head.len());
+            let in_head = sent_bytes.min(self.head.len());
             drop(self.head.split_to(in_head));
-            drop(self.body.split_to(taken - in_head));
+            drop(self.body.split_to(sent_bytes - in_head));
         }
         Poll::Ready(Ok(()))
     }

@@ -112,7 +112,7 @@ mod tests {
             assert!(!is_pending(&mut body) && traffic.more_follows());
             let turns_before = turns.0.load(Ordering::Relaxed);
             assert!(is_pending(&mut body) && !traffic.more_follows());
-            assert_eq!(turns.0.load(Ordering::Relaxed), turns_before + 1, "another turn, to flush");
+            assert_eq!(turns.0.load(Ordering::Relaxed), turns_before + 1, "another poll, to flush");
             assert!(is_pending(&mut body));
             assert_eq!(turns.0.load(Ordering::Relaxed), turns_before + 1);
         }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 const MAX_HEADERS: usize = 32;
 
 /// Headers that affect more than the choice of content, and `Range`, because partial responses are never cached.
-const OTHER: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
+const UNSUPPORTED: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
 
 /// A GET request without a body.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl<'a> Get<'a> {
         if request.method != Some("GET") || request.version != Some(1) {
             return None;
         }
-        if !request.headers.iter().all(is_usual) {
+        if !request.headers.iter().all(is_supported) {
             return None;
         }
         headers.clear();
@@ -72,12 +72,12 @@ impl<'a> Get<'a> {
     }
 }
 
-fn is_usual(header: &httparse::Header<'_>) -> bool {
+fn is_supported(header: &httparse::Header<'_>) -> bool {
     let is_named = |name: &&str| header.name.eq_ignore_ascii_case(name);
     if is_named(&"connection") {
         return header.value.eq_ignore_ascii_case(b"keep-alive");
     }
-    !OTHER.iter().any(is_named)
+    !UNSUPPORTED.iter().any(is_named)
 }
 
 #[cfg(test)]

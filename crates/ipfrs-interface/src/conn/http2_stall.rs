@@ -117,7 +117,7 @@ pin_project! {
     /// socket of the connection.
     pub(crate) struct Watched<A> {
         #[pin]
-        answer: A,
+        handler: A,
         // The open stream, for HTTP/2.
         stream: Option<OpenStream>,
         // Whether the daemon drains; `None` if the response does not have to state it.
@@ -132,13 +132,13 @@ impl<A> Watched<A> {
     /// HTTP/1.1. Once the daemon is `draining`, the response says that the connection is closed then. A stream is cut at
     /// the `deadline`.
     pub(crate) fn new(
-        answer: A,
+        handler: A,
         stream: Option<OpenStream>,
         draining: Option<Draining>,
         traffic: Traffic,
         deadline: RequestDeadline,
     ) -> Self {
-        Self { answer, stream, draining, traffic, deadline }
+        Self { handler, stream, draining, traffic, deadline }
     }
 }
 
@@ -148,10 +148,10 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         // Only the task of an HTTP/2 stream has this variable.
-        let _ = DEADLINE.try_with(|kept| {
-            kept.get_or_init(|| this.deadline.clone());
+        let _ = DEADLINE.try_with(|deadline_cell| {
+            deadline_cell.get_or_init(|| this.deadline.clone());
         });
-        let Ok(mut response) = ready!(this.answer.poll(cx));
+        let Ok(mut response) = ready!(this.handler.poll(cx));
         if this.draining.as_ref().is_some_and(Draining::has_begun) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

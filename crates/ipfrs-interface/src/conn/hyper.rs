@@ -254,13 +254,13 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
         let deadline = RequestDeadline::new(&self.node, self.max_request);
         // HTTP/2 announces the end of a connection with its own frame. A response that opens a tunnel is never the
         // last one.
-        let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;
-        let deadlines = says_the_end.then(|| self.draining.clone());
+        let announces_close = version != Version::HTTP_2 && request.method() != Method::CONNECT;
+        let deadlines = announces_close.then(|| self.draining.clone());
         let answer = if version == Version::HTTP_2 && header_list_bytes(&request) > self.max_header_bytes {
             let refusal = Refusal::large_head(self.max_header_bytes).of_http2(&request);
             Either::Right(ready(Ok(refused::response(&self.front_end, &refusal, self.peer))))
         } else {
-            Either::Left(self.answered(request, &deadline))
+            Either::Left(self.logged_response(request, &deadline))
         };
         let open = (version == Version::HTTP_2).then(|| OpenStreams::open(&self.streams));
         Watched::new(answer, open, deadlines, self.traffic.clone(), deadline)
@@ -268,7 +268,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
 }
 
 impl<F: FrontEnd> Front<F> {
-    fn answered(&self, request: Request<Incoming>, deadline: &RequestDeadline) -> Logged<F::Answering> {
+    fn logged_response(&self, request: Request<Incoming>, deadline: &RequestDeadline) -> Logged<F::Answering> {
         if request.version() != Version::HTTP_2 {
             let _first = self.deadline.set(deadline.clone());
         }

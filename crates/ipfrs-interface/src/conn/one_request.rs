@@ -79,23 +79,23 @@ impl OneRequest {
 
     /// Processes bytes that were read, and returns how many of them belong to the request.
     fn take(&mut self, read: &[u8]) -> usize {
-        let mut taken = 0;
-        while taken < read.len() {
+        let mut consumed = 0;
+        while consumed < read.len() {
             match &mut self.left {
                 Remaining::Bytes(0, None) => break,
                 Remaining::Bytes(left, chunks) => {
-                    let some = usize::try_from(*left).unwrap_or(usize::MAX).min(read.len() - taken);
-                    taken += some;
-                    *left -= some as u64;
+                    let count = usize::try_from(*left).unwrap_or(usize::MAX).min(read.len() - consumed);
+                    consumed += count;
+                    *left -= count as u64;
                     if *left == 0
                         && let Some(chunks) = chunks.take()
                     {
                         self.left = Remaining::Chunks(chunks);
                     }
                 }
-                Remaining::Chunks(chunks) => match chunks.take(&read[taken..]) {
-                    Some(some) => {
-                        taken += some;
+                Remaining::Chunks(chunks) => match chunks.take(&read[consumed..]) {
+                    Some(count) => {
+                        consumed += count;
                         if chunks.is_ended() {
                             self.left = Remaining::Bytes(0, None);
                         }
@@ -105,14 +105,14 @@ impl OneRequest {
                 Remaining::Unknown => return read.len(),
             }
         }
-        taken
+        consumed
     }
 }
 
 impl AsyncRead for OneRequest {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let most = match this.left {
+        let max_bytes = match this.left {
             // Relaxed suffices, because the task that reads here also checks the flag.
             Remaining::Bytes(0, None) => {
                 this.state.is_over.store(true, Ordering::Relaxed);
@@ -122,12 +122,12 @@ impl AsyncRead for OneRequest {
             _ => usize::MAX,
         };
         let before = buf.filled().len();
-        ready!(this.socket.poll_read_at_most(cx, buf, most))?;
-        let taken = this.take(&buf.filled()[before..]);
-        let behind = &buf.filled()[before + taken..];
-        if !behind.is_empty() {
-            this.socket.unread(behind.to_vec().into());
-            buf.set_filled(before + taken);
+        ready!(this.socket.poll_read_at_most(cx, buf, max_bytes))?;
+        let consumed = this.take(&buf.filled()[before..]);
+        let surplus = &buf.filled()[before + consumed..];
+        if !surplus.is_empty() {
+            this.socket.unread(surplus.to_vec().into());
+            buf.set_filled(before + consumed);
         }
         Poll::Ready(Ok(()))
     }
@@ -171,14 +171,14 @@ impl AsyncWrite for OneRequest {
 /// same end. If hyper refuses a body, the connection ends anyway.
 #[derive(Debug, Default)]
 struct Chunks {
-    place: Place,
+    position: ChunkPosition,
     /// Remaining bytes of the current chunk; 0 for the last one.
     size: u64,
     has_digits: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ChunkPosition {
     #[default]
     Size,
     /// After the digits: white space and extensions.
@@ -197,51 +197,51 @@ enum Place {
 
 impl Chunks {
     fn is_ended(&self) -> bool {
-        self.place == Place::End
+        self.position == ChunkPosition::End
     }
 
     /// Processes `bytes`, and returns how many of them belong to the body, or `None` if they are malformed.
     fn take(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() && !self.is_ended() {
-            if self.place == Place::Data {
-                let some = usize::try_from(self.size).unwrap_or(usize::MAX).min(bytes.len() - at);
-                at += some;
-                self.size -= some as u64;
+            if self.position == ChunkPosition::Data {
+                let count = usize::try_from(self.size).unwrap_or(usize::MAX).min(bytes.len() - at);
+                at += count;
+                self.size -= count as u64;
                 if self.size == 0 {
-                    self.place = Place::DataCr;
+                    self.position = ChunkPosition::DataCr;
                 }
                 continue;
             }
-            self.place = self.step(bytes[at])?;
+            self.position = self.step(bytes[at])?;
             at += 1;
         }
         Some(at)
     }
 
-    fn step(&mut self, byte: u8) -> Option<Place> {
-        Some(match (self.place, byte) {
-            (Place::Size, byte) if byte.is_ascii_hexdigit() => {
+    fn step(&mut self, byte: u8) -> Option<ChunkPosition> {
+        Some(match (self.position, byte) {
+            (ChunkPosition::Size, byte) if byte.is_ascii_hexdigit() => {
                 self.has_digits = true;
                 let digit = char::from(byte).to_digit(16)?;
                 self.size = self.size.checked_mul(16)?.checked_add(digit.into())?;
-                Place::Size
+                ChunkPosition::Size
             }
-            (Place::Size, b'\r') if self.has_digits => Place::SizeLf,
-            (Place::Size, b' ' | b'\t' | b';') if self.has_digits => Place::Extension,
-            (Place::Extension, b'\r') => Place::SizeLf,
-            (Place::Extension, byte) if byte != b'\n' => Place::Extension,
-            (Place::SizeLf, b'\n') => {
+            (ChunkPosition::Size, b'\r') if self.has_digits => ChunkPosition::SizeLf,
+            (ChunkPosition::Size, b' ' | b'\t' | b';') if self.has_digits => ChunkPosition::Extension,
+            (ChunkPosition::Extension, b'\r') => ChunkPosition::SizeLf,
+            (ChunkPosition::Extension, byte) if byte != b'\n' => ChunkPosition::Extension,
+            (ChunkPosition::SizeLf, b'\n') => {
                 self.has_digits = false;
-                if self.size == 0 { Place::Line } else { Place::Data }
+                if self.size == 0 { ChunkPosition::Line } else { ChunkPosition::Data }
             }
-            (Place::DataCr, b'\r') => Place::DataLf,
-            (Place::DataLf, b'\n') => Place::Size,
-            (Place::Line, b'\r') => Place::EndLf,
-            (Place::Trailer, b'\r') => Place::TrailerLf,
-            (Place::Line | Place::Trailer, _) => Place::Trailer,
-            (Place::TrailerLf, b'\n') => Place::Line,
-            (Place::EndLf, b'\n') => Place::End,
+            (ChunkPosition::DataCr, b'\r') => ChunkPosition::DataLf,
+            (ChunkPosition::DataLf, b'\n') => ChunkPosition::Size,
+            (ChunkPosition::Line, b'\r') => ChunkPosition::EndLf,
+            (ChunkPosition::Trailer, b'\r') => ChunkPosition::TrailerLf,
+            (ChunkPosition::Line | ChunkPosition::Trailer, _) => ChunkPosition::Trailer,
+            (ChunkPosition::TrailerLf, b'\n') => ChunkPosition::Line,
+            (ChunkPosition::EndLf, b'\n') => ChunkPosition::End,
             _ => return None,
         })
     }
@@ -258,11 +258,11 @@ mod tests {
     /// if it is malformed, and `usize::MAX` if it is incomplete.
     fn extent(body: &[u8], step: usize) -> Option<usize> {
         let mut chunks = Chunks::default();
-        let mut taken = 0;
+        let mut consumed = 0;
         for piece in body.chunks(step) {
-            taken += chunks.take(piece)?;
+            consumed += chunks.take(piece)?;
             if chunks.is_ended() {
-                return Some(taken);
+                return Some(consumed);
             }
         }
         Some(usize::MAX)

@@ -16,7 +16,7 @@ struct State {
     /// When the last stream ended; `None` before the first one.
     ended: Option<Instant>,
     /// The task of the connection, while it waits for the last stream to end.
-    waiting: Option<Waker>,
+    waker: Option<Waker>,
 }
 
 impl OpenStreams {
@@ -26,12 +26,12 @@ impl OpenStreams {
         OpenStream(Arc::clone(streams))
     }
 
-    /// Returns the time since which no stream has been open, on a connection that began at `begun`; `None` while one is
+    /// Returns the time since which no stream has been open, on a connection that began at `connected_at`; `None` while one is
     /// open: then the task is woken when the last one ends.
-    pub(crate) fn idle_since(&self, begun: Instant, cx: &Context<'_>) -> Option<Instant> {
+    pub(crate) fn idle_since(&self, connected_at: Instant, cx: &Context<'_>) -> Option<Instant> {
         let mut state = self.0.lock();
-        state.waiting = (state.open > 0).then(|| cx.waker().clone());
-        (state.open == 0).then(|| state.ended.unwrap_or(begun))
+        state.waker = (state.open > 0).then(|| cx.waker().clone());
+        (state.open == 0).then(|| state.ended.unwrap_or(connected_at))
     }
 }
 
@@ -47,8 +47,8 @@ impl Drop for OpenStream {
             return;
         }
         state.ended = Some(Instant::now());
-        let waiting = state.waiting.take();
+        let waker = state.waker.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        waker.into_iter().for_each(Waker::wake);
     }
 }

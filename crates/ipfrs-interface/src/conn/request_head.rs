@@ -89,7 +89,7 @@ impl Refusal {
     fn long_target(most: usize) -> Self {
         let text = format!(
             "the target of the request is too long: at most {MAX_TARGET_BYTES} bytes, in a head of at most {most} \
-             (server.max_header_bytes = {most}): ask by a shorter path, or send the data in a body"
+             (server.max_header_bytes = {most}): use a shorter path, or send the data in a body"
         );
         Self { limit: Some(Limit::TargetBytes), ..Self::new(StatusCode::URI_TOO_LONG, text) }
     }
@@ -153,7 +153,7 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
             Some(_) => Refusal::large_head(most).of(&request),
             None => Refusal::long_target(most),
         })),
-        Err(httparse::Error::Version) => of_version(bytes, most),
+        Err(httparse::Error::Version) => unsupported_version(bytes, most),
         Err(httparse::Error::TooManyHeaders) => Err(Box::new(Refusal::many_headers().of(&request))),
         Err(error) => Err(Box::new(Refusal::malformed(reason(error, &request)).of(&request))),
     }
@@ -161,18 +161,18 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
 
 fn reason(error: httparse::Error, request: &httparse::Request<'_, '_>) -> &'static str {
     match error {
-        httparse::Error::HeaderName => "a header's name has a character that is no part of a token (RFC 9110, 5.1)",
+        httparse::Error::HeaderName => "a header's name has a character that no token may have (RFC 9110, 5.1)",
         httparse::Error::HeaderValue => {
-            "a header's value has a control character or continues in the next line (RFC 9112, 5)"
+            "a header's value has a control character or continues on the next line (RFC 9112, 5)"
         }
         httparse::Error::NewLine => "a line of the head does not end with CRLF (RFC 9112, 2.2)",
         _ if request.method.is_none() => "the request does not begin with a method (RFC 9112, 3)",
-        _ => "the request's first line is no method, target and version (RFC 9112, 3)",
+        _ => "the request line does not consist of a method, a target and a version (RFC 9112, 3)",
     }
 }
 
 /// Refuses a version other than 1.0 and 1.1. Returns `None` if the line is incomplete.
-fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>> {
+fn unsupported_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>> {
     let line = match memchr::memchr(b'\n', bytes) {
         Some(end) => &bytes[..end],
         None if bytes.len() < most => return Ok(None),
@@ -188,10 +188,7 @@ fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>>
             let text = "this version of HTTP is not supported: use HTTP/1.1, HTTP/1.0, or HTTP/2 with its preface";
             Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into())
         }
-        _ => {
-            Err(Refusal::malformed("the request's first line does not end with a version of HTTP (RFC 9112, 2.3)")
-                .into())
-        }
+        _ => Err(Refusal::malformed("the request line does not end with an HTTP version (RFC 9112, 2.3)").into()),
     }
 }
 
@@ -201,7 +198,7 @@ fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), 
         return Err(Refusal::long_target(most).into());
     }
     let Ok(uri) = target.parse::<Uri>() else {
-        return Err(Refusal::malformed("the request's target is no URI (RFC 9112, 3.2): percent-encode it").into());
+        return Err(Refusal::malformed("the request's target is not a URI (RFC 9112, 3.2): percent-encode it").into());
     };
     // Without a method, the parser has failed before.
     let method = request.method.unwrap_or_default();
@@ -212,8 +209,8 @@ fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), 
     if is_allowed {
         return Ok(());
     }
-    let text = "the request's target is neither a path nor a URL: CONNECT alone names a host and a port, and OPTIONS \
-                alone * (RFC 9112, 3.2)";
+    let text = "the request's target is neither a path nor a URL: only CONNECT has a host and a port, and only OPTIONS \
+                has * (RFC 9112, 3.2)";
     Err(Refusal::malformed(text).into())
 }
 
@@ -233,7 +230,7 @@ fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Re
         }
         if is_length {
             let bytes = content_length(header.value)
-                .ok_or_else(|| Refusal::malformed("Content-Length is no number of bytes (RFC 9110, 8.6)"))?;
+                .ok_or_else(|| Refusal::malformed("Content-Length is not a number of bytes (RFC 9110, 8.6)"))?;
             if length.replace(bytes).is_some_and(|other| other != bytes) {
                 return Err(Refusal::malformed("the request has two Content-Lengths (RFC 9112, 6.3): send one").into());
             }
@@ -258,7 +255,7 @@ fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Re
         }
         Codings { count: 1, .. } => Ok(BodyLength::Chunked),
         Codings { .. } => {
-            let text = "no transfer coding is supported but chunked, once (RFC 9112, 6.1): send the body as it is";
+            let text = "the only supported transfer coding is chunked, once (RFC 9112, 6.1): send the body unencoded";
             Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into())
         }
     }

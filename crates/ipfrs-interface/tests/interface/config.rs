@@ -125,7 +125,7 @@ fn unknown_keys_are_errors_with_line_and_suggestion() {
             "[batch]\nzzz = 1\n",
             "line 2: unknown key batch.zzz: the keys of [batch] are max_batch_size, max_batch_bytes",
         ),
-        ("[auth]\n", "line 1: unknown section [auth]: this version of ipfrs has nothing that it configures"),
+        ("[auth]\n", "line 1: unknown section [auth]: this version of ipfrs does not use it"),
         ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
         ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
     ];
@@ -194,7 +194,7 @@ fn invalid_values_are_errors_with_line_and_range() {
         ("[server]\nport = 70000\n", "config.toml, line 2: server.port = 70000: ", "an integer from 0 to 65535"),
         ("[server]\nport = \"http\"\n", "config.toml, line 2: server.port = \"http\": ", "an integer from 0 to 65535"),
         ("[cache]\nenabled = 1\n", "config.toml, line 2: cache.enabled = 1: ", "true or false"),
-        ("[server]\nworkers = 0\n", "config.toml, line 2: server.workers = 0: ", "accepted are 1 to 1024"),
+        ("[server]\nworkers = 0\n", "config.toml, line 2: server.workers = 0: ", "accepted values are 1 to 1024"),
         ("[batch]\n\nmax_batch_size = 0\n", "config.toml, line 3: batch.max_batch_size = 0: ", "1 to 100000"),
         ("[store]\nengine = \"s3\"\n", "config.toml, line 2: store.engine = \"s3\": ", "`pack` or `memory`"),
         ("[compression]\nlevel = 20\n", "line 2: compression.level = 20: ", "\"best\" or a number from 1 to 19"),
@@ -206,15 +206,23 @@ fn invalid_values_are_errors_with_line_and_range() {
         ),
         ("[compression]\ncache_bytes = 1099511627777\n", "line 2: compression.cache_bytes", "are 0 to 1099511627776"),
         ("[compression]\nalgorithms = []\n", "line 2: compression.algorithms = []: ", "enabled = false"),
-        ("[compression]\nalgorithms = [\"br\", \"br\"]\n", "line 2: compression.algorithms", "br is there twice"),
-        ("[log]\nlevel = \"info,=\"\n", "config.toml, line 2: log.level = \"info,=\": ", "accepted are error, warn"),
-        ("[server]\nmax_header_bytes = 1\n", "line 2: server.max_header_bytes = 1: ", "accepted are 8192 to 1048576"),
+        ("[compression]\nalgorithms = [\"br\", \"br\"]\n", "line 2: compression.algorithms", "br is listed twice"),
+        (
+            "[log]\nlevel = \"info,=\"\n",
+            "config.toml, line 2: log.level = \"info,=\": ",
+            "accepted values are error, warn",
+        ),
+        (
+            "[server]\nmax_header_bytes = 1\n",
+            "line 2: server.max_header_bytes = 1: ",
+            "accepted values are 8192 to 1048576",
+        ),
         (
             "[server]\nwrite_timeout_seconds = 0\n",
             "line 2: server.write_timeout_seconds = 0: ",
-            "accepted are 1 to 86400",
+            "accepted values are 1 to 86400",
         ),
-        ("[streaming]\nmax_dag_depth = 7\n", "line 2: streaming.max_dag_depth = 7: ", "give 8 to 16777216"),
+        ("[streaming]\nmax_dag_depth = 7\n", "line 2: streaming.max_dag_depth = 7: ", "use 8 to 16777216"),
         ("[gateway]\nretrieval_timeout_seconds = 0\n", "gateway.retrieval_timeout_seconds = 0: ", "are 1 to 86400"),
         ("[gateway]\nmax_request_seconds = 0\n", "gateway.max_request_seconds = 0: ", "are 1 to 31536000"),
         ("[gateway]\nmax_concurrent_requests = 0\n", "gateway.max_concurrent_requests = 0: ", "are 1 to 1000000"),
@@ -267,7 +275,7 @@ fn wrong_hosts_and_proxies_are_errors_that_name_them() {
         ("[gateway.hosts.\"example.com.\"]", "not a host name"),
         ("[gateway.hosts.\"exa mple\"]", "not a host name"),
         ("[gateway.hosts.\"x*.example\"]", "not a host name"),
-        ("[gateway.hosts.\"*.*\"]", "nothing but *"),
+        ("[gateway.hosts.\"*.*\"]", "consists only of *"),
         ("[gateway.hosts.\"127.0.0.1\"]\nsubdomains = true", "an address has no subdomains"),
         ("[gateway.hosts.\"::1\"]", "in brackets"),
         ("[gateway.hosts.\"example.com\"]\nsubdomain = true", "unknown field `subdomain`"),
@@ -303,8 +311,11 @@ fn dnslinks_are_merged_from_file_and_ipfs_ns_map() {
     assert!(shown.contains("config.toml, line 1 and environment variable IPFS_NS_MAP\n"), "{shown}");
 
     for (map, named) in [
-        ("one.example", "environment variable IPFS_NS_MAP: \"one.example\" is no domain:/ipfs/CID"),
-        ("one.example:ipfs/x", "environment variable IPFS_NS_MAP: \"one.example:ipfs/x\" is no domain"),
+        ("one.example", "environment variable IPFS_NS_MAP: \"one.example\" does not have the form domain:/ipfs/CID"),
+        (
+            "one.example:ipfs/x",
+            "environment variable IPFS_NS_MAP: \"one.example:ipfs/x\" does not have the form domain",
+        ),
         ("one.example:/ipfs/x", "environment variable IPFS_NS_MAP: gateway.dnslink = \"one.example\" to \"/ipfs/x\": "),
         ("a..b:/ipns/x.org", "environment variable IPFS_NS_MAP: gateway.dnslink = \"a..b\" to \"/ipns/x.org\": "),
     ] {
@@ -325,12 +336,12 @@ fn resolvers_accept_one_or_a_list_and_name_invalid_ones() {
     assert_ne!(Config::load(&file(dir.path(), text)).unwrap().dns, Config::default().dns);
     for (text, named) in [
         ("[dns]\nresolvers = []", "the list is empty"),
-        ("[dns]\nresolvers = \"dns.example\"", "\"dns.example\" is no resolver: write \"system\""),
-        ("[dns]\nresolvers = \"https://\"", "\"https://\" is no URL"),
+        ("[dns]\nresolvers = \"dns.example\"", "\"dns.example\" is not a resolver: use \"system\""),
+        ("[dns]\nresolvers = \"https://\"", "\"https://\" is not a URL"),
         ("[dns]\nresolvers = 1", "expected \"system\", an address, a URL, or a list of them"),
         ("[dns]\nsuffix_resolvers = { \"a..b\" = \"system\" }", "dns.suffix_resolvers = \"a..b\": "),
-        ("[dns]\nmin_ttl_seconds = 600", "dns.min_ttl_seconds = 600: more than dns.max_negative_ttl_seconds = 300"),
-        ("[dns]\ntimeout_seconds = 0", "accepted are 1 to 60"),
+        ("[dns]\nmin_ttl_seconds = 600", "dns.min_ttl_seconds = 600: exceeds dns.max_negative_ttl_seconds = 300"),
+        ("[dns]\ntimeout_seconds = 0", "accepted values are 1 to 60"),
     ] {
         let complaint = complaint(text);
         assert!(complaint.contains(named) && complaint.starts_with("config.toml, line 2: "), "{text}: {complaint}");

@@ -22,7 +22,7 @@ pub(super) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     let (_, block) = text.split_once(BEGIN).ok_or_else(no_pem)?;
     let (label, rest) = block.split_once(DASHES).ok_or_else(no_pem)?;
     if label != LABEL {
-        let remedy = "only unencrypted PKCS#8 is accepted (openssl pkcs8 -topk8 -nocrypt makes it)";
+        let remedy = "only unencrypted PKCS#8 is accepted (use openssl pkcs8 -topk8 -nocrypt)";
         return Err(Error::invalid(format!("expected {LABEL} in the PEM block but got {label:?}: {remedy}")));
     }
     let unfinished = || Error::invalid("the PEM block has no -----END PRIVATE KEY-----");
@@ -35,7 +35,7 @@ pub(super) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     digits.extend(body.chars().filter(|c| !c.is_ascii_whitespace()));
     let bytes = STANDARD.decode(digits.as_bytes());
     // The cause is dropped, because it would quote a byte of the key.
-    bytes.map(Zeroizing::new).map_err(|_| Error::invalid("the PEM block holds no base64"))
+    bytes.map(Zeroizing::new).map_err(|_| Error::invalid("the PEM block does not contain valid base64"))
 }
 
 /// Returns the PEM block of a private key.

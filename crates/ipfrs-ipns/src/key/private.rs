@@ -114,7 +114,7 @@ impl PrivateKey {
     pub fn from_protobuf(message: &[u8]) -> Result<Self> {
         if pem::is_pem(message) {
             let remedy = "try again with the format pem-pkcs8-cleartext";
-            return Err(Error::invalid(format!("this is a PEM block, no libp2p-protobuf-cleartext: {remedy}")));
+            return Err(Error::invalid(format!("this is a PEM block, not libp2p-protobuf-cleartext: {remedy}")));
         }
         let (key_type, data) = protobuf::decode("private key", message)?;
         let pair = match key_type {
@@ -157,10 +157,10 @@ impl PrivateKey {
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the document is malformed or its key type is not
     /// allowed for names.
     pub fn from_pkcs8(document: &[u8]) -> Result<Self> {
-        let (algorithm, _) = der::pkcs8(document).ok_or_else(|| Error::invalid("this is no PKCS#8 private key"))?;
+        let (algorithm, _) = der::pkcs8(document).ok_or_else(|| Error::invalid("not a valid PKCS#8 private key"))?;
         let known = ALGORITHMS.iter().find(|(_, bytes)| *bytes == algorithm);
         let (key_type, _) = known.ok_or_else(|| {
-            Error::invalid("a key of an algorithm that names cannot have: known are Ed25519, RSA, secp256k1 and P-256")
+            Error::invalid("IPNS names do not support the algorithm of this key: use Ed25519, RSA, secp256k1 or P-256")
         })?;
         let pair = match key_type {
             KeyType::Ed25519 => Ed25519KeyPair::from_pkcs8(document).map(Pair::Ed25519),
@@ -300,9 +300,9 @@ fn sign_low_s(pair: &EcdsaKeyPair, message: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn rejected(key_type: KeyType, why: &KeyRejected) -> Error {
-    Error::invalid(format!("not a sound {key_type} private key: {why}"))
+    Error::invalid(format!("not a valid {key_type} private key: {why}"))
 }
 
 fn failed(e: Unspecified) -> Error {
-    Error::internal("the cryptographic library failed: out of memory, or without random numbers").with_source(e)
+    Error::internal("the cryptographic library failed: out of memory, or no random numbers available").with_source(e)
 }

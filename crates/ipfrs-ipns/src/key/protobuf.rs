@@ -15,14 +15,14 @@ const DATA: u8 = 0x12;
 /// Parses a message. `what` names its kind for error messages.
 pub(super) fn decode<'a>(what: &str, message: &'a [u8]) -> Result<(KeyType, &'a [u8])> {
     let [TYPE, number, DATA, rest @ ..] = message else {
-        return Err(Error::invalid(format!("not a libp2p {what}: its protobuf message has a Type and Data")));
+        return Err(Error::invalid(format!("not a libp2p {what}: a protobuf message with Type and Data is expected")));
     };
     let key_type = KeyType::from_number(*number).ok_or_else(|| {
-        Error::invalid(format!("{what} of type {number}: known are 0 (RSA), 1 (Ed25519), 2 (Secp256k1), 3 (ECDSA)"))
+        Error::invalid(format!("{what} of unknown type {number}: use 0 (RSA), 1 (Ed25519), 2 (Secp256k1) or 3 (ECDSA)"))
     })?;
     match unsigned_varint::decode::usize(rest) {
         Ok((length, data)) if data.len() == length => Ok((key_type, data)),
-        _ => Err(Error::invalid(format!("not a libp2p {what}: its Data is not as long as it says"))),
+        _ => Err(Error::invalid(format!("not a libp2p {what}: its Data has the wrong length"))),
     }
 }
 

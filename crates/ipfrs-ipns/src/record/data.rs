@@ -24,14 +24,14 @@ impl Data {
     /// implementations could read them differently.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let value: Ipld = serde_ipld_dagcbor::from_slice(bytes)
-            .map_err(|e| invalid("its data is no DAG-CBOR").with_source(Error::invalid(e.to_string())))?;
+            .map_err(|e| invalid("its data is not DAG-CBOR").with_source(Error::invalid(e.to_string())))?;
         if !serde_ipld_dagcbor::to_vec(&value).is_ok_and(|again| again == bytes) {
-            return Err(invalid("its data is no DAG-CBOR in its one form"));
+            return Err(invalid("its data is not DAG-CBOR in its canonical form"));
         }
-        let Ipld::Map(map) = value else { return Err(invalid("its data is no map")) };
+        let Ipld::Map(map) = value else { return Err(invalid("its data is not a map")) };
         match number(&map, "ValidityType")? {
             Some(0) => {}
-            _ => return Err(invalid("its ValidityType is not EOL (0), the only one that there is")),
+            _ => return Err(invalid("its ValidityType is not EOL (0), the only defined type")),
         }
         let missing = |field: &str| invalid(&format!("its data has no {field}"));
         Ok(Self {
@@ -63,15 +63,15 @@ fn field(map: &BTreeMap<String, Ipld>, name: &str) -> Result<Option<Bytes>> {
     match map.get(name) {
         None => Ok(None),
         Some(Ipld::Bytes(bytes)) => Ok(Some(Bytes::copy_from_slice(bytes))),
-        Some(_) => Err(invalid(&format!("its {name} is no byte string"))),
+        Some(_) => Err(invalid(&format!("its {name} is not a byte string"))),
     }
 }
 
 fn number(map: &BTreeMap<String, Ipld>, name: &str) -> Result<Option<u64>> {
-    let wrong = || invalid(&format!("its {name} is no number of 64 bits without a sign"));
+    let not_unsigned = || invalid(&format!("its {name} is not an unsigned 64-bit integer"));
     match map.get(name) {
         None => Ok(None),
-        Some(Ipld::Integer(number)) => u64::try_from(*number).map(Some).map_err(|_| wrong()),
-        Some(_) => Err(wrong()),
+        Some(Ipld::Integer(number)) => u64::try_from(*number).map(Some).map_err(|_| not_unsigned()),
+        Some(_) => Err(not_unsigned()),
     }
 }

@@ -168,13 +168,13 @@ impl Walk {
         let header = tar::header(&TarEntry { path: &path, kind, attributes: node.attributes() })?;
         self.has_symlink |= matches!(node, UnixFsNode::Symlink { .. });
         if self.has_symlink && self.has_path_name {
-            let why = "there are symlinks, and names that are paths, in one tree: these could lead out of the archive";
+            let why = "the tree contains symlinks and names that are paths, which could lead out of the archive";
             return Err(Error::invalid(format!("{:?} cannot be archived: {why}", LinkName::from(path))));
         }
         let name = self.hashes.hash_one(path.rsplit(|byte| *byte == b'/').next());
         if self.path.last().is_some_and(|directory| directory.symlinks.contains(&name)) {
             let path = LinkName::from(path);
-            return Err(Error::invalid(format!("{path:?} is a symlink and something else in one directory")));
+            return Err(Error::invalid(format!("{path:?} is both a symlink and another entry of one directory")));
         }
         match node {
             UnixFsNode::File(file) => {
@@ -265,7 +265,7 @@ impl Directory {
         }
         let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
         let path = tar::place(&self.path, entry.name.as_bytes())?;
-        let missing = || Error::internal("the store left out a block that it was asked for");
+        let missing = || Error::internal("the store omitted a requested block");
         let (cid, data) = self.blocks.next().await.ok_or_else(missing)??;
         let data = data.ok_or_else(|| {
             let path = LinkName::from(&*path);

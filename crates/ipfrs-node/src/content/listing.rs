@@ -103,7 +103,7 @@ impl Node {
     /// store.
     pub async fn list_page(&self, object: &Object, from: &Place, most: usize) -> Result<ListedPage> {
         let ObjectKind::Directory(directory) = &object.kind else {
-            return Err(Error::invalid(format!("{} is no directory", object.resolved.path)));
+            return Err(Error::invalid(format!("{} is not a directory", object.resolved.path)));
         };
         let (mut entries, mut bytes, mut next) = (Vec::new(), 0, Some(from.clone()));
         while entries.len() < most
@@ -160,7 +160,7 @@ impl Node {
                 // Entries whose target is blocked are listed, but the target is not read.
                 Some(Err(e)) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => None,
                 Some(Err(e)) => Some(Err(e)),
-                None => Some(Err(Error::internal("the store gave fewer answers than it was asked for"))),
+                None => Some(Err(Error::internal("the store returned fewer results than requested"))),
             };
             targets.extend(target.map(|target| (cid, target)));
         }

@@ -30,7 +30,7 @@ impl Object {
         match self.resolved.remainder.as_slice() {
             [] => Ok(self),
             within => Err(Error::unsupported(format!(
-                "{} leads to {:?} within block {}: ask for the block, or use dag/get",
+                "{} resolves to {:?} within block {}: request the block, or use dag/get",
                 self.resolved.path,
                 within.join("/"),
                 self.cid

@@ -30,7 +30,7 @@ impl Node {
         let block = object.block.clone();
         let in_block = block.len() as u64;
         match &object.kind {
-            ObjectKind::Other => return Err(object.not_unixfs("ask for its block, or as a DAG").await),
+            ObjectKind::Other => return Err(object.not_unixfs("request its block, or use the DAG service").await),
             ObjectKind::File(file) if object.cid.codec() == codec::RAW => {
                 let (kind, attributes) = (ListedKind::File, Attributes::default());
                 return Ok(ObjectInfo { kind, size: file.size(), dag_size: in_block, links: 0, attributes });

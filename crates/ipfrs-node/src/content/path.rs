@@ -21,7 +21,7 @@ impl ContentPath {
     pub fn new(root: Cid, segments: Vec<LinkName>) -> Result<Self> {
         if segments.len() > MAX_PATH_SEGMENTS {
             return Err(Error::too_large(format!(
-                "the path has {} segments, over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
+                "the path has {} segments, over the limit of {MAX_PATH_SEGMENTS}: start at a CID further down",
                 segments.len()
             )));
         }
@@ -39,7 +39,7 @@ impl ContentPath {
         let shown = || LinkName::from(path);
         if path.starts_with(b"/ipns/") || path.starts_with(b"ipns://") {
             return Err(Error::invalid(format!(
-                "{} is a name, which may lead elsewhere tomorrow: give a CID or /ipfs/",
+                "{} is a name, whose target may change: use a CID or an /ipfs/ path",
                 shown()
             )));
         }

@@ -72,7 +72,7 @@ impl EntityBytes {
         let offset = |offset: i64| i128::from(offset) + if offset < 0 { size } else { 0 };
         let (from, to) = (offset(self.from), self.to.map_or(size - 1, offset));
         if size > 0 && (from >= size || to < 0) {
-            return Err(Error::invalid(format!("the range lies outside of the file, which has {size} bytes")));
+            return Err(Error::invalid(format!("the range is outside of the file, which has {size} bytes")));
         }
         let (from, to) = (from.max(0), to.min(size - 1));
         if to < from {

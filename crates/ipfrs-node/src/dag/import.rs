@@ -38,7 +38,7 @@ pub struct DagImport {
     blocks: u64,
     bytes: u64,
     _active: Active,
-    _turn: OwnedSemaphorePermit,
+    _import_permit: OwnedSemaphorePermit,
 }
 
 /// Result of an import.
@@ -62,7 +62,7 @@ impl Node {
     /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) if the repo is open read-only.
     pub async fn import_dags(&self, pin_roots: bool) -> Result<DagImport> {
         self.check_writable()?;
-        let turn = self.turn().await?;
+        let import_permit = self.import_permit().await?;
         Ok(DagImport {
             node: self.clone(),
             lease: pin_roots.then(|| self.inner.protection.lease()),
@@ -74,7 +74,7 @@ impl Node {
             blocks: 0,
             bytes: 0,
             _active: Active::begin(&self.inner.metrics.uploads_active),
-            _turn: turn,
+            _import_permit: import_permit,
         })
     }
 }

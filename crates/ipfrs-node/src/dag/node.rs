@@ -76,7 +76,7 @@ impl Node {
         let data = self
             .convert(data, move |data| {
                 let explained = |e: Error| {
-                    Error::new(e.kind(), format!("the node: {e} (input-codec says in which codec it is sent)"))
+                    Error::new(e.kind(), format!("the node: {e} (set input-codec to the codec of the data)"))
                 };
                 // A dag-pb field that is absent and one that has its default value decode to the same value but are
                 // two blocks. The data is therefore stored as it is.
@@ -96,9 +96,9 @@ impl Node {
         if data.len() <= INLINE_BYTES {
             return work(&data);
         }
-        let room = self.room(data.len().saturating_mul(MEMORY_PER_BYTE)).await?;
+        let work_memory = self.work_memory(data.len().saturating_mul(MEMORY_PER_BYTE)).await?;
         let converted = tokio::task::spawn_blocking(move || {
-            let _until_done = room;
+            let _until_done = work_memory;
             work(&data)
         });
         converted.await.map_err(|e| Error::internal("converting a node failed").with_source(e))?
@@ -130,18 +130,19 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
 fn not_cbor(error: DecodeError<Infallible>) -> Error {
     let why = match error {
         DecodeError::DepthOverflow { .. } => {
-            let message =
-                format!("its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have");
+            let message = format!(
+                "its lists and maps are nested more than {MAX_BLOCK_NESTING} levels deep, the maximum for one block"
+            );
             return Error::too_large(message).with_source(error);
         }
-        DecodeError::Eof { .. } | DecodeError::RequireLength { .. } => "it is cut off".to_owned(),
+        DecodeError::Eof { .. } | DecodeError::RequireLength { .. } => "it is truncated".to_owned(),
         DecodeError::TrailingData => "bytes follow its value".to_owned(),
         DecodeError::IndefiniteSize => "it has a value of indefinite length".to_owned(),
-        DecodeError::NonMinimal { .. } => "a number is longer than it need be".to_owned(),
-        DecodeError::UnorderedKey => "the keys of a map are out of order, or one is there twice".to_owned(),
+        DecodeError::NonMinimal { .. } => "a number is not in its shortest form".to_owned(),
+        DecodeError::UnorderedKey => "the keys of a map are out of order or repeated".to_owned(),
         DecodeError::RequireUtf8 { .. } => "a text is not UTF-8".to_owned(),
         DecodeError::Mismatch { found, .. } | DecodeError::Unsupported { found, .. } => {
-            format!("the byte 0x{found:02x} cannot begin a value where it stands")
+            format!("the byte 0x{found:02x} cannot begin a value at its position")
         }
         ref other => other.to_string(),
     };
@@ -191,14 +192,14 @@ fn check_integer(number: &[u8]) -> Result<()> {
 fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
     match (to, value) {
         (codec::RAW, Ipld::Bytes(bytes)) => Ok(bytes.clone().into()),
-        (codec::RAW, _) => Err(Error::invalid("raw holds bytes and nothing else: ask for dag-json or dag-cbor")),
+        (codec::RAW, _) => Err(Error::invalid("raw can represent only bytes: use dag-json or dag-cbor")),
         (codec::DAG_PB, value) => encode_dag_pb(value),
         (codec::DAG_CBOR, value) => serde_ipld_dagcbor::to_vec(value)
             .map(Bytes::from)
-            .map_err(|e| Error::invalid(format!("dag-cbor cannot say it: {e}")).with_source(e)),
+            .map_err(|e| Error::invalid(format!("dag-cbor cannot represent it: {e}")).with_source(e)),
         (codec::DAG_JSON, value) => serde_ipld_dagjson::to_vec(value)
             .map(Bytes::from)
-            .map_err(|e| Error::invalid(format!("dag-json cannot say it: {e}")).with_source(e)),
+            .map_err(|e| Error::invalid(format!("dag-json cannot represent it: {e}")).with_source(e)),
         (other, _) => Err(unsupported(other)),
     }
 }
@@ -219,7 +220,7 @@ fn within(mut value: Ipld, segments: &[String]) -> Result<Ipld> {
             },
             _ => None,
         };
-        value = found.ok_or_else(|| Error::not_found(format!("there is nothing called {segment:?}")))?;
+        value = found.ok_or_else(|| Error::not_found(format!("there is no value named {segment:?}")))?;
     }
     Ok(value)
 }
@@ -259,7 +260,7 @@ impl NameText {
             (_, Some(text)) => Ok(text.to_owned()),
             (Self::Replaced, None) => Ok(name.to_string_lossy().into_owned()),
             (Self::Exact, None) => Err(Error::unsupported(format!(
-                "the link {name:?} has a name that is not UTF-8: get it as dag-json to look at it, or as dag-pb"
+                "the link {name:?} has a name that is not UTF-8: request it as dag-json to display it, or as dag-pb"
             ))),
         }
     }
@@ -272,14 +273,14 @@ fn map<const N: usize>(entries: [(&str, Ipld); N]) -> Ipld {
 /// Encodes the fields that are present, with links sorted by name.
 fn encode_dag_pb(value: &Ipld) -> Result<Bytes> {
     let node = fields(value, &["Data", "Links"], "a node")?;
-    let Some(Ipld::List(links)) = node.get("Links") else { return Err(not_dag_pb("a node has a list of Links")) };
+    let Some(Ipld::List(links)) = node.get("Links") else { return Err(not_dag_pb("a node must have a list of Links")) };
     let mut encoded = links.iter().map(encode_link).collect::<Result<Vec<_>>>()?;
     encoded.sort_by_key(|(name, _)| *name);
     let mut out = Vec::new();
     encoded.iter().for_each(|(_, link)| put_field(&mut out, 0x12, link));
     match node.get("Data") {
         Some(Ipld::Bytes(data)) => put_field(&mut out, 0x0a, data),
-        Some(_) => return Err(not_dag_pb("Data is bytes")),
+        Some(_) => return Err(not_dag_pb("Data must be bytes")),
         None => {}
     }
     Ok(out.into())
@@ -288,7 +289,7 @@ fn encode_dag_pb(value: &Ipld) -> Result<Bytes> {
 /// Returns the name and the encoding of a link.
 fn encode_link(value: &Ipld) -> Result<(&[u8], Vec<u8>)> {
     let link = fields(value, &["Hash", "Name", "Tsize"], "a link")?;
-    let Some(Ipld::Link(hash)) = link.get("Hash") else { return Err(not_dag_pb("a link has a Hash")) };
+    let Some(Ipld::Link(hash)) = link.get("Hash") else { return Err(not_dag_pb("a link must have a Hash")) };
     let (mut out, mut sorted_by) = (Vec::new(), &[][..]);
     put_field(&mut out, 0x0a, &hash.to_bytes());
     match link.get("Name") {
@@ -296,31 +297,31 @@ fn encode_link(value: &Ipld) -> Result<(&[u8], Vec<u8>)> {
             put_field(&mut out, 0x12, name.as_bytes());
             sorted_by = name.as_bytes();
         }
-        Some(_) => return Err(not_dag_pb("Name is text")),
+        Some(_) => return Err(not_dag_pb("Name must be text")),
         None => {}
     }
     match link.get("Tsize") {
         Some(Ipld::Integer(size)) => {
             out.push(0x18);
-            put_varint(&mut out, u64::try_from(*size).map_err(|_| not_dag_pb("Tsize is a number of bytes"))?);
+            put_varint(&mut out, u64::try_from(*size).map_err(|_| not_dag_pb("Tsize must be a number of bytes"))?);
         }
-        Some(_) => return Err(not_dag_pb("Tsize is a number of bytes")),
+        Some(_) => return Err(not_dag_pb("Tsize must be a number of bytes")),
         None => {}
     }
     Ok((sorted_by, out))
 }
 
-/// Returns the entries of a map that may have only the keys in `known`.
-fn fields<'a>(value: &'a Ipld, known: &[&str], what: &str) -> Result<&'a BTreeMap<String, Ipld>> {
-    let Ipld::Map(map) = value else { return Err(not_dag_pb(&format!("{what} is a map"))) };
-    match map.keys().find(|key| !known.contains(&key.as_str())) {
+/// Returns the entries of a map that may have only the keys in `allowed`.
+fn fields<'a>(value: &'a Ipld, allowed: &[&str], what: &str) -> Result<&'a BTreeMap<String, Ipld>> {
+    let Ipld::Map(map) = value else { return Err(not_dag_pb(&format!("{what} must be a map"))) };
+    match map.keys().find(|key| !allowed.contains(&key.as_str())) {
         Some(key) => Err(not_dag_pb(&format!("{what} has no {key:?}"))),
         None => Ok(map),
     }
 }
 
 fn not_dag_pb(why: &str) -> Error {
-    Error::invalid(format!("dag-pb cannot say it: {why}"))
+    Error::invalid(format!("dag-pb cannot represent it: {why}"))
 }
 
 fn put_field(out: &mut Vec<u8>, key: u8, bytes: &[u8]) {

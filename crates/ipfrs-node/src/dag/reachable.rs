@@ -80,7 +80,7 @@ impl Reachable {
 
     /// Continues the walk with `root` and the blocks below it.
     pub(crate) fn start(&mut self, root: &Cid) {
-        self.meet(root);
+        self.enqueue(root);
     }
 
     /// Visits a node once more that was missing before.
@@ -98,7 +98,7 @@ impl Reachable {
         self.marks
     }
 
-    fn meet(&mut self, cid: &Cid) {
+    fn enqueue(&mut self, cid: &Cid) {
         if self.marks.visit(cid) {
             if class(cid.codec()) == 0 { self.loose.push(cid) } else { self.nodes.push(cid) }
         }
@@ -159,7 +159,7 @@ impl Reachable {
                 // The time-out does not concern this block alone: the remaining blocks will not arrive either.
                 Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
                 Some(Err(e)) => visits.push(Visit { cid, found: Err(e) }),
-                None => return Err(Error::internal("the store gave fewer answers than it was asked for")),
+                None => return Err(Error::internal("the store returned fewer results than requested")),
             }
             if bytes >= DECODE_BYTES || batch.is_empty() {
                 self.decode(std::mem::take(&mut nodes), bytes, &mut visits).await?;
@@ -192,14 +192,14 @@ impl Reachable {
         for (cid, len, links) in decoded {
             let found = links.map(|links| {
                 // The list is a stack, so the first link is pushed last.
-                links.iter().rev().for_each(|link| self.meet(&link));
+                links.iter().rev().for_each(|link| self.enqueue(&link));
                 len as u64
             });
             visits.push(Visit { cid, found });
         }
         if self.nodes.memory() + self.loose.memory() > MAX_WAITING_BYTES {
             return Err(Error::too_large(format!(
-                "the DAG is too wide and too deep at once: the blocks that wait to be visited take more than the limit of \
+                "the DAG is too wide and too deep: the queue of blocks to visit takes more than the limit of \
                  {MAX_WAITING_BYTES} bytes of memory"
             )));
         }

@@ -59,7 +59,7 @@ pub(super) fn read_list(path: &Path, fingerprints: &Fingerprints) -> Result<(Lis
     let failed = |e| Error::io(format_args!("cannot read the denylist {}", path.display()), e);
     // Opening a pipe would block until a process opens its other end, so the file type is checked first.
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(Error::invalid(format!("the denylist {} is no regular file", path.display())));
+        return Err(Error::invalid(format!("the denylist {} is not a regular file", path.display())));
     }
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -136,7 +136,7 @@ impl Denylists {
             !known.iter().any(|(at, known)| (at, known.message()) == (line, error.message()))
         };
         for (line, error) in list.problems().iter().filter(is_new).take(MAX_WARNINGS) {
-            tracing::warn!(denylist = %path.display(), line, %error, "this line of a denylist is no rule and is passed over");
+            tracing::warn!(denylist = %path.display(), line, %error, "ignored a line of a denylist that is not a rule");
         }
         let (name, rules, malformed) = (list.name(), list.count(), list.malformed());
         let milliseconds = begun.elapsed().as_millis();
@@ -159,20 +159,20 @@ impl Denylists {
             loop {
                 sleep(PERIOD).await;
                 let Some(shared) = shared.upgrade() else { return };
-                let looking = tokio::task::spawn_blocking(move || {
-                    Self(shared).look(&mut watched, &mut before, &mut waited);
+                let reloading = tokio::task::spawn_blocking(move || {
+                    Self(shared).reload_changed(&mut watched, &mut before, &mut waited);
                     (watched, before, waited)
                 });
-                match looking.await {
+                match reloading.await {
                     Ok(state) => (watched, before, waited) = state,
-                    Err(error) => return tracing::error!(%error, "denylists are not looked at any more: restart"),
+                    Err(error) => return tracing::error!(%error, "denylists are no longer watched: restart the daemon"),
                 }
             }
         })
     }
 
     /// Loads changed files once they have stopped changing.
-    fn look(&self, watched: &mut Vec<Watched>, before: &mut Vec<Seen>, waited: &mut u32) {
+    fn reload_changed(&self, watched: &mut Vec<Watched>, before: &mut Vec<Seen>, waited: &mut u32) {
         let seen = self.survey(watched);
         let is_same =
             |(watched, seen): (&Watched, &Seen)| (&watched.path, watched.seen) == (&seen.path, seen.signature);
@@ -214,7 +214,7 @@ impl Denylists {
         for Seen { source, path, signature } in seen {
             let old = known.iter().position(|old| old.path == path && old.source == source);
             let old = old.map(|at| known.swap_remove(at));
-            let (list, told) = match old {
+            let (list, last_failure) = match old {
                 Some(old) if old.seen == signature => {
                     watched.push(old);
                     continue;
@@ -231,9 +231,9 @@ impl Denylists {
                     let is_of_content =
                         matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge);
                     let (seen, failure) = (signature.filter(|_| is_of_content), Some(error.to_string()));
-                    if failure != told {
+                    if failure != last_failure {
                         self.0.metrics.reload_failed();
-                        tracing::warn!(%error, "a denylist cannot be loaded: its rules from before stay in force");
+                        tracing::warn!(%error, "a denylist cannot be loaded: its previous rules stay in force");
                     }
                     watched.push(Watched { source, path, seen, list, failure });
                 }
@@ -253,7 +253,7 @@ impl Denylists {
 /// Returns the files of a source.
 pub(super) fn files_of(source: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| {
-        let remedy = "put it there, or take it out of gateway.denylists";
+        let remedy = "create it, or remove it from gateway.denylists";
         Error::io(format_args!("cannot read the denylist {} ({remedy})", source.display()), e)
     };
     if !fs::metadata(source).map_err(failed)?.is_dir() {

@@ -48,14 +48,14 @@ impl BlockStore for Guarded {
     /// Checks each batch when the stream yields it.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let (denylists, batches) = (self.denylists.clone(), self.store.get_batches(Arc::clone(&cids)));
-        let mut answered = 0;
+        let mut yielded = 0;
         let guarded = move |mut batch: BlockBatch| {
-            for (index, cid) in cids.iter().skip(answered).take(batch.len()).enumerate() {
+            for (index, cid) in cids.iter().skip(yielded).take(batch.len()).enumerate() {
                 // A block that already failed keeps its own error.
                 let refused = batch.section(index).is_ok().then(|| denylists.check_block(cid).err()).flatten();
                 refused.into_iter().for_each(|error| batch.refuse(index, error));
             }
-            answered += batch.len();
+            yielded += batch.len();
             batch
         };
         batches.map(guarded).boxed()
@@ -65,17 +65,17 @@ impl BlockStore for Guarded {
         let checked: Vec<_> = blocks.iter().map(|block| self.denylists.check_block(block.cid())).collect();
         let Some((kind, message)) = checked.iter().find_map(|checked| {
             let error = checked.as_ref().err()?;
-            Some((error.kind(), format!("not stored: a block beside it was refused: {error}")))
+            Some((error.kind(), format!("not stored: another block of the batch was rejected: {error}")))
         }) else {
             return self.store.put_many(blocks, mode).await;
         };
         if mode == PutMode::Atomic {
-            let beside = |checked: Result<()>| checked.err().unwrap_or_else(|| Error::new(kind, message.clone()));
-            return checked.into_iter().map(|checked| Err(beside(checked))).collect();
+            let rejection = |checked: Result<()>| checked.err().unwrap_or_else(|| Error::new(kind, message.clone()));
+            return checked.into_iter().map(|checked| Err(rejection(checked))).collect();
         }
         let admitted = blocks.into_iter().zip(&checked).filter_map(|(block, checked)| checked.is_ok().then_some(block));
         let mut stored = self.store.put_many(admitted.collect(), mode).await.into_iter();
-        let missing = || Err(Error::internal("the store gave no outcome for a block"));
+        let missing = || Err(Error::internal("the store returned no outcome for a block"));
         checked.into_iter().map(|checked| checked.and_then(|()| stored.next().unwrap_or_else(missing))).collect()
     }
 

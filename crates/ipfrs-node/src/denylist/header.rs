@@ -40,7 +40,7 @@ impl Header {
                 "version" => match events.text(&key)?.as_str() {
                     "" | VERSION => {}
                     other => {
-                        let message = format!("version {other} of the format is not supported: version 1 is");
+                        let message = format!("version {other} of the format is not supported: use version 1");
                         return Err(Error::unsupported(message));
                     }
                 },
@@ -88,7 +88,7 @@ impl<'a> Events<'a> {
     fn text(&mut self, key: &str) -> Result<String> {
         match self.next()? {
             Some(Event::Scalar(text, ..)) => Ok(text.into_owned()),
-            _ => Err(Error::invalid(format!("`{key}` has to be text"))),
+            _ => Err(Error::invalid(format!("`{key}` must be text"))),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Events<'a> {
         match self.next()? {
             Some(Event::MappingStart(..)) => {}
             Some(Event::Scalar(text, ..)) if matches!(&*text, "" | "~" | "null") => return Ok(hints),
-            _ => return Err(Error::invalid("`hints` has to be a mapping of names to values")),
+            _ => return Err(Error::invalid("`hints` must be a mapping of names to values")),
         }
         while let Some(key) = self.key()? {
             match self.next()? {

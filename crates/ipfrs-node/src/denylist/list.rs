@@ -158,9 +158,9 @@ impl List {
         let mut text = Vec::new();
         loop {
             text.clear();
-            let taken = (&mut content).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut text);
-            if taken.map_err(|e| Error::io("it cannot be read", e))? == 0 {
-                return reading.finish().refuse_what_is_none();
+            let bytes_read = (&mut content).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut text);
+            if bytes_read.map_err(|e| Error::io("it cannot be read", e))? == 0 {
+                return reading.finish().reject_without_rules();
             }
             line += 1;
             if text.len() as u64 > MAX_LINE_BYTES || line >= MAX_LINES {
@@ -173,10 +173,10 @@ impl List {
 
     /// Rejects a file without any rule, so that an error page or a list in another format cannot replace rules that
     /// block.
-    fn refuse_what_is_none(self) -> Result<Self> {
+    fn reject_without_rules(self) -> Result<Self> {
         match (self.count, self.problems.first()) {
             (0, Some((line, why))) => {
-                Err(Error::invalid(format!("it is no denylist: no line of it is a rule (line {line}: {why})")))
+                Err(Error::invalid(format!("it is not a denylist: it has no valid rule (line {line}: {why})")))
             }
             _ => Ok(self),
         }
@@ -238,8 +238,8 @@ fn read_header(content: &mut impl BufRead) -> Result<Option<(Header, u32)>> {
     let (mut yaml, mut lines) = (Vec::new(), 0);
     loop {
         let begin = yaml.len();
-        let taken = start.read_until(b'\n', &mut yaml).map_err(|e| Error::io("it cannot be read", e))?;
-        if taken == 0 {
+        let bytes_read = start.read_until(b'\n', &mut yaml).map_err(|e| Error::io("it cannot be read", e))?;
+        if bytes_read == 0 {
             return Ok(None);
         }
         lines += 1;
@@ -249,7 +249,7 @@ fn read_header(content: &mut impl BufRead) -> Result<Option<(Header, u32)>> {
         }
     }
     let yaml = str::from_utf8(&yaml).map_err(|e| Error::invalid(format!("its header is not UTF-8: {e}")))?;
-    let header = Header::parse(yaml).map_err(|e| Error::new(e.kind(), format!("its header is wrong: {e}")))?;
+    let header = Header::parse(yaml).map_err(|e| Error::new(e.kind(), format!("its header is invalid: {e}")))?;
     Ok(Some((header, lines)))
 }
 

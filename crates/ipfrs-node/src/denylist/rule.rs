@@ -113,7 +113,7 @@ impl Rule {
         } else if let Some(rest) = item.strip_prefix("/ipns/") {
             let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
             if name.is_empty() {
-                return Err(Error::invalid("the name is missing behind /ipns/"));
+                return Err(Error::invalid("the name is missing after /ipns/"));
             }
             below(Root::name(name), path)?
         } else {
@@ -151,7 +151,7 @@ pub(crate) fn without_slashes(mut path: &[u8]) -> &[u8] {
 fn decode(path: &str) -> Result<Cow<'_, [u8]>> {
     let is_whole = |escape: &str| escape.len() >= 2 && escape.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     if !path.split('%').skip(1).all(is_whole) {
-        return Err(Error::invalid("a % in its path is not followed by two hexadecimal digits: write %25 for itself"));
+        return Err(Error::invalid("a % in its path is not followed by two hexadecimal digits: write a % as %25"));
     }
     Ok(percent_decode_str(path).into())
 }
@@ -164,7 +164,7 @@ fn double_hash(text: &str) -> Result<Target> {
         let digest = Base::Base16Lower.decode(text.to_ascii_lowercase());
         let digest = digest.map_err(|e| Error::invalid(format!("it is not hexadecimal: {e}")))?;
         let hash = Multihash::wrap(HashFunction::Sha2_256.code(), &digest);
-        let hash = hash.map_err(|e| Error::invalid(format!("it is no digest: {e}")))?;
+        let hash = hash.map_err(|e| Error::invalid(format!("it is not a digest: {e}")))?;
         return Ok(Target::DoubleHash { hash, is_legacy: true });
     }
     // Longer text is not a supported multihash, and decoding base58 takes quadratic time.
@@ -179,7 +179,7 @@ fn double_hash(text: &str) -> Result<Target> {
     let hash = base58_multihash(text).filter(is_known).or_else(|| in_multibase().filter(is_known));
     let hash = hash.ok_or_else(|| {
         Error::invalid(
-            "its double hash is neither a multihash in base58btc of a hash function that is known here, nor the 64 \
+            "its double hash is neither a multihash in base58btc of a supported hash function, nor the 64 \
              hexadecimal digits of a SHA2-256",
         )
     })?;

@@ -181,7 +181,7 @@ fn last_matching_rule_of_the_last_list_applies() {
     assert!(!block(&[&format!("{deny}!//{double}\n")]));
     assert!(!block(&[&format!("/ipfs/{CID}/*\n{allow}")]));
     assert!(block(&[&format!("{allow}/ipfs/{CID}/*\n")]));
-    assert!(!block(&[&format!("/ipfs/{CID}/path*\n")]), "a path is no block");
+    assert!(!block(&[&format!("/ipfs/{CID}/path*\n")]), "a path is not a block");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn invalid_denylist_file_is_an_error() {
 fn separator_after_one_mebibyte_is_not_a_header() {
     let filler = "# filler\n".repeat(1024 * 1024 / 9 + 1);
     let list = read(format!("/ipns/a.example\n{filler}---\n/ipns/b.example\n").as_bytes()).unwrap();
-    assert_eq!((list.count(), list.malformed()), (2, 1), "the separator itself is no rule");
+    assert_eq!((list.count(), list.malformed()), (2, 1), "the separator itself is not a rule");
     assert_eq!(read(b"---\n/ipns/a.example\n").unwrap().count(), 1);
     assert_eq!(read(b"").unwrap().count(), 0);
 }

@@ -180,8 +180,8 @@ impl Protection {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "more than {MAX_TOUCHES} blocks were written while imports are under way, too many to tell which of \
-                     them are needed: collect again when those imports have ended"
+                    "running imports have written more than {MAX_TOUCHES} blocks, too many to tell which of \
+                     them are needed: run gc again when those imports have ended"
                 ),
             ));
         }

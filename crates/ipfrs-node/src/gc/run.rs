@@ -69,8 +69,9 @@ impl Node {
     /// are unknown.
     pub async fn collect(&self, force: bool, events: Sender<GcEvent>) -> Result<GcReport> {
         self.check_writable()?;
-        let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
-        let _turn = self.inner.collecting.try_lock().map_err(|_| under_way())?;
+        let already_running =
+            || Error::new(ErrorKind::Conflict, "a garbage collection is in progress: wait until it ends");
+        let _guard = self.inner.collecting.try_lock().map_err(|_| already_running())?;
         let metrics = &self.inner.metrics.collections;
         let _running = metrics.running();
         let start = Instant::now();
@@ -84,9 +85,9 @@ impl Node {
         if are_lost && !force {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "cannot collect: the store had blocks when its pins (pins.redb) were made, so what was pinned before is not \
-                 known (nothing was removed; stop, and put pins.redb back from a copy; or pin what is to stay, and collect \
-                 with force: `repo gc --force`)",
+                "cannot collect garbage: the store already had blocks when pins.redb was created, so older pins are not \
+                 known (nothing was removed; stop the daemon and restore pins.redb from a backup, or pin what must be kept \
+                 and run `repo gc --force`)",
             ));
         }
         let lease = self.inner.protection.lease_of_all();
@@ -95,8 +96,8 @@ impl Node {
         let (marks, kept) = self.mark(events).await?;
         if self.faults() != faults {
             return Err(Error::corrupt(
-                "cannot collect: a pack was truncated while its blocks were read, so what pins lead to is not known \
-                 (nothing was removed; restore the pack from a copy, or restart to go on without what is lost)",
+                "cannot collect garbage: a pack was truncated while it was read, so the pinned blocks are not known \
+                 (nothing was removed; restore the pack from a backup, or restart to continue without the lost data)",
             ));
         }
         if are_lost {
@@ -113,7 +114,7 @@ impl Node {
     /// Marks every block that a pin leads to.
     async fn mark(&self, events: &Sender<GcEvent>) -> Result<(Marks, u64)> {
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
-        let (mut kept, mut told) = (0, 0);
+        let (mut kept, mut reported) = (0, 0);
         let mut pins = self.own_pins();
         while let Some(pin) = pins.next().await.transpose()? {
             if pin.mode == PinMode::Direct {
@@ -126,8 +127,8 @@ impl Node {
                 Error::new(
                     e.kind(),
                     format!(
-                        "cannot collect: what is below the pin {cid} is not known: {e} (nothing was removed; put the \
-                         block back, or unpin {cid})"
+                        "cannot collect garbage: the blocks below the pin {cid} are unknown: {e} (nothing was removed; \
+                         restore the block, or unpin {cid})"
                     ),
                 )
             };
@@ -139,8 +140,8 @@ impl Node {
                         Err(e) => self.excuse(&cid, &mut reachable, &visit.cid, e).await.map_err(cannot)?,
                     }
                 }
-                if kept - told >= TELL_BLOCKS {
-                    told = kept;
+                if kept - reported >= TELL_BLOCKS {
+                    reported = kept;
                     let _ = events.send(GcEvent::Marked(kept)).await;
                 }
             }
@@ -157,7 +158,7 @@ impl Node {
         collected: &mut GcReport,
         events: &Sender<GcEvent>,
     ) -> Result<()> {
-        let (mut seen, mut told) = (0, 0);
+        let (mut seen, mut reported) = (0, 0);
         let mut garbage = Vec::with_capacity(BATCH_BLOCKS);
         let mut blocks = self.inner.store.iterate();
         while let Some(cid) = blocks.next().await.transpose()? {
@@ -169,8 +170,8 @@ impl Node {
             if garbage.len() == BATCH_BLOCKS {
                 self.remove_garbage(&mut garbage, &lease, collected, events).await?;
             }
-            if seen - told >= TELL_BLOCKS {
-                told = seen;
+            if seen - reported >= TELL_BLOCKS {
+                reported = seen;
                 let _ = events.send(GcEvent::Swept(seen)).await;
             }
         }
@@ -248,7 +249,7 @@ impl Node {
                     (_, None) if force => Ok(()),
                     (_, None) => Err(Error::no_block(cid, format!("block {cid} is not in this store"))),
                     (_, Some(_)) => {
-                        let message = "an import that is under way needs it: try again when it has ended";
+                        let message = "an import in progress needs it: try again when it has ended";
                         Err(Error::new(ErrorKind::Conflict, message))
                     }
                 },

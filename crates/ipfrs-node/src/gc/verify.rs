@@ -96,7 +96,7 @@ async fn read_and_hash(store: &dyn BlockStore, cids: Vec<Cid>) -> Result<Checked
             // The time-out does not concern this block alone: the remaining blocks will not arrive either.
             Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
             Some(Err(e)) => read.push((cid, Err(e))),
-            None => return Err(Error::internal("the store gave fewer answers than it was asked for")),
+            None => return Err(Error::internal("the store returned fewer results than requested")),
         }
     }
     let hashed = tokio::task::spawn_blocking(move || hash_all(read));
@@ -114,9 +114,9 @@ fn hash_all(blocks: Vec<(Cid, Result<Bytes>)>) -> Checked {
     }
     verified.bytes = read.iter().map(|(_, data)| data.len() as u64).sum();
     let parts: Vec<(Cid, &[u8])> = read.iter().map(|(cid, data)| (*cid, data.as_ref())).collect();
-    let wrong =
+    let mismatches =
         parts.iter().zip(hash::verify_all(&parts)).filter_map(|((cid, _), checked)| Some((*cid, checked.err()?)));
-    corrupt.extend(wrong);
+    corrupt.extend(mismatches);
     verified.corrupt = corrupt.len() as u64;
     (verified, corrupt)
 }

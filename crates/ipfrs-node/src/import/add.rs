@@ -43,7 +43,7 @@ pub struct AddSession {
     blocks: Arc<AtomicU64>,
     operation: Option<Operation>,
     /// Bytes of all files imported so far.
-    taken: u64,
+    imported_bytes: u64,
     /// Content ID that was acknowledged last.
     latest: Option<Cid>,
     tree: Tree,
@@ -65,7 +65,7 @@ pub struct AddSession {
     /// Protects the written blocks from garbage collection until they are pinned.
     lease: Lease,
     _active: Active,
-    _turn: OwnedSemaphorePermit,
+    _import_permit: OwnedSemaphorePermit,
 }
 
 /// Rules for the mode and modification time of imported entries.
@@ -134,7 +134,7 @@ impl Node {
         let sink = Arc::new(Counted { sink, blocks: blocks.clone() });
         let begin = |id| self.inner.operations.begin(id, OperationKind::Add, 0, None);
         let operation = options.operation.map(begin).transpose()?;
-        let turn = self.turn().await?;
+        let import_permit = self.import_permit().await?;
         let active = Active::begin(&self.inner.metrics.uploads_active);
         let mut tree = Tree::new(self.scratch_dir(), (!self.inner.read_only).then(|| self.inner.store.clone()));
         if options.skip_empty_directories {
@@ -164,12 +164,12 @@ impl Node {
             has_directories: false,
             held: None,
             operation,
-            taken: 0,
+            imported_bytes: 0,
             latest: None,
             pins: (!options.only_hash && !options.unpinned).then(|| (self.inner.pins.clone(), options.pin_name)),
             lease: self.inner.protection.lease(),
             _active: active,
-            _turn: turn,
+            _import_permit: import_permit,
         })
     }
 
@@ -213,7 +213,7 @@ impl AddSession {
         let names = self.names(path.as_ref())?;
         let mut counted = 0;
         let upload_bytes = self.upload_bytes.clone();
-        let (operation, blocks, before) = (self.operation.as_ref(), &self.blocks, self.taken);
+        let (operation, blocks, before) = (self.operation.as_ref(), &self.blocks, self.imported_bytes);
         let mut count = |total: u64| {
             upload_bytes.inc_by(total.saturating_sub(counted));
             counted = total;
@@ -228,7 +228,7 @@ impl AddSession {
             operation.fail(e);
         }
         let entry = entry?;
-        self.taken += counted;
+        self.imported_bytes += counted;
         self.place(&names, entry, attributes).await
     }
 
@@ -269,11 +269,11 @@ impl AddSession {
         let names = self.names(path.as_ref())?;
         if names.is_empty() && !self.has_root_part {
             if self.wrap {
-                let remedy = "leave wrap-with-directory out, or name the directory";
+                let remedy = "omit wrap-with-directory, or name the directory";
                 return Err(Error::invalid(format!("a directory without a name cannot be in another one: {remedy}")));
             }
             if self.entries > 1 {
-                let why = "a directory without a name holds what comes after it: send it before everything else";
+                let why = "a directory without a name contains everything after it: send it first";
                 return Err(Error::invalid(why));
             }
             (self.wrap, self.has_root_part) = (true, true);
@@ -340,7 +340,7 @@ impl AddSession {
         match (&self.operation, &rest, self.latest) {
             (Some(operation), Err(e), _) => operation.fail(e),
             (Some(operation), Ok(_), Some(root)) => {
-                operation.done(root, self.taken, self.blocks.load(Ordering::Relaxed));
+                operation.done(root, self.imported_bytes, self.blocks.load(Ordering::Relaxed));
             }
             _ => {}
         }
@@ -379,7 +379,7 @@ impl AddSession {
             return invalid("\"..\" leads out of the import");
         }
         if path.contains(&0) {
-            return invalid("it holds a NUL byte");
+            return invalid("it contains a NUL byte");
         }
         if path.len() > MAX_PATH_BYTES {
             return Err(Error::too_large(format!(

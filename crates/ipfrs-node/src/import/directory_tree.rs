@@ -81,7 +81,7 @@ impl Tree {
         let key = entry_key(directory_key(parents), name);
         let replaced = self.table()?.insert(key, Value::Entry(entry.clone()).to_bytes());
         if let Some(replaced) = replaced {
-            return Err(taken(names, &Value::from_bytes(&replaced)?, entry));
+            return Err(name_conflict(names, &Value::from_bytes(&replaced)?, entry));
         }
         self.make_room().await
     }
@@ -95,7 +95,7 @@ impl Tree {
         self.make_room().await
     }
 
-    /// Imports the next directory, after all directories inside it. `kept` maps the attributes that the client sent
+    /// Imports the next directory, after all directories inside it. `stored` maps the attributes that the client sent
     /// to those to store. The last directory is the one without a name, which contains everything. Unless `wrap` is
     /// set, it is only checked, and the result is `None`. After the first call, nothing more can be placed.
     ///
@@ -104,14 +104,14 @@ impl Tree {
     pub(crate) async fn build_next(
         &mut self,
         importer: &mut Importer,
-        kept: impl Fn(Attributes) -> Attributes,
+        stored: impl Fn(Attributes) -> Attributes,
         wrap: bool,
     ) -> Result<Option<Added>> {
         loop {
             // Small directories in memory never wait, and there may be many.
             consume_budget().await;
             let Some((key, batch)) = self.with_table(first_batch).await? else { return Ok(None) };
-            match self.build(importer, &kept, wrap, key, batch).await? {
+            match self.build(importer, &stored, wrap, key, batch).await? {
                 Outcome::Built(added) => return Ok(Some(*added)),
                 Outcome::Skipped => {}
                 Outcome::Unasked => return Ok(None),
@@ -123,7 +123,7 @@ impl Tree {
     async fn build(
         &mut self,
         importer: &mut Importer,
-        kept: impl Fn(Attributes) -> Attributes,
+        stored: impl Fn(Attributes) -> Attributes,
         wrap: bool,
         key: Vec<u8>,
         mut batch: Vec<Record>,
@@ -142,7 +142,7 @@ impl Tree {
             if wrap || !names.is_empty() {
                 let begun = match builder {
                     Some(begun) => begun,
-                    None => importer.begin_directory(kept(directory.attributes))?,
+                    None => importer.begin_directory(stored(directory.attributes))?,
                 };
                 builder = Some(importer.extend_directory(begun, entries).await?);
             }
@@ -153,7 +153,7 @@ impl Tree {
             batch = self.with_table(move |table| take_batch(table, &of)).await?;
         }
         let Some(builder) = builder else { return Ok(Outcome::Unasked) };
-        let attributes = kept(directory.attributes);
+        let attributes = stored(directory.attributes);
         self.finish(importer, &names, builder, attributes).await.map(|added| Outcome::Built(Box::new(added)))
     }
 
@@ -245,7 +245,7 @@ impl Building<'_> {
                     let name = LinkName::from(name_of(&key)?);
                     if let Some((_, last)) = self.last.as_ref().filter(|(last, _)| *last == name) {
                         let names: Vec<_> = self.names.iter().copied().chain([name.as_bytes()]).collect();
-                        return Err(taken(&names, &Value::Entry(last.clone()), &entry));
+                        return Err(name_conflict(&names, &Value::Entry(last.clone()), &entry));
                     }
                     self.last = Some((name.clone(), entry.clone()));
                     entries.push((name, entry));
@@ -275,7 +275,7 @@ fn take_batch(table: &mut SortedTable, directory: &[u8]) -> Result<Vec<Record>> 
     Ok(batch)
 }
 
-fn taken(names: &[&[u8]], before: &Value, entry: &Entry) -> Error {
+fn name_conflict(names: &[&[u8]], before: &Value, entry: &Entry) -> Error {
     let path = LinkName::from(names.join(&b'/'));
     let is_directory = |kind| kind == EntryKind::Directory;
     match before {

@@ -181,9 +181,9 @@ impl SortedTable {
             Err(e) if matches!(e.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) => {
                 tempfile::tempfile()
             }
-            made => made,
+            created => created,
         }
-        .map_err(|e| self.failed("make", e))
+        .map_err(|e| self.failed("create", e))
     }
 
     fn failed(&self, what: &str, error: io::Error) -> Error {

@@ -68,7 +68,7 @@ impl KeyFiles {
         let unsound = |e: Error| {
             // Clients receive this message, so it must not reveal the location of the repo.
             let name = path.file_name().unwrap_or_default().display();
-            Error::corrupt(format!("{name} in the keystore holds no key: {e}: restore it from a copy, or remove it"))
+            Error::corrupt(format!("{name} in the keystore is not a key: {e}: restore it from a backup, or remove it"))
         };
         PrivateKey::from_protobuf(&bytes).map(Some).map_err(unsound)
     }
@@ -129,10 +129,10 @@ pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroi
         if exposed == Exposed::Refuse {
             // Clients receive this message, so it must not reveal the location of the repo.
             let name = path.file_name().unwrap_or_default().display();
-            let what = format!("{name} in the keystore is a private key that others can reach (mode {mode:04o})");
+            let what = format!("{name} in the keystore is a private key that other users can access (mode {mode:04o})");
             return Err(Error::new(ErrorKind::Forbidden, format!("{what}, and is not used: run chmod 600 on it")));
         }
-        tracing::warn!(%file, mode = format!("{mode:04o}"), "a private key can be reached by others: run chmod 600");
+        tracing::warn!(%file, mode = format!("{mode:04o}"), "other users can access a private key: run chmod 600");
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize));
     file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(cannot)?;

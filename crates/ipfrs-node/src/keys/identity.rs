@@ -51,7 +51,7 @@ impl Identity {
         // nothing can still serve.
         let Some(pkcs8) = read_private(&path, Exposed::Warn)? else { return Ok(None) };
         let key = PrivateKey::from_pkcs8(&pkcs8).map_err(|e| {
-            Error::corrupt(format!("{} is no key: {e}: restore it, or remove it for a new one", path.display()))
+            Error::corrupt(format!("{} is not a key: {e}: restore it, or remove it for a new one", path.display()))
         })?;
         Ok(Some(Self::new(key)))
     }

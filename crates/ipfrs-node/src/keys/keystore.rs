@@ -90,7 +90,7 @@ impl FromStr for KeyFormat {
 
     fn from_str(text: &str) -> Result<Self> {
         [Self::Protobuf, Self::Pem].into_iter().find(|format| format.as_str() == text).ok_or_else(|| {
-            let accepted = "accepted are libp2p-protobuf-cleartext and pem-pkcs8-cleartext";
+            let accepted = "use libp2p-protobuf-cleartext or pem-pkcs8-cleartext";
             Error::invalid(format!("unrecognized key format: {text}: {accepted}"))
         })
     }
@@ -127,15 +127,15 @@ pub(super) fn check_known_name(action: &str, name: &str) -> Result<()> {
 
 /// Checks the name of a new key.
 pub(super) fn check_new_name(action: &str, name: &str) -> Result<()> {
-    let wrong = match name {
+    let problem = match name {
         SELF => return Err(not_self(action)),
         "" => "it is empty",
         _ if name.len() > MAX_NAME_BYTES => "it has more than 128 bytes",
-        _ if name.contains('/') => "it has a slash in it",
-        _ if name.contains(char::is_control) => "it has a control character in it",
+        _ if name.contains('/') => "it contains a slash",
+        _ if name.contains(char::is_control) => "it contains a control character",
         _ => return Ok(()),
     };
-    Err(Error::invalid(format!("{name:?} is no name for a key: {wrong}")))
+    Err(Error::invalid(format!("{name:?} is not a valid key name: {problem}")))
 }
 
 fn not_self(action: &str) -> Error {

@@ -27,7 +27,7 @@ impl Node {
                 match files.read(&name) {
                     Ok(Some(key)) => keys.push(NamedKey::new(&name, &key)),
                     Ok(None) => {}
-                    Err(error) => tracing::warn!(name, %error, "a key is left out"),
+                    Err(error) => tracing::warn!(name, %error, "a key cannot be read and is omitted"),
                 }
             }
             Ok(keys)
@@ -43,7 +43,7 @@ impl Node {
     pub async fn generate_key(&self, name: &str, key_type: KeyType, bits: Option<u32>) -> Result<NamedKey> {
         check_new_name("create", name)?;
         if key_type == KeyType::Ecdsa {
-            return Err(Error::invalid("unrecognized key type: ecdsa: generated are ed25519, rsa and secp256k1"));
+            return Err(Error::invalid("unrecognized key type: ecdsa: use ed25519, rsa or secp256k1"));
         }
         self.keep(name, move || PrivateKey::generate(key_type, bits)).await
     }
@@ -86,7 +86,7 @@ impl Node {
             }
             if files.names()?.len() >= MAX_KEYS {
                 return Err(Error::too_large(format!(
-                    "there are {MAX_KEYS} keys, and cannot be more: remove one first"
+                    "there are already {MAX_KEYS} keys, which is the limit: remove one first"
                 )));
             }
             let key = make()?;
@@ -166,7 +166,7 @@ impl Node {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let id = Name::parse(key).map_err(|_| e)?;
                 let public = id.public_key().ok_or_else(|| {
-                    Error::not_found(format!("{id} does not hold its public key: only its owner can verify with it"))
+                    Error::not_found(format!("{id} does not contain its public key: only its owner can verify with it"))
                 })?;
                 (NamedKey { name: String::new(), id }, public)
             }
@@ -217,9 +217,9 @@ impl Node {
     ) -> Result<T> {
         self.check_writable()?;
         let keystore = &self.inner.keystore;
-        let (files, turn) = (keystore.files.clone(), keystore.changing.clone().lock_owned().await);
+        let (files, change_lock) = (keystore.files.clone(), keystore.changing.clone().lock_owned().await);
         off_workers(move || {
-            let _turn = turn;
+            let _change_lock = change_lock;
             work(&files)
         })
         .await

@@ -119,7 +119,7 @@ pub(crate) struct Dnslink {
     by_suffix: Vec<(String, Vec<Upstream>)>,
     answers: Cache<String, Arc<Answer>>,
     /// Limits the number of concurrent lookups; each takes one permit.
-    turns: Semaphore,
+    lookup_permits: Semaphore,
     metrics: LookupMetrics,
 }
 
@@ -138,7 +138,7 @@ impl Dnslink {
             upstreams: upstreams(&config.resolvers)?,
             by_suffix,
             answers: Cache::new(config.max_cache_entries),
-            turns: Semaphore::new(config.max_lookups),
+            lookup_permits: Semaphore::new(config.max_lookups),
             config: config.clone(),
             metrics,
         })
@@ -206,19 +206,19 @@ impl Dnslink {
     async fn ask(&self, domain: &str, upstreams: &[Upstream], last: Option<LastLink>) -> Answer {
         let deadline = Instant::now() + self.config.time_limit();
         let mut is_overloaded = true;
-        let asked = match timeout_at(deadline, self.turns.acquire()).await {
+        let queried = match timeout_at(deadline, self.lookup_permits.acquire()).await {
             Ok(Ok(_permit)) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let asked = ask_upstreams(domain, upstreams, deadline).await;
+                let queried = ask_upstreams(domain, upstreams, deadline).await;
                 // A timeout is attributed to the resolver only if it had most of the time.
-                let is_cut = matches!(&asked, Err(e) if e.kind() == ErrorKind::Timeout);
+                let is_cut = matches!(&queried, Err(e) if e.kind() == ErrorKind::Timeout);
                 is_overloaded = is_cut && left < self.config.time_limit() / 2;
-                asked
+                queried
             }
             _ => Err(Error::internal("no permit")),
         };
-        let asked = if is_overloaded { Err(self.overload()) } else { asked };
-        let (link, ttl) = match asked {
+        let queried = if is_overloaded { Err(self.overload()) } else { queried };
+        let (link, ttl) = match queried {
             Ok((Some(target), ttl)) => (Ok(Some(target)), self.config.ttl(ttl)),
             Ok((None, ttl)) => (Ok(None), self.config.negative_ttl(ttl)),
             Err(e) => {
@@ -266,7 +266,8 @@ impl Dnslink {
 async fn ask_upstreams(domain: &str, upstreams: &[Upstream], deadline: Instant) -> Result<(Option<String>, Duration)> {
     let mut shortest = Duration::MAX;
     for name in [format!("{}{domain}.", domain::PREFIX), format!("{domain}.")] {
-        let name = Name::from_ascii(&name).map_err(|e| Error::invalid(format!("{name:?} is no domain name: {e}")))?;
+        let name =
+            Name::from_ascii(&name).map_err(|e| Error::invalid(format!("{name:?} is not a domain name: {e}")))?;
         let texts = texts_of(&name, upstreams, deadline).await?;
         if let Some(target) = link_of(domain, texts.texts.iter().map(Vec::as_slice)) {
             return Ok((Some(target), texts.ttl));
@@ -286,7 +287,7 @@ async fn texts_of(name: &Name, upstreams: &[Upstream], deadline: Instant) -> Res
         let error = match timeout_at(Instant::now() + share, upstream.texts(name)).await {
             Ok(Ok(texts)) => return Ok(texts),
             Ok(Err(error)) => error,
-            Err(_) => Error::new(ErrorKind::Timeout, format!("{} did not answer in time", upstream.address)),
+            Err(_) => Error::new(ErrorKind::Timeout, format!("{} did not respond in time", upstream.address)),
         };
         tracing::debug!(%name, %error, "a resolver failed");
         failure = Some(error);

@@ -62,15 +62,15 @@ impl Node {
         let (_, key) = self.private_key(&options.key).await?;
         let name = Name::of(key.public());
         if matches!(&target.root, TargetRoot::Name(NameRoot::Key(next)) if *next == name) {
-            return Err(Error::invalid(format!("the name {name} cannot lead to itself")));
+            return Err(Error::invalid(format!("the name {name} cannot point to itself")));
         }
         if options.must_resolve {
             let path = self.content_path(&value).await?;
             self.resolve(path).await?;
         }
-        let validity = SystemTime::now().checked_add(lifetime).ok_or_else(|| {
-            Error::invalid(format!("a lifetime of {} seconds ends after all times", lifetime.as_secs()))
-        })?;
+        let validity = SystemTime::now()
+            .checked_add(lifetime)
+            .ok_or_else(|| Error::invalid(format!("a lifetime of {} seconds is too long", lifetime.as_secs())))?;
         // Held until the record is stored, so that the sequence number stays correct.
         let _publishing = self.inner.keystore.publishing.lock().await;
         let last = self.last_ipns_record(&name).await?;
@@ -110,13 +110,13 @@ fn target(path: &[u8]) -> Result<Target> {
 }
 
 /// Returns the sequence number of the next record.
-fn sequence(last: Option<&Record>, asked: Option<u64>, value: &LinkName, validity: SystemTime) -> Result<u64> {
-    let least = match last {
-        None if asked.is_none() => return Ok(0),
+fn sequence(last: Option<&Record>, requested: Option<u64>, value: &LinkName, validity: SystemTime) -> Result<u64> {
+    let lowest = match last {
+        None if requested.is_none() => return Ok(0),
         None => 1,
         Some(last) => {
             let holds_on = last.value().as_ref() == value.as_bytes() && last.validity() < validity;
-            if asked.is_none() && holds_on {
+            if requested.is_none() && holds_on {
                 return Ok(last.sequence());
             }
             last.sequence().checked_add(1).ok_or_else(|| {
@@ -124,11 +124,11 @@ fn sequence(last: Option<&Record>, asked: Option<u64>, value: &LinkName, validit
             })?
         }
     };
-    match asked {
-        Some(asked) if asked < least => {
-            Err(Error::invalid(format!("invalid sequence {asked}: the next record of this name has at least {least}")))
+    match requested {
+        Some(requested) if requested < lowest => {
+            Err(Error::invalid(format!("invalid sequence {requested}: the next record needs {lowest} or more")))
         }
-        asked => Ok(asked.unwrap_or(least)),
+        requested => Ok(requested.unwrap_or(lowest)),
     }
 }
 

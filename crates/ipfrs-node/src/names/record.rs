@@ -23,7 +23,7 @@ impl Node {
         match self.last_ipns_record(name).await? {
             None => Err(Error::not_found(format!("no record of the IPNS name {name} is stored here"))),
             Some(record) if record.is_expired(SystemTime::now()) => Err(Error::not_found(format!(
-                "the record of the IPNS name {name} expired at {}: whoever has its key must publish a new one",
+                "the record of the IPNS name {name} expired at {}: the owner of its key must publish a new one",
                 record.validity_text()
             ))),
             Some(record) => Ok(record),
@@ -86,7 +86,7 @@ impl Node {
 
     async fn keep_record(&self, name: &Name, record: Record, is_own: bool) -> Result<()> {
         let (inner, name) = (self.inner.clone(), *name);
-        let mut writing = inner.names.store.turn().await;
+        let mut writing = inner.names.store.write_lock().await;
         on_disk(move || {
             let put = inner.names.store.put(&mut writing, &name, &record, is_own);
             // The counter changes even if `put` failed or the caller was cancelled.
@@ -99,7 +99,7 @@ impl Node {
     /// Removes the expired records of other keys, unless this was done recently. Returns whether any were removed.
     async fn clear_records(&self) -> Result<bool> {
         let inner = self.inner.clone();
-        let mut writing = inner.names.store.turn().await;
+        let mut writing = inner.names.store.write_lock().await;
         if !inner.names.store.may_clear(&writing) {
             return Ok(false);
         }
@@ -109,7 +109,7 @@ impl Node {
             for name in &removed {
                 inner.names.changes(name).fetch_add(1, Ordering::AcqRel);
             }
-            tracing::info!(removed = removed.len(), "records of IPNS names that had expired were removed");
+            tracing::info!(removed = removed.len(), "expired IPNS records were removed");
             Ok(!removed.is_empty())
         })
         .await

@@ -36,7 +36,7 @@ pub(crate) struct Names {
     changes: [AtomicU64; GROUPS],
     hasher: RandomState,
     /// The background task.
-    tending: Mutex<Option<JoinHandle<()>>>,
+    background_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A cached record.
@@ -64,7 +64,7 @@ impl Names {
             cache: keeps.then(|| Cache::with_weighter(CACHE_NAMES, CACHE_BYTES, ByBytes)),
             changes: [const { AtomicU64::new(0) }; GROUPS],
             hasher: RandomState::new(),
-            tending: Mutex::default(),
+            background_task: Mutex::default(),
         }
     }
 
@@ -88,17 +88,17 @@ impl Names {
     }
 
     /// Stores the handle of the background task until the node is closed.
-    pub(super) fn tend(&self, tending: JoinHandle<()>) {
-        *self.tending.lock() = Some(tending);
+    pub(super) fn tend(&self, background_task: JoinHandle<()>) {
+        *self.background_task.lock() = Some(background_task);
     }
 
     /// Stops the background task.
     pub(crate) async fn close(&self) {
-        let tending = self.tending.lock().take();
-        if let Some(tending) = tending {
-            tending.abort();
+        let background_task = self.background_task.lock().take();
+        if let Some(background_task) = background_task {
+            background_task.abort();
             // The task was aborted, so its result does not matter.
-            drop(tending.await);
+            drop(background_task.await);
         }
     }
 

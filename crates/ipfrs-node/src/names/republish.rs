@@ -26,17 +26,17 @@ impl Node {
         }
         let period = MAX_PERIOD.min(config.record_lifetime() / 4);
         let node = Arc::downgrade(&self.inner);
-        let tending = tokio::spawn(async move {
+        let background_task = tokio::spawn(async move {
             while let Some(inner) = node.upgrade() {
                 let node = Self { inner };
                 if let Err(error) = node.republish().await {
-                    tracing::error!(%error, "the records of own names could not be looked at");
+                    tracing::error!(%error, "republishing the records of own names failed");
                 }
                 drop(node);
                 sleep(period).await;
             }
         });
-        self.inner.names.tend(tending);
+        self.inner.names.tend(background_task);
     }
 
     async fn republish(&self) -> Result<()> {

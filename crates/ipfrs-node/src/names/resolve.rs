@@ -84,7 +84,7 @@ impl Node {
                 return Err(unresolvable(format!("/ipns/{name} leads back to itself")));
             }
             if passed.len() == MAX_STEPS {
-                return Err(unresolvable(format!("it leads through more than {MAX_STEPS} names")));
+                return Err(unresolvable(format!("it resolves through more than {MAX_STEPS} names")));
             }
             self.check_name(&name, &below)?;
             let (step, holds) = self.name_step(&name, answers).await?;
@@ -93,7 +93,7 @@ impl Node {
             segments.append(&mut below);
             below = segments;
             if below.len() > MAX_PATH_SEGMENTS {
-                return Err(unresolvable(format!("it leads to a path of more than {MAX_PATH_SEGMENTS} segments")));
+                return Err(unresolvable(format!("it resolves to a path of more than {MAX_PATH_SEGMENTS} segments")));
             }
             match step.root {
                 TargetRoot::Content(cid) => return Ok(ResolvedName { path: ContentPath::new(cid, below)?, ttl }),
@@ -119,7 +119,7 @@ impl Node {
                 (Target::parse(link.target.as_bytes()), link.ttl)
             }
         };
-        let target = target.map_err(|e| unresolvable(format!("/ipns/{name} leads nowhere: {}", e.message())))?;
+        let target = target.map_err(|e| unresolvable(format!("/ipns/{name} cannot be resolved: {}", e.message())))?;
         Ok((target, ttl))
     }
 }

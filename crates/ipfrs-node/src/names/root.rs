@@ -27,7 +27,7 @@ impl NameRoot {
         match Name::parse(text) {
             Ok(name) => Ok(Self::Key(name)),
             Err(_) if text.contains('.') => ascii_domain(text).map(Self::Domain),
-            Err(e) => Err(Error::invalid(format!("{e}; and a domain has a dot"))),
+            Err(e) => Err(Error::invalid(format!("{e}; a domain name must contain a dot"))),
         }
     }
 

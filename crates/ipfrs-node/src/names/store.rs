@@ -22,7 +22,7 @@ const DRAFT: &str = "new";
 /// Minimum interval between searches for expired records, which read all records.
 const CLEARING_PERIOD: Duration = Duration::from_secs(3_600);
 
-/// The directory of records. All methods block on the disk except [`turn`](Self::turn).
+/// The directory of records. All methods block on the disk except [`write_lock`](Self::write_lock).
 #[derive(Debug)]
 pub(super) struct RecordStore {
     dir: PathBuf,
@@ -47,7 +47,7 @@ impl RecordStore {
     }
 
     /// Waits for exclusive write access without blocking a thread.
-    pub(super) async fn turn(&self) -> OwnedMutexGuard<Writing> {
+    pub(super) async fn write_lock(&self) -> OwnedMutexGuard<Writing> {
         Arc::clone(&self.writing).lock_owned().await
     }
 
@@ -71,7 +71,7 @@ impl RecordStore {
         let record = Record::parse(bytes).and_then(|record| record.verify_signature(name).map(|()| record));
         record.map(Some).map_err(|e| {
             let message =
-                format!("{} is damaged: put the record of the name again, or remove the file", path.display());
+                format!("{} is damaged: store the record of the name again, or remove the file", path.display());
             Error::corrupt(message).with_source(e)
         })
     }
@@ -84,9 +84,9 @@ impl RecordStore {
     /// otherwise the error of the file system.
     pub(super) fn put(&self, writing: &mut Writing, name: &Name, record: &Record, is_own: bool) -> Result<()> {
         match self.get(name) {
-            Ok(Some(kept)) if kept.bytes() == record.bytes() => return Ok(()),
-            Ok(Some(kept)) if kept.supersedes(record) && !kept.is_expired(SystemTime::now()) => {
-                return Err(older(name, record, &kept));
+            Ok(Some(stored)) if stored.bytes() == record.bytes() => return Ok(()),
+            Ok(Some(stored)) if stored.supersedes(record) && !stored.is_expired(SystemTime::now()) => {
+                return Err(older(name, record, &stored));
             }
             // A damaged record cannot be compared, so it is replaced.
             Err(e) if e.kind() == ErrorKind::Corrupt => tracing::warn!(error = %e, "a damaged record is replaced"),
@@ -102,8 +102,8 @@ impl RecordStore {
         let path = self.path(name);
         let is_new = !path.exists();
         if is_new && !is_own && count >= self.max_records {
-            let what = format!("records of {count} IPNS names are kept (ipns.max_records = {})", self.max_records);
-            let remedy = format!("raise it, or remove what nobody needs from {}", self.dir.display());
+            let what = format!("records of {count} IPNS names are stored (ipns.max_records = {})", self.max_records);
+            let remedy = format!("raise the limit, or remove unneeded records from {}", self.dir.display());
             return Err(Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")));
         }
         self.write(&path, record).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
@@ -132,7 +132,7 @@ impl RecordStore {
             Err(e) if e.kind() == Io::AlreadyExists => Ok(()),
             Err(e) => Err(e),
         };
-        made.map_err(|e| Error::io(format_args!("cannot make {}", self.dir.display()), e))
+        made.map_err(|e| Error::io(format_args!("cannot create {}", self.dir.display()), e))
     }
 
     /// Whether enough time has passed since the last search for expired records.
@@ -186,14 +186,12 @@ impl RecordStore {
     }
 }
 
-fn older(name: &Name, record: &Record, kept: &Record) -> Error {
-    let (given, kept_sequence) = (record.sequence(), kept.sequence());
-    let message = if given == kept_sequence {
-        format!("the record of the IPNS name {name} that is kept has the same sequence {given} and is valid for longer")
+fn older(name: &Name, record: &Record, stored: &Record) -> Error {
+    let (given, stored_sequence) = (record.sequence(), stored.sequence());
+    let message = if given == stored_sequence {
+        format!("the stored record of the IPNS name {name} has the same sequence {given} and is valid for longer")
     } else {
-        format!(
-            "a newer record of the IPNS name {name} is kept: its sequence is {kept_sequence}, and that of this one {given}"
-        )
+        format!("a newer record of the IPNS name {name} is stored, with sequence {stored_sequence} instead of {given}")
     };
     Error::new(ErrorKind::Conflict, message)
 }

@@ -35,7 +35,7 @@ impl Target {
         }
         if !path.starts_with(b"/") {
             return Err(Error::invalid(format!(
-                "{:?} is no content path: it begins with neither /ipfs/ nor /ipns/",
+                "{:?} is not a content path: it begins with neither /ipfs/ nor /ipns/",
                 shown()
             )));
         }

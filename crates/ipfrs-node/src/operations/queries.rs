@@ -14,9 +14,9 @@ impl Node {
     /// operation to begin, so that a client that chose the ID can watch from the first byte.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if the operation does not begin within `patience`, or ended more than five minutes
+    /// [`ErrorKind::NotFound`] if the operation does not begin within `max_wait`, or ended more than five minutes
     /// ago.
-    pub async fn watch_operation(&self, id: &OperationId, patience: Duration) -> Result<watch::Receiver<Progress>> {
+    pub async fn watch_operation(&self, id: &OperationId, max_wait: Duration) -> Result<watch::Receiver<Progress>> {
         let operations = &self.inner.operations;
         let mut begun = operations.0.begun.subscribe();
         let found = async {
@@ -27,11 +27,11 @@ impl Node {
                 begun.changed().await.ok()?;
             }
         };
-        let found = timeout(patience, found).await.ok().flatten();
+        let found = timeout(max_wait, found).await.ok().flatten();
         found.ok_or_else(|| {
             Error::not_found(format!(
-                "no operation {id}: it has not begun within {} s, or ended more than {} s ago",
-                patience.as_secs(),
+                "no operation {id}: it did not start within {} s, or ended more than {} s ago",
+                max_wait.as_secs(),
                 REMEMBERED.as_secs()
             ))
         })
@@ -40,7 +40,12 @@ impl Node {
     /// Returns the operations that have not ended, in no particular order.
     #[must_use]
     pub fn operations(&self) -> Vec<Progress> {
-        let known = self.inner.operations.0.known.lock();
-        known.by_id.values().map(|progress| progress.borrow().clone()).filter(|progress| !progress.is_over()).collect()
+        let registered = self.inner.operations.0.registered.lock();
+        registered
+            .by_id
+            .values()
+            .map(|progress| progress.borrow().clone())
+            .filter(|progress| !progress.is_over())
+            .collect()
     }
 }

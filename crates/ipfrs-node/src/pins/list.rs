@@ -255,8 +255,8 @@ impl Node {
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
         reachable.start(&cid);
         while let Some(visits) = reachable.next().await? {
-            let wrong = visits.into_iter().filter_map(|visit| Some((visit.cid, visit.found.err()?)));
-            bad.extend(wrong.take(MAX_BAD_BLOCKS - bad.len()));
+            let faulty = visits.into_iter().filter_map(|visit| Some((visit.cid, visit.found.err()?)));
+            bad.extend(faulty.take(MAX_BAD_BLOCKS - bad.len()));
         }
         let is_pinned = bad.is_empty() || self.inner.pins.get(&cid).await?.is_some();
         Ok(is_pinned.then_some(VerifiedPin { cid, bad }))

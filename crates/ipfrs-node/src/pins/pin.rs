@@ -52,7 +52,7 @@ async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 's
         drop(lease);
         outcome
     });
-    task.await.unwrap_or_else(|e| Err(Error::internal("pinning did not end").with_source(e)))
+    task.await.unwrap_or_else(|e| Err(Error::internal("a task that pins failed").with_source(e)))
 }
 
 impl Node {

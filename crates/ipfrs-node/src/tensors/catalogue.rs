@@ -24,15 +24,15 @@ impl Node {
         if let Some(cached) = cache.and_then(|cache| cache.get(&object.cid)) {
             return Ok(cached);
         }
-        let wrong = |e: Error| Error::new(e.kind(), format!("{}: {}", object.resolved.path, e.message()));
+        let with_path = |e: Error| Error::new(e.kind(), format!("{}: {}", object.resolved.path, e.message()));
         let size = file.size();
         let prefix = self.read_head(file, (PREFIX_BYTES as u64).min(size)).await?;
-        let header = Header::of(&prefix, size).map_err(wrong)?;
-        let _room = self.room(header.bytes.saturating_mul(READ_HEADER_FACTOR)).await?;
+        let header = Header::of(&prefix, size).map_err(with_path)?;
+        let _work_memory = self.work_memory(header.bytes.saturating_mul(READ_HEADER_FACTOR)).await?;
         let bytes = self.read_head(file, header.bytes as u64).await?;
         let parsed = spawn_blocking(move || Catalogue::parse(&bytes, size)).await;
         let parsed = parsed.map_err(|e| Error::internal("reading a header failed").with_source(e))?;
-        let catalogue = Arc::new(parsed.map_err(wrong)?);
+        let catalogue = Arc::new(parsed.map_err(with_path)?);
         if let Some(cache) = cache {
             cache.insert(object.cid, catalogue.clone(), epoch);
         }
@@ -59,7 +59,7 @@ async fn no_file(object: &Object) -> Error {
     let path = &object.resolved.path;
     match object.kind {
         ObjectKind::Directory(_) => Error::invalid(format!("{path} is a directory: name a file in it")),
-        ObjectKind::Symlink(_) => Error::unsupported(format!("{path} is a symlink: name the file that it points to")),
+        ObjectKind::Symlink(_) => Error::unsupported(format!("{path} is a symlink: use the path of its target")),
         ObjectKind::File(_) | ObjectKind::Other => object.not_unixfs("name a file with tensors").await,
     }
 }

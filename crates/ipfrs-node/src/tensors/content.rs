@@ -186,12 +186,12 @@ impl TensorFile {
             ([name], _) => self.catalogue.get(name),
             ([], [only]) => Ok(only),
             ([], tensors) => Err(Error::invalid(format!(
-                "{} has {} tensors: say which, by name; the list (/info, tensor ls) has their names",
+                "{} has {} tensors: select one by name; /info and `tensor ls` list their names",
                 self.path,
                 tensors.len()
             ))),
             (_, _) => Err(Error::invalid(
-                "several tensors are named: they are sent whole, in the format safetensors; ask for slices and other \
+                "several tensors can be requested only whole and in the format safetensors: request slices and other \
                  formats one by one",
             )),
         }

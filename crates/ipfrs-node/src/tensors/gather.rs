@@ -56,7 +56,7 @@ pub(super) struct Gather {
     reading: Option<Reading>,
     copied: BytesMut,
     /// Number of parts read since the last piece was yielded.
-    taken_up: usize,
+    parts_in_piece: usize,
     /// Maximum size of a piece of copied runs.
     piece_bytes: usize,
     /// Minimum length of a run that is not copied.
@@ -120,7 +120,7 @@ impl Gather {
         let parts = stream::iter(parts).buffered(at_once).boxed();
         let piece_bytes = usize::try_from(span.len).unwrap_or(usize::MAX).min(PIECE_BYTES);
         let copied = BytesMut::new();
-        Self { runs, parts, run, end, reading: None, copied, taken_up: 0, piece_bytes, slice_from }
+        Self { runs, parts, run, end, reading: None, copied, parts_in_piece: 0, piece_bytes, slice_from }
     }
 
     /// Takes runs from the current piece.
@@ -213,13 +213,13 @@ impl Stream for Gather {
                     Some(Err(error)) => return this.fail(error),
                     None => return this.fail(too_short()),
                 },
-                _ if this.taken_up >= PARTS_PER_PIECE && !this.copied.is_empty() => {
-                    this.taken_up = 0;
+                _ if this.parts_in_piece >= PARTS_PER_PIECE && !this.copied.is_empty() => {
+                    this.parts_in_piece = 0;
                     return Poll::Ready(Some(Ok(this.copied.split().freeze())));
                 }
                 _ => match ready!(this.parts.poll_next_unpin(cx)) {
                     Some(Ok(reading)) => {
-                        this.taken_up += 1;
+                        this.parts_in_piece += 1;
                         this.reading = Some(reading);
                     }
                     Some(Err(error)) => return this.fail(error),
@@ -231,5 +231,5 @@ impl Stream for Gather {
 }
 
 fn too_short() -> Error {
-    Error::internal("a part of a file ended before its end")
+    Error::internal("a part of a file ended early")
 }

@@ -57,7 +57,7 @@ impl Node {
         self.check_tensors()?;
         if tensors.is_empty() {
             return Err(Error::invalid(
-                "no tensors were described: a description of each comes before the bytes of all",
+                "no tensors were described: send the descriptions of all tensors before their bytes",
             ));
         }
         let described = spawn_blocking(move || describe(tensors, &metadata)).await;
@@ -106,7 +106,7 @@ fn end(tensor: &TensorInfo) -> u64 {
 }
 
 fn too_many(bytes: u64) -> Error {
-    Error::invalid(format!("there are more bytes than the {bytes} of the tensors that were described"))
+    Error::invalid(format!("the content is longer than the {bytes} bytes of the described tensors"))
 }
 
 /// Returns the error for a file that ends too early, at byte `at`.
@@ -115,6 +115,6 @@ fn too_few(tensors: &[TensorInfo], at: u64) -> Error {
     let missing = tensors.get(first).map(|tensor| (tensor.name.as_str(), end(tensor) - at.max(tensor.offset)));
     let (name, bytes) = missing.unwrap_or_default();
     Error::invalid(format!(
-        "the bytes end too early: {bytes} of tensor {name:?} are missing, and all that come after it"
+        "the content ended early: {bytes} bytes of tensor {name:?} and all later tensors are missing"
     ))
 }

@@ -37,7 +37,7 @@ impl Node {
         let object = object.whole()?;
         let catalogue = self.catalogue(&object).await?;
         let Object { cid, kind: ObjectKind::File(file), resolved, .. } = object else {
-            return Err(Error::internal("what has tensors is no file"));
+            return Err(Error::internal("an object with tensors is not a file"));
         };
         Ok(TensorFile { cid, catalogue, path: resolved.path.clone(), file })
     }
@@ -49,7 +49,7 @@ impl Node {
     pub fn check_tensors(&self) -> Result<()> {
         match self.inner.config.tensor.enabled {
             true => Ok(()),
-            false => Err(Error::unsupported("tensors are switched off here (tensor.enabled = false)")),
+            false => Err(Error::unsupported("tensors are disabled (tensor.enabled = false)")),
         }
     }
 
@@ -102,15 +102,15 @@ impl Node {
         let pieces = self.read_part(&file.part(tensor, &Slice::default())?, Span::whole(tensor.bytes));
         let mut pieces = pieces.inspect_err(|error| self.inner.metrics.refusals.note(error));
         while let Some(piece) = pieces.try_next().await? {
-            let turn = self.inner.sums.clone().acquire_owned().await;
-            let turn = turn.map_err(|e| Error::internal("the node is closed").with_source(e))?;
+            let permit = self.inner.sums.clone().acquire_owned().await;
+            let permit = permit.map_err(|e| Error::internal("the node is closed").with_source(e))?;
             // A megabyte takes some milliseconds of arithmetic, which would block a runtime worker.
             let summed = spawn_blocking(move || {
-                let _turn = turn;
+                let _permit = permit;
                 stats.add(&piece);
                 stats
             });
-            stats = summed.await.map_err(|e| Error::internal("summing up a tensor failed").with_source(e))?;
+            stats = summed.await.map_err(|e| Error::internal("computing tensor statistics failed").with_source(e))?;
         }
         Ok(stats.summary())
     }

@@ -63,9 +63,9 @@ where
     let mut arrived = offset;
     let mut error = None;
     while let Some(piece) = content.next().await {
-        let taken = match piece {
+        let accepted = match piece {
             Ok(piece) if piece.len() as u64 > length - arrived => Err(Error::too_large(format!(
-                "more bytes than the {length} of Upload-Length, and nothing of this request was taken: send at most {} bytes",
+                "more bytes than the {length} of Upload-Length, and nothing of this request was kept: send at most {} bytes",
                 length - offset
             ))),
             Ok(piece) => {
@@ -75,7 +75,7 @@ where
             }
             Err(e) => Err(e),
         };
-        if let Err(e) = taken {
+        if let Err(e) = accepted {
             error = Some(e);
             break;
         }
@@ -167,7 +167,7 @@ impl Writer {
         let ended = spawn_blocking(move || {
             // Truncates the bytes of a failed write.
             let synced = file.set_len(len).and_then(|()| file.sync_data());
-            let synced = synced.map_err(|e| failed("cannot make durable", &request.spool.part(&request.id), e));
+            let synced = synced.map_err(|e| failed("cannot sync", &request.spool.part(&request.id), e));
             let settled = synced.and_then(|()| if request.is_noted() { request.save(None) } else { Ok(()) });
             match settled {
                 Ok(()) => (len, Ok(())),
@@ -210,8 +210,8 @@ impl Append {
         Err(Error::new(
             ErrorKind::NoSpace,
             format!(
-                "the disk has {free} bytes left, of which {} are kept free for collecting garbage: what has arrived is \
-                 kept (see Upload-Offset): make room, then go on from there",
+                "the disk has {free} bytes left, of which {} are reserved for gc: the bytes received so far are \
+                 kept (see Upload-Offset): free some space, then continue from there",
                 self.kept
             ),
         ))

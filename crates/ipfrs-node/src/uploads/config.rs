@@ -31,7 +31,7 @@ impl UploadConfig {
     pub fn validate(&self) -> Result<()> {
         let in_range = |key: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),
-            false => Err(Error::invalid(format!("upload.{key} = {value}: accepted are {least} to {most}"))),
+            false => Err(Error::invalid(format!("upload.{key} = {value}: accepted values are {least} to {most}"))),
         };
         in_range("max_bytes", self.max_bytes, 1, 1 << 50)?;
         in_range("max_unfinished", self.max_unfinished as u64, 1, 5_000)?;

@@ -32,22 +32,22 @@ impl Node {
         let lifetime = self.inner.config.upload.expires_after_seconds;
         let period = Duration::from_secs((lifetime / 4).clamp(MIN_PERIOD_SECONDS, MAX_PERIOD_SECONDS));
         let node = Arc::downgrade(&self.inner);
-        let tending = tokio::spawn(async move {
+        let expiry_task = tokio::spawn(async move {
             let mut is_first = true;
             while let Some(inner) = node.upgrade() {
                 let node = Self { inner };
-                if let Err(error) = node.look_at_uploads(is_first).await {
-                    tracing::error!(%error, "resumable uploads could not be looked at");
+                if let Err(error) = node.check_uploads(is_first).await {
+                    tracing::error!(%error, "checking the resumable uploads failed");
                 }
                 is_first = false;
                 drop(node);
                 sleep(period).await;
             }
         });
-        self.inner.uploads.tend(tending);
+        self.inner.uploads.tend(expiry_task);
     }
 
-    async fn look_at_uploads(&self, is_first: bool) -> Result<()> {
+    async fn check_uploads(&self, is_first: bool) -> Result<()> {
         let uploads = self.uploads().await?.all();
         let now = SystemTime::now();
         let why = Error::new(ErrorKind::Gone, "the upload has expired (upload.expires_after_seconds)");
@@ -103,7 +103,7 @@ impl Node {
                 }
                 // One record that cannot be read does not stop the other uploads.
                 Err(error) => {
-                    tracing::error!(id, %error, "a resumable upload cannot be loaded: its files stay as they are")
+                    tracing::error!(id, %error, "a resumable upload cannot be loaded: its files are kept")
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Node {
                 let cid = ipfrs_core::parse_cid(&imported.cid)?;
                 (Phase::Finished(Uploaded { cid, size: record.length, blocks: imported.blocks }), None)
             }
-            None => (Phase::Waiting, Some(self.go_on(&record.operation, offset, record.length)?)),
+            None => (Phase::Waiting, Some(self.resume_operation(&record.operation, offset, record.length)?)),
         };
         let state = watch::Sender::new(State { offset, expires: self.expiry(touched), phase });
         // A finished upload needs no more space.
@@ -128,7 +128,7 @@ impl Node {
 
     /// Resumes the operation of an upload from an earlier run. If its ID is in use by now, the operation gets a new
     /// one.
-    fn go_on(&self, id: &str, offset: u64, length: u64) -> Result<Operation> {
+    fn resume_operation(&self, id: &str, offset: u64, length: u64) -> Result<Operation> {
         let begin = |id| self.inner.operations.begin(id, OperationKind::Upload, offset, Some(length));
         let operation = id.parse().and_then(begin).or_else(|_| begin(OperationId::random()?))?;
         operation.pause(offset);
@@ -146,9 +146,7 @@ impl Node {
         if !self.inner.uploads.enter(upload.clone(), most) {
             return Err(Error::new(
                 ErrorKind::RateLimited,
-                format!(
-                    "{most} uploads are begun and not finished (upload.max_unfinished = {most}): finish or end one first"
-                ),
+                format!("{most} uploads are unfinished (upload.max_unfinished = {most}): finish or cancel one first"),
             ));
         }
         self.inner.metrics.uploads_unfinished.inc();
@@ -161,9 +159,9 @@ impl Node {
         finished.retain(|upload| upload.is_finished());
         let oldest = finished.iter().min_by_key(|upload| upload.state.borrow().expires);
         if let Some(oldest) = oldest.filter(|_| finished.len() > MAX_FINISHED) {
-            let why = Error::new(ErrorKind::Gone, "forgotten to make room for others");
+            let why = Error::new(ErrorKind::Gone, "removed to make room for newer uploads");
             if let Err(error) = self.remove_upload(oldest, |_| true, &why).await {
-                tracing::error!(id = oldest.id, %error, "a finished upload cannot be forgotten");
+                tracing::error!(id = oldest.id, %error, "a finished upload cannot be removed");
             }
         }
     }

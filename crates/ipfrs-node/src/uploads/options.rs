@@ -72,8 +72,8 @@ impl UploadOptions {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the reason why the name is invalid.
     pub fn check_name(name: &str) -> Result<()> {
         let why = match name {
-            "" | "." | ".." => "it names no file",
-            name if name.contains(['/', '\0']) => "a name has neither slashes nor NUL bytes",
+            "" | "." | ".." => "it is not a file name",
+            name if name.contains(['/', '\0']) => "a name must not contain slashes or NUL bytes",
             name if name.len() > MAX_NAME_BYTES => "it is longer than 255 bytes",
             _ => return Ok(()),
         };
@@ -98,7 +98,7 @@ pub(super) fn check_length(bytes: u64, config: &UploadConfig) -> Result<()> {
         return Ok(());
     }
     Err(Error::too_large(format!(
-        "the upload is over the limit of {most} bytes (upload.max_bytes = {most}): split the file, or set the limit higher",
+        "the upload is over the limit of {most} bytes (upload.max_bytes = {most}): split the file, or raise the limit",
         most = config.max_bytes
     )))
 }

@@ -59,7 +59,7 @@ impl Node {
             let _ = sender.send(begun.map(|status| Unclaimed { node, status: Some(status) }));
         });
         let unclaimed =
-            receiver.await.map_err(|e| Error::internal("an upload could not be begun").with_source(e))??;
+            receiver.await.map_err(|e| Error::internal("an upload could not be started").with_source(e))??;
         unclaimed.claim()
     }
 
@@ -151,7 +151,7 @@ impl Node {
         let claim = upload.claim(offset)?;
         if announced.unwrap_or(0) > length.saturating_sub(offset) {
             return Err(Error::too_large(format!(
-                "{offset} and {} bytes are more than Upload-Length, which is {length}: send at most {} bytes",
+                "{} bytes at offset {offset} exceed the Upload-Length of {length}: send at most {} bytes",
                 announced.unwrap_or(0),
                 length.saturating_sub(offset)
             )));
@@ -241,7 +241,7 @@ impl Node {
     /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] while a request is sending.
     pub async fn end_upload(&self, id: &str) -> Result<()> {
         let upload = self.find_upload(id).await?;
-        self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client ended the upload")).await
+        self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client canceled the upload")).await
     }
 
     /// Removes an upload that is not in use, if `may` accepts its current state.
@@ -251,10 +251,10 @@ impl Node {
         may: impl Fn(&State) -> bool,
         why: &Error,
     ) -> Result<()> {
-        let mut refused = None;
+        let mut refusal = None;
         let is_removed = upload.state.send_if_modified(|state| match state.phase {
             Phase::Receiving | Phase::Settling => {
-                refused = Some(Error::new(ErrorKind::Conflict, "a request is sending to the upload: end that first"));
+                refusal = Some(Error::new(ErrorKind::Conflict, "a request is writing to the upload: end it first"));
                 false
             }
             Phase::Waiting | Phase::Finished(_) if may(state) => {
@@ -267,8 +267,8 @@ impl Node {
             }
             _ => false,
         });
-        if let Some(refused) = refused {
-            return Err(refused);
+        if let Some(refusal) = refusal {
+            return Err(refusal);
         }
         if is_removed {
             self.inner.uploads.by_id.lock().remove(&upload.id);

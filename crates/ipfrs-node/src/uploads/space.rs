@@ -35,7 +35,7 @@ impl Disks {
         let kept = packs.map_or(0, |disk| disk.reserve.after(all.packs));
         let fits = |free: u64, needed: u64| match free >= needed {
             true => Ok(()),
-            false => Err(no_room(need, free, kept, promised)),
+            false => Err(insufficient_space(need, free, kept, promised)),
         };
         match packs {
             Some(disk) if disk.device == self.spool_device => {
@@ -50,14 +50,14 @@ impl Disks {
     }
 }
 
-fn no_room(need: Need, free: u64, kept: u64, promised: Need) -> Error {
+fn insufficient_space(need: Need, free: u64, kept: u64, promised: Need) -> Error {
     let (needed, promised) = (need.spool.saturating_add(need.packs), promised.spool.saturating_add(promised.packs));
-    let twice = if need.spool > 0 { " (twice its length until it ends)" } else { "" };
+    let twice = if need.spool > 0 { " (twice its length until it finishes)" } else { "" };
     Error::new(
         ErrorKind::NoSpace,
         format!(
-            "the disk has {free} bytes left, of which {kept} are kept free for collecting garbage and {promised} are for \
-             uploads that have begun, and the upload needs {needed}{twice}: make room, or finish or end other uploads"
+            "the disk has {free} bytes left, of which {kept} are reserved for gc and {promised} for other \
+             unfinished uploads, but the upload needs {needed}{twice}: free space, or finish or cancel other uploads"
         ),
     )
 }

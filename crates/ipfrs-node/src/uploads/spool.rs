@@ -87,7 +87,7 @@ pub(super) struct Found {
 pub(super) struct Spool {
     directory: PathBuf,
     /// Set once the directory is durable.
-    is_made: Arc<OnceLock<()>>,
+    is_created: Arc<OnceLock<()>>,
     /// Free bytes of the disk, set by tests.
     #[cfg(test)]
     pub(super) free: Arc<parking_lot::Mutex<Option<u64>>>,
@@ -97,7 +97,7 @@ impl Spool {
     pub(super) fn new(repo: &Path) -> Self {
         Self {
             directory: repo.join(DIRECTORY),
-            is_made: Arc::default(),
+            is_created: Arc::default(),
             #[cfg(test)]
             free: Arc::default(),
         }
@@ -112,17 +112,17 @@ impl Spool {
     }
 
     /// Creates the directory if it does not exist.
-    fn make(&self) -> Result<()> {
-        if self.is_made.get().is_some() && self.directory.is_dir() {
+    fn create_directory(&self) -> Result<()> {
+        if self.is_created.get().is_some() && self.directory.is_dir() {
             return Ok(());
         }
-        let make = || match fs::create_dir(&self.directory) {
+        let create_directory = || match fs::create_dir(&self.directory) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             // Another request, or a process that crashed, may have made it without making that durable.
             _ => self.directory.parent().map_or(Ok(()), |repo| File::open(repo)?.sync_all()),
         };
-        make().map_err(|e| failed("cannot make", &self.directory, e))?;
-        self.is_made.get_or_init(|| ());
+        create_directory().map_err(|e| failed("cannot create", &self.directory, e))?;
+        self.is_created.get_or_init(|| ());
         Ok(())
     }
 
@@ -132,8 +132,8 @@ impl Spool {
         // The first upload creates the directory on the file system of the repo.
         let repo = self.directory.parent().filter(|_| !self.directory.is_dir());
         let directory = repo.unwrap_or(&self.directory);
-        let look = || Ok((fs::metadata(directory)?.dev(), rustix::fs::statvfs(directory)?));
-        let (device, system) = look().map_err(|e| failed("cannot ask for the free space of", directory, e))?;
+        let query = || Ok((fs::metadata(directory)?.dev(), rustix::fs::statvfs(directory)?));
+        let (device, system) = query().map_err(|e| failed("cannot determine the free space of", directory, e))?;
         #[cfg(test)]
         if let Some(free) = *self.free.lock() {
             return Ok((device, free));
@@ -143,10 +143,10 @@ impl Spool {
 
     /// Creates the files of a new upload.
     pub(super) fn create(&self, id: &str, record: &Record) -> Result<()> {
-        self.make()?;
+        self.create_directory()?;
         let part = self.part(id);
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
-        created.map_err(|e| failed("cannot make", &part, e))?;
+        created.map_err(|e| failed("cannot create", &part, e))?;
         self.save(id, record)
     }
 
@@ -154,7 +154,7 @@ impl Spool {
     pub(super) fn save(&self, id: &str, record: &Record) -> Result<()> {
         let path = self.record(id);
         let text =
-            serde_json::to_vec_pretty(record).map_err(|e| Error::internal("a record is no JSON").with_source(e))?;
+            serde_json::to_vec_pretty(record).map_err(|e| Error::internal("cannot encode a record").with_source(e))?;
         let draft = path.with_extension("json.new");
         let mut options = OpenOptions::new();
         let written = options.write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(|mut file| {
@@ -222,7 +222,7 @@ impl Spool {
     fn find(&self, id: &str) -> Result<Option<Found>> {
         let path = self.record(id);
         let text = fs::read(&path).map_err(|e| failed("cannot read", &path, e))?;
-        let broken = |why: &dyn std::fmt::Display| Error::corrupt(format!("{} is no record: {why}", path.display()));
+        let broken = |why: &dyn std::fmt::Display| Error::corrupt(format!("{} is not a record: {why}", path.display()));
         let mut record: Record = serde_json::from_slice(&text).map_err(|e| broken(&e))?;
         if record.version != VERSION {
             return Err(broken(&format_args!("its version is {}, not {VERSION}", record.version)));

@@ -45,7 +45,7 @@ pub(crate) struct Uploads {
     /// Initialized after the uploads on disk are loaded.
     pub(super) loaded: OnceCell<()>,
     /// The background task that removes expired uploads.
-    tending: Mutex<Option<JoinHandle<()>>>,
+    expiry_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Uploads {
@@ -55,13 +55,13 @@ impl Uploads {
             ledger: Ledger::default(),
             by_id: Mutex::default(),
             loaded: OnceCell::new(),
-            tending: Mutex::default(),
+            expiry_task: Mutex::default(),
         }
     }
 
     /// Stores the handle of the background task until the node is closed.
-    pub(super) fn tend(&self, tending: JoinHandle<()>) {
-        *self.tending.lock() = Some(tending);
+    pub(super) fn tend(&self, expiry_task: JoinHandle<()>) {
+        *self.expiry_task.lock() = Some(expiry_task);
     }
 
     pub(super) fn get(&self, id: &str) -> Option<Arc<Upload>> {
@@ -88,11 +88,11 @@ impl Uploads {
 
     /// Stops the background task.
     pub(crate) async fn close(&self) {
-        let tending = self.tending.lock().take();
-        if let Some(tending) = tending {
-            tending.abort();
+        let expiry_task = self.expiry_task.lock().take();
+        if let Some(expiry_task) = expiry_task {
+            expiry_task.abort();
             // The task was aborted, so its result does not matter.
-            drop(tending.await);
+            drop(expiry_task.await);
         }
     }
 }
@@ -160,7 +160,7 @@ impl Upload {
         self.state.send_if_modified(|state| {
             let why = match state.phase {
                 Phase::Removed => return false,
-                Phase::Receiving | Phase::Settling => "another request is sending to it".to_owned(),
+                Phase::Receiving | Phase::Settling => "another request is writing to it".to_owned(),
                 _ if state.offset != offset => format!("its offset is {}, not {offset}", state.offset),
                 Phase::Finished(_) => {
                     outcome = Some(Ok(false));
@@ -202,5 +202,5 @@ impl Drop for Claim {
 
 pub(super) fn unknown(id: &str) -> Error {
     let shown: String = id.chars().take(64).collect();
-    Error::not_found(format!("no upload {shown}: it was ended, has expired, or was never begun: begin a new one"))
+    Error::not_found(format!("no upload {shown}: it was canceled, has expired or never existed: start a new one"))
 }

@@ -132,7 +132,7 @@ impl Thing {
         for (number, file) in self.files.iter().enumerate() {
             let path = if self.files.len() == 1 { path(root) } else { path(root).join(number.to_string()) };
             let object = node.resolve(path).await.unwrap();
-            let ObjectKind::File(content) = &object.kind else { panic!("{root} is no file") };
+            let ObjectKind::File(content) = &object.kind else { panic!("{root} is not a file") };
             let span = Span::whole(content.size());
             let read: Vec<Bytes> = node.read(content, span).try_collect().await.unwrap();
             assert!(read.concat() == Self::bytes(file), "file {number} of {root} is not what was added");

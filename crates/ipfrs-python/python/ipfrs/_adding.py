@@ -86,7 +86,7 @@ def _check_file(path: str) -> None:
             raise
         shown = path if len(path) <= 80 else f"{path[:80]}..."
         raise errors.FileNotFoundError(
-            f"there is no file {shown!r}: give the path of one, or the bytes of a text: add(text.encode())"
+            f"there is no file {shown!r}: pass an existing path, or the bytes of a text: add(text.encode())"
         ) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a directory: use add_dir", path)
@@ -96,13 +96,13 @@ def _check_file(path: str) -> None:
 
 def _check_directory(path: str) -> None:
     if not stat.S_ISDIR(os.stat(path).st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "is no directory: use add", path)
+        raise NotADirectoryError(errno.ENOTDIR, "is not a directory: use add", path)
 
 
 def _reader(source: Any) -> Callable[[], Any]:
     """Returns a function whose steps return one piece after the other, and None at the end."""
     if isinstance(source, Mapping):
-        raise TypeError(f"a {type(source).__name__} is no content: give its bytes, as json.dumps(data).encode() does")
+        raise TypeError(f"a {type(source).__name__} cannot be added: pass its bytes, such as json.dumps(data).encode()")
     if isinstance(source, AsyncIterable):
         pieces = source.__aiter__()
         return lambda: _next(pieces)
@@ -114,7 +114,7 @@ def _reader(source: Any) -> Callable[[], Any]:
         iterator = iter(source)
         return lambda: next(iterator, None)
     raise TypeError(
-        f"what is added is bytes-like, a path, a binary file or an iterable of them, not {described(source)}"
+        f"the content must be bytes-like, a path, a binary file or an iterable of them, not {described(source)}"
     )
 
 
@@ -128,7 +128,7 @@ async def _next(pieces: AsyncIterator[Any]) -> Any:
 def _read(file: Any) -> bytes | None:
     piece = file.read(_READ_BYTES)
     if piece is None:
-        raise BlockingIOError(errno.EAGAIN, "the file does not block, and has nothing to give now: open it blocking")
+        raise BlockingIOError(errno.EAGAIN, "the file is non-blocking and has no data now: open it in blocking mode")
     if isinstance(piece, str):
         raise TypeError("the file is open in text mode: open it with mode 'rb'")
     return piece or None

@@ -35,7 +35,7 @@ def text(value: object, what: str, remedy: str) -> str:
         InvalidInputError: ``value`` is empty.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{what} is a str, not {type(value).__name__}: {value!r:.80}")
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}: {value!r:.80}")
     if not value:
         raise InvalidInputError(f"{what} is empty: {remedy}")
     return value
@@ -63,7 +63,7 @@ def texts(values: object) -> list[str]:
         TypeError: ``values`` is a single str, or an element is not a str.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"content IDs are an iterable of str, such as [cid], not {type(values).__name__}")
+        raise TypeError(f"content IDs must be an iterable of str, such as [cid], not {type(values).__name__}")
     return [block_cid(value) for value in values]
 
 
@@ -81,7 +81,7 @@ def block_cid(value: object) -> str:
         if cid.startswith(prefix):
             cid = cid[len(prefix) :]
     if "/" in cid.rstrip("/"):
-        raise InvalidInputError(f"{value!r} is a path, and this takes the content ID of a block: give resolve(path)")
+        raise InvalidInputError(f"{value!r} is a path, but the content ID of a block is required: pass resolve(path)")
     return cid.rstrip("/")
 
 
@@ -95,7 +95,7 @@ def start(offset: object) -> int:
     """
     number = _integer(offset, "offset")
     if number < 0:
-        raise InvalidInputError(f"offset is {number}: it counts bytes from the beginning, from 0 on")
+        raise InvalidInputError(f"offset is {number}: it must be 0 or more")
     return min(number, _MAX_BYTES)
 
 
@@ -111,7 +111,7 @@ def span(offset: object, length: object) -> tuple[int, int | None]:
         return at, None
     number = _integer(length, "length")
     if number < 0:
-        raise InvalidInputError(f"length is {number}: give the number of bytes, or None for all there are")
+        raise InvalidInputError(f"length is {number}: pass the number of bytes, or None for all of them")
     return at, min(number, _MAX_BYTES)
 
 
@@ -119,7 +119,7 @@ def _integer(value: object, what: str) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{what} is an int, not {type(value).__name__}: {value!r:.80}") from None
+        raise TypeError(f"{what} must be an int, not {type(value).__name__}: {value!r:.80}") from None
 
 
 def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _no_objects(view: memoryview, owner: object) -> None:
     if "O" in view.format:
         raise TypeError(
             f"the elements of this {type(owner).__name__} are Python objects, which have no bytes of their own:"
-            " convert it first, as array.astype does"
+            " convert it first, for example with array.astype"
         )
 
 
@@ -193,7 +193,7 @@ def bytes_of(source: object, what: str) -> Any:
     """
     data = buffer(source)
     if data is None:
-        raise TypeError(f"{what} is bytes-like, such as bytes, memoryview or a NumPy array, not {described(source)}")
+        raise TypeError(f"{what} must be bytes-like, such as bytes, memoryview or a NumPy array, not {described(source)}")
     return data
 
 
@@ -204,7 +204,7 @@ def blocks(sources: object) -> list[Any]:
         TypeError: ``sources`` is a single buffer, or an element is not a buffer.
     """
     if isinstance(sources, (str, bytes, bytearray, memoryview)) or not isinstance(sources, Iterable):
-        raise TypeError(f"blocks are an iterable of bytes-like, such as [data], not {type(sources).__name__}")
+        raise TypeError(f"blocks must be an iterable of bytes-like objects, such as [data], not {type(sources).__name__}")
     return [bytes_of(source, "a block") for source in sources]
 
 
@@ -217,7 +217,7 @@ def refuse_directory(path: str, kind: str) -> None:
     if kind == "directory":
         raise InvalidInputError(f"{path} is a directory: open a file in it, or list it with ls")
     if kind != "file":
-        raise InvalidInputError(f"{path} is a {kind} and no file: its block can be had with get")
+        raise InvalidInputError(f"{path} is a {kind}, not a file: read its block with get")
 
 
 def described(source: object) -> str:
@@ -232,4 +232,4 @@ def no_async(source: object) -> None:
         TypeError: ``source`` is an async iterable and not also an iterable.
     """
     if isinstance(source, AsyncIterable) and not isinstance(source, Iterable):
-        raise TypeError("an async iterable is read by AsyncNode and AsyncClient: use one of them, or a plain iterable")
+        raise TypeError("an async iterable needs AsyncNode or AsyncClient: use one of them, or a plain iterable")

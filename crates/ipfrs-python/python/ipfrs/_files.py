@@ -21,7 +21,7 @@ def _position(current: int, size: int, offset: int, whence: int) -> int:
     """Returns the position that ``seek`` moves to."""
     starts = {os.SEEK_SET: 0, os.SEEK_CUR: current, os.SEEK_END: size}
     if whence not in starts:
-        raise ValueError(f"whence is {whence!r}: it is os.SEEK_SET, os.SEEK_CUR or os.SEEK_END")
+        raise ValueError(f"whence is {whence!r}: use os.SEEK_SET, os.SEEK_CUR or os.SEEK_END")
     position = starts[whence] + offset
     if position < 0:
         raise ValueError(f"cannot seek to {position}: positions count from 0")

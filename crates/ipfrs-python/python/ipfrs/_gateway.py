@@ -63,7 +63,7 @@ class Gateway:
         elif isinstance(config, (str, os.PathLike)):
             self._file = os.fsdecode(config)
         elif config is not None:
-            raise TypeError(f"config is the path of a TOML file or a mapping of sections, not {type(config).__name__}")
+            raise TypeError(f"config must be the path of a TOML file or a mapping of sections, not {type(config).__name__}")
         self._config = document(sections) or None
         self._native: _native.Gateway | None = None
         # Starting takes time, and two threads must not start two gateways.
@@ -206,7 +206,7 @@ class Gateway:
 
     def _started(self) -> _native.Gateway:
         if self._native is None or not self._native.running:
-            raise RuntimeError("the gateway does not run: start it with `with`, or with start()")
+            raise RuntimeError("the gateway is not running: start it with `with`, or with start()")
         return self._native
 
     def __enter__(self) -> Self:

@@ -44,7 +44,7 @@ def safetensors_pieces(
         InvalidInputError: safetensors does not support a name, type or string, which the message names.
     """
     if not isinstance(tensors, Mapping):
-        raise TypeError(f"tensors are a mapping of names to arrays, not {type(tensors).__name__}")
+        raise TypeError(f"tensors must be a mapping of names to arrays, not {type(tensors).__name__}")
     taken = sorted((_Tensor.of(name, value) for name, value in tensors.items()), key=_Tensor.place)
     return _pieces(_head(taken, metadata or {}), taken)
 
@@ -62,7 +62,7 @@ class _Tensor:
         import numpy
 
         if not isinstance(name, str):
-            raise InvalidInputError(f"names of tensors are str, not {type(name).__name__}: {name!r}")
+            raise InvalidInputError(f"names of tensors must be str, not {type(name).__name__}: {name!r}")
         if name == _METADATA:
             raise InvalidInputError(f"no tensor can be named {name}: safetensors needs it for the metadata")
         _checked(name, "the name of a tensor")
@@ -76,7 +76,7 @@ class _Tensor:
         bits = _dtypes.known(dtype).bits
         if array.size * bits % 8:
             raise InvalidInputError(
-                f"tensor {name!r}: {array.size} elements of {bits} bits are no whole number of bytes"
+                f"tensor {name!r}: {array.size} elements of {bits} bits are not a whole number of bytes"
             )
         return cls(name, dtype, array.shape, array.size * bits // 8, array)
 
@@ -134,11 +134,11 @@ class _Tensor:
 
 def _checked(text: object, what: str) -> str:
     if not isinstance(text, str):
-        raise InvalidInputError(f"{what} is a str, not {type(text).__name__}: {text!r}")
+        raise InvalidInputError(f"{what} must be a str, not {type(text).__name__}: {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInputError(f"{what} is no valid Unicode: {text!r}") from None
+        raise InvalidInputError(f"{what} is not valid Unicode: {text!r}") from None
     return text
 
 

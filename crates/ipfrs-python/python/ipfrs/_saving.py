@@ -54,7 +54,7 @@ def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> St
     # An IPNS name may resolve differently from one call to the next.
     cid, kind, size, *_ = yield native.stat(path)
     if kind == "node":
-        raise InvalidInputError(f"{path} is no file and no directory: save its block with get, or all with export_car")
+        raise InvalidInputError(f"{path} is neither a file nor a directory: save its block with get, or all with export_car")
     target: str = yield partial(_target, path, os.fsdecode(dest))
 
     def built(root: str) -> Steps[str]:
@@ -124,18 +124,18 @@ def _begin(directory: str, target: str, is_file: bool) -> str:
         pass
     else:
         if not (is_file and stat.S_ISREG(mode)):
-            raise FileExistsError(errno.EEXIST, "is there already: remove it, or save elsewhere", target)
+            raise FileExistsError(errno.EEXIST, "already exists: remove it, or save elsewhere", target)
     try:
         os.mkdir(directory, 0o700)
     except FileNotFoundError:
         parent = os.path.dirname(directory)
-        raise FileNotFoundError(errno.ENOENT, "there is no such directory to save in: make it first", parent) from None
+        raise FileNotFoundError(errno.ENOENT, "the directory to save in does not exist: create it first", parent) from None
     return os.path.join(directory, "root")
 
 
 def _inside(directory: str, name: str) -> str:
     if name in ("", ".", "..") or "/" in name or "\0" in name or os.sep in name:
-        raise InvalidInputError(f"refusing to save an entry called {name!r}: that is no name within a directory")
+        raise InvalidInputError(f"refusing to save an entry called {name!r}: that is not a valid file name")
     return os.path.join(directory, name)
 
 
@@ -144,7 +144,7 @@ def _tree(native: Backend, root: str, path: str, told: Told) -> Steps[None]:
     while pending:
         cid, directory, depth = pending.pop()
         if depth > _MAX_DEPTH:
-            raise InvalidInputError(f"directories lie within directories more than {_MAX_DEPTH} deep: this is refused")
+            raise InvalidInputError(f"refusing to save directories that are nested more than {_MAX_DEPTH} levels deep")
         yield partial(_made, os.mkdir, directory)
         leaves: list[_Leaf] = []
         for name, child, kind, size in (yield native.list(cid)):
@@ -237,7 +237,7 @@ def symlink_target(block: bytes) -> bytes:
     """
     target = _field(_field(block, 1), 2)
     if not target or b"\0" in target:
-        raise InvalidInputError(f"refusing to save a symlink to {target!r}: that is no path")
+        raise InvalidInputError(f"refusing to save a symlink to {target!r}: that is not a path")
     return target
 
 
@@ -278,7 +278,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise InvalidInputError("a symlink breaks off: it is damaged")
+    raise InvalidInputError("a symlink is truncated: it is damaged")
 
 
 def _written(chunks: Any, file: Any, told: Told, total: int | None) -> Steps[int]:
@@ -303,7 +303,7 @@ def _write(file: Any, piece: memoryview) -> None:
     while piece.nbytes:
         count = file.write(piece)
         if count == 0 or (count is None and isinstance(file, io.RawIOBase)):
-            raise BlockingIOError(errno.EAGAIN, "the file takes nothing now: open it blocking")
+            raise BlockingIOError(errno.EAGAIN, "the file accepts no data now: open it in blocking mode")
         # Raw files may write a part of it and return its size. Others write all of it, and need not return a size.
         if not isinstance(count, int) or count >= piece.nbytes:
             return

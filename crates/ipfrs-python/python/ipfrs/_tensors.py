@@ -68,7 +68,7 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
     expected = -(-math.prod(shape) * _dtypes.known(dtype).bits // 8)
     if data.nbytes != expected:
         raise CorruptError(
-            f"{data.nbytes} bytes came of tensor {name!r}, which has {expected}: is it an ipfrs gateway?"
+            f"received {data.nbytes} bytes of tensor {name!r}, which has {expected}: is it an ipfrs gateway?"
         )
     array = _dtypes.array(dtype, tuple(shape), data)
     return array if wanted.view is None else array[wanted.view]
@@ -120,7 +120,7 @@ def _parsed(text: str) -> Index:
         return tuple(Ellipsis if part == "..." else _parsed_part(part) for part in parts)
     except ValueError:
         raise InvalidInputError(
-            f"malformed slice {text!r:.200}: write start:stop:step, an index or ... for each dimension, as 0:10,5,::2"
+            f"malformed slice {text!r:.200}: write start:stop:step, an index or ... for each dimension, e.g. 0:10,5,::2"
         ) from None
 
 
@@ -146,7 +146,7 @@ def _part(part: object) -> _Part:
             return _backwards(start, stop, step)
         return _Part(_range(start, stop, step), slice(None))
     if isinstance(part, bool):
-        raise InvalidInputError("a slice of a tensor has no booleans: index the result")
+        raise InvalidInputError("a slice of a tensor cannot contain booleans: index the result")
     return _Part(str(_integer(part)), stays=False)
 
 
@@ -174,7 +174,7 @@ def _integer(number: object) -> int:
         value = operator.index(number)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidInputError(
-            f"{type(number).__name__} is no part of a slice: give integers, slices, ... or None for the "
+            f"{type(number).__name__} is not valid in a slice: use integers, slices, ... or None for the "
             "dimensions, and index the result with arrays"
         ) from None
     return max(-_MAX_INT64, min(value, _MAX_INT64 - 1))
@@ -188,7 +188,7 @@ def load_tensors(
     The bytes are read directly into their final memory, so there is never a second copy.
     """
     if framework not in ("numpy", "torch"):
-        raise InvalidInputError(f"unknown framework {framework!r}: known are 'numpy' and 'torch'")
+        raise InvalidInputError(f"unknown framework {framework!r}: use 'numpy' or 'torch'")
     finished = _dtypes.array if framework == "numpy" else _dtypes.torch_tensor
     file = yield from tensors(backend, path)
     wanted = _named(file, names)
@@ -208,7 +208,7 @@ def _named(file: TensorFile, names: Iterable[str] | None) -> dict[str, TensorInf
     if names is None:
         return dict(file)
     if isinstance(names, str):
-        raise InvalidInputError(f"names are a list of names: give [{names!r}]")
+        raise InvalidInputError(f"names must be a list: pass [{names!r}]")
     return {name: file[name] for name in names}
 
 

@@ -22,7 +22,7 @@ def configuration(config: Path | Mapping[str, object] | None) -> str | None:
         return None if config is None else document(config)
     if not isinstance(config, (str, os.PathLike)):
         raise TypeError(
-            'config is the path of a TOML file, or a mapping of sections such as {"store": {...}},'
+            'config must be the path of a TOML file, or a mapping of sections such as {"store": {...}},'
             f" not {type(config).__name__}"
         )
     with open(config, encoding="utf-8") as file:
@@ -48,10 +48,10 @@ def document(sections: Mapping[str, object]) -> str:
 
 def _section(name: str, keys: object) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"the name of a section is a str, not {type(name).__name__}: {name!r}")
+        raise TypeError(f"the name of a section must be a str, not {type(name).__name__}: {name!r}")
     if not isinstance(keys, Mapping):
         raise TypeError(
-            f"{name} is a section: give it as a mapping of its keys, such as {name}={{...}}, not {type(keys).__name__}"
+            f"{name} is a section: pass a mapping of its keys, such as {name}={{...}}, not {type(keys).__name__}"
         )
     lines = [f"{_key(key, name)} = {_value(value, f'{name}.{key}')}\n" for key, value in keys.items()]
     return f"[{_key(name, name)}]\n{''.join(lines)}"
@@ -59,7 +59,7 @@ def _section(name: str, keys: object) -> str:
 
 def _key(key: object, where: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"keys of {where} are str, not {type(key).__name__}: {key!r}")
+        raise TypeError(f"keys of {where} must be str, not {type(key).__name__}: {key!r}")
     return key if key and _BARE.issuperset(key) else _string(key)
 
 
@@ -67,7 +67,7 @@ def _string(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{text!r} cannot be written as TOML: it is no valid Unicode") from error
+        raise ValueError(f"{text!r} cannot be written as TOML: it is not valid Unicode") from error
     return f'"{"".join(_escaped(text))}"'
 
 

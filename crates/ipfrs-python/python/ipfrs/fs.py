@@ -102,7 +102,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     ) -> None:
         super().__init__(*args, **storage_options)
         if sum(option is not None for option in (endpoint_url, path, client)) > 1:
-            raise InvalidInputError("give one of endpoint_url, path and client: each says where content is read")
+            raise InvalidInputError("give one of endpoint_url, path and client: each of them selects where content is read from")
         self._given = client
         if path is None:
             self._place: _Place = (endpoint_url or os.environ.get("IPFRS_URL") or None, token)
@@ -157,7 +157,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         """
         path = self._strip_protocol(path)
         if not path:
-            raise InvalidInputError("ipfrs:// itself has no listing: name a content ID")
+            raise InvalidInputError("ipfrs:// itself has no listing: add a content ID")
         # fsspec's own cache lookup would mistake the metadata of a directory for its entries.
         entries = None if refresh or path not in self.dircache else self.dircache[path]
         if entries is None:
@@ -245,7 +245,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         """Returns a range of each path, fetched concurrently. With ``on_error="return"``, a failed range is its
         exception."""
         if max_gap is not None:
-            raise NotImplementedError("max_gap: ranges are read as they are")
+            raise NotImplementedError("max_gap is not supported: ranges are not merged")
         starts = starts if isinstance(starts, (list, tuple)) else [starts] * len(paths)
         ends = ends if isinstance(ends, (list, tuple)) else [ends] * len(paths)
         if not len(paths) == len(starts) == len(ends):
@@ -332,7 +332,7 @@ def _opened(place: _Place) -> Node | Client:
 def _inside(path: str, name: str) -> str:
     """Returns the path of an entry. Names are untrusted, and fsspec joins them with local paths."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise InvalidInputError(f"refusing an entry called {name!r} in {path}: that is no name within a directory")
+        raise InvalidInputError(f"refusing an entry called {name!r} in {path}: that is not a valid file name")
     return f"{path}/{name}"
 
 

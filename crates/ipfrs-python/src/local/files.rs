@@ -34,8 +34,8 @@ pub(super) fn watched(node: &Node, pieces: impl Stream<Item = Result<Bytes>> + S
 
 fn lost() -> Error {
     Error::corrupt(
-        "a pack was truncated while it was read: what was read may be wrong; restore the file from a copy, or try again to \
-         go on without what is lost",
+        "a pack was truncated while it was read: its data may be wrong; restore the file from a copy, or try again to \
+         continue without the lost data",
     )
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn read(node: &OpenNode, path: &LinkName, offset: u64, length: 
             return Err(Error::invalid(format!("{path} is a directory: name a file in it, or list it")));
         }
         ObjectKind::Symlink(_) => {
-            return Err(Error::unsupported(format!("{path} is a symlink, which is not followed: read what it names")));
+            return Err(Error::unsupported(format!("{path} is a symlink, which is not followed: read its target")));
         }
         ObjectKind::Other => return Err(object.not_unixfs("get its block").await),
     };
@@ -74,7 +74,7 @@ fn kind_name(kind: ListedKind) -> &'static str {
 pub(super) async fn list(node: &OpenNode, path: &LinkName) -> Result<Vec<Entry>> {
     let object = object(node, path).await?;
     if matches!(object.kind, ObjectKind::File(_) | ObjectKind::Symlink(_)) {
-        return Err(Error::invalid(format!("{path} is no directory: read it, or ask for its stat")));
+        return Err(Error::invalid(format!("{path} is not a directory: read it, or get its stat")));
     }
     let entry = |entry: ipfrs_node::Listed| Entry {
         cid: entry.cid.to_string(),
@@ -93,7 +93,7 @@ pub(super) async fn stat(node: &OpenNode, path: &LinkName) -> Result<Stat> {
         return Ok(Stat { cid, kind: "node", size, blocks: None, mode: None, mtime: None });
     }
     let info = node.object_info(&object).await?;
-    #[expect(clippy::cast_precision_loss, reason = "seconds of this aeon are far below 2^52")]
+    #[expect(clippy::cast_precision_loss, reason = "current Unix times are far below 2^52")]
     let mtime = info.attributes.mtime.map(|time| time.seconds as f64 + f64::from(time.nanos) / 1e9);
     let (kind, mode) = (kind_name(info.kind), info.attributes.mode);
     Ok(Stat { cid, kind, size: info.size, blocks: Some(info.links as u64), mode, mtime })
@@ -130,7 +130,7 @@ fn named<'a>(file: &'a TensorFile, name: &str) -> Result<&'a TensorInfo> {
     match (name, file.catalogue.tensors()) {
         ("", [only]) => Ok(only),
         ("", tensors) if !tensors.iter().any(|tensor| tensor.name.is_empty()) => {
-            Err(Error::invalid(format!("{} has {} tensors: say which, by name", file.cid, tensors.len())))
+            Err(Error::invalid(format!("{} has {} tensors: select one by name", file.cid, tensors.len())))
         }
         _ => file.catalogue.get(name),
     }

@@ -88,7 +88,7 @@ pub(super) async fn add_path(
                     latest = session.acknowledged().await?.pop().or(latest);
                 }
             }
-            TreeEvent::Piece(_) | TreeEvent::FileEnd => return Err(Error::internal("content came without its file")),
+            TreeEvent::Piece(_) | TreeEvent::FileEnd => return Err(Error::internal("received content without a file")),
         }
     }
     root(session, latest).await

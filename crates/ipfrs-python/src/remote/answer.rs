@@ -113,7 +113,7 @@ impl Answer {
         }
         match self.expected {
             Some(expected) if expected != self.seen => {
-                Err(failure::incomplete(&self.url, self.seen, &format!("it should have {expected}")))
+                Err(failure::incomplete(&self.url, self.seen, &format!("expected {expected}")))
             }
             _ => Ok(None),
         }
@@ -125,7 +125,7 @@ impl Answer {
         let next = async |slot: Arc<Slot>| {
             let piece = match slot.lock().await.as_mut() {
                 Some(answer) => answer.next().await?,
-                None => return Err(Error::new(ErrorKind::Conflict, "the client was closed: make another one")),
+                None => return Err(Error::new(ErrorKind::Conflict, "the client was closed: create another one")),
             };
             Ok(piece.map(|piece| (piece, slot)))
         };
@@ -135,7 +135,7 @@ impl Answer {
     /// Reads the entire body, of at most `limit` bytes, into its own memory.
     pub(super) async fn whole(mut self, limit: usize) -> Result<Vec<u8>> {
         let too_long = |url: &str| {
-            Error::corrupt(format!("{url} sent more than {limit} bytes where there cannot be so many: is it a daemon?"))
+            Error::corrupt(format!("{url} sent more than {limit} bytes, the limit for this response: is it a daemon?"))
         };
         let expected = self.expected.map_or(Ok(0), usize::try_from).unwrap_or(usize::MAX);
         if expected > limit {
@@ -189,7 +189,7 @@ impl Answer {
         let entry = self.line().await?;
         if self.expected.unwrap_or(0).max(self.seen) > MAX_LISTING_BYTES {
             let message = format!("{} sends a listing of more than {MAX_LISTING_BYTES} bytes", self.url);
-            return Err(Error::too_large(format!("{message}, the most that is kept: ask for less, or another daemon")));
+            return Err(Error::too_large(format!("{message}, the maximum: request less, or use another daemon")));
         }
         Ok(entry)
     }
@@ -226,6 +226,6 @@ impl Answer {
 
 fn read<T: DeserializeOwned>(url: &str, json: &[u8]) -> Result<T> {
     serde_json::from_slice(json).map_err(|e| {
-        Error::corrupt(format!("the answer of {url} cannot be read ({e}): is it an ipfrs gateway?")).with_source(e)
+        Error::corrupt(format!("the response from {url} cannot be read ({e}): is it an ipfrs gateway?")).with_source(e)
     })
 }

@@ -99,7 +99,7 @@ pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOpt
     let status = http.send(call).await?.document::<Put>().await?.transaction_status;
     if status != "committed" {
         let what = format!("{} stored the blocks with the outcome {status:?}", http.shown());
-        return Err(Error::internal(format!("{what}, and not all of them as was asked")));
+        return Err(Error::internal(format!("{what}, but an atomic put was requested")));
     }
     for cids in cids.chunks(CIDS_PER_URL).filter(|_| options.pin) {
         let call = cids.iter().fold(Call::command("pin/add"), |call, cid| call.with("arg", cid));
@@ -124,12 +124,12 @@ fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<Stri
 }
 
 pub(super) async fn get(http: &Http, cid: &str) -> Result<Bytes> {
-    let wanted = parse_cid(cid)?;
+    let expected = parse_cid(cid)?;
     let answer = http.send(Call::question("block/get").with("arg", cid)).await?;
     let data = answer.whole(MAX_BLOCK_BYTES).await?;
-    let check = || hash::verify(&wanted, &data);
+    let check = || hash::verify(&expected, &data);
     let checked = if data.len() <= INLINE_HASH_BYTES { check() } else { block_in_place(check) };
-    checked.map_err(|e| if is_of_bytes(&e) { wrong(http, &e) } else { e })?;
+    checked.map_err(|e| if is_of_bytes(&e) { unexpected(http, &e) } else { e })?;
     Ok(data.into())
 }
 
@@ -139,8 +139,8 @@ fn is_of_bytes(error: &Error) -> bool {
 }
 
 /// Returns the error for a response that cannot be right for any request.
-fn wrong(http: &Http, error: &Error) -> Error {
-    Error::corrupt(format!("{} sent what was not asked for: {error}", http.shown()))
+fn unexpected(http: &Http, error: &Error) -> Error {
+    Error::corrupt(format!("{} sent an unexpected response: {error}", http.shown()))
 }
 
 #[derive(Serialize)]
@@ -149,7 +149,7 @@ struct CidList {
 }
 
 /// Queries as many of the first `cids` as the daemon accepts. Returns the response and their number.
-async fn ask(
+async fn request_batch(
     http: &Http,
     limit: &BatchLimit,
     path: &str,
@@ -159,7 +159,8 @@ async fn ask(
     loop {
         let count = cids.len().min(limit.now());
         let list = CidList { cids: cids[..count].iter().map(ToString::to_string).collect() };
-        let body = serde_json::to_vec(&list).map_err(|e| Error::internal("CIDs are no JSON").with_source(e))?;
+        let body =
+            serde_json::to_vec(&list).map_err(|e| Error::internal("cannot encode CIDs as JSON").with_source(e))?;
         let call = Call::post(path).accepting(media_type).sends(JSON, body)?.repeatable();
         match http.send(call).await {
             Ok(answer) => return Ok((answer, count)),
@@ -177,9 +178,10 @@ pub(super) async fn get_many(http: &Http, limit: &BatchLimit, cids: &[String]) -
     let cids = parse_all(cids)?;
     let (mut found, mut rest) = (Vec::with_capacity(cids.len()), &cids[..]);
     while !rest.is_empty() {
-        let (answer, count) = ask(http, limit, "/v1/block/batch/get", CAR, rest).await?;
-        let (asked, later) = rest.split_at(count);
-        let blocks = read(answer, asked).await.map_err(|e| if is_of_bytes(&e) { wrong(http, &e) } else { e })?;
+        let (answer, count) = request_batch(http, limit, "/v1/block/batch/get", CAR, rest).await?;
+        let (requested, later) = rest.split_at(count);
+        let blocks =
+            read(answer, requested).await.map_err(|e| if is_of_bytes(&e) { unexpected(http, &e) } else { e })?;
         found.extend(blocks);
         rest = later;
     }
@@ -187,12 +189,12 @@ pub(super) async fn get_many(http: &Http, limit: &BatchLimit, cids: &[String]) -
 }
 
 /// Returns the requested blocks that a CAR contains. The CAR has them in the requested order.
-async fn read(answer: Answer, asked: &[Cid]) -> Result<Vec<Option<Bytes>>> {
+async fn read(answer: Answer, requested: &[Cid]) -> Result<Vec<Option<Bytes>>> {
     let mut blocks = CarReader::new(answer.pieces(), CarLimits::default());
     blocks.header().await?;
-    let mut found = Vec::with_capacity(asked.len());
+    let mut found = Vec::with_capacity(requested.len());
     let mut next = blocks.next().await.transpose()?;
-    for cid in asked {
+    for cid in requested {
         found.push(match next.take_if(|block| block.cid() == cid) {
             Some(block) => {
                 next = blocks.next().await.transpose()?;
@@ -202,7 +204,7 @@ async fn read(answer: Answer, asked: &[Cid]) -> Result<Vec<Option<Bytes>>> {
         });
     }
     match next {
-        Some(block) => Err(Error::corrupt(format!("block {} out of turn", block.cid()))),
+        Some(block) => Err(Error::corrupt(format!("block {} is out of order", block.cid()))),
         None => Ok(found),
     }
 }
@@ -226,11 +228,11 @@ pub(super) async fn has_many(http: &Http, limit: &BatchLimit, cids: &[String]) -
     let cids = parse_all(cids)?;
     let (mut found, mut rest) = (Vec::with_capacity(cids.len()), &cids[..]);
     while !rest.is_empty() {
-        let (answer, count) = ask(http, limit, "/v1/block/batch/has", JSON, rest).await?;
+        let (answer, count) = request_batch(http, limit, "/v1/block/batch/has", JSON, rest).await?;
         let results = answer.document::<Has>().await?.results;
         if results.len() != count {
             let answers = results.len();
-            return Err(wrong(http, &Error::corrupt(format!("{answers} answers to {count} questions"))));
+            return Err(unexpected(http, &Error::corrupt(format!("{answers} results for {count} blocks"))));
         }
         found.extend(results.into_iter().map(|result| result.exists));
         rest = &rest[count..];

@@ -26,14 +26,14 @@ const MAX_TEXT_BYTES: usize = 1_024;
 
 /// A failure as reported by the RPC API or the native API.
 #[derive(Deserialize)]
-struct Told {
+struct ReportedFailure {
     #[serde(rename = "Message", alias = "detail")]
     message: String,
     #[serde(rename = "Kind", alias = "code")]
     kind: Option<String>,
 }
 
-impl Told {
+impl ReportedFailure {
     fn into_error(self) -> Error {
         let kind = self.kind.as_deref().map(kind_of_code);
         of_message(kind, self.message)
@@ -62,25 +62,23 @@ fn kind_of_code(code: &str) -> ErrorKind {
 pub(super) fn of_line(line: &[u8]) -> Option<Error> {
     // Only failures begin with this key.
     let is_failure = line.starts_with(b"{\"Message\":");
-    is_failure.then(|| serde_json::from_slice::<Told>(line).ok()).flatten().map(Told::into_error)
+    is_failure.then(|| serde_json::from_slice::<ReportedFailure>(line).ok()).flatten().map(ReportedFailure::into_error)
 }
 
 /// Returns the failure that the trailer of a stream reports.
 pub(super) fn of_trailer(trailers: &HeaderMap) -> Option<Error> {
-    let told = trailers.get("x-stream-error").filter(|told| !told.is_empty())?;
-    Some(of_message(None, String::from_utf8_lossy(told.as_bytes()).into_owned()))
+    let reported = trailers.get("x-stream-error").filter(|reported| !reported.is_empty())?;
+    Some(of_message(None, String::from_utf8_lossy(reported.as_bytes()).into_owned()))
 }
 
 /// Returns the failure that a response reports.
 pub(super) fn of_answer(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
-    if let Ok(told) = serde_json::from_slice::<Told>(body) {
-        return told.into_error();
+    if let Ok(reported) = serde_json::from_slice::<ReportedFailure>(body) {
+        return reported.into_error();
     }
     if let (true, Some(location)) = (status.is_redirection(), headers.get(LOCATION)) {
         let location = String::from_utf8_lossy(location.as_bytes());
-        return Error::invalid(format!(
-            "{url} sends its visitors to {location}: give the URL that leads to the daemon"
-        ));
+        return Error::invalid(format!("{url} redirects to {location}: use the URL of the daemon itself"));
     }
     let text = String::from_utf8_lossy(&body[..body.len().min(MAX_TEXT_BYTES)]);
     let reason = match text.trim() {
@@ -89,9 +87,9 @@ pub(super) fn of_answer(url: &str, status: StatusCode, headers: &HeaderMap, body
     };
     match status {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Error::unsupported(format!(
-            "{url} does not offer what was asked of it ({reason}): is it an ipfrs gateway, of this version?"
+            "{url} does not support this request ({reason}): is it an ipfrs gateway of this version?"
         )),
-        _ => Error::new(kind_of_status(status), format!("{url} answered {reason}")),
+        _ => Error::new(kind_of_status(status), format!("{url} responded with {reason}")),
     }
 }
 
@@ -119,9 +117,11 @@ pub(super) fn unanswered(url: &str, error: &reqwest::Error) -> Error {
     let cause = root(error);
     let message = match error.is_connect() {
         true => format!(
-            "no daemon answers at {url} ({cause}): is it running (`ipfrs-cli gateway start`), and is the URL right?"
+            "no daemon responds at {url} ({cause}): is it running (`ipfrs-cli gateway start`), and is the URL right?"
         ),
-        false => format!("the connection to {url} broke off before the answer ({cause}): does the daemon still run?"),
+        false => {
+            format!("the connection to {url} was lost before the response ({cause}): is the daemon still running?")
+        }
     };
     Error::new(ErrorKind::Unavailable, message)
 }
@@ -133,7 +133,7 @@ pub(super) fn broken_off(url: &str, seen: u64, error: &reqwest::Error) -> Error 
 
 /// Returns the error for a response that is shorter than it should be.
 pub(super) fn incomplete(url: &str, seen: u64, why: &str) -> Error {
-    let what = format!("the answer of {url} broke off after {seen} bytes ({why})");
+    let what = format!("the response from {url} ended early after {seen} bytes ({why})");
     Error::new(ErrorKind::Unavailable, format!("{what}: the daemon's log may say more"))
 }
 

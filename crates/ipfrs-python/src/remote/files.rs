@@ -17,10 +17,10 @@ pub(super) async fn read(http: &Http, path: &LinkName, offset: u64, length: Opti
     let length = length.map(|length| length.min(MAX_OFFSET));
     let call = Call::question("cat").with_path(path).with_some("offset", offset);
     // Without trailers, a response with a fixed length could not report why it broke off.
-    let answer = http.send(call.with_some("length", length).with_trailers()).await?;
-    match answer.expected() {
-        Some(size) => Ok(Content { size, pieces: answer.pieces() }),
-        None => Err(failure::incomplete(http.shown(), 0, "it does not say how long the file is")),
+    let response = http.send(call.with_some("length", length).with_trailers()).await?;
+    match response.expected() {
+        Some(size) => Ok(Content { size, pieces: response.pieces() }),
+        None => Err(failure::incomplete(http.shown(), 0, "it does not report the length of the file")),
     }
 }
 
@@ -55,15 +55,15 @@ impl Link {
         let decoded = Base::Base64Pad.decode(bytes);
         decoded
             .map(LinkName::from)
-            .map_err(|e| Error::corrupt(format!("the daemon's name {bytes:?} is no base64: {e}")))
+            .map_err(|e| Error::corrupt(format!("the name {bytes:?} from the daemon is not base64: {e}")))
     }
 }
 
 /// Returns the entries of a directory in its order.
 pub(super) async fn list(http: &Http, path: &LinkName) -> Result<Vec<Entry>> {
     let call = Call::question("ls").with_path(path).with("stream", true).with_trailers();
-    let (mut answer, mut entries) = (http.send(call).await?, Vec::new());
-    while let Some(Objects { objects }) = answer.entry().await? {
+    let (mut response, mut entries) = (http.send(call).await?, Vec::new());
+    while let Some(Objects { objects }) = response.entry().await? {
         for link in objects.into_iter().flat_map(|object| object.links) {
             entries.push(Entry {
                 name: link.exact_name()?,
@@ -81,7 +81,7 @@ pub(super) async fn list(http: &Http, path: &LinkName) -> Result<Vec<Entry>> {
     }
     // The RPC API also lists the parts of a file, without names. A file may also have no parts.
     if entries.iter().all(|entry| entry.name.is_empty()) && matches!(stat(http, path).await?.kind, "file" | "symlink") {
-        return Err(Error::invalid(format!("{path} is no directory: read it, or ask for its stat")));
+        return Err(Error::invalid(format!("{path} is not a directory: read it, or get its stat")));
     }
     Ok(entries)
 }
@@ -101,7 +101,7 @@ struct FileStat {
 
 pub(super) async fn stat(http: &Http, path: &LinkName) -> Result<Stat> {
     let stat = match http.send(Call::question("files/stat").with_path(&rooted(path))).await {
-        Ok(answer) => answer.document::<FileStat>().await?,
+        Ok(response) => response.document::<FileStat>().await?,
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidContent) => {
             return stat_of_node(http, path).await;
         }
@@ -165,9 +165,10 @@ pub(super) async fn resolve(http: &Http, path: &LinkName) -> Result<String> {
     let Resolved { cid, rem_path } = http.send(Call::question("dag/resolve").with_path(path)).await?.document().await?;
     match rem_path.trim_start_matches('/') {
         "" => Ok(cid.cid),
-        within => {
-            Err(Error::unsupported(format!("{path} leads to {within:?} within block {}: ask for the block", cid.cid)))
-        }
+        within => Err(Error::unsupported(format!(
+            "{path} resolves to {within:?} within block {}: request the block",
+            cid.cid
+        ))),
     }
 }
 

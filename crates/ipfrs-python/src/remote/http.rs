@@ -136,7 +136,7 @@ impl Http {
         let (base, shown) = base(url)?;
         if token.is_some() && !(base.username().is_empty() && base.password().is_none()) {
             return Err(Error::invalid(format!(
-                "{shown}: there is a token and a user in the URL: leave one of them out"
+                "{shown}: both a token and a user in the URL are set: omit one of them"
             )));
         }
         let patience = Patience::of_seconds(timeout)?;
@@ -158,7 +158,7 @@ impl Http {
         if let Some(token) = token {
             client = client.default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer(token)?)]));
         }
-        let client = client.build().map_err(|e| Error::internal("a client could not be made").with_source(e))?;
+        let client = client.build().map_err(|e| Error::internal("cannot create an HTTP client").with_source(e))?;
         Ok(Self { client, base, shown: shown.into(), patience, streams: Arc::default() })
     }
 
@@ -178,7 +178,7 @@ impl Http {
         let Call { method, path, query, headers, body, sending, is_repeatable } = call;
         if path.len() + query.len() > MAX_URL_BYTES {
             return Err(Error::too_large(format!(
-                "the arguments are over the limit of {MAX_URL_BYTES} bytes for one request: give fewer of them at a time"
+                "the arguments are over the limit of {MAX_URL_BYTES} bytes for one request: pass fewer of them at a time"
             )));
         }
         let mut url = self.base.clone();
@@ -207,20 +207,20 @@ impl Http {
 
 /// Parses the URL of a daemon. Returns the URL for requests, and one without user and password to show.
 fn base(url: &str) -> Result<(Url, String)> {
-    let wrong = |why: &str| {
+    let invalid_url = |why: &str| {
         let form = "give one of the form http://HOST:PORT, such as http://127.0.0.1:8080";
         // An invalid URL may contain a password anywhere, so it is not shown.
         Error::invalid(format!("the URL of the daemon {why}: {form}"))
     };
-    let base = Url::parse(url.trim()).map_err(|e| wrong(&format!("cannot be read ({e})")))?;
+    let base = Url::parse(url.trim()).map_err(|e| invalid_url(&format!("cannot be read ({e})")))?;
     if !matches!(base.scheme(), "http" | "https") {
-        return Err(wrong(&format!("has the scheme {:?}", base.scheme())));
+        return Err(invalid_url(&format!("has the scheme {:?}", base.scheme())));
     }
     if base.host_str().is_none_or(str::is_empty) {
-        return Err(wrong("names no host"));
+        return Err(invalid_url("has no host"));
     }
     if base.query().is_some() || base.fragment().is_some() {
-        return Err(wrong("has a query or a fragment"));
+        return Err(invalid_url("has a query or a fragment"));
     }
     let mut shown = base.clone();
     // Setting these fails only for a URL without a host.
@@ -239,7 +239,10 @@ fn is_here(base: &Url) -> bool {
 fn bearer(token: &str) -> Result<HeaderValue> {
     let header = HeaderValue::from_str(&format!("Bearer {token}"));
     let mut header = header.map_err(|_| {
-        Error::new(ErrorKind::InvalidInput, "the token has characters that no header can carry: is there a line break?")
+        Error::new(
+            ErrorKind::InvalidInput,
+            "the token has characters that are not allowed in a header: is there a line break?",
+        )
     })?;
     header.set_sensitive(true);
     Ok(header)

@@ -86,26 +86,28 @@ impl Patience {
         self.0
     }
 
-    /// Waits for `answer`. The time in which the body is still being produced does not count.
-    pub(super) async fn wait<F: Future>(self, url: &str, sending: Option<&Sending>, answer: F) -> Result<F::Output> {
-        let Some(longest) = self.0 else { return Ok(answer.await) };
-        let Some(sending) = sending else { return timeout(longest, answer).await.map_err(|_| late(url, longest)) };
-        pin!(answer);
+    /// Waits for `response`. The time in which the body is still being produced does not count.
+    pub(super) async fn wait<F: Future>(self, url: &str, sending: Option<&Sending>, response: F) -> Result<F::Output> {
+        let Some(longest) = self.0 else { return Ok(response.await) };
+        let Some(sending) = sending else {
+            return timeout(longest, response).await.map_err(|_| timed_out(url, longest));
+        };
+        pin!(response);
         loop {
             let end = sending.waiting_since() + longest;
             if end <= Instant::now() {
-                return Err(late(url, longest));
+                return Err(timed_out(url, longest));
             }
             tokio::select! {
-                output = &mut answer => return Ok(output),
+                output = &mut response => return Ok(output),
                 () = sleep_until(end) => {}
             }
         }
     }
 }
 
-fn late(url: &str, longest: Duration) -> Error {
+fn timed_out(url: &str, longest: Duration) -> Error {
     let seconds = longest.as_secs_f64();
-    let what = format!("{url} let us wait for more than {seconds} s (timeout = {seconds})");
+    let what = format!("{url} did not respond within {seconds} s (timeout = {seconds})");
     Error::new(ErrorKind::Timeout, format!("{what}: is the daemon busy, or the timeout too short?"))
 }

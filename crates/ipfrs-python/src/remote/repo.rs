@@ -26,7 +26,7 @@ struct Pins {
 pub(super) async fn pin(http: &Http, path: &LinkName, recursive: bool, name: Option<String>) -> Result<String> {
     let call = Call::command("pin/add").with_path(path).with("recursive", recursive).with_some("name", name);
     let pins = http.send(call).await?.document::<Pins>().await?.pins;
-    pins.into_iter().next().ok_or_else(|| Error::corrupt(format!("{} does not say what it pinned", http.shown())))
+    pins.into_iter().next().ok_or_else(|| Error::corrupt(format!("{} did not report what it pinned", http.shown())))
 }
 
 pub(super) async fn unpin(http: &Http, path: &LinkName, recursive: bool) -> Result<()> {
@@ -47,8 +47,8 @@ pub(super) async fn pins(http: &Http) -> Result<Vec<PinEntry>> {
     let mut pins = Vec::new();
     for kind in ["recursive", "direct"] {
         let call = Call::question("pin/ls").with("type", kind).with("names", true).with("stream", true);
-        let mut answer = http.send(call.with_trailers()).await?;
-        while let Some(PinLine { cid, name }) = answer.entry().await? {
+        let mut response = http.send(call.with_trailers()).await?;
+        while let Some(PinLine { cid, name }) = response.entry().await? {
             pins.push(PinEntry { cid, kind, name });
         }
     }
@@ -88,8 +88,8 @@ async fn send_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<Strin
     let call = Call::command("dag/import").with("pin-roots", pin_roots).with_trailers();
     let call = call.streams("application/vnd.ipld.car", outgoing.body(sending.clone()), sending.clone())?;
     let imported = async {
-        let (mut answer, mut roots) = (http.send(call).await?, Vec::new());
-        while let Some(Imported { root }) = answer.line().await? {
+        let (mut response, mut roots) = (http.send(call).await?, Vec::new());
+        while let Some(Imported { root }) = response.line().await? {
             if !root.pin_error_msg.is_empty() {
                 let (cid, why) = (root.cid.cid, root.pin_error_msg);
                 return Err(Error::not_found(format!("the CAR is stored, but {cid} could not be pinned: {why}")));
@@ -134,7 +134,7 @@ pub(super) async fn collect(http: &Http, force: bool) -> Result<(u64, u64)> {
     let summary = http.send(call.with_trailers()).await?.last_line::<GcReport>().await?;
     match summary {
         Some(GcReport { removed_blocks: Some(blocks), removed_bytes: Some(bytes) }) => Ok((blocks, bytes)),
-        _ => Err(Error::corrupt(format!("{} does not say what it collected", http.shown()))),
+        _ => Err(Error::corrupt(format!("{} did not report what it collected", http.shown()))),
     }
 }
 

@@ -66,17 +66,18 @@ pub(super) async fn list(http: &Http, path: &LinkName) -> Result<TensorList> {
 }
 
 pub(super) async fn tensor(http: &Http, path: &LinkName, name: &str, slice: &str) -> Result<TensorBytes> {
-    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let call = route(path)?.with_some("name", given(name)).with_some("slice", given(slice)).with("format", "raw");
-    let answer = http.send(call).await?;
-    let (dtype, shape) = (answer.header("x-tensor-dtype").to_owned(), answer.header("x-tensor-shape"));
+    let non_empty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let call =
+        route(path)?.with_some("name", non_empty(name)).with_some("slice", non_empty(slice)).with("format", "raw");
+    let response = http.send(call).await?;
+    let (dtype, shape) = (response.header("x-tensor-dtype").to_owned(), response.header("x-tensor-shape"));
     let shape: Option<Vec<u64>> =
         shape.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect();
-    match (dtype.is_empty(), shape, answer.expected()) {
+    match (dtype.is_empty(), shape, response.expected()) {
         (false, Some(shape), Some(size)) => {
-            Ok(TensorBytes { dtype, shape, content: Content { size, pieces: answer.pieces() } })
+            Ok(TensorBytes { dtype, shape, content: Content { size, pieces: response.pieces() } })
         }
-        _ => Err(Error::corrupt(format!("{} does not say of which type and shape the tensor is", http.shown()))),
+        _ => Err(Error::corrupt(format!("{} did not report the type and shape of the tensor", http.shown()))),
     }
 }
 
@@ -88,11 +89,11 @@ struct Stats {
 pub(super) async fn stats(http: &Http, path: &LinkName, name: &str) -> Result<TensorStats> {
     // Without a name, the daemon would read all tensors of the file.
     if name.is_empty() && list(http, path).await?.tensors.len() != 1 {
-        return Err(Error::invalid(format!("{path} has several tensors: say which, by name")));
+        return Err(Error::invalid(format!("{path} has several tensors: select one by name")));
     }
     let call = route(path)?.with("stats", "").with_some("name", Some(name).filter(|name| !name.is_empty()));
     let tensors = http.send(call).await?.document::<Stats>().await?.tensors;
     let one = <[TensorStats; 1]>::try_from(tensors);
     one.map(|[one]| one)
-        .map_err(|_| Error::corrupt(format!("{} does not sum up one tensor as was asked", http.shown())))
+        .map_err(|_| Error::corrupt(format!("{} did not return the statistics of exactly one tensor", http.shown())))
 }

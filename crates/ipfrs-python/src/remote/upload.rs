@@ -33,7 +33,7 @@ impl Outgoing {
         Body::wrap_stream(stream::poll_fn(move |cx| {
             let mut pieces = pieces.lock();
             // Ending the stream would make the daemon take the received part for the whole content.
-            let Some(left) = pieces.as_mut() else { return Poll::Ready(Some(Err(given_up()))) };
+            let Some(left) = pieces.as_mut() else { return Poll::Ready(Some(Err(aborted()))) };
             let polled = left.poll_next_unpin(cx);
             if polled.is_pending() {
                 sending.is_ours();
@@ -53,8 +53,8 @@ impl Drop for Outgoing {
     }
 }
 
-fn given_up() -> Error {
-    Error::new(ErrorKind::Unavailable, "the call was given up")
+fn aborted() -> Error {
+    Error::new(ErrorKind::Unavailable, "the call was aborted")
 }
 
 /// Media type of files.
@@ -145,7 +145,7 @@ async fn send(http: &Http, options: &AddOptions, media_type: &str, body: Pieces)
     let last = async { http.send(call).await?.last_line::<Line>().await };
     let last = last.await.map_err(|e| sending.explain(e))?;
     let added = last.and_then(|line| Some(Added { cid: line.hash, size: line.size.parse().ok()? }));
-    added.ok_or_else(|| Error::corrupt(format!("{} does not say what it added", http.shown())))
+    added.ok_or_else(|| Error::corrupt(format!("{} did not report what it added", http.shown())))
 }
 
 /// Adds the options under their names in the RPC API.

@@ -138,7 +138,7 @@ impl Region {
         let _table = TABLE.lock();
         let slot = SLOTS.iter().position(|slot| slot.region.load(Ordering::Relaxed) == 0).ok_or_else(|| {
             io::Error::other(format!(
-                "{MAX_REGIONS} packs and runs of indexes are open in this process: more cannot be"
+                "{MAX_REGIONS} packs and index runs are open in this process, which is the maximum"
             ))
         })?;
         SLOTS[slot].is_hurt.store(false, Ordering::Relaxed);
@@ -197,12 +197,12 @@ fn install() {
             // On the alternate stack, as expected by the handlers that may be called from here.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigemptyset(&raw mut action.sa_mask);
-            let known = libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous);
+            let queried = libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous);
             let _ = PREVIOUS.set(previous);
-            known == 0 && libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) == 0
+            queried == 0 && libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) == 0
         };
         if !installed {
-            tracing::warn!("SIGBUS cannot be handled: a pack that somebody truncates ends the process");
+            tracing::warn!("cannot install the SIGBUS handler: truncating a pack terminates the process");
         }
     });
 }

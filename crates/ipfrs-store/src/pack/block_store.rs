@@ -45,7 +45,7 @@ impl BlockStore for PackStore {
         let stored = blocks.into_iter().zip(&admissions).filter(|(_, admission)| is_stored(admission));
         let stored = stored.map(|(block, _)| block).collect();
         let mut outcomes = self.queue.put(&self.shared, stored, mode).await.into_iter();
-        let missing = || Err(Error::internal("the store gave no outcome for a block"));
+        let missing = || Err(Error::internal("the store returned no outcome for a block"));
         let outcome = |admission| match admission? {
             Admission::Identity => Ok(Stored::Present),
             Admission::Store => outcomes.next().unwrap_or_else(missing),

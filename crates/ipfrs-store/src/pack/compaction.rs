@@ -90,7 +90,7 @@ impl PackStore {
                 Ok(Outcome::Damaged(damaged)) => {
                     tracing::warn!(
                         pack = %damaged.path.display(), offset = damaged.offset, reason = damaged.reason,
-                        "not compacted, because a section is damaged: the file is kept as it is"
+                        "skipped compaction because a section is damaged: the file is unchanged"
                     );
                     compacted.damaged.push(damaged);
                 }
@@ -141,7 +141,7 @@ impl PackStore {
             let this = Arc::clone(pack);
             let (next, after) = self
                 .blocking(move |shared| {
-                    let next = look_at_next(shared, &this, &mut scanner)?;
+                    let next = read_next(shared, &this, &mut scanner)?;
                     Ok((next, scanner))
                 })
                 .await?;
@@ -155,7 +155,7 @@ impl PackStore {
         }
         match self.queue.retire(&self.shared, number).await? {
             Some(pack_bytes) => Ok(Outcome::Removed { moved_bytes, pack_bytes }),
-            None => Ok(damaged(pack, 0, "the index names blocks in it where it has none".to_owned())),
+            None => Ok(damaged(pack, 0, "the index lists blocks in this pack that it does not contain".to_owned())),
         }
     }
 }
@@ -169,7 +169,7 @@ fn damaged(pack: &Pack, offset: u64, reason: String) -> Outcome {
 /// for the space it needs. If all packs are to be compacted, it is the oldest that fits, so that no tombstone is
 /// copied to a pack that is not visited. Queries the free space of the disk.
 fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> Choice {
-    let (packs, least) = (shared.dead(), shared.dead_share_worth(options));
+    let (packs, min_share) = (shared.dead(), shared.dead_share_worth(options));
     let newest = packs.last().map(|(pack, _)| pack.number());
     let worth = |(pack, dead): (Arc<Pack>, u64)| {
         let bytes = u64::from(pack.end()).saturating_sub(CAR_HEADER.len() as u64);
@@ -181,7 +181,7 @@ fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> 
             _ => dead as f64 / bytes as f64,
         };
         let live_bytes = pack.known().live_bytes;
-        (share >= least && untried.contains(&pack.number())).then_some(Candidate { pack, share, live_bytes })
+        (share >= min_share && untried.contains(&pack.number())).then_some(Candidate { pack, share, live_bytes })
     };
     let by_age = options.min_dead_share <= 0.0;
     let order = |a: &Candidate, b: &Candidate| {
@@ -209,11 +209,11 @@ fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> 
 
 /// Reads and verifies the next part of a pack, and looks up in the index which blocks of it are needed. Waits for the
 /// disk.
-fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<Next> {
+fn read_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<Next> {
     let chunk = match scanner.next_chunk(pack.file(), pack.path()) {
         Ok(Some(chunk)) => chunk,
         Ok(None) if scanner.at() == u64::from(pack.end()) => return Ok(Next::End),
-        Ok(None) => return Ok(Next::Damage(scanner.at(), "no section can be made out".to_owned())),
+        Ok(None) => return Ok(Next::Damage(scanner.at(), "no section can be decoded".to_owned())),
         Err(error) => return Ok(Next::Damage(scanner.at(), error.to_string())),
     };
     let (mut all, lost) = match take_apart(pack.number(), &chunk) {

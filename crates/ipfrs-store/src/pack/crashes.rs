@@ -103,9 +103,9 @@ async fn assert_recovers(files: &Files, expected: &Expected, rebuilt: &Rebuilt) 
     let found = content(dir.path(), expected).await;
     let mut others = files.clone();
     others.retain(|path, _| !path.starts_with(INDEX));
-    let known = rebuilt.lock().get(&others).cloned();
-    let without = match known {
-        Some(known) => known,
+    let cached = rebuilt.lock().get(&others).cloned();
+    let without = match cached {
+        Some(cached) => cached,
         None => {
             let dir = directory();
             restore(dir.path(), &others);
@@ -129,7 +129,7 @@ async fn content(dir: &Path, expected: &Expected) -> Content {
     }
     let (totals, packs) = store.shared.with_index(|index| Ok((index.totals(), index.packs()))).unwrap();
     assert_eq!(totals.blocks, listed.len() as u64);
-    let alive = packs.into_iter().map(|(number, known)| (number, known.live_bytes)).filter(|(_, alive)| *alive > 0);
+    let alive = packs.into_iter().map(|(number, cached)| (number, cached.live_bytes)).filter(|(_, alive)| *alive > 0);
     let content = (listed, totals, alive.collect());
     store.close().await.unwrap();
     content

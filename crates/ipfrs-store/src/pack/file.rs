@@ -161,9 +161,9 @@ impl Pack {
             let length = self.file().metadata().map_or(0, |metadata| metadata.len());
             tracing::error!(
                 pack = %self.path.display(), length, written = self.end(),
-                "a part of this pack is gone: another program has truncated it, or its disk fails. What is left of it is \
-                 verified whenever it is read; connections that may have sent wrong bytes are reset. Restore the file \
-                 from a copy, or restart to go on without what is lost"
+                "part of this pack is missing: another program truncated it, or its disk is failing. The rest is \
+                 verified on every read; connections that may have sent wrong bytes are reset. Restore the file \
+                 from a copy, or restart to continue without the lost data"
             );
         }
         false
@@ -184,8 +184,8 @@ impl Pack {
             return Ok(());
         }
         Err(Error::corrupt(format!(
-            "{} has {length} bytes where {end} were written: another program has changed it; restore it from a copy, or \
-             restart to go on with what is left",
+            "{} has {length} bytes, but {end} were written: another program changed it; restore it from a copy, or \
+             restart to continue with the remaining data",
             self.path.display()
         )))
     }

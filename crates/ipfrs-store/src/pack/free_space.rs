@@ -24,15 +24,15 @@ const PROBE: &str = "write-probe";
 /// Length of that file, in bytes.
 const PROBE_BYTES: usize = 256 * 1024;
 
-/// Returns the maximum length of packs on the disk of `dir`: `wanted`, or less on a small disk.
-pub(super) fn pack_bytes_for(dir: &Path, wanted: u32) -> u32 {
+/// Returns the maximum length of packs on the disk of `dir`: `requested`, or less on a small disk.
+pub(super) fn pack_bytes_for(dir: &Path, requested: u32) -> u32 {
     // If the file system does not report its size, the disk is assumed to be large.
-    Space::of(dir).map_or(wanted, |space| largest_pack(space.all, wanted))
+    Space::of(dir).map_or(requested, |space| largest_pack(space.all, requested))
 }
 
-fn largest_pack(disk_bytes: u64, wanted: u32) -> u32 {
+fn largest_pack(disk_bytes: u64, requested: u32) -> u32 {
     let part = u32::try_from(disk_bytes / PACKS_ON_A_DISK).unwrap_or(u32::MAX);
-    wanted.min(part.max(LEAST_ROOM_TO_COMPACT))
+    requested.min(part.max(LEAST_ROOM_TO_COMPACT))
 }
 
 impl Reserve {
@@ -61,8 +61,8 @@ impl Shared {
     pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
         // No pack is longer than its 32-bit offsets allow. If the disk has that much space, the actual lengths do not
         // matter.
-        let most = u64::from(u32::MAX) + KEEP_FREE_WHILE_COMPACTING;
-        if self.check_free_above(bytes, most).is_ok() {
+        let max_reserve = u64::from(u32::MAX) + KEEP_FREE_WHILE_COMPACTING;
+        if self.check_free_above(bytes, max_reserve).is_ok() {
             return Ok(());
         }
         self.check_free_above(bytes, self.reserve().after(bytes))
@@ -89,19 +89,19 @@ impl Shared {
         self.check_room_to_compact(u64::from(LEAST_ROOM_TO_COMPACT)).is_ok()
     }
 
-    fn check_free_above(&self, bytes: u64, kept: u64) -> Result<()> {
+    fn check_free_above(&self, bytes: u64, reserved: u64) -> Result<()> {
         // If the file system does not report its free space, it is assumed to be sufficient.
         let Some(free) = free_bytes(&self.dir) else { return Ok(()) };
-        if free >= bytes.saturating_add(kept) {
+        if free >= bytes.saturating_add(reserved) {
             return Ok(());
         }
-        Err(no_room(&self.dir, free, kept, bytes))
+        Err(no_room(&self.dir, free, reserved, bytes))
     }
 
     /// Implements [`BlockStore::disk`](crate::BlockStore::disk). Waits for the disk.
     pub(super) fn disk(&self) -> Result<Option<Disk>> {
         self.check()?;
-        let failed = |error: io::Error| cannot("look at", &self.dir, error);
+        let failed = |error: io::Error| cannot("inspect", &self.dir, error);
         if self.is_doubtful() {
             probe(&self.dir).map_err(|error| cannot("write to", &self.dir, error))?;
             self.note_write(true);
@@ -132,15 +132,15 @@ mod tests {
 
     #[test]
     fn pack_length_is_limited_on_small_disk() {
-        let wanted = 1 << 30;
+        let requested = 1 << 30;
         for (disk, length) in [
             (1, LEAST_ROOM_TO_COMPACT),
             (GIB / 2, LEAST_ROOM_TO_COMPACT),
             (8 * GIB, 128 << 20),
-            (64 * GIB, wanted),
-            (u64::MAX, wanted),
+            (64 * GIB, requested),
+            (u64::MAX, requested),
         ] {
-            assert_eq!(largest_pack(disk, wanted), length, "on a disk of {disk} bytes");
+            assert_eq!(largest_pack(disk, requested), length, "on a disk of {disk} bytes");
         }
         assert_eq!(largest_pack(GIB / 2, 64 << 10), 64 << 10, "shorter ones are as they were wanted");
     }

@@ -144,7 +144,7 @@ impl Index {
         for named in &manifest.runs {
             let run = place.find_run(named.number)?;
             if NamedRun::of(&run) != *named {
-                return Err(run.damaged("it is not the one that the manifest names"));
+                return Err(run.damaged("it does not match the manifest"));
             }
             runs.push(Arc::new(run));
         }
@@ -363,7 +363,7 @@ impl Index {
                 upkeep.merge_from = 0;
             }
             Err(error) => {
-                tracing::warn!(%error, "runs of the index could not be merged: lookups take longer until they are");
+                tracing::warn!(%error, "cannot merge index runs: lookups are slower until a merge succeeds");
                 upkeep.merge_from = places.start + 1;
             }
         }
@@ -387,7 +387,7 @@ impl Index {
         };
         match Merge::start(&self.place, upkeep.take_number(), &runs, places) {
             Ok(merge) => upkeep.merge = Some(merge),
-            Err(error) => tracing::warn!(%error, "runs of the index stay as they are: lookups take longer"),
+            Err(error) => tracing::warn!(%error, "cannot start to merge index runs: lookups are slower"),
         }
     }
 }
@@ -413,7 +413,7 @@ fn find_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Said> {
 /// Updates the statistics of packs: the change in live bytes (`grown`), the tombstones written at their end, and the
 /// covered position. Returns the updated ones.
 fn update_packs(
-    known: &mut BTreeMap<u32, PackUse>,
+    pack_uses: &mut BTreeMap<u32, PackUse>,
     mut grown: BTreeMap<u32, i64>,
     tombstone_bytes: u64,
     position: Position,
@@ -421,7 +421,7 @@ fn update_packs(
     grown.entry(position.pack).or_default();
     let mut packs = BTreeMap::new();
     for (number, grown) in grown {
-        let pack = known.entry(number).or_default();
+        let pack = pack_uses.entry(number).or_default();
         pack.live_bytes = pack.live_bytes.saturating_add_signed(grown);
         if number == position.pack {
             pack.covered = position.offset;

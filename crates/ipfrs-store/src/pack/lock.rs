@@ -94,7 +94,7 @@ impl Drop for StoreLock {
             Self::Unneeded => Ok(()),
         };
         if let Err(error) = released {
-            tracing::debug!(%error, "the store's lock was not released in order: it ends with the process");
+            tracing::debug!(%error, "cannot release the store lock: the process holds it until it exits");
         }
     }
 }
@@ -107,10 +107,9 @@ fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let who = match (lines.next(), lines.next()) {
         (Some(pid), Some(holder)) => format!("process {pid} ({holder})"),
         // Readers do not write their names to the file.
-        _ => "another process, which reads it".to_owned(),
+        _ => "another process that reads it".to_owned(),
     };
-    let message =
-        format!("the block store in {} is in use by {who}: stop that process, or talk to its API", dir.display());
+    let message = format!("the block store in {} is in use by {who}: stop that process, or use its API", dir.display());
     Error::new(ErrorKind::Conflict, message)
 }
 
@@ -134,7 +133,7 @@ pub(super) fn ensure_directory(dir: &Path) -> Result<()> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::invalid(format!(
-            "{}, on the path of the block store, is not a directory: give another path, or move that file away",
+            "{}, on the path of the block store, is not a directory: use another path, or move the file",
             dir.display()
         ))),
         Err(error) => Err(cannot("create", dir, error)),
@@ -177,8 +176,8 @@ pub(super) fn require_version(dir: &Path) -> Result<()> {
         Ok(text) if !text.trim().is_empty() => expect_format(dir, &path, &text),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("read", &path, error)),
         _ => Err(Error::not_found(format!(
-            "there is no block store in {}, and none is made with store.read_only = true: give the path of one, or leave \
-             that key out",
+            "there is no block store in {}, and none is created with store.read_only = true: set the path of an existing store, or remove \
+             that key",
             dir.display()
         ))),
     }
@@ -188,11 +187,11 @@ fn expect_format(dir: &Path, path: &Path, text: &str) -> Result<()> {
     match text.trim().parse::<u32>() {
         Ok(FORMAT) => Ok(()),
         Ok(found) => Err(Error::unsupported(format!(
-            "the block store in {} has format {found}; this program reads format {FORMAT}: use a newer version of it",
+            "the block store in {} has format {found}; this program reads format {FORMAT}: use a newer version",
             dir.display()
         ))),
         Err(_) => Err(Error::corrupt(format!(
-            "{} should hold the number of the store's format, and holds {:?}: is this the right directory?",
+            "{} should contain the store's format number, but contains {:?}: is this the right directory?",
             path.display(),
             text.chars().take(40).collect::<String>()
         ))),
@@ -222,12 +221,12 @@ pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
 pub(super) fn cannot(action: &str, path: &Path, error: io::Error) -> Error {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            " (give this user the right to read and write there; to read only, set store.read_only = true)"
+            " (grant this user read and write access; for read-only access, set store.read_only = true)"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            " (mount it writable, or give another path; to read only, set store.read_only = true)"
+            " (mount it writable, or use another path; for read-only access, set store.read_only = true)"
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (make room, then try again)",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (free disk space, then try again)",
         _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => " (raise the limit: ulimit -n)",
         _ => "",
     };

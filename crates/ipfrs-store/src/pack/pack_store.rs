@@ -37,7 +37,7 @@ impl PackStore {
     pub fn open(dir: &Path, options: PackOptions) -> Result<Self> {
         if options.pack_bytes < MIN_PACK_BYTES {
             return Err(Error::invalid(format!(
-                "packs of {} bytes are too small: give {MIN_PACK_BYTES} to {}",
+                "packs of {} bytes are too small: use {MIN_PACK_BYTES} to {}",
                 options.pack_bytes,
                 u32::MAX
             )));
@@ -52,7 +52,7 @@ impl PackStore {
         std::thread::Builder::new()
             .name("ipfrs-store".to_owned())
             .spawn(move || writer.run())
-            .map_err(|error| Error::io("cannot start the thread that writes blocks", error))?;
+            .map_err(|error| Error::io("cannot start the block writer thread", error))?;
         Ok(Self { shared, queue: Arc::new(queue) })
     }
 
@@ -81,17 +81,16 @@ impl PackStore {
         &self,
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let job = Box::new(move |shared: &Shared| {
-            if !answer.is_closed() {
+            if !sender.is_closed() {
                 // The caller may be gone by now.
-                let _gone = answer.send(work(shared));
+                let _gone = sender.send(work(shared));
             }
         });
         if self.shared.long_reads.push(job) {
-            Worker::start(Arc::clone(&self.shared))
-                .map_err(|e| Error::io("cannot start a thread that reads blocks", e))?;
+            Worker::start(Arc::clone(&self.shared)).map_err(|e| Error::io("cannot start a block reader thread", e))?;
         }
-        answered.await.unwrap_or_else(|_| Err(Error::internal("a long read of the block store did not end")))
+        receiver.await.unwrap_or_else(|_| Err(Error::internal("a long read of the block store did not complete")))
     }
 }

@@ -70,7 +70,7 @@ impl Queue {
         }
         for (count, submitted) in waiting {
             let outcome = match submitted {
-                Ok(reply) => answer(shared, reply).await,
+                Ok(reply) => receive(shared, reply).await,
                 Err(error) => Err(error),
             };
             match outcome {
@@ -101,7 +101,7 @@ impl Queue {
             let cost = cids.len() * BLOCK_OVERHEAD_BYTES;
             let job = |reply| Job::Write(Write::Delete(Delete::new(cids, Arc::clone(spared), reply)));
             let reply = self.submit(shared, cost, job).await?;
-            deleted.extend(answer(shared, reply).await?);
+            deleted.extend(receive(shared, reply).await?);
         }
         Ok(deleted)
     }
@@ -111,23 +111,23 @@ impl Queue {
         let data: usize = needed.blocks.iter().map(|block| block.data.len()).sum();
         let cost = data + needed.keys().count() * BLOCK_OVERHEAD_BYTES;
         let job = |reply| Job::Write(Write::Keep(Keep { pack, needed, reply }));
-        answer(shared, self.submit(shared, cost, job).await?).await
+        receive(shared, self.submit(shared, cost, job).await?).await
     }
 
     /// Stops writing to `pack`.
     pub(super) async fn seal(&self, shared: &Shared, pack: u32) -> Result<()> {
-        answer(shared, self.submit(shared, 1, |reply| Job::Seal(pack, reply)).await?).await
+        receive(shared, self.submit(shared, 1, |reply| Job::Seal(pack, reply)).await?).await
     }
 
     /// Removes `pack` and returns its length, or returns `None` if it contains live blocks.
     pub(super) async fn retire(&self, shared: &Shared, pack: u32) -> Result<Option<u64>> {
-        answer(shared, self.submit(shared, 1, |reply| Job::Retire(pack, reply)).await?).await
+        receive(shared, self.submit(shared, 1, |reply| Job::Retire(pack, reply)).await?).await
     }
 
     /// Makes the index durable.
     pub(super) async fn flush(&self, shared: &Shared) -> Result<()> {
         let reply = self.submit(shared, 1, Job::Flush).await?;
-        answer(shared, reply).await
+        receive(shared, reply).await
     }
 
     /// Stops the writer after all jobs submitted before. Closing again does nothing.
@@ -135,7 +135,7 @@ impl Queue {
         let Some(jobs) = self.jobs.lock().take() else { return Ok(()) };
         let (stop, receiver) = self.job(shared, 1, Job::Stop).await?;
         jobs.send(stop).map_err(|_| shared.closed())?;
-        answer(shared, receiver).await
+        receive(shared, receiver).await
     }
 
     async fn submit<T>(
@@ -165,7 +165,7 @@ impl Queue {
     }
 }
 
-async fn answer<T>(shared: &Shared, reply: oneshot::Receiver<Result<T>>) -> Result<T> {
+async fn receive<T>(shared: &Shared, reply: oneshot::Receiver<Result<T>>) -> Result<T> {
     reply.await.unwrap_or_else(|_| Err(shared.unanswered()))
 }
 

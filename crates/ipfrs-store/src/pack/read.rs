@@ -40,7 +40,7 @@ impl Record {
         // The binary CID ends with the multihash, and the prefix ends with the CID.
         if !self.slice.as_ref().get(..self.prefix).is_some_and(|prefix| prefix.ends_with(key)) {
             return Err(Error::corrupt(
-                "the index names a place where another block is: stop the program, delete the directory `index` of its repo, and \
+                "the index points to a different block: stop the program, delete the directory `index` of its repo, and \
                  start again",
             ));
         }
@@ -116,7 +116,7 @@ impl Shared {
         let read = self.long_reads.read(run, pack.path(), pack.claim());
         // Compaction may have removed the pack meanwhile.
         if !matches!(self.pack(run.pack()), Ok(Some(_))) {
-            self.long_reads.retain(|kept| kept != run.pack());
+            self.long_reads.retain(|number| number != run.pack());
         }
         read
     }
@@ -151,7 +151,7 @@ fn cid_in_prefix(pack: &Pack, location: Location, key: &[u8]) -> Result<Cid> {
     cid.filter(|cid| *key_of(cid.hash()) == *key).ok_or_else(|| {
         let path = pack.path().display();
         Error::corrupt(format!(
-            "the section at {start} of {path} does not begin with the content ID that it is listed by"
+            "the section at {start} of {path} does not start with the content ID that the index lists"
         ))
     })
 }
@@ -163,9 +163,9 @@ impl PackStore {
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = self.shared.clone();
-        tokio::task::spawn_blocking(move || work(&shared))
-            .await
-            .unwrap_or_else(|error| Err(Error::internal("a read of the block store did not end").with_source(error)))
+        tokio::task::spawn_blocking(move || work(&shared)).await.unwrap_or_else(|error| {
+            Err(Error::internal("a read of the block store did not complete").with_source(error))
+        })
     }
 
     pub(super) async fn get_block(&self, cid: &Cid) -> Result<Option<Bytes>> {

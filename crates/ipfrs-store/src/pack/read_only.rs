@@ -55,7 +55,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<()>
         }
         tracing::warn!(
             pack = %pack.path.display(), offset = end, bytes = pack.len - end,
-            "no section can be made out from here on: an unfinished write, or damage; it is left as it is"
+            "no section can be decoded from here on: an incomplete write or damage; the file is unchanged"
         );
         if Some(pack.number) == newest {
             pack.len = end;

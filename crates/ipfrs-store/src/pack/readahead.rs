@@ -96,7 +96,7 @@ type Job = Box<dyn FnOnce(&Shared) + Send>;
 
 /// Queued long reads, and the threads that execute them.
 #[derive(Default)]
-struct Turns {
+struct ReadQueue {
     threads: usize,
     /// Number of threads that are waiting for a read.
     idle: usize,
@@ -111,7 +111,7 @@ pub(super) struct LongReads {
     readings: Mutex<Vec<Reading>>,
     /// Number of readings, for a check without the lock.
     count: AtomicUsize,
-    turns: Mutex<Turns>,
+    queue: Mutex<ReadQueue>,
     /// Notified when there is a read for an idle thread, and when the store is closed.
     wake: Condvar,
 }
@@ -171,30 +171,30 @@ impl LongReads {
         Some(readings.remove(place))
     }
 
-    /// Closes the files of packs that are not `kept`. Open files would keep occupying disk space.
-    pub(super) fn retain(&self, kept: impl Fn(u32) -> bool) {
+    /// Closes the files of packs for which `is_kept` is false. Open files would keep occupying disk space.
+    pub(super) fn retain(&self, is_kept: impl Fn(u32) -> bool) {
         let mut readings = self.readings.lock();
-        readings.retain(|reading| kept(reading.last.pack));
+        readings.retain(|reading| is_kept(reading.last.pack));
         self.count.store(readings.len(), Ordering::Relaxed);
     }
 
     /// Queues a job. Returns `true` if it needs another thread, which the caller must [start](Worker::start).
     pub(super) fn push(&self, job: Job) -> bool {
-        let mut turns = self.turns.lock();
-        turns.waiting.push_back(job);
-        if turns.idle >= turns.waiting.len() {
+        let mut queue = self.queue.lock();
+        queue.waiting.push_back(job);
+        if queue.idle >= queue.waiting.len() {
             self.wake.notify_one();
             return false;
         }
-        let is_free = turns.threads < MAX_RUNNING;
-        turns.threads += usize::from(is_free);
+        let is_free = queue.threads < MAX_RUNNING;
+        queue.threads += usize::from(is_free);
         is_free
     }
 
     /// Releases what a closed store does not need: open files and idle threads.
     pub(super) fn close(&self) {
         self.retain(|_| false);
-        self.turns.lock().is_closed = true;
+        self.queue.lock().is_closed = true;
         self.wake.notify_all();
     }
 }
@@ -228,16 +228,16 @@ impl Worker {
     /// Returns the next read, or `None` if there was none for [`THREAD_IDLE`].
     fn next(&mut self) -> Option<Job> {
         let reads = &self.shared.long_reads;
-        let mut turns = reads.turns.lock();
+        let mut queue = reads.queue.lock();
         loop {
-            if let Some(job) = turns.waiting.pop_front() {
+            if let Some(job) = queue.waiting.pop_front() {
                 return Some(job);
             }
-            turns.idle += 1;
-            let is_over = turns.is_closed || reads.wake.wait_for(&mut turns, THREAD_IDLE).timed_out();
-            turns.idle -= 1;
-            if is_over && turns.waiting.is_empty() {
-                turns.threads -= 1;
+            queue.idle += 1;
+            let is_over = queue.is_closed || reads.wake.wait_for(&mut queue, THREAD_IDLE).timed_out();
+            queue.idle -= 1;
+            if is_over && queue.waiting.is_empty() {
+                queue.threads -= 1;
                 self.is_done = true;
                 return None;
             }
@@ -252,10 +252,10 @@ impl Drop for Worker {
         if self.is_done {
             return;
         }
-        let mut turns = self.shared.long_reads.turns.lock();
-        turns.threads -= 1;
-        if turns.threads == 0 {
-            turns.waiting.clear();
+        let mut queue = self.shared.long_reads.queue.lock();
+        queue.threads -= 1;
+        if queue.threads == 0 {
+            queue.waiting.clear();
         }
     }
 }
@@ -378,8 +378,8 @@ mod tests {
                 Ok(number)
             })
         });
-        let answers: Result<Vec<_>> = join_all(jobs).await.into_iter().collect();
-        assert_eq!(answers.unwrap(), (0..5 * MAX_RUNNING).collect::<Vec<_>>());
+        let results: Result<Vec<_>> = join_all(jobs).await.into_iter().collect();
+        assert_eq!(results.unwrap(), (0..5 * MAX_RUNNING).collect::<Vec<_>>());
         assert_eq!(counts.1.load(Ordering::SeqCst), MAX_RUNNING);
     }
 
@@ -401,9 +401,9 @@ mod tests {
             let store = store.clone();
             ending.spawn(async move { store.in_turn(|_| Ok(())).await });
         }
-        let (asked, are_asked) = oneshot::channel();
-        ending.spawn(async move { asked.send(()) });
-        are_asked.await.unwrap();
+        let (sender, receiver) = oneshot::channel();
+        ending.spawn(async move { sender.send(()) });
+        receiver.await.unwrap();
         let mut other = Box::pin(store.in_turn(|_| Ok(7)));
         let first = futures::poll!(&mut other);
         ending.shutdown_background();

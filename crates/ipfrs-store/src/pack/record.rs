@@ -104,7 +104,7 @@ pub(super) fn tombstone_keys(mut payload: &[u8]) -> Result<Vec<Key>> {
     let mut keys = Vec::new();
     while !payload.is_empty() {
         let (length, rest) = unsigned_varint::decode::usize(payload)
-            .map_err(|e| Error::corrupt(format!("a tombstone holds a malformed length: {e}")))?;
+            .map_err(|e| Error::corrupt(format!("a tombstone has a malformed length: {e}")))?;
         let (key, rest) =
             rest.split_at_checked(length).ok_or_else(|| Error::corrupt("a tombstone ends in the middle of a key"))?;
         keys.push(key.into());
@@ -189,7 +189,7 @@ impl Location {
             _ => 1,
         };
         let hash = Multihash::from_bytes(key)
-            .map_err(|e| Error::corrupt("the index holds a malformed multihash").with_source(e))?;
+            .map_err(|e| Error::corrupt("the index contains a malformed multihash").with_source(e))?;
         let codec = if version == 0 { ipfrs_core::codec::DAG_PB } else { u64::from(self.codec) };
         new_cid(version, codec, hash).map(Some)
     }

@@ -99,7 +99,7 @@ fn remove_old_index(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(cannot("remove", &path, error)),
         Ok(()) => {
-            tracing::info!(path = %path.display(), "removed an index of an earlier version: it is built anew");
+            tracing::info!(path = %path.display(), "removed the index of an earlier version: it will be rebuilt");
             Ok(())
         }
     }
@@ -125,11 +125,11 @@ enum Replayed {
 
 /// Replays the part of the packs that the index does not cover, and removes an incomplete write from the newest pack.
 fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
-    let known = index.packs();
+    let pack_uses = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
     let mut replayed = Replayed::Nothing;
     for pack in found.values_mut() {
-        let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };
+        let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
         replayed = Replayed::Sections;
         // A later put of a replayed block returns `Present`, so the block must be durable by then. The sync precedes
         // the replay because the replay may commit.
@@ -150,7 +150,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         }
         tracing::warn!(
             pack = %pack.path.display(), offset = end, bytes = rest,
-            "no section can be made out from here on: what this part held is lost to the index; the file is kept"
+            "no section can be decoded from here on: the rest of the pack is not indexed; the file is kept"
         );
         if Some(pack.number) == newest {
             replayed = Replayed::Damaged;
@@ -160,10 +160,10 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
 }
 
 /// Returns the offset from which a pack must be replayed, or `None` if the index covers it.
-pub(super) fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
-    match known.last_key_value() {
+pub(super) fn replay_start(pack_uses: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
+    match pack_uses.last_key_value() {
         Some((last, _)) if number < *last => None,
-        Some((last, known)) if number == *last => Some(known.covered),
+        Some((last, pack_uses)) if number == *last => Some(pack_uses.covered),
         _ => Some(CAR_HEADER.len() as u32),
     }
 }
@@ -180,7 +180,10 @@ pub(super) fn find_packs(packs_dir: &Path, read_only: bool) -> Result<BTreeMap<u
         let file = OpenOptions::new().read(true).write(!read_only).open(&path).map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
         let len = u32::try_from(len).map_err(|_| {
-            Error::corrupt(format!("{} has {len} bytes, more than a pack can have: move it away", path.display()))
+            Error::corrupt(format!(
+                "{} has {len} bytes, more than the maximum for a pack: move it away",
+                path.display()
+            ))
         })?;
         found.insert(number, FoundPack { number, path, file, len });
     }
@@ -190,14 +193,14 @@ pub(super) fn find_packs(packs_dir: &Path, read_only: bool) -> Result<BTreeMap<u
     {
         let newest = newest.remove();
         if !read_only {
-            tracing::info!(path = %newest.path.display(), "removed a pack whose creation was cut off");
+            tracing::info!(path = %newest.path.display(), "removed a pack whose creation was interrupted");
             fs::remove_file(&newest.path).map_err(|error| cannot("remove", &newest.path, error))?;
         }
     }
     for pack in found.values() {
         if !begins_as_pack(&pack.file).map_err(|error| cannot("read", &pack.path, error))? {
             return Err(Error::corrupt(format!(
-                "{} does not begin as a pack of this store does: move it away, or restore it from a copy",
+                "{} does not start with the header of a pack: move it away, or restore it from a copy",
                 pack.path.display()
             )));
         }
@@ -233,9 +236,9 @@ pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: 
     Index::begin(path, is_read_only)
 }
 
-/// Returns the reason why an index with the statistics `known` does not match `packs`, given by their lengths.
-pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
-    for (number, PackUse { covered, live_bytes, .. }) in known {
+/// Returns the reason why an index with the statistics `pack_uses` does not match `packs`, given by their lengths.
+pub(super) fn contradiction(pack_uses: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
+    for (number, PackUse { covered, live_bytes, .. }) in pack_uses {
         match packs.get(number) {
             // Compaction had emptied it and was removing it.
             None if *live_bytes == 0 => {}
@@ -246,10 +249,10 @@ pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32
             Some(_) => {}
         }
     }
-    let (last, _) = known.last_key_value()?;
+    let (last, _) = pack_uses.last_key_value()?;
     let holds_sections = |len: u32| len > CAR_HEADER.len() as u32;
-    let unknown = packs.range(..last).find(|(number, len)| !known.contains_key(number) && holds_sections(**len));
-    unknown.map(|(number, _)| format!("it does not know of pack {number}"))
+    let unknown = packs.range(..last).find(|(number, len)| !pack_uses.contains_key(number) && holds_sections(**len));
+    unknown.map(|(number, _)| format!("it does not list pack {number}"))
 }
 
 /// Removes an incomplete write at the end of the newest pack.
@@ -261,7 +264,7 @@ fn cut_tail(pack: &mut FoundPack, end: u32) -> Result<()> {
         pack.file.sync_data()
     };
     cut().map_err(|error| cannot("cut", &pack.path, error))?;
-    tracing::info!(pack = %pack.path.display(), offset = end, bytes = pack.len - end, "cut off an unfinished write");
+    tracing::info!(pack = %pack.path.display(), offset = end, bytes = pack.len - end, "removed an incomplete write");
     pack.len = end;
     Ok(())
 }

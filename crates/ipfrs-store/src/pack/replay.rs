@@ -106,7 +106,7 @@ fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
             match note(source.number, section, &mut noted.changes) {
                 Ok(()) => noted.end = Some(end as u32),
                 Err(reason) => {
-                    tracing::warn!(pack = %source.path.display(), offset = start, reason, "left out a damaged section");
+                    tracing::warn!(pack = %source.path.display(), offset = start, reason, "skipped a damaged section");
                 }
             }
         }

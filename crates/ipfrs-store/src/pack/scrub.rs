@@ -50,7 +50,8 @@ impl PackStore {
                     Ok(index.packs())
                 })
             });
-            let numbers = packs.await?.into_iter().filter(|(_, known)| known.live_bytes > 0).map(|(number, _)| number);
+            let numbers =
+                packs.await?.into_iter().filter(|(_, pack_use)| pack_use.live_bytes > 0).map(|(number, _)| number);
             let numbers: Vec<u32> = numbers.collect();
             let (last, met) = (numbers.last().copied(), Arc::<Mutex<MetByPack>>::default());
             let scrub = move |number| {
@@ -129,8 +130,8 @@ impl PackStore {
 /// Drops the visited sections of a pack if they are complete. Returns the packs for which the index must be scanned
 /// now.
 fn due(shared: &Shared, number: u32, is_last: bool, met: &mut MetByPack) -> Result<MetByPack> {
-    let known = shared.with_index(|index| Ok(index.packs()))?;
-    let live_bytes = known.get(&number).map_or(0, |known| known.live_bytes);
+    let pack_use = shared.with_index(|index| Ok(index.packs()))?;
+    let live_bytes = pack_use.get(&number).map_or(0, |pack_use| pack_use.live_bytes);
     if met.entry(number).or_default().bytes == live_bytes {
         met.remove(&number);
     }
@@ -176,7 +177,7 @@ fn unread_page(shared: &Shared, met: &MetByPack, after: Option<&[u8]>) -> Result
         Some(cid) => Ok(cid),
         // Only the prefix contains the codec, but the block is found under any codec.
         None => {
-            let malformed = |error| Error::corrupt("the index holds a malformed multihash").with_source(error);
+            let malformed = |error| Error::corrupt("the index contains a malformed multihash").with_source(error);
             new_cid(1, codec::RAW, Multihash::from_bytes(key).map_err(malformed)?)
         }
     });

@@ -218,7 +218,7 @@ impl Shared {
         let dir = self.dir.display();
         Error::new(
             ErrorKind::Unavailable,
-            format!("the block store in {dir} failed while it wrote this: it may be stored or not (see the log)"),
+            format!("the block store in {dir} failed during this write: it may or may not be stored (see the log)"),
         )
     }
 
@@ -233,7 +233,7 @@ impl Shared {
     /// Returns the error for an index that names a missing pack that compaction has not removed.
     pub(super) fn lacks_pack(&self, number: u32) -> Error {
         Error::corrupt(format!(
-            "the index names pack {number}, which is not in {}: stop the program, put the file back or delete {}, and \
+            "the index refers to pack {number}, which is not in {}: stop the program, restore the file or delete {}, and \
              start again",
             self.packs_dir().display(),
             self.index_path().display()

@@ -26,21 +26,21 @@ pub(super) fn read_verified(pack: &Pack, location: Location, key: &[u8]) -> Resu
         }
         let (block, path) = (name(location, key, &[]), pack.path().display());
         return Err(Error::corrupt(format!(
-            "{path} ends before block {block}, which was stored at {start}: another program has truncated it; restore it \
-             from a copy, or restart to go on without what is lost"
+            "{path} ends before block {block}, which was stored at {start}: another program truncated it; restore it \
+             from a copy, or restart to continue without the lost data"
         )));
     }
     let section = Bytes::from(section);
     let data = section.slice(prefix..);
     let hash = Multihash::from_bytes(key)
-        .map_err(|error| Error::corrupt("the index holds a malformed multihash").with_source(error))?;
+        .map_err(|error| Error::corrupt("the index contains a malformed multihash").with_source(error))?;
     let is_right = section[..prefix].ends_with(key) && HashFunction::from_code(hash.code())?.digest(&data)? == hash;
     if is_right {
         return Ok(data);
     }
     let (block, path) = (name(location, key, &section[..prefix]), pack.path().display());
     Err(Error::corrupt(format!(
-        "block {block} in {path} at {start} is not what its content ID says: the file was changed or its disk is failing; \
+        "block {block} in {path} at {start} does not match its content ID: the file was changed or its disk is failing; \
          restore it from a copy, or delete the block and add it again"
     )))
 }

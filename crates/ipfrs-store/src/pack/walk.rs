@@ -47,22 +47,22 @@ pub(super) struct Walk {
     store: PackStore,
     cids: Arc<[Cid]>,
     /// Number of CIDs whose results were returned.
-    answered: usize,
+    completed: usize,
     /// Lookup results of the next CIDs.
     known: VecDeque<Known>,
 }
 
 impl Walk {
     pub(super) fn new(store: PackStore, cids: Arc<[Cid]>) -> Self {
-        Self { store, cids, answered: 0, known: VecDeque::new() }
+        Self { store, cids, completed: 0, known: VecDeque::new() }
     }
 
     /// Returns the results for the next CIDs, at least one, or `None` at the end.
     async fn next_batch(&mut self) -> Option<BlockBatch> {
         let shared = &self.store.shared;
-        let asked = self.cids.get(self.answered..).unwrap_or_default();
+        let requested = self.cids.get(self.completed..).unwrap_or_default();
         if self.known.is_empty() {
-            self.known.extend(asked.iter().take(LOOKUP_BLOCKS).map(|cid| Known::of(cid, shared)));
+            self.known.extend(requested.iter().take(LOOKUP_BLOCKS).map(|cid| Known::of(cid, shared)));
         }
         if self.known.is_empty() {
             return None;
@@ -72,35 +72,36 @@ impl Walk {
         let goes_on = || next_run(&self.known, shared).is_some_and(|run| shared.long_reads.continue_with(run));
         let mut batch = match shared.long_reads.are_under_way() && goes_on() {
             true => BlockBatch::default(),
-            false => take_resident(asked, &mut self.known, shared),
+            false => take_resident(requested, &mut self.known, shared),
         };
         while batch.is_empty() {
             batch = self.read_batch().await;
         }
-        self.answered += batch.len();
+        self.completed += batch.len();
         Some(batch)
     }
 
     /// Returns results for the next CIDs after waiting for the index and the disk. The batch may be empty if only the
     /// index was read.
     async fn read_batch(&mut self) -> BlockBatch {
-        let (cids, answered) = (Arc::clone(&self.cids), self.answered);
+        let (cids, completed) = (Arc::clone(&self.cids), self.completed);
         let mut known = std::mem::take(&mut self.known);
         let count = known.len();
         let shared = &self.store.shared;
         let long = next_run(&known, shared).filter(|run| shared.long_reads.want(*run));
         let read = move |shared: &Shared| {
-            let asked = cids.get(answered..).unwrap_or_default();
+            let requested = cids.get(completed..).unwrap_or_default();
             if let Some(run) = long {
                 // If this fails, the blocks are read one by one, which reports the cause.
                 let _ = shared.read_run(run);
             }
-            look_up(asked, &mut known, shared);
-            let mut batch = take_resident(asked, &mut known, shared);
+            look_up(requested, &mut known, shared);
+            let mut batch = take_resident(requested, &mut known, shared);
             // If the blocks found now form a long read, the read must be queued first.
-            let waits = || long.is_none() && next_run(&known, shared).is_some_and(|run| shared.long_reads.want(run));
-            if batch.is_empty() && !waits() {
-                batch = take_ahead(asked, &mut known, shared);
+            let must_wait =
+                || long.is_none() && next_run(&known, shared).is_some_and(|run| shared.long_reads.want(run));
+            if batch.is_empty() && !must_wait() {
+                batch = take_ahead(requested, &mut known, shared);
             }
             Ok((known, batch))
         };
@@ -132,7 +133,7 @@ impl Walk {
         let ready = VecDeque::new();
         stream::unfold((self, ready), |(mut walk, mut ready)| async move {
             if ready.is_empty() {
-                let first = walk.answered;
+                let first = walk.completed;
                 let batch = walk.next_batch().await?;
                 let cids = walk.cids.get(first..).unwrap_or_default().iter().copied();
                 ready.extend(cids.zip(batch.into_answers()).map(|(cid, found)| found.map(|found| (cid, found))));
@@ -152,18 +153,18 @@ fn next_run(known: &VecDeque<Known>, shared: &Shared) -> Option<Run> {
     Run::of(known.iter().map_while(|known| if let Known::At(location) = known { Some(*location) } else { None }))
 }
 
-/// Takes results from the front while they need neither the index nor the disk, up to [`AHEAD_BYTES`]. `asked` holds
+/// Takes results from the front while they need neither the index nor the disk, up to [`AHEAD_BYTES`]. `requested` holds
 /// the CIDs of `known`, in order.
-fn take_resident(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
+fn take_resident(requested: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
     let (mut count, mut bytes) = (0, 0);
-    let mut wanted = Vec::new();
+    let mut locations = Vec::new();
     for known in known.iter() {
         match known {
             _ if bytes >= AHEAD_BYTES => break,
             Known::Nothing => break,
             Known::At(location) => {
                 bytes += location.len as usize;
-                wanted.push((*location, count));
+                locations.push((*location, count));
             }
             Known::Payload(payload) => bytes += payload.len(),
             Known::Absent | Known::Unknowable(_) => {}
@@ -172,7 +173,7 @@ fn take_resident(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) ->
     }
     let mut batch = BlockBatch::default();
     let mut places = vec![None; count];
-    find_resident(asked, wanted, shared, &mut batch, &mut places);
+    find_resident(requested, locations, shared, &mut batch, &mut places);
     for place in places {
         match (known.pop_front(), place) {
             (Some(Known::At(_)), Some(place)) => batch.push_place(place),
@@ -189,13 +190,13 @@ fn take_resident(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) ->
     batch
 }
 
-/// Finds the blocks of `wanted` that are in memory, and adds them to the batch as parts of slices of their packs.
-/// `wanted` holds locations with their positions in `asked`. Adjacent blocks are parts of one slice, and their
+/// Finds the blocks of `locations` that are in memory, and adds them to the batch as parts of slices of their packs.
+/// `locations` holds locations with their positions in `requested`. Adjacent blocks are parts of one slice, and their
 /// residency is checked together. Blocks that are not found here are left to [`Shared::load`], which also reports
 /// errors.
 fn find_resident(
-    asked: &[Cid],
-    mut wanted: Vec<(Location, usize)>,
+    requested: &[Cid],
+    mut locations: Vec<(Location, usize)>,
     shared: &Shared,
     batch: &mut BlockBatch,
     places: &mut [Option<Place>],
@@ -203,8 +204,8 @@ fn find_resident(
     if shared.options.verify_on_read {
         return;
     }
-    wanted.sort_unstable_by_key(|(location, _)| (location.pack, location.start()));
-    for in_pack in wanted.chunk_by(|(a, _), (b, _)| a.pack == b.pack) {
+    locations.sort_unstable_by_key(|(location, _)| (location.pack, location.start()));
+    for in_pack in locations.chunk_by(|(a, _), (b, _)| a.pack == b.pack) {
         let pack = in_pack.first().and_then(|(location, _)| shared.pack(location.pack).ok().flatten());
         let Some(pack) = pack.filter(|pack| pack.is_intact()) else { continue };
         for run in in_pack.chunk_by(|(a, _), (b, _)| b.start() <= a.end() + GAP_BYTES) {
@@ -225,7 +226,7 @@ fn find_resident(
                 let prefix = memory.get(place.start..place.start + place.prefix);
                 // The binary CID ends with the multihash, and the prefix ends with the CID.
                 let is_it = |cid: &Cid| prefix.is_some_and(|prefix| prefix.ends_with(&StackKey::of(cid.hash())));
-                if asked.get(*index).is_some_and(is_it) {
+                if requested.get(*index).is_some_and(is_it) {
                     is_needed = true;
                     places[*index] = Some(place);
                 }
@@ -238,14 +239,14 @@ fn find_resident(
 }
 
 /// Looks up all blocks in the index that were not looked up yet. Waits for the disk.
-fn look_up(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) {
+fn look_up(requested: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) {
     let unknown = || |(_, known): &(&Cid, &mut Known)| matches!(known, Known::Nothing);
     let keys: Vec<Key> =
-        asked.iter().zip(known.iter_mut()).filter(unknown()).map(|(cid, _)| key_of(cid.hash())).collect();
+        requested.iter().zip(known.iter_mut()).filter(unknown()).map(|(cid, _)| key_of(cid.hash())).collect();
     if keys.is_empty() {
         return;
     }
-    let unknown = asked.iter().zip(known.iter_mut()).filter(unknown()).map(|(_, known)| known);
+    let unknown = requested.iter().zip(known.iter_mut()).filter(unknown()).map(|(_, known)| known);
     match shared.find(&keys) {
         Ok(found) => {
             for (known, location) in unknown.zip(found) {
@@ -257,9 +258,9 @@ fn look_up(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) {
 }
 
 /// Takes some results from the front, all of which were looked up, and loads their blocks. Waits for the disk.
-fn take_ahead(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
+fn take_ahead(requested: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
     let (mut batch, mut bytes) = (BlockBatch::default(), 0);
-    for cid in asked {
+    for cid in requested {
         if bytes >= AHEAD_BYTES {
             break;
         }

@@ -59,7 +59,7 @@ struct Undurable {
 #[derive(Default)]
 struct Group {
     batch: Batch,
-    answers: Vec<Answer>,
+    replies: Vec<Answer>,
 }
 
 /// Result of adding a call to a group.
@@ -103,7 +103,7 @@ impl Writer {
         let durable = catch_unwind(AssertUnwindSafe(|| self.make_durable()));
         let durable = durable.unwrap_or_else(|panic| Err(self.fail(&panicked(&*panic))));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.shared.close())) {
-            tracing::warn!(error = %panicked(&*panic), "the index was not closed in order: the next start mends it");
+            tracing::warn!(error = %panicked(&*panic), "cannot close the index cleanly: the next start repairs it");
         }
         match (stop, durable) {
             (Some(reply), durable) => reply.send(durable),
@@ -169,7 +169,7 @@ impl Writer {
         while let Some(write) = next.take() {
             match self.join(&mut group, write) {
                 Joined::Done => {}
-                Joined::NoRoom(write, _) if !group.answers.is_empty() => {
+                Joined::NoRoom(write, _) if !group.replies.is_empty() => {
                     self.held = Some(Job::Write(write));
                     break;
                 }
@@ -230,7 +230,7 @@ impl Writer {
             },
         };
         group.batch.append(batch);
-        group.answers.push(answer);
+        group.replies.push(answer);
         Joined::Done
     }
 
@@ -251,11 +251,11 @@ impl Writer {
     }
 
     fn commit(&mut self, group: Group) {
-        let Group { mut batch, answers } = group;
+        let Group { mut batch, replies } = group;
         // Copies need not be durable yet: their old pack is not removed before this one is synced.
-        let is_copy = answers.iter().all(|answer| matches!(answer, Answer::Keep(..)));
+        let is_copy = replies.iter().all(|answer| matches!(answer, Answer::Keep(..)));
         let copied = |answer: &Answer| if let Answer::Keep(_, bytes) = answer { *bytes } else { 0 };
-        let written = batch.bytes().saturating_sub(answers.iter().map(copied).sum());
+        let written = batch.bytes().saturating_sub(replies.iter().map(copied).sum());
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
         if !batch.is_empty() {
             self.shared.note_write(committed.is_ok());
@@ -264,11 +264,11 @@ impl Writer {
             self.shared.totals.add_written(written);
             self.shared.cache.apply(batch.into_changes());
             // After the cache has dropped the blocks: a reader that sees the new epoch must not find them there.
-            if answers.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
+            if replies.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
                 self.shared.count_removal();
             }
         }
-        for answer in answers {
+        for answer in replies {
             answer.send(committed.as_ref().copied());
         }
     }
@@ -294,7 +294,7 @@ impl Writer {
         let start = pack.end();
         let end = start + bytes as u32;
         if let Err(error) = pack.append(&mut batch.slices()) {
-            return Err(self.take_back(&pack, start, error));
+            return Err(self.undo(&pack, start, error));
         }
         self.unsynced = true;
         if is_copy {
@@ -320,9 +320,9 @@ impl Writer {
     }
 
     /// Removes what a failed group wrote after `start`. Returns the group's error.
-    fn take_back(&mut self, pack: &Pack, start: u32, error: Error) -> Error {
+    fn undo(&mut self, pack: &Pack, start: u32, error: Error) -> Error {
         if let Err(cut) = pack.cut(start) {
-            return self.fail(&Error::internal(format!("{error}; and then: {cut}")));
+            return self.fail(&Error::internal(format!("{error}; the write could not be undone: {cut}")));
         }
         error
     }
@@ -350,7 +350,8 @@ impl Writer {
     /// Stops all writes from now on. Reads continue.
     fn fail(&mut self, why: &Error) -> Error {
         let dir = self.shared.dir.display();
-        let message = format!("the block store in {dir} takes no more writes: {why} (check the disk, then restart)");
+        let message =
+            format!("the block store in {dir} no longer accepts writes: {why} (check the disk, then restart)");
         tracing::error!(message);
         let error = Error::new(ErrorKind::Unavailable, message);
         self.shared.set_failed(again(&error));
@@ -406,5 +407,5 @@ impl Writer {
 /// Returns the error for a panic.
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    Error::internal(format!("the thread that writes blocks panicked: {}", message.unwrap_or("no message")))
+    Error::internal(format!("the block writer thread panicked: {}", message.unwrap_or("no message")))
 }

@@ -72,7 +72,7 @@ impl Table {
     /// Opens the tables. If the file is missing and `has_blocks` is true, the earlier pins are marked as lost.
     pub(super) fn open(path: &Path, access: Access, has_blocks: bool) -> Result<Self> {
         let io = |action: &str, e| Error::io(format_args!("cannot {action} the pins {}", path.display()), e);
-        let is_there = path.try_exists().map_err(|e| io("look for", e))?;
+        let is_there = path.try_exists().map_err(|e| io("check for", e))?;
         if access == Access::ReadOnly {
             let overlay = Overlay::open(path).map_err(|e| io("open", e))?;
             return Self::load(overlay, path, if is_there { Contents::Existing } else { Contents::new(has_blocks) });
@@ -81,7 +81,7 @@ impl Table {
             create(path, Contents::new(has_blocks))?;
         }
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
-        if file.metadata().map_err(|e| io("look at", e))?.len() == 0 {
+        if file.metadata().map_err(|e| io("inspect", e))?.len() == 0 {
             // The file is created atomically, so an empty file is damaged.
             return Err(damaged(path, &"it is empty"));
         }
@@ -115,14 +115,14 @@ impl Table {
                 return Err(Error::io(format_args!("cannot read the pins {place}"), e));
             }
             Ok(Err(error)) => return Err(damaged(path, &error)),
-            Err(_) => return Err(damaged(path, &"it contradicts itself")),
+            Err(_) => return Err(damaged(path, &"it is inconsistent")),
         };
         match format {
             Some(FORMAT) => {}
-            None => return Err(damaged(path, &"it names no format")),
+            None => return Err(damaged(path, &"it has no format version")),
             Some(other) => {
                 return Err(Error::unsupported(format!(
-                    "{place} has format {other}, and this version knows {FORMAT}: use the version that wrote it, or a \
+                    "{place} has format {other}, but this version reads format {FORMAT}: use the version that wrote it, or a \
                      newer one"
                 )));
             }
@@ -131,7 +131,7 @@ impl Table {
         match checked {
             Ok(Ok(())) => Ok(table),
             Ok(Err(error)) => Err(damaged(path, &error)),
-            Err(_) => Err(damaged(path, &"it contradicts itself")),
+            Err(_) => Err(damaged(path, &"it is inconsistent")),
         }
     }
 
@@ -156,13 +156,13 @@ impl Table {
             let (key, record) = entry.map_err(|e| failed(e.into()))?;
             decode(key.value(), record.value())?;
             if key.value() <= last.as_slice() {
-                return Err(Error::corrupt("its keys are in disorder"));
+                return Err(Error::corrupt("its keys are out of order"));
             }
             last = key.value().to_vec();
             count += 1;
         }
         if count != expected {
-            return Err(Error::corrupt(format!("{count} of its {expected} pins can be read")));
+            return Err(Error::corrupt(format!("only {count} of its {expected} pins can be read")));
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl Contents {
 /// Creates an empty file and renames it into place, so that an interrupted creation and damage can be told apart.
 fn create(path: &Path, contents: Contents) -> Result<()> {
     let draft = path.with_extension("redb.new");
-    let io = |e: io::Error| Error::io(format_args!("cannot make the pins {}", draft.display()), e);
+    let io = |e: io::Error| Error::io(format_args!("cannot create the pins {}", draft.display()), e);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft).map_err(io)?;
     let file = FileBackend::new(file).map_err(|e| failed("make", &draft.display().to_string(), e.into()))?;
     drop(Table::load(file, &draft, contents)?);
@@ -359,7 +359,7 @@ fn encode(key: &[u8], pin: &Pin) -> Vec<u8> {
 }
 
 fn decode(key: &[u8], record: &[u8]) -> Result<Pin> {
-    let malformed = || Error::corrupt("a pin is not as it was written");
+    let malformed = || Error::corrupt("a pin record is malformed");
     let ([mode, version, check @ ..], name) = record.split_first_chunk::<HEAD_BYTES>().ok_or_else(malformed)?;
     if check != &check_of(key, *mode, *version, name) {
         return Err(malformed());
@@ -382,8 +382,8 @@ fn is_damage(error: &io::Error) -> bool {
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
     Error::corrupt(format!(
-        "the pins in {} cannot be read: {why}. Put the file back from a copy. Without one, move it away, start again, and \
-         pin what is to stay: nothing is collected then until you say so",
+        "the pins in {} cannot be read: {why}. Restore the file from a copy. Without one, move it away, restart, and \
+         pin what must be kept: garbage collection stays off until you confirm the loss",
         path.display()
     ))
 }

@@ -21,13 +21,13 @@ pub(super) struct Input<S> {
     /// Offset at which the input is treated as ended.
     end: Option<u64>,
     /// The start of an item that began in an earlier piece.
-    begun: BytesMut,
+    partial: BytesMut,
     varint: Vec<u8>,
 }
 
 impl<S> Input<S> {
     pub(super) fn new(pieces: S) -> Self {
-        Self { pieces, piece: Bytes::new(), offset: 0, end: None, begun: BytesMut::new(), varint: Vec::new() }
+        Self { pieces, piece: Bytes::new(), offset: 0, end: None, partial: BytesMut::new(), varint: Vec::new() }
     }
 
     /// Returns the offset in the stream of the next byte to read. Between items, this is the start of the next item.
@@ -93,20 +93,20 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
 
     /// Reads the next `len` bytes.
     pub(super) fn poll_take(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<Result<Bytes>> {
-        while self.begun.len() < len {
+        while self.partial.len() < len {
             if !ready!(self.poll_piece(cx))? {
                 return Poll::Ready(Err(cut_off()));
             }
-            let wanted = len - self.begun.len();
-            let part = self.piece.split_to(wanted.min(self.piece.len()));
+            let missing = len - self.partial.len();
+            let part = self.piece.split_to(missing.min(self.piece.len()));
             self.offset += part.len() as u64;
             if part.len() == len {
                 return Poll::Ready(Ok(part));
             }
-            self.begun.reserve(wanted);
-            self.begun.extend_from_slice(&part);
+            self.partial.reserve(missing);
+            self.partial.extend_from_slice(&part);
         }
-        Poll::Ready(Ok(self.begun.split().freeze()))
+        Poll::Ready(Ok(self.partial.split().freeze()))
     }
 
     /// Skips all bytes before `offset`.
@@ -124,5 +124,5 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
 }
 
 pub(super) fn cut_off() -> Error {
-    Error::invalid("the CAR is cut off")
+    Error::invalid("the CAR is truncated")
 }

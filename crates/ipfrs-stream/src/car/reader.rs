@@ -164,16 +164,18 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
 
     fn read_header(&mut self, body: &[u8]) -> Result<Progress> {
         let header: Header = serde_ipld_dagcbor::from_slice(body).map_err(|error| {
-            Error::invalid("not a CAR: its header is no map of a version and roots").with_source(error)
+            Error::invalid("not a CAR: its header is not a map with version and roots").with_source(error)
         })?;
         match (header.version, header.roots) {
             (1, Some(roots)) => {
                 self.roots = roots;
                 Ok(Progress::Section)
             }
-            (1, None) => Err(Error::invalid("not a CAR: its header names no list of roots")),
+            (1, None) => Err(Error::invalid("not a CAR: its header has no list of roots")),
             (2, None) if self.section_offset == 0 => Ok(Progress::V2Header),
-            (2, _) => Err(Error::invalid("not a CAR: version 2 has only the version, once, at the beginning")),
+            (2, _) => {
+                Err(Error::invalid("not a CAR: a version 2 header has only the version, and must be at the beginning"))
+            }
             (version, _) => Err(Error::unsupported(format!("CAR version {version} is not supported: use 1 or 2"))),
         }
     }
@@ -253,7 +255,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
             Box::pin(async move {
                 task.await.unwrap_or_else(|error| Verified {
                     blocks: VecDeque::new(),
-                    failed: Some(Error::internal("verifying blocks did not end").with_source(error)),
+                    failed: Some(Error::internal("block verification did not complete").with_source(error)),
                 })
             })
         });
@@ -323,7 +325,7 @@ fn at(what: &str, offset: u64, error: Error) -> Error {
 fn read_v2_header(body: &[u8]) -> Result<Progress> {
     let number = |at: usize| {
         let bytes = body.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
-        bytes.map(u64::from_le_bytes).ok_or_else(|| Error::invalid("it is cut off"))
+        bytes.map(u64::from_le_bytes).ok_or_else(|| Error::invalid("it is truncated"))
     };
     let (data_offset, data_bytes) = (number(16)?, number(24)?);
     let header_end = 11 + V2_HEADER_BYTES as u64;

@@ -27,13 +27,13 @@ where
         batches: Option<S>,
         cids: Arc<[Cid]>,
         /// Number of CIDs whose lookup has completed.
-        answered: usize,
+        completed: usize,
         pieces: VecDeque<Result<Bytes>>,
         /// The CAR header, before the first piece; empty afterwards.
         header: BytesMut,
     }
     let header = BytesMut::from(super::header(&[]).as_ref());
-    let state = State { batches: Some(batches), cids, answered: 0, pieces: VecDeque::new(), header };
+    let state = State { batches: Some(batches), cids, completed: 0, pieces: VecDeque::new(), header };
     stream::unfold(state, |mut state| async move {
         while state.pieces.is_empty() {
             let Some(batch) = state.batches.as_mut()?.next().await else {
@@ -41,10 +41,10 @@ where
                 state.pieces.extend((!state.header.is_empty()).then(|| Ok(state.header.split().freeze())));
                 break;
             };
-            let asked = state.cids.get(state.answered..).unwrap_or_default();
-            state.answered += batch.len();
+            let requested = state.cids.get(state.completed..).unwrap_or_default();
+            state.completed += batch.len();
             let mut sections = Sections { batch, copied: state.header.split(), run: None, pieces: VecDeque::new() };
-            if let Err(error) = sections.write(asked) {
+            if let Err(error) = sections.write(requested) {
                 state.batches = None;
                 sections.pieces.push_back(Err(error));
             }
@@ -65,9 +65,9 @@ struct Sections {
 }
 
 impl Sections {
-    fn write(&mut self, asked: &[Cid]) -> Result<()> {
+    fn write(&mut self, requested: &[Cid]) -> Result<()> {
         let mut prefix = Vec::with_capacity(64);
-        for (index, cid) in asked.iter().enumerate().take(self.batch.len()) {
+        for (index, cid) in requested.iter().enumerate().take(self.batch.len()) {
             let Ok(Some(section)) = self.batch.section(index) else {
                 match self.batch.take_error(index) {
                     Some(error) if error.kind() != ErrorKind::NotFound => {

@@ -125,7 +125,7 @@ pub(super) struct Frame {
 
 /// Blocks that were requested from the store together: some of the links of one node, in order.
 struct Run {
-    asked: VecDeque<Cid>,
+    requested: VecDeque<Cid>,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
 }
 
@@ -164,14 +164,14 @@ impl Frame {
 
     /// Returns the block of the link that was taken last.
     pub(super) async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<Bytes> {
-        let missing = || Error::internal("the store left out a block that it was asked for");
+        let missing = || Error::internal("the store omitted a requested block");
         loop {
-            let Some(run) = self.run.as_mut().filter(|run| !run.asked.is_empty()) else {
+            let Some(run) = self.run.as_mut().filter(|run| !run.requested.is_empty()) else {
                 self.run = Some(self.plan(store, seen));
                 continue;
             };
             // The walk may have met earlier blocks of the run deeper in the DAG since it requested them.
-            let is_wanted = run.asked.pop_front().is_some_and(|asked| asked == *cid);
+            let is_wanted = run.requested.pop_front().is_some_and(|requested| requested == *cid);
             let item = run.blocks.next().await.ok_or_else(missing)?;
             if !is_wanted {
                 continue;
@@ -189,17 +189,17 @@ impl Frame {
         let count = self.links.len();
         let ahead = (self.next - 1..).zip(self.links.iter_from(self.taken_offset)).take(MAX_RUN_LINKS);
         let is_done = |index: usize, cid: &Cid| seen.is_done(cid, self.below.part(index, count));
-        let mut asked: VecDeque<Cid> = VecDeque::new();
-        let wanted = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
-        for (_, cid) in wanted {
-            if asked.len() == MAX_RUN_BLOCKS {
+        let mut requested: VecDeque<Cid> = VecDeque::new();
+        let needed = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
+        for (_, cid) in needed {
+            if requested.len() == MAX_RUN_BLOCKS {
                 break;
             }
             // Files of zeros consist of nodes that link to one block many times.
-            if seen.repeats() || asked.back() != Some(&cid) {
-                asked.push_back(cid);
+            if seen.repeats() || requested.back() != Some(&cid) {
+                requested.push_back(cid);
             }
         }
-        Run { blocks: store.get_many(asked.iter().copied().collect()), asked }
+        Run { blocks: store.get_many(requested.iter().copied().collect()), requested }
     }
 }

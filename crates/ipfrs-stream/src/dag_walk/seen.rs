@@ -16,12 +16,12 @@ pub(super) struct Seen {
     visited: Option<Visited>,
     /// Fingerprints of visited nodes of which only the bytes after some offset were walked, and which the walk may
     /// therefore enter again. These are the nodes in which a span begins, one for each level.
-    begun: HashSet<u128>,
+    partial: HashSet<u128>,
     /// Number of levels that were walked below a block, by its fingerprint. If the walk meets the block again nearer
     /// to the root, it has to walk further levels.
     levels: HashMap<u128, u32>,
     /// Number of blocks that were yielded, if they are not recorded in `visited`.
-    given: usize,
+    returned: usize,
 }
 
 impl Seen {
@@ -41,7 +41,7 @@ impl Seen {
         is_visited
             && match part {
                 Part::Levels(levels) => self.levels.get(&fingerprint(cid)).is_some_and(|walked| *walked >= levels),
-                _ => self.begun.is_empty() || !self.begun.contains(&fingerprint(cid)),
+                _ => self.partial.is_empty() || !self.partial.contains(&fingerprint(cid)),
             }
     }
 
@@ -52,19 +52,19 @@ impl Seen {
     /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_DAG_BLOCKS`] blocks.
     pub(super) fn insert(&mut self, cid: &Cid, part: Part) -> Result<bool> {
         let Some(visited) = &mut self.visited else {
-            self.given += 1;
-            if self.given > MAX_DAG_BLOCKS {
+            self.returned += 1;
+            if self.returned > MAX_DAG_BLOCKS {
                 return Err(Error::too_large(format!(
-                    "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks, with those that it repeats: ask for parts of it, or for each block once (dups=n)"
+                    "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks, including repetitions: request parts of it, or each block once (dups=n)"
                 )));
             }
             return Ok(true);
         };
         match part {
-            Part::Bytes(span) if span.start > 0 => drop(self.begun.insert(fingerprint(cid))),
+            Part::Bytes(span) if span.start > 0 => drop(self.partial.insert(fingerprint(cid))),
             Part::Levels(levels) => drop(self.levels.insert(fingerprint(cid), levels)),
-            _ if self.begun.is_empty() => {}
-            _ => drop(self.begun.remove(&fingerprint(cid))),
+            _ if self.partial.is_empty() => {}
+            _ => drop(self.partial.remove(&fingerprint(cid))),
         }
         visited.insert(cid)
     }

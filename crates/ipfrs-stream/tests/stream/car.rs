@@ -234,7 +234,7 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
     let in_v2 = v2(&v2(&start, 0), 0);
     // Truncated between two sections.
     let v2_short = v2(&[&start[..], &start[..]].concat(), 0)[..51 + start.len()].to_vec();
-    let v2_short_at = format!("section at byte {} of the CAR: the CAR is cut off", 51 + start.len());
+    let v2_short_at = format!("section at byte {} of the CAR: the CAR is truncated", 51 + start.len());
     let cases: [(&str, Vec<u8>, ErrorKind, &str); 21] = [
         ("nothing", vec![], ErrorKind::InvalidInput, "header at byte 0 of the CAR: it has no bytes"),
         ("not a CAR", b"\x05hello".to_vec(), ErrorKind::InvalidInput, "header at byte 0 of the CAR: not a CAR"),
@@ -242,7 +242,7 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
             "header cut off",
             start[..10].to_vec(),
             ErrorKind::InvalidInput,
-            "header at byte 0 of the CAR: the CAR is cut off",
+            "header at byte 0 of the CAR: the CAR is truncated",
         ),
         ("header too large", vec![0xff, 0xff, 0x7f], ErrorKind::TooLarge, "over the limit of 1048576 bytes"),
         ("other version", b"\x0a\xa1gversion\x03".to_vec(), ErrorKind::Unsupported, "CAR version 3"),
@@ -254,11 +254,11 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
         ("v2 with nothing in it", v2(&[], 0), ErrorKind::InvalidInput, "header at byte 51 of the CAR: it has no bytes"),
         ("huge varint", section(&huge), ErrorKind::InvalidInput, "a varint has more than 9 bytes"),
         ("varint that is not minimal", section(&[0x85, 0x00]), ErrorKind::InvalidInput, "not minimal"),
-        ("varint cut off", section(&[0x85]), ErrorKind::InvalidInput, "the CAR is cut off"),
+        ("varint cut off", section(&[0x85]), ErrorKind::InvalidInput, "the CAR is truncated"),
         ("empty section", section(&[0]), ErrorKind::InvalidInput, "it has no bytes"),
         ("section over the limit", section(&[0xff, 0xff, 0xff, 0x7f]), ErrorKind::TooLarge, "over the limit of"),
         ("block over the limit", section(&over), ErrorKind::TooLarge, "2097153 bytes is over the limit"),
-        ("section cut off", section(&[0x28, 1, 2, 3]), ErrorKind::InvalidInput, "the CAR is cut off"),
+        ("section cut off", section(&[0x28, 1, 2, 3]), ErrorKind::InvalidInput, "the CAR is truncated"),
         ("bad CID", section(&[3, 9, 9, 9]), ErrorKind::InvalidInput, "invalid binary CID"),
         ("CID cut off", section(&[&[5], &cid[..5]].concat()), ErrorKind::InvalidInput, "invalid binary CID"),
         ("unknown hash", section(&unknown_hash), ErrorKind::Unsupported, "hash function 0x99"),

@@ -50,7 +50,7 @@ impl Chunker {
                 if min < rabin::WINDOW_BYTES || avg <= min || max <= avg || max > MAX_CHUNK_BYTES =>
             {
                 Err(Error::invalid(format!(
-                    "chunker {self}: least, average and most bytes must grow, from {} to {MAX_CHUNK_BYTES}",
+                    "chunker {self}: minimum, average and maximum bytes must increase, from {} to {MAX_CHUNK_BYTES}",
                     rabin::WINDOW_BYTES
                 )))
             }

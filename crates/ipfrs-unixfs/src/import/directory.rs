@@ -79,7 +79,7 @@ impl DirectoryBuilder {
                     DirectorySize::Block => encoded_link_len(&link),
                 };
                 entries.push(link);
-                let is_over = |most| entries.len() > most;
+                let is_over = |limit| entries.len() > limit;
                 if *bytes <= SHARDING_THRESHOLD_BYTES && !self.options.max_directory_links.is_some_and(is_over) {
                     return Ok(());
                 }
@@ -105,9 +105,7 @@ impl DirectoryBuilder {
                 Ordering::Less => {}
                 Ordering::Equal => return Err(Error::invalid(format!("directory has two entries named {name:?}"))),
                 Ordering::Greater => {
-                    return Err(Error::invalid(format!(
-                        "directory entry {name:?} comes behind {last:?}: sort by hash"
-                    )));
+                    return Err(Error::invalid(format!("directory entry {name:?} comes after {last:?}: sort by hash")));
                 }
             }
         }

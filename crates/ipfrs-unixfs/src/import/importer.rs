@@ -142,7 +142,7 @@ impl Importer {
     pub(super) fn check(&self, attributes: &Attributes) -> Result<()> {
         if attributes.is_some() && !self.options.attributes {
             return Err(Error::invalid(
-                "attributes were given, but the import was made without: set Overrides::attributes",
+                "attributes were given, but the import was created without them: set Overrides::attributes",
             ));
         }
         Ok(())

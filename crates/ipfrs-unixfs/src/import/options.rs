@@ -230,22 +230,22 @@ impl ImportOptions {
 fn raw_leaves(overrides: &Overrides, base: bool) -> Result<bool> {
     match overrides.raw_leaves {
         Some(true) if overrides.attributes => {
-            Err(Error::invalid("raw leaves have no place for mode and mtime: leave raw-leaves out, or those"))
+            Err(Error::invalid("raw leaves cannot store mode and mtime: omit raw-leaves, or omit mode and mtime"))
         }
         _ if overrides.attributes => Ok(false),
-        asked => Ok(asked.unwrap_or(base)),
+        requested => Ok(requested.unwrap_or(base)),
     }
 }
 
-fn cid_version(asked: Option<u64>, base: u64, hash: HashFunction) -> Result<u64> {
+fn cid_version(requested: Option<u64>, base: u64, hash: HashFunction) -> Result<u64> {
     if hash == HashFunction::Identity {
-        return Err(Error::unsupported("hash function identity cannot name whole files: use sha2-256"));
+        return Err(Error::unsupported("hash function identity cannot be used for whole files: use sha2-256"));
     }
-    match asked {
+    match requested {
         None if hash != HashFunction::Sha2_256 => Ok(1),
         None => Ok(base),
         Some(0) if hash != HashFunction::Sha2_256 => {
-            Err(Error::invalid(format!("CIDv0 is sha2-256 only: ask for CID version 1 with {}", hash.name())))
+            Err(Error::invalid(format!("CIDv0 supports only sha2-256: use CID version 1 with {}", hash.name())))
         }
         Some(version @ (0 | 1)) => Ok(version),
         Some(other) => Err(Error::invalid(format!("CID version {other} does not exist: use 0 or 1"))),

@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
         for _ in 0..len {
             let from = self.out.len();
             let (Item::Text(key), bytes) = self.item()? else {
-                return Err(Error::invalid("a key of a map is no text"));
+                return Err(Error::invalid("a map key is not text"));
             };
             self.out.extend_from_slice(bytes);
             self.value(depth + 1)?;

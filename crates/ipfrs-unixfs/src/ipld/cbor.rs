@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
     fn key(&mut self) -> Result<&'a [u8]> {
         match self.item()? {
             Item::Text(key) => Ok(key),
-            _ => Err(Error::invalid("a key of a map is no text")),
+            _ => Err(Error::invalid("a map key is not text")),
         }
     }
 
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
         let (major, len) = self.head()?;
         match (major, self.take(len)?) {
             (2, [0, cid @ ..]) => cid_from_bytes(cid),
-            _ => Err(Error::invalid("a link is no byte string that begins with zero")),
+            _ => Err(Error::invalid("a link is not a byte string that starts with zero")),
         }
     }
 
@@ -184,12 +184,12 @@ impl<'a> Cursor<'a> {
             24..=27 => 1 << (short - 24),
             _ => {
                 return Err(Error::invalid(format!(
-                    "byte 0x{first:02x} begins no item (indefinite lengths have none)"
+                    "byte 0x{first:02x} does not start an item (indefinite lengths are not allowed)"
                 )));
             }
         };
         if major == 7 && !matches!(short, 20..=23 | 25..=27) {
-            return Err(Error::invalid(format!("byte 0x{first:02x} is no simple value")));
+            return Err(Error::invalid(format!("byte 0x{first:02x} is not a simple value")));
         }
         if following == 0 {
             return Ok((major, short.into()));
@@ -224,8 +224,8 @@ fn check_head(major: u8, following: u64, argument: u64) -> Result<()> {
             false => Ok(()),
         };
     }
-    let least = if following == 1 { 24 } else { 1 << (4 * following) };
-    if argument < least {
+    let minimum = if following == 1 { 24 } else { 1 << (4 * following) };
+    if argument < minimum {
         return Err(Error::invalid("an integer or a length has more bytes than it needs"));
     }
     Ok(())
@@ -237,12 +237,12 @@ pub(super) fn check_unique(keys: &mut [&[u8]]) -> Result<()> {
     match keys.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => {
             let key: String = String::from_utf8_lossy(pair[0]).chars().take(80).collect();
-            Err(Error::invalid(format!("the key {key:?} is twice in one map")))
+            Err(Error::invalid(format!("the key {key:?} occurs twice in one map")))
         }
         None => Ok(()),
     }
 }
 
 fn cut_off() -> Error {
-    Error::invalid("it ends before its last item does")
+    Error::invalid("it ends in the middle of an item")
 }

@@ -15,18 +15,18 @@ const SLASH: &str = "/";
 /// Returns the links of a block, in block order.
 pub(super) fn links(data: &[u8]) -> Result<CidList> {
     let mut links = CidList::default();
-    let mut refusal = None;
-    let walk = Walk { links: &mut links, refusal: &mut refusal, depth: 0, keeps_text: false };
+    let mut failure = None;
+    let walk = Walk { links: &mut links, failure: &mut failure, depth: 0, keeps_text: false };
     let outcome = read(data, walk);
-    refusal.map_or(outcome, Err)?;
+    failure.map_or(outcome, Err)?;
     Ok(links)
 }
 
 /// Follows `segments` in a block.
 pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
-    let mut refusal = None;
-    let outcome = read(data, Follow { segments, used: 0, refusal: &mut refusal });
-    refusal.map_or(outcome, Err)
+    let mut failure = None;
+    let outcome = read(data, Follow { segments, used: 0, failure: &mut failure });
+    failure.map_or(outcome, Err)
 }
 
 fn read<'de, S: DeserializeSeed<'de>>(data: &'de [u8], seed: S) -> Result<S::Value> {
@@ -44,9 +44,9 @@ fn in_words(error: &serde_json::Error) -> Error {
 }
 
 /// Keeps an error of this crate while serde propagates one of its own.
-fn refuse<E: serde::de::Error>(refusal: &mut Option<Error>, error: Error) -> E {
+fn fail_with<E: serde::de::Error>(failure: &mut Option<Error>, error: Error) -> E {
     let passed_up = E::custom(error.message());
-    *refusal = Some(error);
+    *failure = Some(error);
     passed_up
 }
 
@@ -54,7 +54,7 @@ fn refuse<E: serde::de::Error>(refusal: &mut Option<Error>, error: Error) -> E {
 /// that is text.
 struct Walk<'a> {
     links: &'a mut CidList,
-    refusal: &'a mut Option<Error>,
+    failure: &'a mut Option<Error>,
     /// Number of lists and maps around the value.
     depth: usize,
     keeps_text: bool,
@@ -63,7 +63,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Returns a visitor for a value inside this one.
     fn inner(&mut self, keeps_text: bool) -> Walk<'_> {
-        Walk { links: self.links, refusal: self.refusal, depth: self.depth + 1, keeps_text }
+        Walk { links: self.links, failure: self.failure, depth: self.depth + 1, keeps_text }
     }
 }
 
@@ -107,13 +107,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Self::Value, A::Error> {
-        check_nesting(self.depth).map_err(|error| refuse(self.refusal, error))?;
+        check_nesting(self.depth).map_err(|error| fail_with(self.failure, error))?;
         while list.next_element_seed(self.inner(false))?.is_some() {}
         Ok(None)
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-        check_nesting(self.depth).map_err(|error| refuse(self.refusal, error))?;
+        check_nesting(self.depth).map_err(|error| fail_with(self.failure, error))?;
         let mut link = None;
         let mut is_first = true;
         while let Some(key) = map.next_key::<String>()? {
@@ -121,7 +121,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
             is_first = false;
         }
         if let Some(text) = link {
-            let cid = parse_cid(&text).map_err(|error| refuse(self.refusal, error))?;
+            let cid = parse_cid(&text).map_err(|error| fail_with(self.failure, error))?;
             self.links.push(&cid);
         }
         Ok(None)
@@ -133,13 +133,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
 struct Follow<'a> {
     segments: &'a [String],
     used: usize,
-    refusal: &'a mut Option<Error>,
+    failure: &'a mut Option<Error>,
 }
 
 impl Follow<'_> {
     /// Returns a visitor for the value that the next segment leads to.
     fn next(&mut self) -> Follow<'_> {
-        Follow { segments: self.segments, used: self.used + 1, refusal: self.refusal }
+        Follow { segments: self.segments, used: self.used + 1, failure: self.failure }
     }
 
     /// Returns the result for a value that does not contain the next segment.
@@ -148,7 +148,7 @@ impl Follow<'_> {
     }
 
     fn link<E: serde::de::Error>(self, text: &str) -> Result<Step, E> {
-        let cid = parse_cid(text).map_err(|error| refuse(self.refusal, error))?;
+        let cid = parse_cid(text).map_err(|error| fail_with(self.failure, error))?;
         Ok(if self.used == 0 { self.here() } else { Step::Link { cid, used: self.used } })
     }
 }
@@ -193,7 +193,7 @@ impl<'de> Visitor<'de> for Follow<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Step, A::Error> {
-        check_nesting(self.used).map_err(|error| refuse(self.refusal, error))?;
+        check_nesting(self.used).map_err(|error| fail_with(self.failure, error))?;
         let mut step = self.here();
         if let Some(index) = self.segments.get(self.used).and_then(|segment| list_index(segment)) {
             let mut before = 0;
@@ -209,7 +209,7 @@ impl<'de> Visitor<'de> for Follow<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Step, A::Error> {
-        check_nesting(self.used).map_err(|error| refuse(self.refusal, error))?;
+        check_nesting(self.used).map_err(|error| fail_with(self.failure, error))?;
         let mut found = None;
         let mut link = None;
         let mut is_first = true;
@@ -217,7 +217,7 @@ impl<'de> Visitor<'de> for Follow<'_> {
             link = None;
             if is_first && key == SLASH {
                 let mut unused = CidList::default();
-                let walk = Walk { links: &mut unused, refusal: self.refusal, depth: self.used + 1, keeps_text: true };
+                let walk = Walk { links: &mut unused, failure: self.failure, depth: self.used + 1, keeps_text: true };
                 link = map.next_value_seed(walk)?;
             } else if found.is_none() && self.segments.get(self.used) == Some(&key) {
                 found = Some(map.next_value_seed(self.next())?);

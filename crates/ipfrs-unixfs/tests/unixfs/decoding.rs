@@ -92,7 +92,7 @@ fn invalid_dag_pb_is_refused_with_its_reason() {
         ([link_bytes, data_bytes, data_bytes].concat(), "two Data fields"),
         ([link_bytes, data_bytes, link_bytes].concat(), "in two places"),
         (vec![0x1a, 0], "unknown field 3"),
-        (vec![0x0a, 5, 1], "runs over the end"),
+        (vec![0x0a, 5, 1], "extends past the end"),
         (vec![0x08, 5], "wire type"),
         (vec![0x12, 0], "no Hash"),
         (vec![0x12, 4, 0x18, 1, 0x12, 0], "field 2 after field 3"),

@@ -61,18 +61,18 @@ fn leaves_and_other_codecs_have_no_links() {
 fn malformed_blocks_are_named_with_what_is_wrong() {
     let whole = cbor_link(&cid(codec::RAW, b"a"));
     for (codec, data, reason) in [
-        (codec::DAG_PB, vec![0x0a, 5, 1], "runs over the end"),
-        (codec::DAG_CBOR, vec![], "ends before"),
-        (codec::DAG_CBOR, whole[..20].to_vec(), "ends before"),
+        (codec::DAG_PB, vec![0x0a, 5, 1], "extends past the end"),
+        (codec::DAG_CBOR, vec![], "ends in the middle of an item"),
+        (codec::DAG_CBOR, whole[..20].to_vec(), "ends in the middle of an item"),
         (codec::DAG_CBOR, [&whole[..], &[0]].concat(), "1 bytes follow"),
         (codec::DAG_CBOR, vec![0x9f, 0xff], "indefinite"),
         (codec::DAG_CBOR, vec![0xc1, 0], "tag 1"),
         (codec::DAG_CBOR, vec![0xa1, 1, 1], "key"),
-        (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 1, 1], "begins with zero"),
+        (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 1, 1], "starts with zero"),
         (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 0, 1], "CID"),
         (codec::DAG_CBOR, vec![0xf8, 30], "simple"),
         // A list that declares more items than fit into memory.
-        (codec::DAG_CBOR, vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "ends before"),
+        (codec::DAG_CBOR, vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "ends in the middle of an item"),
         (codec::DAG_JSON, br#"{"a": "#.to_vec(), "EOF"),
         (codec::DAG_JSON, br#"{} {}"#.to_vec(), "trailing"),
         (codec::DAG_JSON, br#"{"/": "not a CID"}"#.to_vec(), "invalid CID"),
@@ -109,7 +109,7 @@ fn links_of_any_number_and_depth_are_read() {
     for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
         let error = links_of(codec::DAG_JSON, nested(open, close, MAX_BLOCK_NESTING + 1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-        assert!(error.to_string().contains("127 deep"), "{error}");
+        assert!(error.to_string().contains("127 levels deep"), "{error}");
     }
 }
 

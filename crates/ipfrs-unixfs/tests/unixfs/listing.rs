@@ -87,7 +87,7 @@ async fn listing_fails_on_shards_deeper_than_name_hash() {
     let too_deep = source.stack(6, leaf);
     let error = entries(source.clone(), source.node(&too_deep)).next().await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidContent);
-    assert!(error.message().contains(&format!("{leaf} lies deeper")), "{error}");
+    assert!(error.message().contains(&format!("{leaf} is deeper")), "{error}");
 }
 
 #[tokio::test]

@@ -189,7 +189,7 @@ async fn shards_deeper_than_any_name_leads_are_refused() {
     let listed = entries(Arc::clone(&store) as _, node).try_collect::<Vec<_>>().await;
     assert!(listed.unwrap_err().to_string().contains("deeper than the 64 bits"));
     let error = resolve(store.as_ref(), &cid, &segments("any")).await.unwrap_err();
-    assert!(error.to_string().contains("deeper than the hash"), "{error}");
+    assert!(error.to_string().contains("deeper than the bits of a name hash"), "{error}");
 }
 
 #[tokio::test]

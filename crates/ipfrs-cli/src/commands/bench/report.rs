@@ -118,11 +118,11 @@ impl Report {
         let mut lines = vec![self.head(load), String::new()];
         let count = |count: u64| HumanCount(count).to_string();
         let answered = self.requests.answered;
-        let mut requests = format!("{} answered", count(answered));
+        let mut requests = format!("{} completed", count(answered));
         for (number, what) in [
             (self.requests.failed, "failed"),
-            (self.requests.unfinished, "under way at the end"),
-            (self.requests.unsent, "due and not sent"),
+            (self.requests.unfinished, "in progress at the end"),
+            (self.requests.unsent, "due but not sent"),
         ] {
             if number > 0 {
                 requests += &format!(", {} {what}", count(number));
@@ -140,7 +140,7 @@ impl Report {
         let errors: Vec<_> = self.errors.iter().map(|(name, n)| format!("{name}: {}", count(*n))).collect();
         lines.push(format!("Errors      {}", or_none(&errors)));
         lines.push(format!(
-            "Lengths     {} of {} answers had the Content-Length that they announced",
+            "Lengths     {} of {} responses had the Content-Length that they declared",
             count(self.length_checked),
             count(answered)
         ));
@@ -148,7 +148,10 @@ impl Report {
             lines.push(format!("Reopened    {} connections", count(self.reopened)));
         }
         if self.range.is_some() && self.statuses.contains_key(&200) {
-            lines.push("Note        answers with status 200 are whole files: no ranges are served there".to_owned());
+            lines.push(
+                "Note        responses with status 200 are whole files: the server does not serve ranges there"
+                    .to_owned(),
+            );
         }
         if let Some(latency) = &self.latency_seconds {
             lines.extend([String::new(), latency.line(self.rate.is_some()), String::new()]);
@@ -182,12 +185,12 @@ impl Report {
     }
 
     fn bars(&self) -> impl Iterator<Item = String> {
-        let most = self.histogram.iter().map(|row| row.count).max().unwrap_or_default().max(1);
+        let max_count = self.histogram.iter().map(|row| row.count).max().unwrap_or_default().max(1);
         let counts: Vec<_> = self.histogram.iter().map(|row| HumanCount(row.count).to_string()).collect();
         let width = counts.iter().map(String::len).max().unwrap_or_default();
         self.histogram.iter().zip(counts).map(move |(row, count)| {
             // Every nonzero count gets a bar of at least one character.
-            let length = (row.count * BAR_WIDTH).div_ceil(most);
+            let length = (row.count * BAR_WIDTH).div_ceil(max_count);
             let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
             format!("{:>12}  {count:>width$}  {bar}", format!("≤ {}", time(row.up_to_seconds))).trim_end().to_owned()
         })
@@ -212,7 +215,7 @@ impl Latency {
     }
 
     fn line(&self, is_from_due: bool) -> String {
-        let from = if is_from_due { " (from when requests were due)" } else { "" };
+        let from = if is_from_due { " (measured from when requests were due)" } else { "" };
         let values = [
             ("mean", self.mean),
             ("p50", self.p50),

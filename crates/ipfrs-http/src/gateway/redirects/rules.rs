@@ -166,7 +166,7 @@ fn check_from(from: &str) -> Result<(), String> {
     }
     target::check_escapes(from)?;
     if segments(from).nth(MAX_PATH_SEGMENTS).is_some() {
-        return Err(format!("more than {MAX_PATH_SEGMENTS} segments, which no path has"));
+        return Err(format!("more than {MAX_PATH_SEGMENTS} segments, which is the maximum for a path"));
     }
     let mut seen = BTreeSet::new();
     for name in segments(from).filter_map(placeholder) {
@@ -178,7 +178,7 @@ fn check_from(from: &str) -> Result<(), String> {
         }
     }
     if from.ends_with('*') && seen.contains(target::SPLAT) {
-        return Err("placeholder :splat is what the asterisk stands for".to_owned());
+        return Err("placeholder :splat is reserved for the asterisk".to_owned());
     }
     Ok(())
 }

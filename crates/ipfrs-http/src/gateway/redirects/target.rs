@@ -118,7 +118,7 @@ impl<'a> Target<'a> {
                 Piece::Value(value) => {
                     for (index, segment) in value.segments().enumerate() {
                         url.push_str(if index == 0 { "" } else { "/" });
-                        url.extend(percent_encode(segment, part.kept()));
+                        url.extend(percent_encode(segment, part.unescaped()));
                     }
                 }
             }
@@ -138,7 +138,7 @@ impl<'a> Target<'a> {
     /// fragment.
     pub(super) fn segments(self, values: &Values<'_, '_>) -> Result<Vec<LinkName>, String> {
         if !self.0.starts_with('/') {
-            return Err("content that is served under another URL must be of the same site: use a path".to_owned());
+            return Err("content that is served under another URL must be on the same site: use a path".to_owned());
         }
         let path = Self(self.0.split(['?', '#']).next().unwrap_or_default());
         let mut whole = Vec::new();
@@ -199,7 +199,7 @@ impl Part {
 
     /// Returns the characters to encode in a value, so that it can neither end the part nor have a special meaning in
     /// it.
-    fn kept(self) -> &'static AsciiSet {
+    fn unescaped(self) -> &'static AsciiSet {
         if self == Self::Path { PATH_CHAR } else { UNRESERVED }
     }
 }
@@ -218,7 +218,7 @@ fn with_query(url: &str, query: &str) -> String {
 
 fn check_length(bytes: usize) -> Result<(), String> {
     if bytes > MAX_TARGET_BYTES {
-        return Err(format!("it leads to a URL of more than {MAX_TARGET_BYTES} bytes"));
+        return Err(format!("it produces a URL of more than {MAX_TARGET_BYTES} bytes"));
     }
     Ok(())
 }

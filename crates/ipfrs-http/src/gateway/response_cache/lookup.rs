@@ -69,8 +69,8 @@ impl ResponseCache {
         let renews = || cached.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let is_cold = age >= COLD_AFTER_SECONDS;
         let is_stale = is_cold || (age >= RENEW_AFTER_SECONDS && renews());
-        let (version, asked) = (request.version(), request.headers());
-        let form = || state.compression.form(version, asked, &cached.headers);
+        let (version, request_headers) = (request.version(), request.headers());
+        let form = || state.compression.form(version, request_headers, &cached.headers);
         let mut form = if cached.varies { form() } else { Form::AsItIs };
         if is_stale || matches!(form, Form::NotCached) {
             if let Ok(permit) = state.slots.take(client) {
@@ -78,7 +78,7 @@ impl ResponseCache {
                 return Err(Some(permit));
             }
             if matches!(form, Form::NotCached) {
-                if state.compression.refuses_identity(version, asked) {
+                if state.compression.refuses_identity(version, request_headers) {
                     return Err(None);
                 }
                 form = Form::AsItIs;
@@ -116,7 +116,7 @@ impl ResponseCache {
                 .await
                 .map_err(|e| Error::internal("reading a file failed").with_source(e))?;
             if node.faults() != faults {
-                return Err(Error::corrupt("bytes of the file are gone from the disk"));
+                return Err(Error::corrupt("bytes of the file are missing on disk"));
             }
             cached.made.fetch_max(started.elapsed().as_secs(), Ordering::Relaxed);
             Ok(cached.body.clone())
@@ -131,21 +131,21 @@ impl ResponseCache {
         &self,
         state: &AppState,
         path: &str,
-        plain: &CacheableRequest,
+        cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
         let cached = self.cache.as_ref()?.get(path)?;
         let start = Instant::now();
         let age = (start - self.started).as_secs().saturating_sub(cached.made.load(Ordering::Relaxed));
-        if age >= RENEW_AFTER_SECONDS || (cached.varies && !plain.accepts_identity) {
+        if age >= RENEW_AFTER_SECONDS || (cached.varies && !cacheable.accepts_identity) {
             return None;
         }
-        let kept = cached.head.as_ref()?;
-        let (id_start, id_bytes) = match &plain.request_id {
-            Some(id) => (kept.write(head, id.as_bytes(), start), id.len()),
+        let serialized_head = cached.head.as_ref()?;
+        let (id_start, id_bytes) = match &cacheable.request_id {
+            Some(id) => (serialized_head.write(head, id.as_bytes(), start), id.len()),
             None => {
                 let id = state.request_ids.make();
-                (kept.write(head, &id, start), id.len())
+                (serialized_head.write(head, &id, start), id.len())
             }
         };
         state.metrics.served.fast_path.inc();

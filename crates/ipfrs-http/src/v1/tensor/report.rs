@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// Statistics of a tensor's elements.
 #[derive(Debug, Serialize)]
-struct Summed {
+struct StatsFields {
     count: u64,
     nan: u64,
     inf: u64,
@@ -62,15 +62,15 @@ impl Chosen {
 pub(super) async fn report(
     node: &Node,
     file: TensorFile,
-    asked: &Asked,
+    tensor_query: &Asked,
     headers: HeaderMap,
     wanted: Wanted,
 ) -> Result<Response> {
-    let chosen = Chosen::of(&file, &asked.request.names)?;
+    let chosen = Chosen::of(&file, &tensor_query.request.names)?;
     if wanted != Wanted::Whole {
         return Ok(without_body(headers, wanted));
     }
-    match asked.view {
+    match tensor_query.view {
         View::Stats => Ok(answer(stats(node.clone(), file, chosen).await?, headers)),
         View::Info | View::Tensors => {
             node.count_tensor(TensorOperation::List, 0);
@@ -124,7 +124,7 @@ async fn stats(
             json.put(if index > 0 { "," } else { "" }).await?;
             json.tensor(tensor).await?;
             // Appends the members to the open object.
-            json.put(&in_json(&summed(&summary))?.replacen('{', ",", 1)).await?;
+            json.put(&in_json(&stats_fields(&summary))?.replacen('{', ",", 1)).await?;
             json.flush().await?;
         }
         json.put("]}\n").await?;
@@ -150,9 +150,9 @@ fn answer(document: impl Stream<Item = Result<Bytes>> + Send + 'static, mut head
     response
 }
 
-fn summed(summary: &Summary) -> Summed {
+fn stats_fields(summary: &Summary) -> StatsFields {
     let Summary { count, nan, infinite, zero, min, max, mean, std } = *summary;
-    Summed { count, nan, inf: infinite, zero, min, max, mean, std }
+    StatsFields { count, nan, inf: infinite, zero, min, max, mean, std }
 }
 
 /// Returns the members for an unusual memory layout of the tensor in the file.
@@ -166,7 +166,7 @@ fn layout(tensor: &TensorInfo) -> &'static str {
 }
 
 fn in_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
-    serde_json::to_string(value).map_err(|e| Error::internal("JSON could not be written").with_source(e))
+    serde_json::to_string(value).map_err(|e| Error::internal("JSON could not be serialized").with_source(e))
 }
 
 /// Returns the output of `write` as a stream. `write` waits after each piece until it is read.
@@ -174,10 +174,10 @@ fn written<F>(write: impl FnOnce(Json) -> F) -> impl Stream<Item = Result<Bytes>
 where
     F: Future<Output = Result<()>> + Send,
 {
-    let (pieces, taken) = channel(0);
+    let (pieces, received) = channel(0);
     let written = stream::once(write(Json { pieces, piece: String::new() }));
     let errors = written.filter_map(|outcome| std::future::ready(outcome.err().map(Err)));
-    stream::select(taken.map(Ok), errors)
+    stream::select(received.map(Ok), errors)
 }
 
 /// Writer of JSON for a client. It copies at most one piece of a long text at a time.
@@ -196,7 +196,7 @@ impl Json {
     async fn flush(&mut self) -> Result<()> {
         let piece = std::mem::take(&mut self.piece);
         // The receiver is dropped together with this future.
-        self.pieces.send(piece.into()).await.map_err(|e| Error::internal("nobody takes the answer").with_source(e))
+        self.pieces.send(piece.into()).await.map_err(|e| Error::internal("the response was dropped").with_source(e))
     }
 
     async fn end(mut self) -> Result<()> {

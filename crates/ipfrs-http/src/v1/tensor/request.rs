@@ -39,7 +39,7 @@ pub(super) struct Asked {
 impl Asked {
     /// Parses a query. Unknown parameters are errors, since a misspelled slice would return a whole tensor.
     pub(super) fn read(query: &str) -> Result<Self> {
-        let (mut slice, mut format, mut asked) = (
+        let (mut slice, mut format, mut parsed) = (
             None,
             None,
             Self { view: View::Tensors, request: TensorRequest::default(), only_tensors: None, filename: None },
@@ -47,30 +47,32 @@ impl Asked {
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             let is_twice = match key.as_ref() {
                 "name" => {
-                    asked.request.names.push(value.into_owned());
+                    parsed.request.names.push(value.into_owned());
                     false
                 }
                 "slice" => slice.replace(value.parse()?).is_some(),
                 "format" => format.replace(value.parse()?).is_some(),
                 "filename" if value.is_empty() => false,
-                "filename" => asked.filename.replace(value.into_owned()).is_some(),
+                "filename" => parsed.filename.replace(value.into_owned()).is_some(),
                 other => match View::named(other) {
-                    Some(view) => std::mem::replace(&mut asked.view, view) != View::Tensors,
+                    Some(view) => std::mem::replace(&mut parsed.view, view) != View::Tensors,
                     None => {
                         return Err(Error::invalid(format!(
-                            "unknown parameter {other:?}: known are name, slice, format, filename, info and stats"
+                            "unknown parameter {other:?}: use name, slice, format, filename, info or stats"
                         )));
                     }
                 },
             };
             if is_twice {
-                return Err(Error::invalid(format!("{key} is in the query twice, or beside what rules it out")));
+                return Err(Error::invalid(format!(
+                    "{key} is in the query twice, or conflicts with another parameter"
+                )));
             }
         }
-        asked.only_tensors = slice.as_ref().map(|_| "slice").or(format.map(|_| "format"));
-        asked.request.slice = slice.unwrap_or_default();
-        asked.request.format = format.unwrap_or_default();
-        Ok(asked)
+        parsed.only_tensors = slice.as_ref().map(|_| "slice").or(format.map(|_| "format"));
+        parsed.request.slice = slice.unwrap_or_default();
+        parsed.request.format = format.unwrap_or_default();
+        Ok(parsed)
     }
 
     /// Refuses a slice or a format if the view is not [`View::Tensors`]. Called once the view is final.
@@ -78,7 +80,7 @@ impl Asked {
         match (self.view, self.only_tensors) {
             (View::Tensors, _) | (_, None) => Ok(()),
             (View::Info | View::Stats, Some(key)) => Err(Error::invalid(format!(
-                "{key} is of tensors: the list and the statistics are of whole ones, in JSON"
+                "{key} applies only to tensor data: info and stats describe whole tensors, in JSON"
             ))),
         }
     }

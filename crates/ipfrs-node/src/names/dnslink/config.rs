@@ -101,7 +101,7 @@ impl DnsConfig {
             [("max_ttl_seconds", self.max_ttl_seconds), ("max_negative_ttl_seconds", self.max_negative_ttl_seconds)]
         {
             if least > most {
-                return Err(Error::invalid(format!("dns.min_ttl_seconds = {least}: more than dns.{key} = {most}")));
+                return Err(Error::invalid(format!("dns.min_ttl_seconds = {least}: exceeds dns.{key} = {most}")));
             }
         }
         Ok(())
@@ -120,7 +120,7 @@ impl ResolverList {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an empty list or invalid text.
     pub fn parse(texts: &[impl AsRef<str>]) -> Result<Self> {
         if texts.is_empty() {
-            return Err(Error::invalid("the list is empty: name one, or leave the key out"));
+            return Err(Error::invalid("the list is empty: name a resolver, or omit the key"));
         }
         texts.iter().map(|text| Address::parse(text.as_ref())).collect::<Result<_>>().map(Self)
     }

@@ -25,22 +25,22 @@ const NOT_PUBLIC: [&str; 7] = ["alt", "example", "invalid", "local", "localhost"
 pub(crate) fn ascii_domain(text: &str) -> Result<String> {
     let invalid = |why: &str| {
         let shown: String = text.chars().take(MAX_BYTES).collect();
-        Error::invalid(format!("{shown:?} is no domain name: {why}"))
+        Error::invalid(format!("{shown:?} is not a domain name: {why}"))
     };
     // A Unicode character takes at most four bytes in UTF-8, and at least one character in the ASCII form.
     if text.len() > 4 * MAX_BYTES {
-        return Err(invalid(&format!("it has {} bytes, and at most {MAX_BYTES} characters are possible", text.len())));
+        return Err(invalid(&format!("it has {} bytes, but at most {MAX_BYTES} characters are allowed", text.len())));
     }
     let ascii = Uts46::new()
         .to_ascii(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore)
-        .map_err(|_| invalid("it has characters that names may not have"))?;
+        .map_err(|_| invalid("it contains characters that are not allowed in names"))?;
     let domain = ascii.strip_suffix('.').unwrap_or(&ascii);
     if domain.len() > MAX_BYTES {
-        return Err(invalid(&format!("it has {} characters, and at most {MAX_BYTES} are possible", domain.len())));
+        return Err(invalid(&format!("it has {} characters, but at most {MAX_BYTES} are allowed", domain.len())));
     }
     for label in domain.split('.') {
         if label.is_empty() {
-            return Err(invalid("a part of it is empty"));
+            return Err(invalid("one of its labels is empty"));
         }
         if label.len() > MAX_LABEL_BYTES {
             return Err(invalid(&format!("{label:?} has more than {MAX_LABEL_BYTES} characters")));

@@ -33,7 +33,7 @@ impl Https {
         // Plain HTTP needs no certificates, and the system may have none.
         let client = if url.scheme() == "http" { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|e| {
-            Error::invalid(format!("the resolver {url} cannot be asked: {}; are there CA certificates?", because(&e)))
+            Error::invalid(format!("the resolver {url} is unusable: {}; are CA certificates installed?", because(&e)))
         })?;
         Ok(Self { url, client })
     }
@@ -44,16 +44,17 @@ impl Https {
         let mut question = Message::new(0, MessageType::Query, OpCode::Query);
         question.metadata.recursion_desired = true;
         question.add_query(Query::query(name.clone(), RecordType::TXT)).set_edns(Edns::new());
-        let question = question.to_vec().map_err(|e| Error::internal(format!("no question about {name}: {e}")))?;
+        let question =
+            question.to_vec().map_err(|e| Error::internal(format!("cannot encode query for {name}: {e}")))?;
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, MESSAGE).header(ACCEPT, MESSAGE);
-        let answer = request.body(question).send().await.map_err(|e| unavailable(because(&e)))?;
-        let age = age_of(&answer);
-        let answer = DnsResponse::from_buffer(body_of(answer).await?).map_err(|e| unavailable(e.to_string()))?;
-        let mut texts = match DnsError::from_response(answer) {
-            Ok(answer) if answer.queries.iter().any(|query| query.name() == name) => {
-                Texts::of(&records_of(name, &answer.answers))
+        let response = request.body(question).send().await.map_err(|e| unavailable(because(&e)))?;
+        let age = age_of(&response);
+        let response = DnsResponse::from_buffer(body_of(response).await?).map_err(|e| unavailable(e.to_string()))?;
+        let mut texts = match DnsError::from_response(response) {
+            Ok(response) if response.queries.iter().any(|query| query.name() == name) => {
+                Texts::of(&records_of(name, &response.answers))
             }
-            Ok(_) => return Err(unavailable("it answered another question".to_owned())),
+            Ok(_) => return Err(unavailable("it responded to another query".to_owned())),
             Err(error) => Texts::of_none(&error).ok_or_else(|| unavailable(error.to_string()))?,
         };
         // The TTL is reduced by the time that the response spent in HTTP caches (RFC 8484, 5.1).
@@ -83,26 +84,26 @@ fn records_of(name: &Name, answers: &[Record]) -> Vec<Record> {
     Vec::new()
 }
 
-async fn body_of(mut answer: Response) -> Result<Vec<u8>> {
-    let (status, kind) = (answer.status(), answer.headers().get(CONTENT_TYPE));
+async fn body_of(mut response: Response) -> Result<Vec<u8>> {
+    let (status, kind) = (response.status(), response.headers().get(CONTENT_TYPE));
     if !status.is_success() {
-        return Err(unavailable(format!("it answered {status}")));
+        return Err(unavailable(format!("it responded with status {status}")));
     }
     if kind.is_none_or(|kind| !kind.as_bytes().eq_ignore_ascii_case(MESSAGE.as_bytes())) {
-        return Err(unavailable(format!("its answer is no {MESSAGE}")));
+        return Err(unavailable(format!("its response is not {MESSAGE}")));
     }
     let mut body = Vec::new();
-    while let Some(piece) = answer.chunk().await.map_err(|e| unavailable(because(&e)))? {
+    while let Some(piece) = response.chunk().await.map_err(|e| unavailable(because(&e)))? {
         if body.len() + piece.len() > MAX_ANSWER_BYTES {
-            return Err(unavailable(format!("its answer has more than {MAX_ANSWER_BYTES} bytes")));
+            return Err(unavailable(format!("its response has more than {MAX_ANSWER_BYTES} bytes")));
         }
         body.extend_from_slice(&piece);
     }
     Ok(body)
 }
 
-fn age_of(answer: &Response) -> Duration {
-    let age = answer.headers().get(AGE).and_then(|age| age.to_str().ok()).and_then(|age| age.trim().parse().ok());
+fn age_of(response: &Response) -> Duration {
+    let age = response.headers().get(AGE).and_then(|age| age.to_str().ok()).and_then(|age| age.trim().parse().ok());
     Duration::from_secs(age.unwrap_or_default())
 }
 

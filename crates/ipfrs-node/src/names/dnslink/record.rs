@@ -27,7 +27,7 @@ fn check_target(target: &str) -> Result<()> {
     if target.starts_with("/ipfs/") {
         return ContentPath::parse(target).map(drop);
     }
-    Err(invalid("it is no content path"))
+    Err(invalid("it is not a content path"))
 }
 
 /// Returns the content path in one TXT record, if it is a DNSLink in a supported namespace.
@@ -43,7 +43,7 @@ pub(super) fn link_of<'a>(domain: &str, records: impl Iterator<Item = &'a [u8]>)
     targets.sort_unstable();
     targets.dedup();
     if targets.len() > 1 {
-        tracing::warn!(domain, ?targets, "a domain has several DNSLinks; the first of them counts");
+        tracing::warn!(domain, ?targets, "a domain has several DNSLinks; the first one is used");
     }
     targets.first().map(|target| (*target).to_owned())
 }
@@ -59,7 +59,7 @@ pub(super) fn configured(links: &BTreeMap<String, String>) -> Result<BTreeMap<St
         let name = ascii_domain(domain).map_err(wrong)?;
         check_target(target).map_err(wrong)?;
         if checked.insert(name, target.trim_end_matches('/').to_owned()).is_some() {
-            return Err(wrong(Error::invalid("the domain is there twice, in different spellings: keep one")));
+            return Err(wrong(Error::invalid("the domain is listed twice, in different spellings: keep one")));
         }
     }
     Ok(checked)

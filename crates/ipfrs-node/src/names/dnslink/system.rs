@@ -38,14 +38,14 @@ impl System {
         let unreadable = |e: std::io::Error| {
             Error::new(
                 ErrorKind::Unavailable,
-                format!("{FILE} cannot be read: {e}; name resolvers in the configuration (dns.resolvers)"),
+                format!("{FILE} cannot be read: {e}; set dns.resolvers in the configuration"),
             )
         };
-        let read = read.await.map_err(|e| Error::internal("a lookup was cut off").with_source(e))?;
+        let read = read.await.map_err(|e| Error::internal("a lookup was aborted").with_source(e))?;
         let (changed, text) = read.map_err(unreadable)?;
         if let Some(text) = text {
             let (config, _) = parse_resolv_conf(text).map_err(|e| {
-                let why = format!("{FILE}: {e}; name resolvers in the configuration (dns.resolvers)");
+                let why = format!("{FILE}: {e}; set dns.resolvers in the configuration");
                 Error::new(ErrorKind::Unavailable, why)
             })?;
             // Only name servers are used. Search domains are ignored, because all queries are fully qualified.
@@ -53,6 +53,6 @@ impl System {
             *current = Some((changed, Arc::new(resolver(config, self.time_limit, &Address::System)?)));
         }
         let resolver = current.as_ref().map(|(_, resolver)| Arc::clone(resolver));
-        resolver.ok_or_else(|| Error::internal(format!("{FILE} was read and gave no resolver")))
+        resolver.ok_or_else(|| Error::internal(format!("{FILE} contains no resolver")))
     }
 }

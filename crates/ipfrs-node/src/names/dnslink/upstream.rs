@@ -71,12 +71,14 @@ impl Address {
             return Ok(Self::System);
         }
         if text.starts_with("https://") || text.starts_with("http://") {
-            return Url::parse(text).map(Self::Https).map_err(|e| Error::invalid(format!("{text:?} is no URL: {e}")));
+            return Url::parse(text)
+                .map(Self::Https)
+                .map_err(|e| Error::invalid(format!("{text:?} is not a URL: {e}")));
         }
         let of_ip = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
         text.parse::<SocketAddr>().or_else(|_| of_ip()).map(Self::Server).map_err(|_| {
             Error::invalid(format!(
-                "{text:?} is no resolver: write \"system\", an address such as \"1.1.1.1\" or \"127.0.0.1:5353\", or a \
+                "{text:?} is not a resolver: use \"system\", an address like \"1.1.1.1\" or \"127.0.0.1:5353\", or a \
                  URL such as \"https://cloudflare-dns.com/dns-query\""
             ))
         })
@@ -150,7 +152,7 @@ pub(super) fn resolver(config: ResolverConfig, time_limit: Duration, address: &A
     options.num_concurrent_reqs = servers.max(options.num_concurrent_reqs);
     options.case_randomization = false;
     *builder.options_mut() = options;
-    builder.build().map_err(|e| Error::internal(format!("{address} cannot be asked: {e}")))
+    builder.build().map_err(|e| Error::internal(format!("{address} cannot be used: {e}")))
 }
 
 async fn ask(resolver: &TokioResolver, name: &Name) -> Result<Texts> {

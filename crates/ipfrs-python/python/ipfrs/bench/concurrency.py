@@ -106,13 +106,13 @@ def size(text: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
     unit = _UNITS.get(found[2].upper()) if found else None
     if not found or unit is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: write a number, or one with KiB or MiB behind it")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: use a number, or one with KiB or MiB behind it")
     return int(found[1]) * unit
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 
@@ -144,7 +144,7 @@ def measure(found: Sequence[Subject], each: int, items: int, attempts: int) -> l
         cids.append(pushed)
         for data, cid in zip(contents, pushed):
             if bytes(subject.fetch(cid)) != data:
-                raise RuntimeError(f"{subject.name} gives other bytes for {cid} than were pushed")
+                raise RuntimeError(f"{subject.name} returns different bytes for {cid} than were pushed")
         subject.concurrent(pushed)
     for attempt in range(attempts):
         for subject, result, pushed in zip(found, results, cids):

@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cycles", type=int, default=1000, help="times that a Node is opened and closed (default: 1000)"
     )
-    parser.add_argument("--allow-mib", type=float, default=16, help="growth of memory that is no leak (default: 16)")
+    parser.add_argument("--allow-mib", type=float, default=16, help="growth of memory that does not count as a leak (default: 16)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
     parser.set_defaults(run=_run)
 
@@ -88,7 +88,7 @@ def of_calls(calls: int) -> list[Point]:
                 points.append(Point.now(2 * done))
             data = contents[done % _CONTENTS]
             if bytes(node.get(node.add(data, raw_leaves=True, cid_version=1))) != data:
-                raise RuntimeError("get gives other bytes than were added")
+                raise RuntimeError("get returns different bytes than were added")
         return points
 
 
@@ -103,7 +103,7 @@ def of_cycles(cycles: int) -> list[Point]:
                 points.append(Point.now(done))
             with Node(repo) as node:
                 if node.cat(cid) != b"still here":
-                    raise RuntimeError("a store that was opened again gives other bytes")
+                    raise RuntimeError("a reopened store returns different bytes")
         return points
 
 

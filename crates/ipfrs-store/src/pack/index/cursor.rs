@@ -133,7 +133,7 @@ pub(super) fn page_of(
                 let this = Key::from(key.as_slice());
                 next = merged.next(&mut key)?;
                 if next.is_some() && *key <= *this {
-                    let why = "entries of a run are not in order";
+                    let why = "its entries are out of order";
                     return Err(runs.first().map_or_else(|| Error::corrupt(why), |run| run.damaged(why)));
                 }
                 (this, said)

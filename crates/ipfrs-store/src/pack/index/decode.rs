@@ -12,9 +12,9 @@ pub(super) struct Decoder<'a>(pub(super) &'a [u8]);
 impl<'a> Decoder<'a> {
     /// Returns the next `len` bytes.
     pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
+        let (head, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
-        Some(taken)
+        Some(head)
     }
 
     /// Returns the next `N` bytes.

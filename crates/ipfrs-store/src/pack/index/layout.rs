@@ -245,11 +245,11 @@ impl Layout {
     pub(super) fn header_bytes_of(start: [u8; START_BYTES]) -> Result<usize, String> {
         let mut start = Decoder(&start);
         if start.array() != Some(*MAGIC) {
-            return Err("it does not begin as a run of an index does".to_owned());
+            return Err("it does not start with the header of an index run".to_owned());
         }
         match (start.u32(), start.u32()) {
             (Some(FORMAT), Some(len)) if len as usize <= MAX_HEADER_BYTES => Ok(len as usize),
-            (format, _) if format != Some(FORMAT) => Err("it has the format of another version".to_owned()),
+            (format, _) if format != Some(FORMAT) => Err("its format version is not supported".to_owned()),
             _ => Err("its header is damaged".to_owned()),
         }
     }
@@ -304,7 +304,7 @@ impl Layout {
         let Widths { shape, len, offset, pack } = self.widths;
         let (shape, len, offset, pack) = (next(shape), next(len), next(offset), next(pack));
         let Some(shape) = shape.checked_sub(1) else { return Ok(None) };
-        let (prefix, codec) = self.shapes.get(shape as usize).ok_or("an entry has a shape that is not in the table")?;
+        let (prefix, codec) = self.shapes.get(shape as usize).ok_or("the shape of an entry is not in its table")?;
         Ok(Some(Location { pack, offset, len, prefix: *prefix, codec: *codec }))
     }
 

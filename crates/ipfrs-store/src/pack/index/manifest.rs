@@ -85,7 +85,7 @@ impl Manifest {
         let bytes = unseal(bytes).ok_or("its manifest is damaged")?;
         let mut from = Decoder(bytes);
         if from.array() != Some(*MAGIC) {
-            return Err("its manifest is none".to_owned());
+            return Err("it is not an index manifest".to_owned());
         }
         match from.u32() {
             Some(FORMAT) => {}
@@ -99,8 +99,8 @@ impl Manifest {
         let mut manifest = Self { totals, ..Self::default() };
         for _ in 0..from.u32()? {
             let number = from.u32()?;
-            let known = PackUse { covered: from.u32()?, live_bytes: from.u64()?, tombstone_bytes: from.u64()? };
-            manifest.packs.insert(number, known);
+            let pack_use = PackUse { covered: from.u32()?, live_bytes: from.u64()?, tombstone_bytes: from.u64()? };
+            manifest.packs.insert(number, pack_use);
         }
         for _ in 0..from.u32()? {
             manifest.runs.push(NamedRun { number: from.u64()?, checksum: from.u32()? });

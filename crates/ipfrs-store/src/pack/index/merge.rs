@@ -67,7 +67,7 @@ impl Merge {
             }
         };
         let thread = thread::Builder::new().name("ipfrs-index".to_owned()).spawn(work);
-        let thread = thread.map_err(|error| Error::io("cannot start a thread that merges runs of the index", error))?;
+        let thread = thread.map_err(|error| Error::io("cannot start the index merge thread", error))?;
         Ok(Self { places, place: Arc::clone(place), is_unwanted, thread: Some(thread) })
     }
 
@@ -82,9 +82,7 @@ impl Merge {
     /// If the run could not be made. The old runs are unchanged.
     pub(super) fn finish(mut self) -> Result<Arc<Run>> {
         let ended = self.thread.take().map(JoinHandle::join);
-        ended
-            .and_then(|ended| ended.ok())
-            .unwrap_or_else(|| Err(Error::internal("the thread that merges runs panicked")))
+        ended.and_then(|ended| ended.ok()).unwrap_or_else(|| Err(Error::internal("the index merge thread panicked")))
     }
 }
 
@@ -97,8 +95,8 @@ impl Drop for Merge {
     }
 }
 
-fn given_up() -> Error {
-    Error::internal("a merge of runs of the index was given up")
+fn aborted() -> Error {
+    Error::internal("the merge of index runs was aborted")
 }
 
 fn write(
@@ -111,7 +109,7 @@ fn write(
     let mut plan = Plan::default();
     for run in runs {
         if is_unwanted.load(Ordering::Relaxed) {
-            return Err(given_up());
+            return Err(aborted());
         }
         // Damaged entries must not be written with a valid checksum.
         run.verify()?;
@@ -129,7 +127,7 @@ fn write(
         }
         count += 1;
         if count.is_multiple_of(LOOK_AFTER_ENTRIES) && is_unwanted.load(Ordering::Relaxed) {
-            return Err(given_up());
+            return Err(aborted());
         }
     }
     writer.finish().map_err(failed)?;

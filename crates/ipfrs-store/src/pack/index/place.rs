@@ -138,7 +138,7 @@ impl Place {
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::debug!(path = %path.display(), %error, "a run of the index that is not needed any more stays");
+            tracing::debug!(path = %path.display(), %error, "cannot remove an index run that is no longer needed");
         }
     }
 

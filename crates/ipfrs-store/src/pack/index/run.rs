@@ -100,7 +100,7 @@ impl Run {
     /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if it was not.
     pub(super) fn check(&self) -> Result<()> {
         match self.file.has_faulted() {
-            true => Err(self.damaged("a part of it is gone, or its disk fails")),
+            true => Err(self.damaged("part of it is missing, or its disk is failing")),
             false => Ok(()),
         }
     }
@@ -109,7 +109,7 @@ impl Run {
     pub(super) fn damaged(&self, why: &str) -> Error {
         let (path, dir) = (self.path.display(), self.path.parent().unwrap_or(&self.path).display());
         Error::corrupt(format!(
-            "the index is damaged: {path}: {why} (stop the program, delete {dir} and start again: it is rebuilt from the packs)"
+            "the index is damaged: {path}: {why} (stop the program, delete {dir} and restart: the index is rebuilt from the packs)"
         ))
     }
 
@@ -131,7 +131,7 @@ impl Run {
         let bucket = family.bucket_of(digest);
         let (mut low, mut high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
         if low > high {
-            return Err(self.damaged("its fan-out table is not in order"));
+            return Err(self.damaged("its bucket table is out of order"));
         }
         let wanted = &digest[family.implied_bytes()..];
         let compare = |place| compare(&self.entry(family, place)[..wanted.len()], wanted);
@@ -165,7 +165,7 @@ impl Run {
             self.bytes.as_ref()[at..].first_chunk().map(|end| u32::from_le_bytes(*end) as usize)
         });
         let end = end.flatten().filter(|end| *end <= family.count);
-        end.ok_or_else(|| self.damaged("its fan-out table is not in order"))
+        end.ok_or_else(|| self.damaged("its bucket table is out of order"))
     }
 
     /// Returns the encoded entry: the digest without its [implied bytes](Family::implied_bytes), and the fields.

@@ -81,9 +81,9 @@ fn assert_same(index: &Index, model: &BTreeMap<Key, Location>, limit: usize) {
         listed.extend(page);
     }
     assert_eq!(listed, model.clone().into_iter().collect::<Vec<_>>());
-    for (number, known) in index.packs() {
+    for (number, pack_use) in index.packs() {
         let alive = model.values().filter(|location| location.pack == number).map(|location| location.section_bytes());
-        assert_eq!(known.live_bytes, alive.sum(), "pack {number}");
+        assert_eq!(pack_use.live_bytes, alive.sum(), "pack {number}");
     }
 }
 
@@ -125,13 +125,13 @@ fn rebuilt(dir: &Path, [which, place, how]: [usize; 3], model: &BTreeMap<Key, Lo
     let files: Vec<_> = files(dir).into_iter().collect();
     if let Some((path, whole)) = files.get(which % files.len().max(1)) {
         let place = place % whole.len();
-        let mut hurt = whole.clone();
+        let mut damaged = whole.clone();
         match how % 3 {
             0 => fs::remove_file(path).unwrap(),
             1 => fs::write(path, &whole[..place]).unwrap(),
             _ => {
-                hurt[place] ^= 1 << (how / 3 % 8);
-                fs::write(path, hurt).unwrap();
+                damaged[place] ^= 1 << (how / 3 % 8);
+                fs::write(path, damaged).unwrap();
             }
         }
         // An index without a manifest is a new one.

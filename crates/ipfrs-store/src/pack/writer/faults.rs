@@ -122,7 +122,7 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
 
     fault.set(0, Fault::Panic);
     let error = store.flush().await.unwrap_err();
-    assert!(error.message().contains("failed while it wrote"), "{error}");
+    assert!(error.message().contains("failed during this write"), "{error}");
     let error = store.put(block("refused")).await.unwrap_err();
     assert!(error.message().contains("this sync was made to panic"), "{error}");
     assert_eq!(store.check().unwrap_err().message(), error.message());
@@ -223,7 +223,7 @@ async fn unsynced_blocks_are_verified_on_read() {
         assert!(shared.resident(location, &key).unwrap().is_none());
         shared.load(location, &key)
     };
-    assert!(read(&lost).unwrap_err().message().contains("is not what its content ID says"));
+    assert!(read(&lost).unwrap_err().message().contains("does not match its content ID"));
     assert_eq!(read(&kept).unwrap().as_ref(), Some(kept.data()));
     assert_ne!(shared.mappings.faults(), faults);
     shared.close();

@@ -129,7 +129,7 @@ fn invalid_redirects_file_error_names_the_line() {
         ("/a/*/b /c", 1, "asterisk must be at the end"),
         ("/a/** /c", 1, "asterisk must be at the end"),
         ("/:a/:b/:a /c", 1, "placeholder :a is used more than once"),
-        ("/:splat/* /c", 1, "what the asterisk stands for"),
+        ("/:splat/* /c", 1, "reserved for the asterisk"),
         ("/:a* /c", 1, "a placeholder and an asterisk"),
         ("/a b", 1, "neither a path"),
         ("/a ftp://example.com", 1, "neither a path"),

@@ -13,9 +13,9 @@ fn index_open_detects_damage_at_any_byte() {
     for (path, whole) in files(dir.path()) {
         // The header is in the first bytes, so each of them is tested.
         for place in (0..200.min(whole.len())).chain((200..whole.len()).step_by(13)) {
-            let mut hurt = whole.clone();
-            hurt[place] ^= 1 << (place % 8);
-            fs::write(&path, &hurt).unwrap();
+            let mut damaged = whole.clone();
+            damaged[place] ^= 1 << (place % 8);
+            fs::write(&path, &damaged).unwrap();
             assert!(is_unusable(dir.path()), "byte {place} of {}", path.display());
         }
         for len in (0..whole.len()).step_by(37).chain([whole.len() - 1]) {
