@@ -5,7 +5,8 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, codec, parse_cid};
-use ipfrs_node::{BlockFormat, Lifecycle, Node, PutBlock};
+use ipfrs_middleware::Lifecycle;
+use ipfrs_node::{BlockFormat, Node, PutBlock};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as GotResult;
 use ipfrs_proto::block::v1::block_service_server::BlockService;
 use ipfrs_proto::block::v1::{

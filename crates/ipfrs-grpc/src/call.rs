@@ -1,6 +1,8 @@
 //! Common handling of all calls: request ID, deadlines, codings, metrics and the final status.
 
-use std::any::Any;
+use ipfrs_middleware::MemoryPool;
+use ipfrs_middleware::catch_panic;
+use ipfrs_middleware::log_panic;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -13,12 +15,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::{Held, Node, RequestDeadline, RequestIds, RequestMemory, RequestSlot};
+use ipfrs_middleware::{Held, RequestDeadline, RequestIds, RequestMemory, RequestPermit};
+use ipfrs_node::Node;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Code, Status};
 
@@ -37,6 +39,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) node: Node,
+    pub(crate) memory: MemoryPool,
     pub(crate) metrics: GrpcMetrics,
     pub(crate) shortcuts: Shortcuts,
     pub(crate) ids: RequestIds,
@@ -54,7 +57,7 @@ impl Calls {
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
         let idle_timeout = method.ends_when_idle.then_some(self.upload_idle);
-        let sent = Body::new(Sent::new(body, idle_timeout, self.node.request_memory()));
+        let sent = Body::new(Sent::new(body, idle_timeout, self.memory.reservation()));
         let sent = match codings.request {
             Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),
             None => sent,
@@ -135,7 +138,7 @@ pub(crate) async fn observed<B, A>(
     calls: Arc<Calls>,
     mut request: http::Request<B>,
     routed: impl FnOnce(Request) -> A,
-    slot: Option<RequestSlot>,
+    slot: Option<RequestPermit>,
 ) -> Response
 where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -175,9 +178,9 @@ where
 
 /// Awaits the response of a method until a deadline passes.
 async fn answered(answer: impl Future<Output = Response>, deadlines: &mut Deadlines, id: &HeaderValue) -> Response {
-    let mut answer = pin!(AssertUnwindSafe(request_id::scope(id.clone(), answer)).catch_unwind());
+    let mut answer = pin!(catch_panic(request_id::scope(id.clone(), answer), || panicked(id).into_http()));
     poll_fn(|cx| match answer.as_mut().poll(cx) {
-        Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|panic| panicked(panic.as_ref(), id).into_http())),
+        Poll::Ready(answer) => Poll::Ready(answer),
         Poll::Pending => deadlines.poll_over(id, cx).map(Status::into_http),
     })
     .await
@@ -201,9 +204,7 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("unknown"), "a method panicked: this is a bug");
+fn panicked(id: &HeaderValue) -> Status {
     request_id::within(id, || error::status(Error::internal("internal error: see the daemon's log")))
 }
 
@@ -281,7 +282,8 @@ impl HttpBody for Answer {
                 return this.end(&status);
             }
             Err(panic) => {
-                let status = panicked(panic.as_ref(), &this.id);
+                log_panic(panic.as_ref());
+                let status = panicked(&this.id);
                 return this.end(&status);
             }
         };
@@ -357,10 +359,12 @@ mod tests {
     async fn panic_in_a_method_returns_internal() {
         let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
         let node = Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &registry);
+        let node = node.await.unwrap();
         let mut shortcuts = Shortcuts::default();
         shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", 1_000, defect);
         let calls = Arc::new(Calls {
-            node: node.await.unwrap(),
+            memory: MemoryPool::register(&node, &registry).unwrap(),
+            node,
             metrics: GrpcMetrics::register(&registry, &[ipfrs_proto::FILE_DESCRIPTOR_SET]).unwrap(),
             shortcuts,
             ids: RequestIds::new(),

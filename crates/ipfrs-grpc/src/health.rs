@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::{Lifecycle, Node};
+use ipfrs_middleware::Lifecycle;
+use ipfrs_node::Node;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;

@@ -1,5 +1,6 @@
 //! Request streams of clients.
 
+use ipfrs_middleware::IdleTimer;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::RequestMemory;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use ipfrs_middleware::RequestMemory;
+use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
 use crate::error;
@@ -51,9 +52,6 @@ pub(crate) fn paused(idle_timeout: Duration) -> Status {
     error::status(Error::new(ErrorKind::Timeout, why))
 }
 
-/// A client that has sent this many bytes, or a whole message, is not pausing.
-const PROGRESS_BYTES: usize = 64 * 1024;
-
 /// The bytes of a request. A stream that breaks off fails with UNKNOWN: tonic interprets CANCELLED as the end of a
 /// stream, and would accept a partial file as complete. Fails if the client pauses for too long while a message is
 /// expected.
@@ -62,26 +60,13 @@ pub(crate) struct Sent<B> {
     message: Unfinished,
     memory: RequestMemory,
     /// `None` if pauses are not limited, or are limited by [`Inbound`].
-    idle_timeout: Option<Duration>,
-    /// Time spent waiting for the client since its last progress, and the bytes received since then.
-    waited: Duration,
-    received: usize,
-    /// Start of the current wait for the client, and its timer.
-    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    timer: Option<IdleTimer>,
 }
 
 impl<B> Sent<B> {
     /// `memory` is reserved for a message while it arrives.
     pub(crate) fn new(inner: B, idle_timeout: Option<Duration>, memory: RequestMemory) -> Self {
-        Self {
-            inner,
-            message: Unfinished::default(),
-            memory,
-            idle_timeout,
-            waited: Duration::ZERO,
-            received: 0,
-            waiting: None,
-        }
+        Self { inner, message: Unfinished::default(), memory, timer: idle_timeout.map(IdleTimer::new) }
     }
 }
 
@@ -94,31 +79,29 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
             let broken = |_| Status::unknown("the client's stream ended early");
             let frame = frame.map(|frame| frame.map_err(broken));
-            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+            if let Some(timer) = &mut this.timer {
+                timer.received(data.map_or(0, Bytes::len));
+            }
+            if let Some(data) = data {
                 this.message.add(data);
-                this.received += data.len();
                 if this.message.arrived > 0 {
                     if let Err(error) = this.memory.grow_to(this.message.arrived) {
                         return Poll::Ready(Some(Err(error::status(error))));
                     }
                 } else {
-                    this.received = PROGRESS_BYTES;
+                    // A client that has sent a whole message is not pausing.
+                    if let Some(timer) = &mut this.timer {
+                        timer.progressed();
+                    }
                     this.memory.release();
                 }
             }
-            if let Some((since, _)) = this.waiting.take() {
-                this.waited += since.elapsed();
-            }
-            if this.received >= PROGRESS_BYTES {
-                (this.waited, this.received) = (Duration::ZERO, 0);
-            }
             return Poll::Ready(frame);
         }
-        let Some(idle_timeout) = this.idle_timeout else { return Poll::Pending };
-        let left = idle_timeout.saturating_sub(this.waited);
-        let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
-        ready!(deadline.as_mut().poll(cx));
-        Poll::Ready(Some(Err(paused(idle_timeout))))
+        let Some(timer) = &mut this.timer else { return Poll::Pending };
+        ready!(timer.poll_exceeded(cx));
+        Poll::Ready(Some(Err(paused(timer.limit()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -252,6 +235,7 @@ mod tests {
     use std::sync::Arc;
 
     use futures::stream;
+    use ipfrs_middleware::MemoryPool;
     use ipfrs_node::{MemoryStore, Node, NodeConfig};
     use ipfrs_proto::block::v1::GetBlockRequest;
     use prometheus::Registry;
@@ -260,14 +244,14 @@ mod tests {
 
     use super::*;
 
-    async fn node() -> (tempfile::TempDir, Node) {
+    async fn pool() -> (tempfile::TempDir, MemoryPool) {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
         let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await;
-        (repo, node.unwrap())
+        (repo, MemoryPool::register(&node.unwrap(), &Registry::new()).unwrap())
     }
 
-    fn messages(node: &Node, body: Body, idle_timeout: Option<Duration>) -> Streaming<GetBlockRequest> {
-        let sent = Sent::new(body, idle_timeout, node.request_memory());
+    fn messages(pool: &MemoryPool, body: Body, idle_timeout: Option<Duration>) -> Streaming<GetBlockRequest> {
+        let sent = Sent::new(body, idle_timeout, pool.reservation());
         Streaming::new_request(ProstDecoder::default(), Body::new(sent), None, None)
     }
 
@@ -290,10 +274,10 @@ mod tests {
     #[tokio::test]
     async fn cancelled_stream_is_an_error() {
         let cancelled = Body::from_stream(stream::iter([Err::<Bytes, _>(Status::cancelled("RST_STREAM"))]));
-        let (_repo, node) = node().await;
-        let status = messages(&node, cancelled, None).message().await.unwrap_err();
+        let (_repo, pool) = pool().await;
+        let status = messages(&pool, cancelled, None).message().await.unwrap_err();
         assert_eq!(status.code(), Code::Unknown, "{status}");
-        assert!(messages(&node, Body::empty(), None).message().await.unwrap().is_none());
+        assert!(messages(&pool, Body::empty(), None).message().await.unwrap().is_none());
     }
 
     #[tokio::test]
@@ -331,10 +315,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn client_that_sends_no_message_times_out() {
-        let (_repo, node) = node().await;
+        let (_repo, pool) = pool().await;
         let silent = || Body::from_stream(stream::pending::<Result<Bytes, Status>>());
-        let status = messages(&node, silent(), Some(Duration::from_secs(30))).message().await.unwrap_err();
+        let status = messages(&pool, silent(), Some(Duration::from_secs(30))).message().await.unwrap_err();
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-        assert!(timeout(Duration::from_secs(3_600), messages(&node, silent(), None).message()).await.is_err());
+        assert!(timeout(Duration::from_secs(3_600), messages(&pool, silent(), None).message()).await.is_err());
     }
 }

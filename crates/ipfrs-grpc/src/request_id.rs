@@ -1,26 +1,11 @@
 //! Request IDs, which clients choose or the server generates, and which are available while a request is processed.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use ipfrs_node::RequestIds;
-
-/// Metadata key of the ID in requests and responses.
-pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+use http::HeaderValue;
+pub(crate) use ipfrs_middleware::request_id::{X_REQUEST_ID, of};
 
 tokio::task_local! {
     /// ID of the current request.
     static CURRENT: HeaderValue;
-}
-
-/// Returns the ID that the client sent, or a new one. The value is marked as sensitive, so that HPACK does not index
-/// it: unique IDs would evict headers that repeat from the dynamic table.
-pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
-    let mut id = match headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
-        Some(id) => id.clone(),
-        // Hexadecimal digits are always a valid header value.
-        None => HeaderValue::from_bytes(&ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
-    };
-    id.set_sensitive(true);
-    id
 }
 
 /// Runs `work` as part of the request `id`.

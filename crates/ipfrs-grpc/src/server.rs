@@ -1,5 +1,6 @@
 //! Assembly of the gRPC services.
 
+use ipfrs_middleware::MemoryPool;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::IpAddr;
@@ -19,7 +20,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Vers
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Lifecycle, Limit, NoPermit, Node, RequestIds, RequestSlots, Requests, TrustedProxies};
+use ipfrs_middleware::{Lifecycle, NoPermit, RequestIds, RequestPermits, Requests, TrustedProxies};
+use ipfrs_node::{Limit, Node};
 use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
@@ -106,7 +108,7 @@ pub struct Grpc {
     /// All methods, without the common handling in `calls`.
     router: Router,
     calls: Arc<Calls>,
-    slots: RequestSlots,
+    permits: RequestPermits,
     proxies: TrustedProxies,
 }
 
@@ -115,7 +117,13 @@ impl Grpc {
     ///
     /// # Errors
     /// The metrics are already registered.
-    pub fn new(node: &Node, limits: Limits, lifecycle: &Lifecycle, registry: &Registry) -> Result<Self> {
+    pub fn new(
+        node: &Node,
+        memory: &MemoryPool,
+        limits: Limits,
+        lifecycle: &Lifecycle,
+        registry: &Registry,
+    ) -> Result<Self> {
         let descriptors = [ipfrs_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
         let reflection =
             [tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET];
@@ -132,7 +140,7 @@ impl Grpc {
         let blocks = Blocks { node: node.clone(), limits: limits.clone(), lifecycle: lifecycle.clone() };
         let dags = Dags { node: node.clone() };
         let files = Files { node: node.clone(), limits: limits.clone() };
-        let tensors = Tensors { node: node.clone(), limits: limits.clone() };
+        let tensors = Tensors { node: node.clone(), memory: memory.clone(), limits: limits.clone() };
         let block_bytes = MAX_BLOCK_BYTES.max(node.config().batch.max_batch_size * CID_ROOM_BYTES) + MESSAGE_ROOM_BYTES;
         let shortcuts = shortcuts(&blocks, block_bytes, &dags, &files, &tensors);
         let routes = Routes::new(HealthServer::new(readiness))
@@ -145,6 +153,7 @@ impl Grpc {
             .add_service(reflected().build_v1alpha().map_err(broken)?);
         let calls = Arc::new(Calls {
             node: node.clone(),
+            memory: memory.clone(),
             metrics,
             shortcuts,
             ids: RequestIds::new(),
@@ -153,8 +162,8 @@ impl Grpc {
             coder: Coder::new(limits.compression),
         });
         let (most, per_client) = limits.calls;
-        let slots = RequestSlots::new(node, Requests::Grpc, calls.metrics.calls_active.clone(), most, per_client);
-        Ok(Self { router: routes.into_axum_router(), calls, slots, proxies: limits.proxies })
+        let permits = RequestPermits::new(node, Requests::Grpc, calls.metrics.calls_active.clone(), most, per_client);
+        Ok(Self { router: routes.into_axum_router(), calls, permits, proxies: limits.proxies })
     }
 
     /// Responds to a request on the gRPC listener. `peer` is the address of the sender.
@@ -168,7 +177,7 @@ impl Grpc {
         // Health checks need no permit, so that an operator can inspect a busy daemon.
         let hops = request.headers().get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
         let client = self.proxies.client(peer, hops);
-        let permit = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.slots.take(client)).transpose();
+        let permit = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.permits.take(client)).transpose();
         let permit = match permit {
             Ok(permit) => permit,
             Err(refused) => return Answering::Ready(Some(self.too_many(refused, &request))),
@@ -198,7 +207,7 @@ impl Grpc {
 
     fn too_many<B>(&self, refused: NoPermit, request: &Request<B>) -> Response {
         let id = request_id::of(request.headers(), &self.calls.ids);
-        let status = request_id::within(&id, || error::status(self.slots.refusal(refused)));
+        let status = request_id::within(&id, || error::status(self.permits.refusal(refused)));
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();
         response.headers_mut().insert(X_REQUEST_ID, id);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipfrs_node::TrustedProxies;
+use ipfrs_middleware::TrustedProxies;
 
 /// Limits and settings that this front-end shares with HTTP.
 #[derive(Debug, Clone)]

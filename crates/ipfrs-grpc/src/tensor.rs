@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::Error;
+use ipfrs_middleware::MemoryPool;
 use ipfrs_node::{
     Node, Slice, Span, Summary, TensorFile, TensorInfo as Tensor, TensorOperation, TensorPart, TensorRequest,
 };
@@ -44,6 +45,7 @@ const LISTED_BYTES: usize = 48;
 #[derive(Debug, Clone)]
 pub(crate) struct Tensors {
     pub(crate) node: Node,
+    pub(crate) memory: MemoryPool,
     pub(crate) limits: Limits,
 }
 
@@ -72,7 +74,7 @@ impl TensorService for Tensors {
     ) -> Result<Response<PutTensorResponse>, Status> {
         self.node.check_tensors().map_err(Fault::from)?;
         let inbound = Inbound::new(request.into_inner(), self.limits.upload_idle);
-        put::put(&self.node, inbound).await
+        put::put(&self.node, &self.memory, inbound).await
     }
 
     async fn get_tensor_info(
@@ -89,7 +91,7 @@ impl TensorService for Tensors {
         }
         self.node.count_tensor(TensorOperation::List, 0);
         // The list exists twice, as a message and in encoded form.
-        let mut memory = self.node.request_memory();
+        let mut memory = self.memory.reservation();
         if bytes > SMALL_LIST_BYTES {
             memory.grow_to(2 * bytes).map_err(Fault::from)?;
         }

@@ -1,8 +1,10 @@
 //! Message bodies: with a known length, with a byte counter, or with a trailer.
 
+use ipfrs_middleware::IdleTimer;
+use ipfrs_middleware::MemoryPool;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -12,10 +14,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Limit, Node, RequestMemory};
+use ipfrs_middleware::RequestMemory;
+use ipfrs_node::{Limit, Node};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::error::rpc_message;
 pub(crate) use crate::failure::broken_off;
@@ -302,27 +305,19 @@ impl Drop for Drained {
     }
 }
 
-/// A client that has sent this many bytes is not pausing.
-const PROGRESS_BYTES: usize = 64 * 1024;
-
 pin_project! {
-    /// A request body that fails if the client pauses for too long, in one pause or in total, because other requests
-    /// need the resources that it holds. Only time spent waiting for the client counts.
+    /// A request body that fails if the client pauses for too long; see [`IdleTimer`].
     pub(crate) struct IdleTimeoutBody {
         #[pin]
         inner: Body,
         node: Node,
-        idle_limit: Duration,
-        waited: Duration,
-        received: usize,
-        // Start of the current wait, and its timer.
-        waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+        timer: IdleTimer,
     }
 }
 
 impl IdleTimeoutBody {
     pub(crate) fn new(inner: Body, idle_limit: Duration, node: Node) -> Self {
-        Self { inner, node, idle_limit, waited: Duration::ZERO, received: 0, waiting: None }
+        Self { inner, node, timer: IdleTimer::new(idle_limit) }
     }
 }
 
@@ -333,22 +328,13 @@ impl HttpBody for IdleTimeoutBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.project();
         if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
-            if let Some((since, _)) = this.waiting.take() {
-                *this.waited += since.elapsed();
-            }
-            if let Some(Ok(frame)) = &frame {
-                *this.received += frame.data_ref().map_or(0, Bytes::len);
-            }
-            if *this.received >= PROGRESS_BYTES {
-                (*this.waited, *this.received) = (Duration::ZERO, 0);
-            }
+            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+            this.timer.received(data.map_or(0, Bytes::len));
             return Poll::Ready(frame);
         }
-        let left = this.idle_limit.saturating_sub(*this.waited);
-        let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
-        ready!(deadline.as_mut().poll(cx));
+        ready!(this.timer.poll_exceeded(cx));
         this.node.count_refusal(Limit::UploadIdle);
-        let seconds = this.idle_limit.as_secs();
+        let seconds = this.timer.limit().as_secs();
         let what = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds = {seconds})");
         let why = format!("{what} and was aborted: send it again without pauses, or raise the limit");
         Poll::Ready(Some(Err(axum::Error::new(Error::invalid(why)))))
@@ -410,7 +396,7 @@ pub(crate) fn append(content: &mut Vec<u8>, piece: &[u8], memory: &mut RequestMe
 /// # Errors
 /// [`ErrorKind::TooLarge`] above `limit` bytes, with the configuration key `key` and the `remedy` in its message;
 /// [`ErrorKind::RateLimited`] if the memory for request bodies is exhausted.
-pub(crate) async fn whole(node: &Node, body: Body, limit: usize, key: &str, remedy: &str) -> Result<Whole> {
+pub(crate) async fn whole(pool: &MemoryPool, body: Body, limit: usize, key: &str, remedy: &str) -> Result<Whole> {
     let declared = http_body::Body::size_hint(&body).lower();
     let too_large = || {
         Error::new(
@@ -421,7 +407,7 @@ pub(crate) async fn whole(node: &Node, body: Body, limit: usize, key: &str, reme
     if declared > limit as u64 {
         return Err(too_large());
     }
-    let (mut pieces, mut content, mut memory) = (pieces(body), Vec::new(), node.request_memory());
+    let (mut pieces, mut content, mut memory) = (pieces(body), Vec::new(), pool.reservation());
     while let Some(piece) = pieces.next().await.transpose()? {
         if piece.len() > limit - content.len() {
             return Err(too_large());

@@ -14,7 +14,7 @@ use crate::CompressionConfig;
 pub use api::ApiConfig;
 pub(crate) use hosts::MAX_LABEL_BYTES;
 pub use hosts::{HostConfig, Namespace};
-pub use ipfrs_node::Network;
+pub use ipfrs_middleware::Network;
 
 /// Configuration sections of the front-end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::RequestMemory;
+use ipfrs_middleware::RequestMemory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

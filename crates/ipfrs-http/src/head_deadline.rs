@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use ipfrs_core::Error;
-use ipfrs_node::RequestDeadline;
+use ipfrs_middleware::RequestDeadline;
 
 /// Returns the response if its head is available before the `deadline`, else 504, rendered by `refuse`. The
 /// connection cuts off a response that takes longer after its head. A response that is available immediately needs no

@@ -32,7 +32,7 @@ pub use failure::log_broken_off;
 /// A serialized response from the response cache, and the request that it matches.
 pub use gateway::response_cache::{CacheableRequest, SerializedResponse};
 /// Readiness and shutdown state, shared by all front-ends.
-pub use ipfrs_node::Lifecycle;
+pub use ipfrs_middleware::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};
 pub use service::{Answering, Service};

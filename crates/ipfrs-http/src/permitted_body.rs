@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use ipfrs_node::Held;
+use ipfrs_middleware::Held;
 
 use crate::body::broken_off;
 

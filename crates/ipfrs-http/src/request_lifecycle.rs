@@ -1,6 +1,6 @@
 //! The lifecycle of a request, around every handler: its ID, permit, metrics, log entry, error page and compression.
 
-use std::panic::AssertUnwindSafe;
+use ipfrs_middleware::catch_panic;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures::FutureExt;
 use futures::future::Either;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::ErrorKind;
-use ipfrs_node::{Client, Limit, NoPermit, RequestSlot};
+use ipfrs_middleware::{Client, NoPermit, RequestPermit};
+use ipfrs_node::Limit;
 
 use crate::body::{Drained, IdleTimeoutBody, Observed};
 use crate::error::{GatewayError, OverLimit, Problem, RpcError};
@@ -27,10 +27,10 @@ use crate::state::AppState;
 
 /// Permit of a request that took it before its route was known, attached to the request as an extension.
 #[derive(Debug, Clone)]
-struct TakenPermit(Arc<RequestSlot>);
+struct TakenPermit(Arc<RequestPermit>);
 
 /// Attaches the client to a request, and the permit that was already taken for it.
-pub(crate) fn set_client<B>(request: &mut http::Request<B>, client: Client, taken_permit: Option<RequestSlot>) {
+pub(crate) fn set_client<B>(request: &mut http::Request<B>, client: Client, taken_permit: Option<RequestPermit>) {
     request.extensions_mut().insert(client);
     if let Some(slot) = taken_permit {
         request.extensions_mut().insert(TakenPermit(Arc::new(slot)));
@@ -76,15 +76,14 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let permit = family.takes_permit.then(|| taken_permit.map_or_else(|| state.slots.take(client), Ok)).transpose();
+    let permit = family.takes_permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
     let (permit, mut response) = match permit {
         Err(refused) => (None, too_many(state, refused, &family.endpoint, &id)),
         Ok(permit) => {
             // Memory is reserved only for request bodies.
             let answer = answer(request);
             let answer = if has_body { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
-            let answer = AssertUnwindSafe(answer).catch_unwind().await;
-            let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref()));
+            let mut response = catch_panic(answer, panicked).await;
             count(state, &mut response, has_body);
             (permit, response)
         }
@@ -107,15 +106,13 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     })
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
+fn panicked() -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, "internal error: see the daemon's log\n").into_response()
 }
 
 /// Returns a 429 response in the format of the API that `endpoint` belongs to.
 pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: &HeaderValue) -> Response {
-    let error = state.slots.refusal(refused);
+    let error = state.permits.refusal(refused);
     if endpoint.starts_with("/api/v0") {
         RpcError::Command(error).into_response()
     } else if endpoint.starts_with("/v1") {

@@ -1,6 +1,7 @@
 //! The route table.
 
 use crate::gateway::path_cache::PathCache;
+use ipfrs_middleware::MemoryPool;
 use std::sync::OnceLock;
 
 use axum::Router;
@@ -8,7 +9,8 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Node, RequestIds, RequestSlots, Requests};
+use ipfrs_middleware::{RequestIds, RequestPermits, Requests};
+use ipfrs_node::Node;
 use prometheus::Registry;
 
 use crate::compression::Compression;
@@ -36,17 +38,25 @@ pub struct App {
 ///
 /// # Errors
 /// If `config` is out of range, or if the metrics are already registered.
-pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, registry: &Registry) -> Result<App> {
+pub fn app(
+    node: Node,
+    config: &HttpConfig,
+    port: u16,
+    lifecycle: Lifecycle,
+    memory: MemoryPool,
+    registry: &Registry,
+) -> Result<App> {
     config.validate()?;
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
     let response_cache = ResponseCache::new(&node, &metrics);
     let (most, per_client) = (config.gateway.max_concurrent_requests, config.gateway.max_requests_per_client);
-    let slots = RequestSlots::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
+    let permits = RequestPermits::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
     let state = AppState::new(Shared {
         path_cache: PathCache::new(&node),
         response_cache,
-        slots,
+        permits,
+        memory,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,
         node,

@@ -32,7 +32,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::header::{ACCEPT_ENCODING, ALLOW};
 use http::{Method, StatusCode};
-use ipfrs_node::RequestDeadline;
+use ipfrs_middleware::RequestDeadline;
 
 use crate::compression::upload;
 use crate::error::RpcError;

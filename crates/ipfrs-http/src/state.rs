@@ -1,10 +1,12 @@
 //! The state that all handlers share: handles, and nothing that serves a request.
 
+use ipfrs_middleware::MemoryPool;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
-use ipfrs_node::{Node, RequestIds, RequestSlots};
+use ipfrs_middleware::{RequestIds, RequestPermits};
+use ipfrs_node::Node;
 use prometheus::Registry;
 
 use crate::compression::Compression;
@@ -32,7 +34,9 @@ pub(crate) struct Shared {
     /// HTTP metrics.
     pub(crate) metrics: HttpMetrics,
     /// Permits of requests in progress.
-    pub(crate) slots: RequestSlots,
+    pub(crate) permits: RequestPermits,
+    /// Memory for request bodies that must be held as a whole.
+    pub(crate) memory: MemoryPool,
     /// The metrics registry of the process, for `/metrics`.
     pub(crate) registry: Registry,
     /// Readiness and shutdown.

@@ -25,7 +25,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ipfrs_http::log_broken_off;
-use ipfrs_node::{Limit, Node, RequestDeadline};
+use ipfrs_middleware::RequestDeadline;
+use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
 use tokio::io::AsyncWrite;

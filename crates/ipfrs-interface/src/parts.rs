@@ -1,5 +1,6 @@
 //! Components that the daemon and a single command share: a metrics registry, an open Node, and the front-end.
 
+use ipfrs_middleware::MemoryPool;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
-use ipfrs_node::{BlockStore, Node, TrustedProxies};
+use ipfrs_middleware::TrustedProxies;
+use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -17,6 +19,8 @@ use crate::Config;
 /// Components that are opened before serving.
 pub(crate) struct Parts {
     pub(crate) node: Node,
+    /// Memory for request bodies, which all front-ends share.
+    memory: MemoryPool,
     registry: Registry,
 }
 
@@ -26,14 +30,19 @@ impl Parts {
     pub(crate) async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
         let registry = registry()?;
         let node = Node::open(repo, config.store.clone(), config.node(), holder, &registry).await?;
-        Ok(Self { node, registry })
+        Self::new(node, registry)
     }
 
     /// Same as [`open`](Self::open), with an engine that the caller has opened.
     pub(crate) async fn over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
         let registry = registry()?;
         let node = Node::over(engine, repo, config.node(), &registry).await?;
-        Ok(Self { node, registry })
+        Self::new(node, registry)
+    }
+
+    fn new(node: Node, registry: Registry) -> Result<Self> {
+        let memory = MemoryPool::register(&node, &registry)?;
+        Ok(Self { node, memory, registry })
     }
 
     /// Creates the gRPC services of the Node, with separate limits.
@@ -44,12 +53,12 @@ impl Parts {
             upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
             compression: config.compression.enabled,
         };
-        Grpc::new(&self.node, limits, lifecycle, &self.registry)
+        Grpc::new(&self.node, &self.memory, limits, lifecycle, &self.registry)
     }
 
     /// Creates the HTTP front-end of the Node. `port` is the port that browsers may send in `Origin`.
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
-        ipfrs_http::app(self.node.clone(), &config.http(), port, lifecycle.clone(), &self.registry)
+        ipfrs_http::app(self.node.clone(), &config.http(), port, lifecycle.clone(), self.memory.clone(), &self.registry)
     }
 }
 

@@ -4,42 +4,32 @@
 //! and front-ends do not depend on stores and codecs.
 
 mod blocks;
-mod client;
 mod config;
 mod content;
 mod dag;
-mod deadline;
 mod denylist;
-mod fair_pool;
 mod fingerprint;
 mod gc;
 mod import;
 mod keys;
-mod lifecycle;
 mod metrics;
 mod names;
-mod network;
 mod node;
 mod node_store;
 mod operations;
 mod pins;
 mod readiness;
 mod refusals;
-mod request_ids;
-mod request_memory;
-mod request_slots;
 mod tensors;
 mod uploads;
 
 pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
-pub use client::{Client, TrustedProxies};
 pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
 pub use content::{
     Archive, CarScope, ContentPath, EntityBytes, FileContent, Listed, ListedKind, ListedPage, Object, ObjectInfo,
     ObjectKind, PathCar, ResolvedPath, saved_name,
 };
 pub use dag::{DagExport, DagImport, DagPath, DagSize, DagStats, ImportedDags, PutNode};
-pub use deadline::RequestDeadline;
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use gc::{GcEvent, GcReport, Removal, Verified, Verifying};
 pub use import::{AddOptions, AddSession, Added};
@@ -56,19 +46,14 @@ pub use ipfrs_tensor::{
 };
 pub use ipfrs_unixfs::{Attributes, Chunker, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
 pub use keys::{Identity, KeyFormat, NamedKey, export_key};
-pub use lifecycle::Lifecycle;
 pub use metrics::CacheMeter;
 pub use names::{
     Answers, DnsConfig, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName, ResolverList,
 };
-pub use network::Network;
 pub use node::Node;
 pub use node_store::RetrievalConfig;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 pub use refusals::Limit;
-pub use request_ids::RequestIds;
-pub use request_memory::RequestMemory;
-pub use request_slots::{Held, NoPermit, RequestSlot, RequestSlots, Requests};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

@@ -68,7 +68,6 @@ pub(crate) struct Metrics {
     pub store_faults: IntCounter,
     /// Pins, direct and recursive.
     pub pins: IntGauge,
-    pub request_memory: IntGauge,
     /// Garbage collections.
     pub collections: CollectionMetrics,
     /// Metrics of denylists.
@@ -133,8 +132,6 @@ impl Metrics {
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Disk space of the store, in bytes")?,
             store_faults: r.counter("ipfrs_store_faults_total", "Detected losses of pack bytes")?,
-            request_memory: r
-                .gauge("ipfrs_request_memory_bytes", "Memory reserved for request bodies that must be complete")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
             denylists: r.denylists()?,

@@ -30,7 +30,6 @@ use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
 use crate::readiness::Readiness;
 use crate::refusals::Limit;
-use crate::request_memory::MemoryPool;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -80,8 +79,6 @@ pub(crate) struct Inner {
     imports: Arc<Semaphore>,
     /// One permit for each KiB of memory that work on requests uses.
     work: Arc<Semaphore>,
-    /// Memory for request bodies that must be held as a whole.
-    pub(crate) memory: MemoryPool,
     identity: Identity,
     pub(crate) keystore: Keystore,
     bandwidth: Bandwidth,
@@ -225,7 +222,6 @@ impl Node {
             dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
             work: Arc::new(Semaphore::new(WORK_KIB as usize)),
-            memory: MemoryPool::new(&config.batch),
             config,
             metrics,
             identity,
@@ -402,7 +398,7 @@ impl Node {
     }
 
     /// Reserves memory for work that uses at most `bytes` and waits if necessary. Dropping the result releases the
-    /// memory. Use it only for work that no client can delay; otherwise use [`Self::request_memory`].
+    /// memory. Use it only for work that no client can delay; a request body has memory of its own.
     ///
     /// # Errors
     /// [`ErrorKind::RateLimited`] if the memory does not become free in time.

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipfrs_http::{HostConfig, Lifecycle};
 use ipfrs_interface::Config;
+use ipfrs_middleware::MemoryPool;
 use ipfrs_node::Node;
 use prometheus::Registry;
 use reqwest::Method;
@@ -154,7 +155,8 @@ async fn readiness_is_503_during_startup_and_draining() {
     let (repo, config, registry) = (tempfile::tempdir().unwrap(), Config::default(), Registry::new());
     let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
     let lifecycle = Lifecycle::new();
-    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), &registry).unwrap();
+    let memory = MemoryPool::register(&node, &registry).unwrap();
+    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), memory, &registry).unwrap();
     let status = async |path: &str| {
         let request = http::Request::get(path).body(String::new()).unwrap();
         app.service.router().oneshot(request).await.unwrap().status().as_u16()

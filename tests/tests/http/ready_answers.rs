@@ -7,6 +7,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_NONE_MATCH, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use ipfrs_http::{HostConfig, Lifecycle, SerializedResponse, Service};
 use ipfrs_interface::Config;
+use ipfrs_middleware::MemoryPool;
 use ipfrs_node::Node;
 use prometheus::Registry;
 use proptest::prelude::*;
@@ -58,7 +59,8 @@ async fn small_file_is_cached_only_for_plain_requests() {
     let (repo, mut config, registry) = (gateway.stop().await, Config::default(), Registry::new());
     config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
     let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
-    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, Lifecycle::new(), &registry).unwrap();
+    let memory = MemoryPool::register(&node, &registry).unwrap();
+    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, Lifecycle::new(), memory, &registry).unwrap();
     let path = format!("/ipfs/{root}/a.txt");
 
     let mut head = Vec::new();

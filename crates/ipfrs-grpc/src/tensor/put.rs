@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::Error;
+use ipfrs_middleware::MemoryPool;
 use ipfrs_node::{NewTensor, Node, UploadOptions};
 use ipfrs_proto::tensor::v1::put_tensor_request::Part;
 use ipfrs_proto::tensor::v1::{PutTensorOptions, PutTensorRequest, PutTensorResponse, TensorInfo};
@@ -34,9 +35,10 @@ struct Described {
 /// Stores the tensors that a client streams.
 pub(super) async fn put(
     node: &Node,
+    memory: &MemoryPool,
     mut inbound: Inbound<PutTensorRequest>,
 ) -> Result<Response<PutTensorResponse>, Status> {
-    let (mut described, mut memory) = (Described::default(), node.request_memory());
+    let (mut described, mut memory) = (Described::default(), memory.reservation());
     let first = loop {
         match inbound.next().await?.map(|message| message.part) {
             Some(Some(Part::Options(options))) => described.options(options)?,

@@ -14,7 +14,8 @@ use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{Method, StatusCode, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Client, NameRoot, NoPermit, RequestSlot};
+use ipfrs_middleware::{Client, NoPermit, RequestPermit};
+use ipfrs_node::NameRoot;
 use tower::Service as _;
 
 use super::escape::normalised;
@@ -112,7 +113,7 @@ async fn with_permit<T>(
     if let Poll::Ready(decision) = futures::poll!(decide_future.as_mut()) {
         return Ok(decision);
     }
-    let _permit = state.slots.take(client)?;
+    let _permit = state.permits.take(client)?;
     Ok(decide_future.await)
 }
 
@@ -138,7 +139,7 @@ fn ready(
     site: &Site,
     request: &Request,
     client: Client,
-) -> std::result::Result<Response, Option<RequestSlot>> {
+) -> std::result::Result<Response, Option<RequestPermit>> {
     let path = site.content_path(request.uri().path());
     let is_cacheable = !site.is_trustless && path.starts_with("/ipfs/");
     if is_cacheable { state.response_cache.get(state, request, &path, client) } else { Err(None) }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Client, TrustedProxies};
+use ipfrs_middleware::{Client, TrustedProxies};
 
 use crate::GatewayConfig;
 use crate::config::{HostConfig, Namespace};

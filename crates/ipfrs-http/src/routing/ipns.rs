@@ -61,7 +61,7 @@ pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>,
         )));
     }
     let (body, remedy) = (request.into_body(), "sign a record with a shorter value");
-    let record = body::whole(&state.node, body, MAX_RECORD_BYTES, "maximum record size", remedy);
+    let record = body::whole(&state.memory, body, MAX_RECORD_BYTES, "maximum record size", remedy);
     let record = record.await.map_err(GatewayError)?;
     state.node.put_ipns_record(&name, record.bytes).await?;
     Ok(StatusCode::OK.into_response())

@@ -93,7 +93,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     // A separate task, so that the import continues while the client does not read. Clients that send everything
     // before they read depend on it. Dropping the handle, together with the response, aborts the task.
     let body = match boundary {
-        Some(boundary) => Either::Left(Parts::new(&state.node, request.into_body(), boundary)),
+        Some(boundary) => Either::Left(Parts::new(&state.memory, request.into_body(), boundary)),
         None => Either::Right(request.into_body()),
     };
     let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body)));

@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_node::{ContentPath, LinkName, Node, RequestMemory};
+use ipfrs_middleware::RequestMemory;
+use ipfrs_node::{ContentPath, LinkName, Node};
 use percent_encoding::percent_decode_str;
 
 use super::commands::{self, GLOBALS};

@@ -6,7 +6,8 @@ use futures::stream;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, codec};
-use ipfrs_node::{BlockFormat, ContentPath, PutBlock, RequestMemory};
+use ipfrs_middleware::RequestMemory;
+use ipfrs_node::{BlockFormat, ContentPath, PutBlock};
 use serde::Serialize;
 
 use super::args::Args;
@@ -56,10 +57,11 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
         None => {
             let block =
-                body::whole(&state.node, request.into_body(), MAX_BLOCK_BYTES, "maximum block size", "use add").await?;
+                body::whole(&state.memory, request.into_body(), MAX_BLOCK_BYTES, "maximum block size", "use add")
+                    .await?;
             (vec![block.bytes], block.memory)
         }
-        Some(boundary) => files(&state, Parts::new(&state.node, request.into_body(), boundary)).await?,
+        Some(boundary) => files(&state, Parts::new(&state.memory, request.into_body(), boundary)).await?,
     };
     let mut lines = Vec::with_capacity(blocks.len());
     for data in blocks {
@@ -104,7 +106,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResu
 /// Reads the files of a multipart body, within the limits of a batch on their number and total size.
 async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, RequestMemory), RpcError> {
     let batch = &state.node.config().batch;
-    let (mut blocks, mut total, mut memory) = (Vec::new(), 0, state.node.request_memory());
+    let (mut blocks, mut total, mut memory) = (Vec::new(), 0, state.memory.reservation());
     while let Some(part) = parts.next_file().await? {
         let remedy = "use add, which splits the content into several";
         let data = part.whole_behind(MAX_BLOCK_BYTES, "a block", remedy, &mut memory, total).await?;

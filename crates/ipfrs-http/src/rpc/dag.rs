@@ -78,11 +78,11 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let mut cids = Vec::new();
     let Some(boundary) = boundary else {
         let (body, remedy) = (request.into_body(), "split it into several linked nodes");
-        let text = body::whole(&state.node, body, MAX_NODE_BYTES, "maximum node size", remedy).await?;
+        let text = body::whole(&state.memory, body, MAX_NODE_BYTES, "maximum node size", remedy).await?;
         cids.push(state.node.put_node(PutNode { data: text.bytes, ..node }).await?);
         return put_response(&cids, &args);
     };
-    let mut parts = Parts::new(&state.node, request.into_body(), boundary);
+    let mut parts = Parts::new(&state.memory, request.into_body(), boundary);
     while let Some(part) = parts.next_file().await? {
         if cids.len() == state.node.config().batch.max_batch_size {
             let most = cids.len();
@@ -134,7 +134,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     match boundary {
         None => import.car(body::pieces(request.into_body())).await?,
         Some(boundary) => {
-            cars(&mut import, Parts::new(&state.node, request.into_body(), boundary)).await?;
+            cars(&mut import, Parts::new(&state.memory, request.into_body(), boundary)).await?;
         }
     }
     let imported = import.finish().await?;

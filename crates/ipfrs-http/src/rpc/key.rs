@@ -98,7 +98,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let format: KeyFormat = args.text("format").map_or(Ok(KeyFormat::default()), str::parse)?;
     let takes_any_type = args.is_set("allow-any-key-type");
-    let bytes = Zeroizing::new(Vec::from(one_file(&state.node, request, "key", MAX_KEY_BYTES).await?.bytes));
+    let bytes = Zeroizing::new(Vec::from(one_file(&state.memory, request, "key", MAX_KEY_BYTES).await?.bytes));
     let key = state.node.import_key(name, bytes, format, takes_any_type).await?;
     Ok(output::object(encoding.key(&key)?))
 }
@@ -146,7 +146,7 @@ struct Signed {
 /// `key/sign[?key=][&ipns-base=]`: signs the body.
 pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
-    let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
+    let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;
     let (key, signature) = state.node.sign_message(args.nonempty_text("key").unwrap_or("self"), &message.bytes).await?;
     let signature = format!("{}{}", Base::Base64Url.code(), Base::Base64Url.encode(signature));
     Ok(output::object(Signed { key: encoding.key(&key)?, signature }))
@@ -166,7 +166,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args, request: R
         args.nonempty_text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
     let signature = decode_multibase(signature)
         .ok_or_else(|| Error::invalid("the signature is not multibase: use the output of key/sign"))?;
-    let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
+    let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;
     let key = args.nonempty_text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message.bytes, &signature).await?;
     Ok(output::object(Verified { key: encoding.key(&key)?, signature_valid }))

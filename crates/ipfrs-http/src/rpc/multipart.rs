@@ -13,7 +13,8 @@ use futures::{Stream, StreamExt};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{LinkName, Node, RequestMemory};
+use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_node::LinkName;
 use percent_encoding::percent_decode;
 
 use super::response::has_body;
@@ -59,7 +60,12 @@ fn multipart_error(error: multer::Error) -> Error {
 
 /// Reads the only file of a request: the one in a multipart body, or the body itself. `argument` is used in error
 /// messages.
-pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limit: usize) -> Result<Whole, RpcError> {
+pub(super) async fn one_file(
+    memory: &MemoryPool,
+    request: Request,
+    argument: &str,
+    limit: usize,
+) -> Result<Whole, RpcError> {
     let missing = || RpcError::Request(format!("file argument '{argument}' is required"));
     let boundary = boundary(request.headers())?;
     let Some(boundary) = boundary else {
@@ -67,9 +73,9 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
             return Err(missing());
         }
         let remedy = "send only the expected file";
-        return Ok(whole(node, request.into_body(), limit, argument, remedy).await?);
+        return Ok(whole(memory, request.into_body(), limit, argument, remedy).await?);
     };
-    let mut parts = Parts::new(node, request.into_body(), boundary);
+    let mut parts = Parts::new(memory, request.into_body(), boundary);
     let file = parts.next_file().await?.ok_or_else(missing)?;
     let content = file.whole(limit, &format!("the file with the {argument}"), "send nothing else in it").await?;
     if parts.next().await?.is_some() {
@@ -80,23 +86,23 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
 
 /// The parts of a multipart body, read in sequence.
 pub(super) struct Parts {
-    node: Node,
+    memory: MemoryPool,
     parser: multer::Multipart<'static>,
     claims: Arc<AtomicUsize>,
 }
 
 impl Parts {
-    pub(super) fn new(node: &Node, body: Body, boundary: String) -> Self {
+    pub(super) fn new(memory: &MemoryPool, body: Body, boundary: String) -> Self {
         let claims = Arc::new(AtomicUsize::new(0));
-        let feed = Feed::new(body, claims.clone(), node.request_memory());
-        Self { node: node.clone(), parser: multer::Multipart::new(feed, boundary), claims }
+        let feed = Feed::new(body, claims.clone(), memory.reservation());
+        Self { memory: memory.clone(), parser: multer::Multipart::new(feed, boundary), claims }
     }
 
     /// Returns the next part. The unread rest of the previous part is skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
         let field = self.parser.next_field().await.map_err(multipart_error)?;
         self.claims.fetch_add(1, Ordering::Relaxed);
-        Ok(field.map(|field| Part { node: self.node.clone(), field, claims: self.claims.clone() }))
+        Ok(field.map(|field| Part { memory: self.memory.clone(), field, claims: self.claims.clone() }))
     }
 
     /// Returns the next part, which must not be a directory.
@@ -121,7 +127,7 @@ pub(super) enum PartKind {
 
 /// A part: its headers, and its content as a stream.
 pub(super) struct Part {
-    node: Node,
+    memory: MemoryPool,
     field: multer::Field<'static>,
     claims: Arc<AtomicUsize>,
 }
@@ -157,7 +163,7 @@ impl Part {
     /// `TooLarge` above `limit` bytes, with `what` and the `remedy` in its message; `RateLimited` if the memory for
     /// request bodies is exhausted.
     pub(super) async fn whole(self, limit: usize, what: &str, remedy: &str) -> Result<Whole> {
-        let mut memory = self.node.request_memory();
+        let mut memory = self.memory.reservation();
         let bytes = self.whole_behind(limit, what, remedy, &mut memory, 0).await?;
         Ok(Whole { bytes, memory })
     }
@@ -354,15 +360,15 @@ fn in_charset(value: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use ipfrs_node::{MemoryStore, NodeConfig};
+    use ipfrs_node::{MemoryStore, Node, NodeConfig};
     use prometheus::Registry;
 
     use super::*;
 
-    async fn node() -> (tempfile::TempDir, Node) {
+    async fn pool() -> (tempfile::TempDir, MemoryPool) {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
         let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await;
-        (repo, node.unwrap())
+        (repo, MemoryPool::register(&node.unwrap(), &Registry::new()).unwrap())
     }
 
     fn name_of(disposition: impl AsRef<[u8]>) -> LinkName {
@@ -407,8 +413,8 @@ mod tests {
             }
             Poll::Ready(rest.take())
         });
-        let (_repo, node) = node().await;
-        let mut parts = Parts::new(&node, Body::from_stream(pieces), "b".into());
+        let (_repo, pool) = pool().await;
+        let mut parts = Parts::new(&pool, Body::from_stream(pieces), "b".into());
         let part = parts.next().await.unwrap().unwrap();
         assert_eq!(part.file_name(), "a");
         assert_eq!(part.whole(100, "the file", "send less").await.unwrap().bytes, b"content"[..]);
@@ -425,8 +431,8 @@ mod tests {
             counted.fetch_add(part.len(), Ordering::Relaxed);
             Ok::<_, Error>(part.clone())
         });
-        let (_repo, node) = node().await;
-        let mut parts = Parts::new(&node, Body::from_stream(endless), "b".into());
+        let (_repo, pool) = pool().await;
+        let mut parts = Parts::new(&pool, Body::from_stream(endless), "b".into());
         for taken in 0..20_000 {
             let part = parts.next().await.unwrap().unwrap();
             assert_eq!(part.whole(10, "the file", "send less").await.unwrap().bytes, b"x"[..]);

@@ -131,7 +131,7 @@ fn name_of(text: &str) -> Result<Name> {
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = name_of(args.one("name")?)?;
     let force = args.is_set("force");
-    let bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.bytes;
+    let bytes = one_file(&state.memory, request, "record", MAX_RECORD_BYTES).await?.bytes;
     let record = Record::parse(bytes.clone())?;
     if !force
         && let Some(kept) = state.node.last_ipns_record(&name).await?
@@ -184,7 +184,7 @@ struct Validation {
 pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = args.text("verify").map(name_of).transpose()?;
     let dump = args.bool("dump").unwrap_or(true);
-    let bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.bytes;
+    let bytes = one_file(&state.memory, request, "record", MAX_RECORD_BYTES).await?.bytes;
     let record = Record::parse(bytes.clone())?;
     let validation = name.map(|name| {
         let outcome = record.verify(&name, SystemTime::now());

@@ -3,7 +3,8 @@
 use axum::extract::{Request, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ipfrs_node::{MAX_RECORD_BYTES, Name, Node};
+use ipfrs_middleware::MemoryPool;
+use ipfrs_node::{MAX_RECORD_BYTES, Name};
 use serde::Serialize;
 
 use super::args::Args;
@@ -42,7 +43,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
 /// better one is stored. `allow-offline` has no effect, since there are no peers to send it to.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = name(args.one("key")?)?;
-    let record = record(&state.node, request).await?;
+    let record = record(&state.memory, request).await?;
     state.node.put_ipns_record(&name, record.bytes).await?;
     Ok(output::object(QueryEvent { id: name.peer_id(), kind: VALUE, responses: None, extra: String::new() }))
 }
@@ -52,16 +53,16 @@ fn name(key: &str) -> Result<Name, RpcError> {
 }
 
 /// Reads the record: the first file of a multipart body, or the body itself.
-async fn record(node: &Node, request: Request) -> Result<Whole, RpcError> {
+async fn record(memory: &MemoryPool, request: Request) -> Result<Whole, RpcError> {
     let missing = || RpcError::Request("argument \"value-file\" is required".into());
     match multipart::boundary(request.headers())? {
         None if !has_body(&request) => Err(missing()),
         None => {
             let (body, remedy) = (request.into_body(), "sign a record with a shorter value");
-            Ok(body::whole(node, body, MAX_RECORD_BYTES, "maximum record size", remedy).await?)
+            Ok(body::whole(memory, body, MAX_RECORD_BYTES, "maximum record size", remedy).await?)
         }
         Some(boundary) => {
-            let mut parts = Parts::new(node, request.into_body(), boundary);
+            let mut parts = Parts::new(memory, request.into_body(), boundary);
             let part = parts.next_file().await?.ok_or_else(missing)?;
             Ok(part.whole(MAX_RECORD_BYTES, "the record", "sign a record with a shorter value").await?)
         }

@@ -5,7 +5,8 @@ use axum::body::Body;
 use axum::extract::Request;
 use futures::StreamExt;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{LinkName, Node, RequestMemory};
+use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_node::LinkName;
 
 use super::commands::Stdin;
 use super::multipart::{self, Parts};
@@ -40,7 +41,7 @@ pub(super) async fn read(
     let Some(boundary) = multipart::boundary(request.headers())? else { return Ok((Vec::new(), None)) };
     let body = std::mem::take(request.body_mut());
     let mut lines = Lines { most: state.api.max_arguments, ..Lines::default() };
-    let memory = lines.read(&state.node, body, boundary).await?;
+    let memory = lines.read(&state.memory, body, boundary).await?;
     let bytes = lines.bytes;
     let mut read = lines.into_arguments()?;
     if stdin == Stdin::One {
@@ -72,8 +73,8 @@ struct Lines {
 
 impl Lines {
     /// Reads the only part of a body. Returns the memory for its lines, which is reserved as they arrive.
-    async fn read(&mut self, node: &Node, body: Body, boundary: String) -> Result<RequestMemory, RpcError> {
-        let (mut parts, mut memory) = (Parts::new(node, body, boundary), node.request_memory());
+    async fn read(&mut self, pool: &MemoryPool, body: Body, boundary: String) -> Result<RequestMemory, RpcError> {
+        let (mut parts, mut memory) = (Parts::new(pool, body, boundary), pool.reservation());
         let Some(mut part) = parts.next_file().await? else { return Ok(memory) };
         while let Some(piece) = part.next().await.transpose()? {
             self.bytes += piece.len();

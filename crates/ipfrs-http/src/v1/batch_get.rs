@@ -51,7 +51,7 @@ pub(super) async fn get(
 async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
     let most = state.node.config().batch.max_batch_size;
     let (limit, remedy) = (most * BYTES_PER_CID + 1_024, "send several batches");
-    let mut body = body::whole(&state.node, request.into_body(), limit, "batch.max_batch_size", remedy).await?;
+    let mut body = body::whole(&state.memory, request.into_body(), limit, "batch.max_batch_size", remedy).await?;
     // Each string takes at least three bytes of the body: two quotes and a comma.
     body.memory.add(body.bytes.len() / 3 * size_of::<String>() + body.bytes.len())?;
     let requested = json::<CidList>(&body.bytes, r#"{"cids":["CID"]}"#)?.cids;

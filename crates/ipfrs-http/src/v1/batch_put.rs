@@ -17,9 +17,8 @@ use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
-use ipfrs_node::{
-    BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, RequestMemory, TransactionStatus, car,
-};
+use ipfrs_middleware::RequestMemory;
+use ipfrs_node::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
 use parking_lot::Mutex;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -113,7 +112,7 @@ pub(super) async fn put(
     let outcome = async {
         let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
         if names_car(request.headers(), CONTENT_TYPE) {
-            let memory = Arc::new(Mutex::new(state.node.request_memory()));
+            let memory = Arc::new(Mutex::new(state.memory.reservation()));
             let mode = query.transaction_mode.unwrap_or_default();
             let batch = from_car(&state, request.into_body(), mode, memory.clone()).await?;
             return state.node.batch_put(batch).await;
@@ -143,7 +142,7 @@ async fn from_json(
     // Base64 encodes three bytes as four; the rest of an item fits into a kilobyte.
     let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
     let whole = body::whole(
-        &state.node,
+        &state.memory,
         body,
         limit,
         "four thirds of batch.max_batch_bytes, for base64",

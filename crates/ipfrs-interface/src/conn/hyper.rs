@@ -15,7 +15,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ipfrs_http::log_broken_off;
-use ipfrs_node::{Node, RequestDeadline};
+use ipfrs_middleware::RequestDeadline;
+use ipfrs_node::Node;
 use ipfrs_stream::{Socket, Traffic};
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::{Bytes, HttpBody};
 use hyper::body::{Frame, Incoming, SizeHint};
-use ipfrs_node::RequestDeadline;
+use ipfrs_middleware::RequestDeadline;
 
 /// Body of a request. Each piece extends the deadline.
 #[derive(Debug)]

@@ -9,7 +9,8 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Request, Version};
 use http_body::Body as HttpBody;
 use ipfrs_core::Error;
-use ipfrs_node::{Client, Node, RequestSlot};
+use ipfrs_middleware::{Client, RequestPermit};
+use ipfrs_node::Node;
 
 use super::{CacheableRequest, CachedResponse, ResponseCache, SerializedResponse, decides_by_headers, is_plain};
 use crate::body::Sized;
@@ -51,7 +52,7 @@ impl ResponseCache {
         request: &Request<B>,
         path: &str,
         client: Client,
-    ) -> Result<Response, Option<RequestSlot>> {
+    ) -> Result<Response, Option<RequestPermit>> {
         let Some(cache) = &self.cache else { return Err(None) };
         let is_whole = request.body().is_end_stream();
         if !is_whole || !is_plain(request.method(), request.uri(), request.headers()) {
@@ -73,7 +74,7 @@ impl ResponseCache {
         let form = || state.compression.form(version, request_headers, &cached.headers);
         let mut form = if cached.varies { form() } else { Form::AsItIs };
         if is_stale || matches!(form, Form::NotCached) {
-            if let Ok(permit) = state.slots.take(client) {
+            if let Ok(permit) = state.permits.take(client) {
                 self.meter.misses.inc();
                 return Err(Some(permit));
             }

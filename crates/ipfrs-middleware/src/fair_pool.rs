@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::Client;
+use crate::client::Client;
 
 /// Number of tables of clients, so that requests of different clients rarely contend for a lock.
 const TABLES: usize = 16;

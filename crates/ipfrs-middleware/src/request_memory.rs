@@ -2,30 +2,54 @@
 //! them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
-use prometheus::IntGauge;
+use ipfrs_node::{Limit, Node};
+use prometheus::{IntGauge, Registry};
 
+use crate::client::Client;
 use crate::fair_pool::{FairPool, Share, Shortage};
-use crate::{BatchConfig, Client, Limit, Node};
 
 /// Minimum memory for all requests together, in bytes.
-const LEAST_BYTES: usize = 512 * 1024 * 1024;
+const MIN_POOL_BYTES: usize = 512 * 1024 * 1024;
 /// Bytes that a client may hold even if fewer are free: the size of the largest node as text.
 const CLIENT_BYTES: usize = 4 * 1024 * 1024;
 /// Granularity of reservations, in bytes.
 const STEP_BYTES: usize = 16 * 1024;
 
-/// Memory that all requests share. Clones share the pool.
+/// Memory that the requests of all front-ends share. Clones share the pool.
 #[derive(Debug, Clone)]
-pub(crate) struct MemoryPool(FairPool);
+pub struct MemoryPool(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    /// Counts the refusals.
+    node: Node,
+    shares: FairPool,
+    reserved: IntGauge,
+}
 
 impl MemoryPool {
-    /// Creates a pool with memory for at least two of the largest batches. In base64, the body of such a batch takes
-    /// four thirds of the size of its blocks, and as much again while it is decoded.
-    pub(crate) fn new(batch: &BatchConfig) -> Self {
-        let capacity = LEAST_BYTES.max(batch.max_batch_bytes.saturating_mul(8));
-        Self(FairPool::new(capacity, CLIENT_BYTES, usize::MAX))
+    /// Creates a pool with memory for at least two of the largest batches, and registers its metric. In base64, the
+    /// body of such a batch takes four thirds of the size of its blocks, and as much again while it is decoded.
+    ///
+    /// # Errors
+    /// If the metric is already registered.
+    pub fn register(node: &Node, registry: &Registry) -> Result<Self> {
+        let capacity = MIN_POOL_BYTES.max(node.config().batch.max_batch_bytes.saturating_mul(8));
+        let help = "Memory reserved for request bodies that must be complete";
+        let failed = |e| Error::internal("a metric could not be registered").with_source(e);
+        let reserved = IntGauge::new("ipfrs_request_memory_bytes", help).map_err(failed)?;
+        registry.register(Box::new(reserved.clone())).map_err(failed)?;
+        let shares = FairPool::new(capacity, CLIENT_BYTES, usize::MAX);
+        Ok(Self(Arc::new(Pool { node: node.clone(), shares, reserved })))
+    }
+
+    /// Returns an empty reservation for the current client's request. It grows as bytes arrive.
+    #[must_use]
+    pub fn reservation(&self) -> RequestMemory {
+        RequestMemory { pool: self.clone(), share: self.0.shares.nothing(Client::current()) }
     }
 }
 
@@ -44,16 +68,8 @@ impl std::error::Error for Refused {}
 /// Memory that a request holds until this value is dropped.
 #[derive(Debug)]
 pub struct RequestMemory {
-    node: Node,
+    pool: MemoryPool,
     share: Share,
-}
-
-impl Node {
-    /// Returns an empty reservation for the current client's request. It grows as bytes arrive.
-    #[must_use]
-    pub fn request_memory(&self) -> RequestMemory {
-        RequestMemory { node: self.clone(), share: self.inner.memory.0.nothing(Client::current()) }
-    }
 }
 
 impl RequestMemory {
@@ -102,18 +118,18 @@ impl RequestMemory {
     }
 
     fn gauge(&self) -> &IntGauge {
-        &self.node.inner.metrics.request_memory
+        &self.pool.0.reserved
     }
 
     fn refusal(&self, shortage: Shortage) -> Error {
-        let mebibytes = self.node.inner.memory.0.capacity() >> 20;
+        let mebibytes = self.pool.0.shares.capacity() >> 20;
         let what = match shortage {
             Shortage::Total => {
-                self.node.count_refusal(Limit::RequestMemory);
+                self.pool.0.node.count_refusal(Limit::RequestMemory);
                 format!("request bodies take {mebibytes} MiB of memory, the limit for all clients")
             }
             Shortage::Share | Shortage::Client => {
-                self.node.count_refusal(Limit::RequestMemoryShare);
+                self.pool.0.node.count_refusal(Limit::RequestMemoryShare);
                 format!("the bodies of this client's requests take its share of {mebibytes} MiB of memory")
             }
         };

@@ -1,7 +1,12 @@
-//! Request IDs, in the same format for all front-ends.
+//! Request IDs, which clients choose or the server generates. All front-ends use the same header and format.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Header, or gRPC metadata key, of the request ID in requests and responses.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Maximum length of an ID that a client supplies, in bytes.
 const MAX_BYTES: usize = 128;
@@ -40,6 +45,24 @@ impl RequestIds {
     pub fn is_fit(id: &[u8]) -> bool {
         (1..=MAX_BYTES).contains(&id.len()) && id.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
     }
+}
+
+/// Returns the client's ID for its request, or a new one. The value is marked as sensitive, so that HPACK does not index
+/// it: unique IDs would evict headers that repeat from the dynamic table.
+pub fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
+    let mut id = match chosen(headers) {
+        Some(id) => id.clone(),
+        // Hexadecimal digits are always a valid header value.
+        None => HeaderValue::from_bytes(&ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
+    };
+    id.set_sensitive(true);
+    id
+}
+
+/// Returns the valid request ID that the client chose, if any.
+#[must_use]
+pub fn chosen(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes()))
 }
 
 /// Returns the hexadecimal digits of a number. `format!` would take a tenth of the time of a cached response.

@@ -13,7 +13,9 @@ use prometheus::IntGauge;
 use tokio::time::Instant;
 
 use crate::fair_pool::{FairPool, Share, Shortage};
-use crate::{Client, Limit, Node};
+use ipfrs_node::{Limit, Node};
+
+use crate::client::Client;
 
 /// Number of permits that a client may hold while any are free.
 const CLIENT_MINIMUM: usize = 2;
@@ -61,10 +63,10 @@ impl Requests {
 
 /// Permits of a front-end. Clones share them.
 #[derive(Debug, Clone)]
-pub struct RequestSlots(Arc<Slots>);
+pub struct RequestPermits(Arc<Pool>);
 
 #[derive(Debug)]
-struct Slots {
+struct Pool {
     node: Node,
     requests: Requests,
     active: IntGauge,
@@ -82,13 +84,13 @@ struct Slots {
 #[derive(Debug, Clone, Copy)]
 pub struct NoPermit(Shortage);
 
-impl RequestSlots {
+impl RequestPermits {
     /// Creates a pool of `most` permits, of which one client may hold at most `most_per_client` (0 for no limit).
     /// `active` shows the number of permits in use.
     #[must_use]
     pub fn new(node: &Node, requests: Requests, active: IntGauge, most: usize, most_per_client: usize) -> Self {
         let bound = if most_per_client == 0 { usize::MAX } else { most_per_client };
-        Self(Arc::new(Slots {
+        Self(Arc::new(Pool {
             node: node.clone(),
             requests,
             active,
@@ -106,7 +108,7 @@ impl RequestSlots {
     /// # Errors
     /// [`NoPermit`] if no permit is free or the client has used its share. The refusal is not counted yet: see
     /// [`Self::refusal`].
-    pub fn take(&self, client: Client) -> Result<RequestSlot, NoPermit> {
+    pub fn take(&self, client: Client) -> Result<RequestPermit, NoPermit> {
         let taken = self.0.pool.take(client, 1).or_else(|shortage| {
             let has_freed = match shortage {
                 Shortage::Total => self.reclaim(None),
@@ -118,7 +120,7 @@ impl RequestSlots {
         });
         let share = taken.map_err(NoPermit)?;
         self.0.active.inc();
-        Ok(RequestSlot { slots: self.clone(), share })
+        Ok(RequestPermit { permits: self.clone(), share })
     }
 
     /// Returns the error for a request without a permit, of kind [`ErrorKind::RateLimited`], and counts the refusal.
@@ -181,29 +183,29 @@ impl RequestSlots {
 
 /// Permit of a request, held until this value is dropped.
 #[derive(Debug)]
-pub struct RequestSlot {
-    slots: RequestSlots,
+pub struct RequestPermit {
+    permits: RequestPermits,
     share: Share,
 }
 
-impl RequestSlot {
+impl RequestPermit {
     /// Holds the permit for as long as `response` is being sent. If permits are short and the client does not read
     /// the response, both are dropped.
     #[must_use]
     pub fn hold<T: Send + 'static>(self, response: T) -> Held<T> {
-        let (slots, client) = (self.slots.clone(), self.share.client());
+        let (permits, client) = (self.permits.clone(), self.share.client());
         let content = Mutex::new(Content { response: Some((response, self)), since: Some(Instant::now()) });
         let cell = Arc::new(Cell { client, content });
-        let number = slots.0.next.fetch_add(1, Ordering::Relaxed);
+        let number = permits.0.next.fetch_add(1, Ordering::Relaxed);
         let weak = Arc::downgrade(&cell);
-        slots.0.sending.lock().insert(number, weak);
-        Held { cell, slots, number }
+        permits.0.sending.lock().insert(number, weak);
+        Held { cell, permits, number }
     }
 }
 
-impl Drop for RequestSlot {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
-        self.slots.0.active.dec();
+        self.permits.0.active.dec();
     }
 }
 
@@ -223,7 +225,7 @@ struct Cell<T> {
 
 struct Content<T> {
     /// `None` once the response was aborted.
-    response: Option<(T, RequestSlot)>,
+    response: Option<(T, RequestPermit)>,
     /// Last time that data became available to the client; `None` while the response waits for the daemon.
     since: Option<Instant>,
 }
@@ -253,7 +255,7 @@ impl<T: Send> Sending for Cell<T> {
 #[derive(Debug)]
 pub struct Held<T: Send + 'static> {
     cell: Arc<Cell<T>>,
-    slots: RequestSlots,
+    permits: RequestPermits,
     number: u64,
 }
 
@@ -275,7 +277,7 @@ impl<T: Send + 'static> Held<T> {
     /// Returns the error for a response that was aborted.
     #[must_use]
     pub fn given_up(&self) -> Error {
-        let (words, key, _) = self.slots.0.requests.names();
+        let (words, key, _) = self.permits.0.requests.names();
         let seconds = STALLED_AFTER.as_secs();
         let text = format!(
             "the client read nothing of the response for {seconds} s or more while too many {words} were in progress \
@@ -287,7 +289,7 @@ impl<T: Send + 'static> Held<T> {
 
 impl<T: Send + 'static> Drop for Held<T> {
     fn drop(&mut self) {
-        self.slots.0.sending.lock().remove(&self.number);
+        self.permits.0.sending.lock().remove(&self.number);
     }
 }
 
@@ -299,13 +301,13 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::{MemoryStore, NodeConfig};
+    use ipfrs_node::{MemoryStore, NodeConfig};
 
-    async fn slots(most: usize, per_client: usize) -> (tempfile::TempDir, RequestSlots) {
+    async fn permits(most: usize, per_client: usize) -> (tempfile::TempDir, RequestPermits) {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
         let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
         let active = IntGauge::new("active", "help").unwrap();
-        (repo, RequestSlots::new(&node, Requests::Http, active, most, per_client))
+        (repo, RequestPermits::new(&node, Requests::Http, active, most, per_client))
     }
 
     fn client(number: u8) -> Client {
@@ -314,14 +316,14 @@ mod tests {
 
     #[tokio::test]
     async fn refusal_names_the_limit_that_struck() {
-        let (_repo, shared) = slots(4, 0).await;
+        let (_repo, shared) = permits(4, 0).await;
         let _held = [shared.take(client(1)).unwrap(), shared.take(client(1)).unwrap()];
         let text = shared.refusal(shared.take(client(1)).unwrap_err()).to_string();
         assert!(text.contains("of this client") && text.contains("gateway.max_concurrent_requests"), "{text}");
         let _others = [shared.take(client(2)).unwrap(), shared.take(client(3)).unwrap()];
         let text = shared.refusal(shared.take(client(4)).unwrap_err()).to_string();
         assert!(text.contains("4 requests are in progress"), "{text}");
-        let (_repo, bounded) = slots(100, 1).await;
+        let (_repo, bounded) = permits(100, 1).await;
         let _held = bounded.take(client(1)).unwrap();
         let text = bounded.refusal(bounded.take(client(1)).unwrap_err()).to_string();
         assert!(text.contains("gateway.max_requests_per_client = 1"), "{text}");
@@ -330,36 +332,36 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stalled_responses_release_permits_under_shortage() {
-        let (_repo, slots) = slots(3, 0).await;
-        let hold = |number| slots.take(client(number)).unwrap().hold(number);
+        let (_repo, permits) = permits(3, 0).await;
+        let hold = |number| permits.take(client(number)).unwrap().hold(number);
         let waits_for_us = hold(1);
         assert!(waits_for_us.poll(|_| Poll::<()>::Pending).unwrap().is_pending());
         let stalled_first = hold(2);
         advance(Duration::from_secs(3)).await;
         let stalled_next = hold(3);
         advance(STALLED_AFTER.saturating_sub(Duration::from_secs(3))).await;
-        let another = slots.take(client(4)).unwrap();
+        let another = permits.take(client(4)).unwrap();
         assert!(stalled_first.look(|_| ()).is_none() && stalled_first.poll(|_| Poll::Ready(())).is_none());
         // A response that its client has just read is not stalled.
         assert!(stalled_next.poll(|_| Poll::Ready(())).is_some());
         advance(STALLED_AFTER.saturating_sub(Duration::from_secs(1))).await;
-        assert!(slots.take(client(5)).is_err());
+        assert!(permits.take(client(5)).is_err());
         advance(Duration::from_secs(1)).await;
-        assert_eq!(slots.0.active.get(), 3);
-        drop(slots.take(client(5)).unwrap());
+        assert_eq!(permits.0.active.get(), 3);
+        drop(permits.take(client(5)).unwrap());
         assert!(stalled_next.look(|_| ()).is_none() && waits_for_us.look(|_| ()).is_some());
         drop((waits_for_us, stalled_first, stalled_next, another));
-        assert_eq!((slots.0.active.get(), slots.0.sending.lock().len()), (0, 0));
+        assert_eq!((permits.0.active.get(), permits.0.sending.lock().len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn client_over_share_reclaims_only_its_own_responses() {
-        let (_repo, slots) = slots(8, 0).await;
-        let hold = |number| slots.take(client(number)).unwrap().hold(());
+        let (_repo, permits) = permits(8, 0).await;
+        let hold = |number| permits.take(client(number)).unwrap().hold(());
         let (other, own) = (hold(1), [hold(2), hold(2), hold(2)]);
-        assert!(slots.take(client(2)).is_err());
+        assert!(permits.take(client(2)).is_err());
         advance(STALLED_AFTER).await;
-        drop(slots.take(client(2)).unwrap());
+        drop(permits.take(client(2)).unwrap());
         assert!(other.look(|()| ()).is_some());
         assert_eq!(own.iter().filter(|own| own.look(|()| ()).is_some()).count(), 2);
     }

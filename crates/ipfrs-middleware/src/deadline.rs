@@ -9,7 +9,7 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{Limit, Node};
+use ipfrs_node::{Limit, Node};
 
 /// Deadline of a request (`gateway.max_request_seconds`). Clones share the deadline.
 ///
@@ -114,23 +114,22 @@ impl RequestDeadline {
 mod tests {
     use std::future::poll_fn;
 
-    use ipfrs_store::StoreConfig;
+    use ipfrs_node::{NodeConfig, StoreConfig};
     use prometheus::Registry;
+    use prometheus::proto::Metric;
 
     use super::*;
-    use crate::NodeConfig;
 
     const LONGEST: Duration = Duration::from_secs(60);
 
-    async fn node(repo: &tempfile::TempDir) -> Node {
-        let registry = Registry::new();
-        Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &registry).await.unwrap()
+    async fn node(repo: &tempfile::TempDir, registry: &Registry) -> Node {
+        Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", registry).await.unwrap()
     }
 
     #[tokio::test]
     async fn deadline_moves_with_the_body_and_ends_when_lifted() {
-        let repo = tempfile::tempdir().unwrap();
-        let node = node(&repo).await;
+        let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
+        let node = node(&repo, &registry).await;
         tokio::time::pause();
         let start = Instant::now();
         let deadline = RequestDeadline::new(&node, LONGEST);
@@ -149,14 +148,17 @@ mod tests {
 
     #[tokio::test]
     async fn deadline_enforced_twice_is_counted_once() {
-        let repo = tempfile::tempdir().unwrap();
-        let node = node(&repo).await;
+        let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
+        let node = node(&repo, &registry).await;
         let deadline = RequestDeadline::new(&node, LONGEST);
         for _ in 0..2 {
             let error = deadline.clone().strike();
             assert!(error.message().contains("gateway.max_request_seconds = 60"), "{error}");
         }
         assert!(deadline.cut().is_none(), "the client was informed");
-        assert_eq!(node.inner.metrics.refusals.counter(Limit::RequestTime).get(), 1);
+        let families = registry.gather();
+        let family = families.iter().find(|family| family.name() == "ipfrs_refusals_total").unwrap();
+        let of_time = |metric: &&Metric| metric.get_label()[0].value() == Limit::RequestTime.name();
+        assert_eq!(family.get_metric().iter().find(of_time).unwrap().get_counter().get_value(), 1.0);
     }
 }

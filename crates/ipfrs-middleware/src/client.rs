@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::Network;
+use crate::network::Network;
 
 /// Maximum number of addresses of a forwarding header that are parsed. Each stands for one proxy.
 const MAX_HOPS: usize = 32;

@@ -1,0 +1,25 @@
+//! Request handling that all front-ends share.
+//!
+//! A request has a [`Client`], a [`request_id`], and while it is processed a [`RequestPermit`], [`RequestMemory`] for
+//! its body and a [`RequestDeadline`]. Permits and memory come from pools that clients share fairly.
+
+mod client;
+mod deadline;
+mod fair_pool;
+mod idle_timer;
+mod lifecycle;
+mod network;
+mod panic;
+pub mod request_id;
+mod request_memory;
+mod request_permits;
+
+pub use client::{Client, TrustedProxies};
+pub use deadline::RequestDeadline;
+pub use idle_timer::IdleTimer;
+pub use lifecycle::Lifecycle;
+pub use network::Network;
+pub use panic::{catch_panic, log_panic};
+pub use request_id::RequestIds;
+pub use request_memory::{MemoryPool, RequestMemory};
+pub use request_permits::{Held, NoPermit, RequestPermit, RequestPermits, Requests};
