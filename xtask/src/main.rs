@@ -1,6 +1,7 @@
 //! `cargo xtask test` runs all checks that a change must pass; `cargo xtask bench-report` measures performance.
 
 mod browser;
+mod checks;
 mod environment;
 mod places;
 mod plot;
@@ -19,6 +20,8 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "usage: cargo xtask <command>
 
   test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, and Python
+            --fast: formatting, lints, and the tests of the packages that differ from main
+            --long: gc under load, kills, property tests with many cases, and fuzzing
   browser   only the pages in a browser
   python    only `import ipfrs`, and the responses as Python's packages read them
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
@@ -33,7 +36,9 @@ const USAGE: &str = "usage: cargo xtask <command>
 fn main() -> ExitCode {
     let given_words: Vec<String> = env::args().skip(1).collect();
     let done = match given_words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["test"] => test(),
+        ["test"] => checks::all(),
+        ["test", "--fast"] => checks::fast(),
+        ["test", "--long"] => checks::long(),
         ["browser"] => browser::test(),
         ["python"] => python::test(),
         ["wheel"] => wheel::publishable(),
@@ -52,16 +57,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Runs all steps, the cheapest first.
-fn test() -> Result<()> {
-    cargo("formatting", &["fmt", "--all", "--check"], &[])?;
-    cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
-    cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
-    cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    browser::test()?;
-    python::test()
 }
 
 /// Generates the code. The test that compares the generated code with `proto/` writes it if `IPFRS_CODEGEN` is

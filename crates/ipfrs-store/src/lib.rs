@@ -28,3 +28,17 @@ pub use store::{
     BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC, Reserve,
     Scrubbed, Spared, Stats, Stored,
 };
+
+/// Decoders of index files, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Decodes a manifest; see `fuzz/fuzz_targets/index_manifest.rs`.
+    pub fn index_manifest(content: &[u8]) {
+        crate::pack::index::fuzzing::manifest(content);
+    }
+
+    /// Opens and reads a run; see `fuzz/fuzz_targets/index_run.rs`.
+    pub fn index_run(header: &[u8], content: &[u8], key: &[u8]) {
+        crate::pack::index::fuzzing::run(header, content, key);
+    }
+}

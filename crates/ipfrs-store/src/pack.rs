@@ -26,7 +26,7 @@ mod errors;
 mod file;
 mod free_space;
 mod group;
-mod index;
+pub(crate) mod index;
 mod lock;
 mod needed;
 mod options;

@@ -16,7 +16,8 @@ use rustix::fs::FlockOperation;
 
 use crate::fixture::{child_dir, listed, open_small, random_blocks, small_packs, spawn_child};
 
-const ROUNDS: usize = 200;
+/// Number of kills, unless the variable `IPFRS_KILL_ROUNDS` sets another.
+const ROUNDS: usize = 50;
 
 /// Maximum number of blocks kept from one round to the next.
 const KEPT_BLOCKS: usize = 300;
@@ -128,9 +129,10 @@ async fn acknowledged_operations_survive_sigkill() {
     let dir = tempfile::tempdir().unwrap();
     let mut said = Said::default();
     let mut removed = 0;
+    let rounds = std::env::var("IPFRS_KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     // On a busy machine, fewer operations happen before each kill.
-    for round in 0..3 * ROUNDS {
-        if round >= ROUNDS && said.puts > 4_000 && said.deleted.len() > 2_000 && removed > 100 {
+    for round in 0..12 * rounds {
+        if round >= rounds && said.puts > 4_000 && said.deleted.len() > 2_000 && removed > 100 {
             break;
         }
         let before = packs(dir.path());

@@ -189,7 +189,7 @@ async fn blocks_of(things: &[Thing]) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn gc_stress_keeps_exactly_the_pinned_blocks() {
-    let seconds = std::env::var(SECONDS).map_or(30, |seconds| seconds.parse().unwrap());
+    let seconds = std::env::var(SECONDS).map_or(3, |seconds| seconds.parse().unwrap());
     let end = Instant::now() + Duration::from_secs(seconds);
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;

@@ -9,6 +9,8 @@ mod cursor;
 mod decode;
 #[cfg(test)]
 pub(super) mod fault;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod layout;
 mod manifest;
 mod memory;

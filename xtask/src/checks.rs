@@ -1,0 +1,110 @@
+//! `cargo xtask test`: all checks of a change, the checks for one crate, and the checks that take long.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{browser, cargo, places, python, run};
+
+/// Packages whose change the HTTP tests cover better than the package's own tests.
+const SERVED: [&str; 5] = ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node"];
+
+/// Settings of the long tests: seconds of the gc stress test, kills of the crash test, and cases of property tests.
+const LONG: [(&str, &str); 3] =
+    [("IPFRS_STRESS_SECONDS", "120"), ("IPFRS_KILL_ROUNDS", "2000"), ("PROPTEST_CASES", "20000")];
+
+/// Seconds for which each target is fuzzed.
+const FUZZ_SECONDS: &str = "60";
+
+/// Runs all steps, the cheapest first.
+pub(crate) fn all() -> Result<()> {
+    formatting()?;
+    lints()?;
+    cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
+    cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    browser::test()?;
+    python::test()
+}
+
+/// Checks a change before it is complete: formatting, lints of the workspace, and the tests of the packages with
+/// changed files. Changes of a package that serves requests run the HTTP tests too.
+pub(crate) fn fast() -> Result<()> {
+    formatting()?;
+    lints()?;
+    let mut packages = changed_packages()?;
+    if packages.is_empty() {
+        eprintln!("xtask: tests: no package differs from main");
+        return Ok(());
+    }
+    if packages.iter().any(|package| SERVED.contains(&package.as_str())) {
+        packages.insert("ipfrs-tests".to_owned());
+    }
+    let selected = packages.iter().flat_map(|package| ["--package", package]);
+    cargo("tests", &["test", "--tests"].into_iter().chain(selected).collect::<Vec<_>>(), &[])
+}
+
+/// Runs the tests whose strength depends on their duration: gc under load, kills, property tests, and fuzzing.
+pub(crate) fn long() -> Result<()> {
+    for (package, name) in [
+        ("ipfrs-node", "gc_stress_keeps_exactly_the_pinned_blocks"),
+        ("ipfrs-store", "acknowledged_operations_survive_sigkill"),
+        ("ipfrs-store", "damaged_"),
+    ] {
+        cargo("long tests", &["test", "--package", package, "--", name], &LONG)?;
+    }
+    let has_fuzz = Command::new("cargo").args(["+nightly", "fuzz", "--version"]).output();
+    if !has_fuzz.is_ok_and(|output| output.status.success()) {
+        eprintln!("xtask: fuzzing: skipped, because it needs `cargo install cargo-fuzz` and a nightly toolchain");
+        return Ok(());
+    }
+    let root = places::workspace()?;
+    let targets = std::fs::read_dir(root.join("fuzz/fuzz_targets")).context("cannot list the fuzz targets")?;
+    for target in targets {
+        let path = target.context("cannot list the fuzz targets")?.path();
+        let name = path.file_stem().unwrap_or_default();
+        let mut fuzz = Command::new("cargo");
+        fuzz.current_dir(&root).args(["+nightly", "fuzz", "run"]).arg(name);
+        run("fuzzing", fuzz.args(["--", &format!("-max_total_time={FUZZ_SECONDS}")]))?;
+    }
+    Ok(())
+}
+
+fn formatting() -> Result<()> {
+    cargo("formatting", &["fmt", "--all", "--check"], &[])
+}
+
+fn lints() -> Result<()> {
+    cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])
+}
+
+/// Returns the packages with files that differ from the branch `main` of the remote repository, or from the last
+/// commit if there is no such branch.
+fn changed_packages() -> Result<BTreeSet<String>> {
+    let root = places::workspace()?;
+    let base = git(&root, &["merge-base", "HEAD", "origin/main"]).unwrap_or_else(|_| "HEAD".to_owned());
+    let changed = git(&root, &["diff", "--name-only", base.trim()])?;
+    let untracked = git(&root, &["ls-files", "--others", "--exclude-standard"])?;
+    let files = changed.lines().chain(untracked.lines());
+    Ok(files.filter_map(|file| package_of(&root, Path::new(file))).collect())
+}
+
+/// Returns the name of the package that contains a file, from the nearest manifest above it.
+fn package_of(root: &Path, file: &Path) -> Option<String> {
+    // Fuzz targets are not a part of the workspace.
+    if file.starts_with("fuzz") {
+        return None;
+    }
+    file.ancestors().skip(1).find_map(|dir| {
+        let manifest = std::fs::read_to_string(root.join(dir).join("Cargo.toml")).ok()?;
+        let line = manifest.lines().find_map(|line| line.strip_prefix("name = \""))?;
+        manifest.contains("[package]").then(|| line.trim_end_matches('"').to_owned())
+    })
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git").current_dir(root).args(arguments).output().context("git could not be started")?;
+    ensure!(output.status.success(), "git {} failed", arguments.join(" "));
+    String::from_utf8(output.stdout).context("git printed a file name that is not UTF-8")
+}
