@@ -12,11 +12,8 @@ mod bandwidth;
 pub mod car;
 mod config;
 mod dag_walk;
-mod linger;
 mod node_cache;
 mod reader;
-#[cfg(target_os = "linux")]
-mod sendfile;
 mod socket;
 mod source;
 mod span;

@@ -1,5 +1,12 @@
 //! A TCP connection that sends slices of mapped files with `sendfile` and counts its bytes.
 
+mod coalesce;
+mod cork;
+mod linger;
+mod mapped_writer;
+#[cfg(target_os = "linux")]
+mod sendfile;
+
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,16 +17,14 @@ use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::linger::Linger;
+use self::coalesce::HeldWrites;
+use self::cork::Cork;
+use self::linger::Linger;
+use self::mapped_writer::MappedWriter;
 use crate::{Bandwidth, Traffic};
 
 /// Prefix of the HTTP/2 client preface that identifies the protocol (RFC 9113, 3.4).
 const HTTP_2: &[u8] = b"PRI ";
-
-/// Longest HTTP/2 write that is held, in bytes: a frame header and a few kilobytes.
-const HELD_PIECE_BYTES: usize = 4 * 1024;
-/// Most bytes that are held.
-const HELD_BYTES: usize = 64 * 1024;
 
 /// A TCP connection for servers that write blocks.
 ///
@@ -52,22 +57,14 @@ const HELD_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
-    #[cfg(target_os = "linux")]
-    mappings: Option<Mappings>,
-    /// The value of [`Mappings::faults`] when the connection began.
-    #[cfg(target_os = "linux")]
-    faults: u64,
+    writer: MappedWriter,
     bandwidth: Bandwidth,
     traffic: Traffic,
-    /// Whether the socket is corked, so that the kernel holds back partial segments.
-    #[cfg(target_os = "linux")]
-    is_corked: bool,
+    cork: Cork,
     /// Bytes that were read from the connection but not used.
     unread: Bytes,
-    /// Whether short HTTP/2 writes are held.
-    holds: bool,
-    /// Held bytes. They are sent at the next read from the connection; the task has been woken for it.
-    held: Vec<u8>,
+    /// Short HTTP/2 writes. They are sent at the next read from the connection; the task has been woken for it.
+    held: HeldWrites,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
     /// Whether the peer speaks HTTP/2; `None` until its first bytes have been read.
@@ -82,21 +79,15 @@ impl Socket {
     /// Wraps a connection. `mappings` are those of the store whose blocks are sent; without them, every slice is
     /// copied. The caller sets socket options such as `TCP_NODELAY`.
     #[must_use]
-    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux sends from mapped files"))]
     pub fn new(stream: TcpStream, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
         Self {
             stream,
-            #[cfg(target_os = "linux")]
-            faults: mappings.as_ref().map_or(0, Mappings::faults),
-            #[cfg(target_os = "linux")]
-            mappings,
+            writer: MappedWriter::new(mappings),
             bandwidth,
             traffic: Traffic::default(),
-            #[cfg(target_os = "linux")]
-            is_corked: false,
+            cork: Cork::default(),
             unread: Bytes::new(),
-            holds: true,
-            held: Vec::new(),
+            held: HeldWrites::new(),
             is_sending: false,
             is_http2: None,
             linger: None,
@@ -108,7 +99,7 @@ impl Socket {
     /// produced.
     #[must_use]
     pub fn sending_at_once(mut self) -> Self {
-        self.holds = false;
+        self.held.disable();
         self
     }
 
@@ -205,56 +196,29 @@ impl Socket {
     /// Corks the socket if more data follows and one of `slices` is long enough to be sent from its file.
     #[cfg(target_os = "linux")]
     fn cork(&mut self, slices: &[IoSlice<'_>]) {
-        if self.is_corked || self.is_http2 == Some(true) || !self.traffic.more_follows() {
-            return;
+        if self.is_http2 != Some(true)
+            && self.traffic.more_follows()
+            && slices.iter().any(|slice| slice.len() >= sendfile::SENDFILE_MIN_BYTES)
+        {
+            self.cork.set(&self.stream);
         }
-        let is_large = slices.iter().any(|slice| slice.len() >= crate::sendfile::SENDFILE_MIN_BYTES);
-        // If corking fails, the response is the same but costs more.
-        self.is_corked = is_large && rustix::net::sockopt::set_tcp_cork(&self.stream, true).is_ok();
-    }
-
-    /// Makes the kernel send all buffered data.
-    fn uncork(&mut self) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        if std::mem::take(&mut self.is_corked) {
-            rustix::net::sockopt::set_tcp_cork(&self.stream, false)?;
-        }
-        Ok(())
-    }
-
-    /// Holds `slices` until the next [`Self::poll_held`] if they are short, the peer speaks HTTP/2 and the buffer has
-    /// enough space. Returns their size in bytes if they are held.
-    fn hold(&mut self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Option<usize> {
-        let bytes = slices.iter().map(|slice| slice.len()).sum();
-        let is_held = self.holds && self.is_http2 == Some(true) && bytes <= HELD_PIECE_BYTES;
-        if !is_held || self.held.len() + bytes > HELD_BYTES {
-            return None;
-        }
-        if self.held.is_empty() {
-            // The task is scheduled after all tasks that are ready now.
-            cx.waker().wake_by_ref();
-            self.held.reserve_exact(HELD_BYTES);
-        }
-        slices.iter().for_each(|slice| self.held.extend_from_slice(slice));
-        Some(bytes)
     }
 
     /// Sends the held bytes.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.held.is_empty() {
-            let mut held = std::mem::take(&mut self.held);
-            let polled = self.poll_send(cx, &[IoSlice::new(&held)]);
-            if let Poll::Ready(Ok(sent)) = polled {
-                held.drain(..sent);
-                self.bandwidth.add_out(sent as u64);
-            }
-            self.held = held;
-            if ready!(polled)? == 0 {
+            let (writer, stream) = (&self.writer, &mut self.stream);
+            let accepted = |polled: &Poll<io::Result<usize>>| match polled {
+                Poll::Ready(Ok(sent)) => *sent,
+                _ => 0,
+            };
+            let sent = ready!(self.held.send(|slices| writer.poll_write(stream, cx, slices), accepted))?;
+            if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.bandwidth.add_out(sent as u64);
         }
-        // An idle connection keeps no buffer.
-        self.held = Vec::new();
+        self.held.release();
         Poll::Ready(Ok(()))
     }
 
@@ -264,47 +228,6 @@ impl Socket {
             self.is_http2 = Some(read.starts_with(HTTP_2));
         }
     }
-
-    #[cfg(target_os = "linux")]
-    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        use std::os::fd::AsFd;
-
-        let mappings = self.mappings.as_ref();
-        loop {
-            ready!(self.stream.poll_write_ready(cx))?;
-            let mut sent = 0;
-            let outcome = self.stream.try_io(tokio::io::Interest::WRITABLE, || {
-                // The guard keeps the bytes of the slices from becoming zeros until the kernel has taken them.
-                let _sending = match mappings {
-                    Some(mappings) => Some(mappings.sending(self.faults).ok_or_else(lost_bytes)?),
-                    None => None,
-                };
-                let locate = |slice| mappings.and_then(|mappings| mappings.locate(slice));
-                crate::sendfile::send(self.stream.as_fd(), slices, locate, &mut sent)
-            });
-            match outcome {
-                // After partial progress, the next call meets the error again. A `WouldBlock` after progress has
-                // already registered interest with the runtime, which saves that call.
-                _ if sent > 0 => return Poll::Ready(Ok(sent)),
-                Ok(()) => return Poll::Ready(Ok(0)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn lost_bytes() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "a pack was truncated while a response was being sent: the response may be wrong",
-    )
 }
 
 impl AsyncRead for Socket {
@@ -324,13 +247,16 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.is_sending = true;
-        if let Some(bytes) = self.hold(cx, slices) {
+        if self.is_http2 == Some(true)
+            && let Some(bytes) = self.held.hold(cx, slices)
+        {
             return Poll::Ready(Ok(bytes));
         }
         ready!(self.poll_held(cx))?;
         #[cfg(target_os = "linux")]
         self.cork(slices);
-        let sent = ready!(self.poll_send(cx, slices))?;
+        let this = &mut *self;
+        let sent = ready!(this.writer.poll_write(&mut this.stream, cx, slices))?;
         self.bandwidth.add_out(sent as u64);
         Poll::Ready(Ok(sent))
     }
@@ -342,7 +268,8 @@ impl AsyncWrite for Socket {
     /// Completes even while short writes are held: the task has been woken to send them.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.traffic.more_follows() {
-            self.uncork()?;
+            let this = &mut *self;
+            this.cork.remove(&this.stream)?;
         }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
