@@ -13,7 +13,7 @@
 //!
 //! The program cannot prevent another process from truncating or rewriting the file. A missing page is detected when
 //! it is read ([`fault`]); a file that became shorter is detected when a slice is requested
-//! ([`MappedFile::is_intact`]). See `docs/design/README.md`, "Hazards".
+//! ([`MappedFile::is_intact`]). See `docs/design/store.md`, "Hazards".
 #![allow(unsafe_code)]
 
 mod fault;

@@ -1,5 +1,5 @@
 //! Compaction reclaims the space of dead blocks: it copies the needed content of a pack to the end of the newest
-//! pack, and removes the old pack. `docs/design/README.md` explains why a crash at any point loses nothing.
+//! pack, and removes the old pack. `docs/design/store.md` explains why a crash at any point loses nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

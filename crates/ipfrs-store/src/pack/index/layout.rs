@@ -1,4 +1,4 @@
-//! Binary format of a run: header, fan-out tables, entries. `docs/design/README.md` describes it in a table.
+//! Binary format of a run: header, fan-out tables, entries. `docs/design/store.md` describes it in a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
