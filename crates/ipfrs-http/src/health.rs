@@ -81,8 +81,10 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
 
 /// `GET /metrics`: the Prometheus text format, version 0.0.4.
 pub(crate) async fn metrics(State(state): State<AppState>) -> Result<Response, GatewayError> {
-    // Updates the gauges of the store.
+    // Updates the gauges of the store and of the caches, which gc may have swept.
     state.node.stats().await?;
+    state.path_cache.measure();
+    state.response_cache.measure();
     let encoder = TextEncoder::new();
     let mut text = Vec::with_capacity(16 * 1024);
     encoder

@@ -53,6 +53,10 @@ async fn gc_removes_unpinned_blocks() {
     assert!(metrics.contains("ipfrs_gc_runs_total{outcome=\"done\"} 3"), "{metrics}");
     assert!(metrics.contains(&format!("ipfrs_gc_removed_blocks_total {before}")), "{metrics}");
     assert!(metrics.contains("ipfrs_pins 0"), "{metrics}");
+    for cache in ["answer", "path"] {
+        let swept = format!("ipfrs_cache_size_bytes{{cache=\"{cache}\"}} 0\n");
+        assert!(metrics.contains(&swept), "{metrics}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

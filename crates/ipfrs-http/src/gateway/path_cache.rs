@@ -77,7 +77,12 @@ impl PathCache {
     pub(super) fn insert(&self, text: &str, path: &Arc<CachedPath>) {
         if let Some(cache) = &self.cache {
             cache.insert(text.to_owned(), path.clone(), path.resolved.epoch);
-            self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Updates the gauge of the size.
+    pub(crate) fn measure(&self) {
+        let bytes = self.cache.as_ref().map_or(0, |cache| cache.weight());
+        self.meter.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }

@@ -136,7 +136,12 @@ impl ResponseCache {
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
         let cached = CachedResponse { headers, head, body, varies, made };
         cache.insert(path.to_owned(), Arc::new(cached), epoch);
-        self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
+    }
+
+    /// Updates the gauge of the size.
+    pub(crate) fn measure(&self) {
+        let bytes = self.cache.as_ref().map_or(0, |cache| cache.weight());
+        self.meter.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
