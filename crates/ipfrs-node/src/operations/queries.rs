@@ -14,8 +14,8 @@ impl Node {
     /// operation to begin, so that a client that chose the ID can watch from the first byte.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the operation does not begin within `max_wait`, or ended more than five minutes
-    /// ago.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the operation does not begin within `max_wait`, or ended more
+    /// than five minutes ago.
     pub async fn watch_operation(&self, id: &OperationId, max_wait: Duration) -> Result<watch::Receiver<Progress>> {
         let operations = &self.inner.operations;
         let mut begun = operations.0.begun.subscribe();

@@ -193,7 +193,8 @@ def bytes_of(source: object, what: str) -> Any:
     """
     data = buffer(source)
     if data is None:
-        raise TypeError(f"{what} must be bytes-like, such as bytes, memoryview or a NumPy array, not {described(source)}")
+        kinds = "such as bytes, memoryview or a NumPy array"
+        raise TypeError(f"{what} must be bytes-like, {kinds}, not {described(source)}")
     return data
 
 
@@ -204,7 +205,8 @@ def blocks(sources: object) -> list[Any]:
         TypeError: ``sources`` is a single buffer, or an element is not a buffer.
     """
     if isinstance(sources, (str, bytes, bytearray, memoryview)) or not isinstance(sources, Iterable):
-        raise TypeError(f"blocks must be an iterable of bytes-like objects, such as [data], not {type(sources).__name__}")
+        kind = type(sources).__name__
+        raise TypeError(f"blocks must be an iterable of bytes-like objects, such as [data], not {kind}")
     return [bytes_of(source, "a block") for source in sources]
 
 

@@ -63,7 +63,8 @@ class Gateway:
         elif isinstance(config, (str, os.PathLike)):
             self._file = os.fsdecode(config)
         elif config is not None:
-            raise TypeError(f"config must be the path of a TOML file or a mapping of sections, not {type(config).__name__}")
+            kind = type(config).__name__
+            raise TypeError(f"config must be the path of a TOML file or a mapping of sections, not {kind}")
         self._config = document(sections) or None
         self._native: _native.Gateway | None = None
         # Starting takes time, and two threads must not start two gateways.

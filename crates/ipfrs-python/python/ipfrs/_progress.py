@@ -23,7 +23,8 @@ class Told:
         update = getattr(progress, "update", None)
         if progress is not None and not callable(update) and not callable(progress):
             raise TypeError(
-                "progress must be a callable that takes (bytes done, bytes total or None), or has an update method as tqdm"
+                "progress must be a callable that takes (bytes done, bytes total or None), or has an update method "
+                "as tqdm"
                 f" bars do, not {type(progress).__name__}"
             )
         self._bar: Any = progress if callable(update) else None

@@ -54,7 +54,8 @@ def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> St
     # An IPNS name may resolve differently from one call to the next.
     cid, kind, size, *_ = yield native.stat(path)
     if kind == "node":
-        raise InvalidInputError(f"{path} is neither a file nor a directory: save its block with get, or all with export_car")
+        remedy = "save its block with get, or all with export_car"
+        raise InvalidInputError(f"{path} is neither a file nor a directory: {remedy}")
     target: str = yield partial(_target, path, os.fsdecode(dest))
 
     def built(root: str) -> Steps[str]:
@@ -129,7 +130,8 @@ def _begin(directory: str, target: str, is_file: bool) -> str:
         os.mkdir(directory, 0o700)
     except FileNotFoundError:
         parent = os.path.dirname(directory)
-        raise FileNotFoundError(errno.ENOENT, "the directory to save in does not exist: create it first", parent) from None
+        message = "the directory to save in does not exist: create it first"
+        raise FileNotFoundError(errno.ENOENT, message, parent) from None
     return os.path.join(directory, "root")
 
 

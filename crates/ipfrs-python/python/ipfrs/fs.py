@@ -102,7 +102,8 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     ) -> None:
         super().__init__(*args, **storage_options)
         if sum(option is not None for option in (endpoint_url, path, client)) > 1:
-            raise InvalidInputError("give one of endpoint_url, path and client: each of them selects where content is read from")
+            message = "give one of endpoint_url, path and client: each of them selects where content is read from"
+            raise InvalidInputError(message)
         self._given = client
         if path is None:
             self._place: _Place = (endpoint_url or os.environ.get("IPFRS_URL") or None, token)

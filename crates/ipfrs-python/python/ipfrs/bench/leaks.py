@@ -51,7 +51,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cycles", type=int, default=1000, help="times that a Node is opened and closed (default: 1000)"
     )
-    parser.add_argument("--allow-mib", type=float, default=16, help="growth of memory that does not count as a leak (default: 16)")
+    parser.add_argument(
+        "--allow-mib", type=float, default=16, help="growth of memory that does not count as a leak (default: 16)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
     parser.set_defaults(run=_run)
 
