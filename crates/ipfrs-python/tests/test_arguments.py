@@ -36,7 +36,7 @@ def test_closed_buffer_raises_value_error(store: Store) -> None:
 
 
 def test_mapping_as_content_raises_type_error(store: Store) -> None:
-    with pytest.raises(TypeError, match="dict is no content.*json"):
+    with pytest.raises(TypeError, match="dict cannot be added.*json"):
         store.add({b"key": 1})
     with pytest.raises(TypeError, match="mapping of names to arrays, not int"):
         store.add_tensors(5)  # type: ignore[arg-type]

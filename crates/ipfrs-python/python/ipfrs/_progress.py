@@ -24,8 +24,7 @@ class Told:
         if progress is not None and not callable(update) and not callable(progress):
             raise TypeError(
                 "progress must be a callable that takes (bytes done, bytes total or None), or has an update method "
-                "as tqdm"
-                f" bars do, not {type(progress).__name__}"
+                f"as tqdm bars do, not {type(progress).__name__}"
             )
         self._bar: Any = progress if callable(update) else None
         self._call: Any = None if callable(update) else progress
