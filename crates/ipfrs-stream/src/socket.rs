@@ -206,16 +206,13 @@ impl Socket {
 
     /// Sends the held bytes.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.held.is_empty() {
-            let (writer, stream) = (&self.writer, &mut self.stream);
-            let accepted = |polled: &Poll<io::Result<usize>>| match polled {
-                Poll::Ready(Ok(sent)) => *sent,
-                _ => 0,
-            };
-            let sent = ready!(self.held.send(|slices| writer.poll_write(stream, cx, slices), accepted))?;
+        while !self.held.bytes().is_empty() {
+            let held = [IoSlice::new(self.held.bytes())];
+            let sent = ready!(self.writer.poll_write(&mut self.stream, cx, &held))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.held.advance(sent);
             self.bandwidth.add_out(sent as u64);
         }
         self.held.release();

@@ -26,10 +26,6 @@ impl HeldWrites {
         self.is_enabled = false;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Holds `slices` if they are short and the buffer has enough space, and wakes the task to send them. Returns
     /// their size in bytes if they are held.
     pub(super) fn hold(&mut self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Option<usize> {
@@ -45,11 +41,14 @@ impl HeldWrites {
         Some(bytes)
     }
 
-    /// Sends held bytes with `send`, which returns how many it accepted.
-    pub(super) fn send<R>(&mut self, send: impl FnOnce(&[IoSlice<'_>]) -> R, accepted: impl FnOnce(&R) -> usize) -> R {
-        let sent = send(&[IoSlice::new(&self.bytes)]);
-        self.bytes.drain(..accepted(&sent));
-        sent
+    /// Returns the held bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Removes the first bytes, which were sent.
+    pub(super) fn advance(&mut self, sent: usize) {
+        self.bytes.drain(..sent);
     }
 
     /// Releases the memory of the empty buffer, so that an idle connection keeps none.
