@@ -258,7 +258,9 @@ async fn block_error_metrics_distinguish_causes() {
     let absent = raw_cid(b"absent");
     assert_eq!(gateway.get(&format!("/ipfs/{absent}?format=raw")).await.status(), 404);
     assert_eq!(errors("get", "missing").await, 1);
-    gateway.v1("block/batch/get", &json!({"cids": [absent, raw_cid(b"absent too")]})).await;
+    // Blocks are counted while the body is sent.
+    let response = gateway.v1("block/batch/get", &json!({"cids": [absent, raw_cid(b"absent too")]})).await;
+    response.bytes().await.unwrap();
     assert_eq!(errors("get", "missing").await, 3);
 
     let mut put = json!([{"data": STANDARD.encode("x"), "cid": raw_cid(b"another")}]);
