@@ -39,16 +39,15 @@ impl RequestIds {
         second.copy_from_slice(&digits(self.next.fetch_add(1, Ordering::Relaxed)));
         id
     }
-
-    /// Returns whether an ID from a client is acceptable: 1 to 128 bytes of visible ASCII, spaces and tabs.
-    #[must_use]
-    pub fn is_fit(id: &[u8]) -> bool {
-        (1..=MAX_BYTES).contains(&id.len()) && id.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
-    }
 }
 
-/// Returns the client's ID for its request, or a new one. The value is marked as sensitive, so that HPACK does not index
-/// it: unique IDs would evict headers that repeat from the dynamic table.
+/// Whether an ID from a client is acceptable: 1 to 128 bytes of visible ASCII, spaces and tabs.
+fn is_acceptable(id: &[u8]) -> bool {
+    (1..=MAX_BYTES).contains(&id.len()) && id.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
+}
+
+/// Returns the client's ID for its request, or a new one. The value is marked as sensitive, so that HPACK does not
+/// index it: unique IDs would evict headers that repeat from the dynamic table.
 pub fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     let mut id = match chosen(headers) {
         Some(id) => id.clone(),
@@ -62,7 +61,7 @@ pub fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
 /// Returns the valid request ID that the client chose, if any.
 #[must_use]
 pub fn chosen(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes()))
+    headers.get(X_REQUEST_ID).filter(|id| is_acceptable(id.as_bytes()))
 }
 
 /// Returns the hexadecimal digits of a number. `format!` would take a tenth of the time of a cached response.
@@ -92,6 +91,6 @@ mod tests {
         assert_eq!(ids.make(), *b"00000000000000ab0123456789abcdef");
         assert_eq!(ids.make(), *b"00000000000000ab0123456789abcdf0");
         let (one, other) = (RequestIds::new().make(), RequestIds::new().make());
-        assert!(one[..HALF_BYTES] != other[..HALF_BYTES] && RequestIds::is_fit(&one), "{one:?} {other:?}");
+        assert!(one[..HALF_BYTES] != other[..HALF_BYTES] && is_acceptable(&one), "{one:?} {other:?}");
     }
 }
