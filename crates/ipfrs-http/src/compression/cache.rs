@@ -4,7 +4,6 @@
 //! is still built for each request; only the work of the encoder is saved. An entry is not used if a block of its
 //! content was removed or blocked since; [`Node::epoch`] detects this.
 
-use ipfrs_node::StoreEpoch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use http::HeaderValue;
-use ipfrs_node::{CacheMeter, EpochCache, Node};
+use ipfrs_node::{CacheMeter, EpochCache, Node, StoreEpoch};
 use quick_cache::Weighter;
 
 use crate::body::Sized;
@@ -133,7 +132,7 @@ impl Gathering {
         let pieces = std::mem::take(&mut self.pieces);
         let body = CompressedBody { pieces, length: self.length };
         bodies.cache.insert(self.tag.clone(), Arc::new(body), self.epoch);
-        bodies.meter.bytes.set(i64::try_from(bodies.cache.weight()).unwrap_or(i64::MAX));
+        bodies.meter.set_bytes(bodies.cache.weight());
     }
 }
 

@@ -68,8 +68,7 @@ impl PathCache {
     /// Returns the entry of a path, if there is one that is still valid.
     pub(super) fn lookup(&self, text: &str) -> Option<Arc<CachedPath>> {
         let found = self.cache.as_ref()?.get(text);
-        let counter = if found.is_some() { &self.meter.hits } else { &self.meter.misses };
-        counter.inc();
+        self.meter.looked_up(found.is_some());
         found
     }
 
@@ -82,7 +81,6 @@ impl PathCache {
 
     /// Updates the gauge of the size.
     pub(crate) fn measure(&self) {
-        let bytes = self.cache.as_ref().map_or(0, |cache| cache.weight());
-        self.meter.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.meter.set_bytes(self.cache.as_ref().map_or(0, |cache| cache.weight()));
     }
 }

@@ -5,7 +5,6 @@
 //! cache holds only a reference, which is dropped when the pack is removed.
 
 mod lookup;
-use ipfrs_node::StoreEpoch;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +15,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use ipfrs_node::{CacheMeter, EpochCache, Node};
+use ipfrs_node::{CacheMeter, EpochCache, Node, StoreEpoch};
 use quick_cache::Weighter;
 use tokio::sync::Semaphore;
 
@@ -140,8 +139,7 @@ impl ResponseCache {
 
     /// Updates the gauge of the size.
     pub(crate) fn measure(&self) {
-        let bytes = self.cache.as_ref().map_or(0, |cache| cache.weight());
-        self.meter.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.meter.set_bytes(self.cache.as_ref().map_or(0, |cache| cache.weight()));
     }
 }
 

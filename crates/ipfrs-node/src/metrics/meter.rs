@@ -30,6 +30,19 @@ pub struct CacheMeter {
     pub bytes: IntGauge,
 }
 
+impl CacheMeter {
+    /// Counts a lookup.
+    pub fn looked_up(&self, is_hit: bool) {
+        let counter = if is_hit { &self.hits } else { &self.misses };
+        counter.inc();
+    }
+
+    /// Sets the size, in bytes.
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+}
+
 /// Returns the metrics of the cache with this name.
 pub(crate) fn cache_meter(cache: &str, hits: &IntCounterVec, misses: &IntCounterVec, size: &IntGaugeVec) -> CacheMeter {
     CacheMeter {

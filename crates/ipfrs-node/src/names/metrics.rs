@@ -1,7 +1,7 @@
 //! Metrics of name resolution.
 
 use ipfrs_core::{Error, ErrorKind};
-use prometheus::{IntCounter, IntCounterVec, Opts};
+use prometheus::{IntCounterVec, Opts};
 
 use crate::CacheMeter;
 
@@ -41,7 +41,6 @@ impl NameMetrics {
     }
 
     pub(super) fn looked_up(&self, is_known: bool) {
-        let counter: &IntCounter = if is_known { &self.cache.hits } else { &self.cache.misses };
-        counter.inc();
+        self.cache.looked_up(is_known);
     }
 }

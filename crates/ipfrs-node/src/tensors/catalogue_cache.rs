@@ -38,15 +38,14 @@ impl Catalogues {
 
     pub(super) fn get(&self, cid: &Cid) -> Option<Arc<Catalogue>> {
         let found = self.cache.get(cid);
-        let counter = if found.is_some() { &self.meter.hits } else { &self.meter.misses };
-        counter.inc();
+        self.meter.looked_up(found.is_some());
         found
     }
 
     /// Stores the catalogue of a file that was read since `epoch`.
     pub(super) fn insert(&self, cid: Cid, catalogue: Arc<Catalogue>, epoch: StoreEpoch) {
         self.cache.insert(cid, catalogue, epoch);
-        self.meter.bytes.set(i64::try_from(self.cache.weight()).unwrap_or(i64::MAX));
+        self.meter.set_bytes(self.cache.weight());
     }
 }
 
