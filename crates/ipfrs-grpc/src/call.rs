@@ -1,8 +1,5 @@
 //! Common handling of all calls: request ID, deadlines, codings, metrics and the final status.
 
-use ipfrs_middleware::MemoryPool;
-use ipfrs_middleware::catch_panic;
-use ipfrs_middleware::log_panic;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -19,7 +16,9 @@ use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::{Held, RequestDeadline, RequestIds, RequestMemory, RequestPermit};
+use ipfrs_middleware::{
+    Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, catch_panic, log_panic,
+};
 use ipfrs_node::Node;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Code, Status};
@@ -138,7 +137,7 @@ pub(crate) async fn observed<B, A>(
     calls: Arc<Calls>,
     mut request: http::Request<B>,
     routed: impl FnOnce(Request) -> A,
-    slot: Option<RequestPermit>,
+    permit: Option<RequestPermit>,
 ) -> Response
 where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -168,7 +167,7 @@ where
     let kept = response.extensions_mut().remove::<Kept>();
     response.map(|inner| {
         let deadlines = if end.code.is_none() { deadlines } else { Deadlines::default() };
-        let inner = match slot {
+        let inner = match permit {
             Some(permit) => Some(Inner::Permitted(permit.hold(inner))),
             None => Some(Inner::Plain(inner)),
         };

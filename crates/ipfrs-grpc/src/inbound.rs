@@ -1,6 +1,5 @@
 //! Request streams of clients.
 
-use ipfrs_middleware::IdleTimer;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::RequestMemory;
+use ipfrs_middleware::{IdleTimer, RequestMemory};
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 

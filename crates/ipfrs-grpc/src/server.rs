@@ -1,6 +1,5 @@
 //! Assembly of the gRPC services.
 
-use ipfrs_middleware::MemoryPool;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::IpAddr;
@@ -20,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Vers
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::{Lifecycle, NoPermit, RequestIds, RequestPermits, Requests, TrustedProxies};
+use ipfrs_middleware::{Lifecycle, MemoryPool, NoPermit, RequestIds, RequestPermits, Requests, TrustedProxies};
 use ipfrs_node::{Limit, Node};
 use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};

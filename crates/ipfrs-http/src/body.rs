@@ -1,20 +1,17 @@
 //! Message bodies: with a known length, with a byte counter, or with a trailer.
 
-use ipfrs_middleware::IdleTimer;
-use ipfrs_middleware::MemoryPool;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use futures::stream;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_middleware::RequestMemory;
+use ipfrs_middleware::{IdleTimer, MemoryPool, RequestMemory};
 use ipfrs_node::{Limit, Node};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;

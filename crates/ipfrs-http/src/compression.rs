@@ -15,7 +15,6 @@ mod meter;
 mod types;
 pub(crate) mod upload;
 
-use ipfrs_node::StoreEpoch;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -27,7 +26,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::Node;
+use ipfrs_node::{Node, StoreEpoch};
 use prometheus::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;

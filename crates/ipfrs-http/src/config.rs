@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
+pub use ipfrs_middleware::Network;
 use serde::Deserialize;
 
 use crate::CompressionConfig;
 pub use api::ApiConfig;
 pub(crate) use hosts::MAX_LABEL_BYTES;
 pub use hosts::{HostConfig, Namespace};
-pub use ipfrs_middleware::Network;
 
 /// Configuration sections of the front-end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,6 +1,5 @@
 //! The lifecycle of a request, around every handler: its ID, permit, metrics, log entry, error page and compression.
 
-use ipfrs_middleware::catch_panic;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures::future::Either;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::ErrorKind;
-use ipfrs_middleware::{Client, NoPermit, RequestPermit};
+use ipfrs_middleware::{Client, NoPermit, RequestPermit, catch_panic};
 use ipfrs_node::Limit;
 
 use crate::body::{Drained, IdleTimeoutBody, Observed};
@@ -32,8 +31,8 @@ struct TakenPermit(Arc<RequestPermit>);
 /// Attaches the client to a request, and the permit that was already taken for it.
 pub(crate) fn set_client<B>(request: &mut http::Request<B>, client: Client, taken_permit: Option<RequestPermit>) {
     request.extensions_mut().insert(client);
-    if let Some(slot) = taken_permit {
-        request.extensions_mut().insert(TakenPermit(Arc::new(slot)));
+    if let Some(permit) = taken_permit {
+        request.extensions_mut().insert(TakenPermit(Arc::new(permit)));
     }
 }
 
@@ -63,7 +62,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let browser = Browser::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
-    let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(slot)| Arc::into_inner(slot));
+    let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(permit)| Arc::into_inner(permit));
     let has_body = !http_body::Body::is_end_stream(request.body());
     if has_body {
         let idle_limit = state.config.idle_patience();

@@ -1,7 +1,5 @@
 //! The route table.
 
-use crate::gateway::path_cache::PathCache;
-use ipfrs_middleware::MemoryPool;
 use std::sync::OnceLock;
 
 use axum::Router;
@@ -9,7 +7,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::{RequestIds, RequestPermits, Requests};
+use ipfrs_middleware::{MemoryPool, RequestIds, RequestPermits, Requests};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -17,6 +15,7 @@ use crate::compression::Compression;
 use crate::error::GatewayError;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
+use crate::gateway::path_cache::PathCache;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::state::{AppState, Shared};

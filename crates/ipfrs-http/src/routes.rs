@@ -12,8 +12,8 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 /// Routes that an operator needs to inspect and stop a busy daemon.
 const WITHOUT_PERMIT: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];
 
-/// Whether requests of a route take a [permit](ipfrs_middleware::RequestPermit). Cached responses take none: they hold no
-/// resources, and sending them costs no more than refusing the request.
+/// Whether requests of a route take a [permit](ipfrs_middleware::RequestPermit). Cached responses take none: they hold
+/// no resources, and sending them costs no more than refusing the request.
 pub(crate) fn takes_request_permit(endpoint: &str) -> bool {
     !WITHOUT_PERMIT.contains(&endpoint)
 }

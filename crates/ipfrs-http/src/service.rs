@@ -56,8 +56,8 @@ impl Service {
         Answering { step: self.step(request, peer), is_head }
     }
 
-    /// Reads the headers of an HTTP/1.1 GET request from `peer`, for [`serialized_response`](Self::serialized_response).
-    /// `headers` must not contain lines about the connection.
+    /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
+    /// [`serialized_response`](Self::serialized_response). `headers` must not contain lines about the connection.
     /// Returns `None` if anything besides the path can affect the response.
     pub fn cacheable_request(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<CacheableRequest> {
         if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() {

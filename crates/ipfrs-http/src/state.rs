@@ -1,11 +1,10 @@
 //! The state that all handlers share: handles, and nothing that serves a request.
 
-use ipfrs_middleware::MemoryPool;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
-use ipfrs_middleware::{RequestIds, RequestPermits};
+use ipfrs_middleware::{MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
 

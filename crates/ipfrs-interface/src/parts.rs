@@ -1,6 +1,5 @@
 //! Components that the daemon and a single command share: a metrics registry, an open Node, and the front-end.
 
-use ipfrs_middleware::MemoryPool;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
-use ipfrs_middleware::TrustedProxies;
+use ipfrs_middleware::{MemoryPool, TrustedProxies};
 use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;

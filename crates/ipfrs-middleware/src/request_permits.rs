@@ -8,14 +8,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_node::{Limit, Node};
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
-use crate::fair_pool::{FairPool, Share, Shortage};
-use ipfrs_node::{Limit, Node};
-
 use crate::client::Client;
+use crate::fair_pool::{FairPool, Share, Shortage};
 
 /// Number of permits that a client may hold while any are free.
 const CLIENT_MINIMUM: usize = 2;
@@ -75,8 +74,8 @@ struct Pool {
     /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
     next: AtomicU64,
-    /// Time of the last search for stalled responses, of each client and of all (`None`). A client that is refused all the
-    /// time does not keep others from searching.
+    /// Time of the last search for stalled responses, of each client and of all (`None`). A client that is refused all
+    /// the time does not keep others from searching.
     searched: Mutex<HashMap<Option<Client>, Instant>>,
 }
 

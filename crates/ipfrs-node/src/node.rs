@@ -21,8 +21,7 @@ use tokio::time::timeout;
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
 use crate::gc::Protection;
-use crate::keys::Identity;
-use crate::keys::Keystore;
+use crate::keys::{Identity, Keystore};
 use crate::metrics::{CacheMeter, Metrics};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
@@ -326,7 +325,8 @@ impl Node {
     }
 
     /// Returns the store epoch, which changes when blocks are removed from the store, when bytes of stored files turn
-    /// out to be missing, and when the denylists change. Content that was sent before the change may have to be refused after it.
+    /// out to be missing, and when the denylists change. Content that was sent before the change may have to be refused
+    /// after it.
     #[must_use]
     pub fn epoch(&self) -> StoreEpoch {
         self.inner.served.epoch()

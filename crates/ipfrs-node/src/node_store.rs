@@ -2,7 +2,7 @@
 
 mod retrieval_timeout;
 
-use crate::StoreEpoch;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -14,10 +14,10 @@ use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
     Stored,
 };
-use std::sync::{Arc, Weak};
 
 pub use self::retrieval_timeout::RetrievalConfig;
 pub(crate) use self::retrieval_timeout::RetrievalTimeout;
+use crate::StoreEpoch;
 use crate::gc::Protection;
 use crate::metrics::Metrics;
 

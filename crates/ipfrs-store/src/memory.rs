@@ -1,6 +1,5 @@
 //! The in-memory engine.
 
-use crate::StoreEpoch;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -15,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::epoch_cache::Caches;
 use crate::store::{self, Admission};
-use crate::{BlockStore, CompactOptions, Compacted, DropStale, PutMode, Spared, Stats, Stored};
+use crate::{BlockStore, CompactOptions, Compacted, DropStale, PutMode, Spared, Stats, StoreEpoch, Stored};
 
 /// Number of CIDs that [`BlockStore::iterate`] copies at a time.
 const PAGE: usize = 1_000;

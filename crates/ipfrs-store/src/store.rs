@@ -1,6 +1,5 @@
 //! The contract that every engine implements.
 
-use crate::StoreEpoch;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -12,7 +11,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
-use crate::{BlockBatch, DropStale, Mappings};
+use crate::{BlockBatch, DropStale, Mappings, StoreEpoch};
 
 /// Codec of the records with which the pack engine stores deletions, from the private-use range of the multicodec
 /// table. Blocks with this codec are rejected, so that no client can forge a deletion.
@@ -314,9 +313,9 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     async fn stats(&self) -> Result<Stats>;
 
     /// Returns the store epoch, which changes when blocks are removed and when bytes of slices that were returned turn
-    /// out to be missing. While it is unchanged, the store would return the same bytes for blocks read earlier. It changes before a [`delete_many`](Self::delete_many) that
-    /// removed a block returns, and when [`compact`](Self::compact) has removed a file, because slices in caches
-    /// would keep occupying its disk space.
+    /// out to be missing. While it is unchanged, the store would return the same bytes for blocks read earlier. It
+    /// changes before a [`delete_many`](Self::delete_many) that removed a block returns, and when
+    /// [`compact`](Self::compact) has removed a file, because slices in caches would keep occupying its disk space.
     fn epoch(&self) -> StoreEpoch;
 
     /// Registers a cache of values derived from blocks, for as long as the cache exists. [`compact`](Self::compact)

@@ -10,13 +10,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_store::BlockStore;
+use ipfrs_store::{BlockStore, StoreEpoch};
 use ipfrs_unixfs::{FileNode, Node, decode_async};
 use tokio::task::coop::poll_proceed;
 
 use crate::walk::{Accepted, Walk};
 use crate::{NodeCache, Span, StreamingConfig};
-use ipfrs_store::StoreEpoch;
 
 /// Number of queued pieces from which no further blocks are requested. This bounds the memory of a file of tiny
 /// blocks.

@@ -53,8 +53,8 @@ impl Wire {
         Self(BufReader::new(TcpStream::connect(gateway.address()).await.unwrap()))
     }
 
-    /// Connects with a receive buffer of a few kilobytes and small segments, so that the server soon has to wait for the
-    /// client: its kernel takes some 70 KB.
+    /// Connects with a receive buffer of a few kilobytes and small segments, so that the server soon has to wait for
+    /// the client: its kernel takes some 70 KB.
     pub(crate) async fn connect_with_small_window(gateway: &TestGateway) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(4096).unwrap();

@@ -5,8 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
-use ipfrs_node::StoreEpoch;
-use ipfrs_node::{Limit, Object, ObjectKind};
+use ipfrs_node::{Limit, Object, ObjectKind, StoreEpoch};
 
 use super::codec::Codec;
 use super::cors::{self, ALLOW};

@@ -1,7 +1,8 @@
 //! Options of commands: names, types and effects.
 
-use crate::error::RpcError;
 use ipfrs_core::Error;
+
+use crate::error::RpcError;
 
 /// An option that Kubo defines, or an extension of ipfrs.
 #[derive(Debug)]

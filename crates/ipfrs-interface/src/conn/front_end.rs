@@ -26,7 +26,8 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     /// Returns the front-end for requests in the tunnel that `connect` opens: see [`Service::tunnel`].
     fn tunnel(&self, connect: &Request<Incoming>) -> Option<Self>;
 
-    /// Returns the relevant headers of a GET request from `peer`, if none of them is unusual: see [`Service::cacheable_request`].
+    /// Returns the relevant headers of a GET request from `peer`, if none of them is unusual: see
+    /// [`Service::cacheable_request`].
     fn cacheable_request(&self, headers: &HeaderMap, peer: IpAddr) -> Option<CacheableRequest>;
 
     /// Returns the response to an HTTP/1.1 GET request if it is cached: see [`Service::serialized_response`].

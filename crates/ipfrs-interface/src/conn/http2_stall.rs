@@ -130,8 +130,8 @@ pin_project! {
 
 impl<A> Watched<A> {
     /// Watches the response to a request on a connection with this `traffic`: of HTTP/2 on an open `stream`, else of
-    /// HTTP/1.1. Once the daemon is `draining`, the response says that the connection is closed then. A stream is cut at
-    /// the `deadline`.
+    /// HTTP/1.1. Once the daemon is `draining`, the response says that the connection is closed then. A stream is cut
+    /// at the `deadline`.
     pub(crate) fn new(
         handler: A,
         stream: Option<OpenStream>,

@@ -154,8 +154,8 @@ impl Protocols {
             if let Poll::Ready(end) = Pin::new(&mut connection).poll(cx) {
                 return Poll::Ready(end.map(|()| Done::Ended));
             }
-            // hyper may ask for the next request while a part of the response is still in its buffer, namely when the body
-            // of the request ended after the response did.
+            // hyper may ask for the next request while a part of the response is still in its buffer, namely when the
+            // body of the request ended after the response did.
             if state.is_over() && state.is_flushed() {
                 return Poll::Ready(Ok(Done::Idle));
             }

@@ -26,8 +26,8 @@ impl OpenStreams {
         OpenStream(Arc::clone(streams))
     }
 
-    /// Returns the time since which no stream has been open, on a connection that began at `connected_at`; `None` while one is
-    /// open: then the task is woken when the last one ends.
+    /// Returns the time since which no stream has been open, on a connection that began at `connected_at`; `None` while
+    /// one is open: then the task is woken when the last one ends.
     pub(crate) fn idle_since(&self, connected_at: Instant, cx: &Context<'_>) -> Option<Instant> {
         let mut state = self.0.lock();
         state.waker = (state.open > 0).then(|| cx.waker().clone());

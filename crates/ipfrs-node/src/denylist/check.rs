@@ -15,7 +15,8 @@ impl Node {
         self.inner.denylists.as_ref().map_or(Ok(()), |denylists| denylists.check_block(cid))
     }
 
-    /// Refuses a path that a denylist blocks, before it is resolved. A path without segments is checked as a block, not here.
+    /// Refuses a path that a denylist blocks, before it is resolved. A path without segments is checked as a block, not
+    /// here.
     ///
     /// # Errors
     /// As [`Self::check_block`].

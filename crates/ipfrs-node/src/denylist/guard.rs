@@ -1,6 +1,5 @@
 //! A view of the store that hides blocked content.
 
-use crate::StoreEpoch;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -14,6 +13,7 @@ use ipfrs_store::{
 };
 
 use super::Denylists;
+use crate::StoreEpoch;
 
 /// A store that neither returns nor accepts blocks that a denylist blocks. Reading or putting one fails with the
 /// error of [`Denylists::check_block`], and queries report the block as missing. All other calls are passed on.

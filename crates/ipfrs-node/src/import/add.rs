@@ -1,7 +1,5 @@
 //! Imports of files and directory trees.
 
-use crate::AddOptions;
-use crate::Added;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +20,7 @@ use crate::content::segments;
 use crate::gc::Lease;
 use crate::metrics::Active;
 use crate::operations::{Operation, OperationKind};
-use crate::{LinkName, Node, pins};
+use crate::{AddOptions, Added, LinkName, Node, pins};
 
 /// Maximum length of a file path in an import, in bytes (`PATH_MAX` on Linux).
 const MAX_PATH_BYTES: usize = 4_096;

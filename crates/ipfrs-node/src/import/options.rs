@@ -1,10 +1,11 @@
 //! Options of an import, and what it reports.
 
-use crate::LinkName;
-use crate::operations::OperationId;
 use ipfrs_core::Cid;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_unixfs::{Attributes, Chunker, Layout, Profile};
+
+use crate::LinkName;
+use crate::operations::OperationId;
 
 /// Options of an import. Fields that are `None` take their value from the profile, as in Kubo's `add`.
 #[derive(Debug, Clone, Default)]

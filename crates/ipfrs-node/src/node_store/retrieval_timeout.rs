@@ -1,13 +1,14 @@
 //! The time limit for reading blocks.
 
-use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
-use ipfrs_core::{Error, ErrorKind, Result};
-use prometheus::IntCounter;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use ipfrs_core::{Error, ErrorKind, Result};
+use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::refusals::{Limit, Refusals};

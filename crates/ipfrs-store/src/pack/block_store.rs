@@ -1,6 +1,5 @@
 //! The pack store as a block store.
 
-use crate::StoreEpoch;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -16,7 +15,7 @@ use super::walk::Walk;
 use crate::store::{self, Admission};
 use crate::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
-    Stored,
+    StoreEpoch, Stored,
 };
 
 #[async_trait]

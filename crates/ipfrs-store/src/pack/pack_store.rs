@@ -75,8 +75,8 @@ impl PackStore {
 
 impl PackStore {
     /// Runs `work`, a long read, on a thread of the store. Reads start in the order of the calls, at most
-    /// [`MAX_RUNNING`](super::readahead) at a time. A read whose caller is gone by then is skipped. Only running reads count towards
-    /// the limit, so a caller that is not polled does not delay others.
+    /// [`MAX_RUNNING`](super::readahead) at a time. A read whose caller is gone by then is skipped. Only running reads
+    /// count towards the limit, so a caller that is not polled does not delay others.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,

@@ -1,6 +1,5 @@
 //! State shared by the handles of a store and its writer.
 
-use crate::StoreEpoch;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +19,7 @@ use super::lock::StoreLock;
 use super::readahead::LongReads;
 use crate::epoch_cache::Caches;
 use crate::mapping::{Claimed, wait_until};
-use crate::{Mappings, Stats};
+use crate::{Mappings, Stats, StoreEpoch};
 
 /// Time that a compaction waits for reads that are about to end, because they hold files that it has removed.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(500);

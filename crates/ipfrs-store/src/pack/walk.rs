@@ -153,8 +153,8 @@ fn next_run(known: &VecDeque<Known>, shared: &Shared) -> Option<Run> {
     Run::of(known.iter().map_while(|known| if let Known::At(location) = known { Some(*location) } else { None }))
 }
 
-/// Takes results from the front while they need neither the index nor the disk, up to [`AHEAD_BYTES`]. `requested` holds
-/// the CIDs of `known`, in order.
+/// Takes results from the front while they need neither the index nor the disk, up to [`AHEAD_BYTES`]. `requested`
+/// holds the CIDs of `known`, in order.
 fn take_resident(requested: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
     let (mut count, mut bytes) = (0, 0);
     let mut locations = Vec::new();
