@@ -1,15 +1,14 @@
 //! `ipfrs-cli`: runs the gateway, and adds and fetches content.
 
-mod answer;
 mod api;
 mod args;
 mod commands;
 mod load;
-mod multipart;
 mod output;
 mod progress;
 mod runtime;
 mod session;
+mod sources;
 mod uri;
 
 use std::process::ExitCode;

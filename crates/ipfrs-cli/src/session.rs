@@ -91,7 +91,8 @@ impl Session {
         let Ok(api) = Api::remote(&url) else { return Ok(None) };
         let probed = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
         let Ok(Ok(stat)) = probed else { return Ok(None) };
-        let is_ours = std::fs::canonicalize(&self.repo).is_ok_and(|repo| Path::new(&stat.repo_path) == repo);
+        let is_ours = std::fs::canonicalize(&self.repo)
+            .is_ok_and(|repo| stat.repo_path.is_some_and(|path| repo == Path::new(&path)));
         Ok(is_ours.then_some(api))
     }
 }

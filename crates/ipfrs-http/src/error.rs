@@ -10,7 +10,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::RequestMemory;
-use serde::Serialize;
+use ipfrs_rpc::types::RpcFailure;
 use serde_json::{Map, Value};
 
 use crate::failure;
@@ -138,25 +138,10 @@ impl From<Error> for RpcError {
     }
 }
 
-/// Body of a failed command's response.
-#[derive(Debug, Serialize)]
-pub(crate) struct RpcErrorBody {
-    #[serde(rename = "Message")]
-    message: String,
-    #[serde(rename = "Code")]
-    code: u8,
-    #[serde(rename = "Type")]
-    object: &'static str,
-    /// Error code of the native API, which is more specific than status 500.
-    #[serde(rename = "Kind")]
-    kind: &'static str,
-}
-
-impl RpcErrorBody {
-    pub(crate) fn of(error: &Error) -> Self {
-        let kind = error.kind();
-        Self { message: rpc_message(error), code: rpc_status(kind).1, object: "error", kind: kind.code() }
-    }
+/// Returns the body of a failed command's response.
+pub(crate) fn rpc_failure(error: &Error) -> RpcFailure {
+    let (code, kind) = (rpc_status(error.kind()).1, error.kind().code().to_owned());
+    RpcFailure { message: rpc_message(error), code, r#type: "error".to_owned(), kind }
 }
 
 /// Code of go-ipfs-cmds for a faulty request.
@@ -181,13 +166,11 @@ fn in_words_of_kubo(error: &Error, text: String) -> String {
     }
 }
 
-impl IntoResponse for RpcErrorBody {
-    /// Renders the error as one line, like all JSON of the RPC.
-    fn into_response(self) -> Response {
-        // Strings and numbers always serialize.
-        let line = serde_json::to_string(&self).unwrap_or_default() + "\n";
-        ([(CONTENT_TYPE, "application/json")], line).into_response()
-    }
+/// Renders a failure as one line, like all JSON of the RPC.
+pub(crate) fn rpc_failure_response(failure: &RpcFailure) -> Response {
+    // Strings and numbers always serialize.
+    let line = serde_json::to_string(failure).unwrap_or_default() + "\n";
+    ([(CONTENT_TYPE, "application/json")], line).into_response()
 }
 
 /// Returns the status and the go-ipfs-cmds code of a failed command. Like Kubo, most failures have status 500.
@@ -216,11 +199,11 @@ impl IntoResponse for RpcError {
     fn into_response(self) -> Response {
         match self {
             Self::Command(error) => {
-                noted(finish(RpcErrorBody::of(&error).into_response(), rpc_status(error.kind()).0), &error)
+                noted(finish(rpc_failure_response(&rpc_failure(&error)), rpc_status(error.kind()).0), &error)
             }
             Self::Refused(error) => {
-                let body = RpcErrorBody { code: CLIENT_ERROR, ..RpcErrorBody::of(&error) };
-                finish(body.into_response(), StatusCode::BAD_REQUEST)
+                let failure = RpcFailure { code: CLIENT_ERROR, ..rpc_failure(&error) };
+                finish(rpc_failure_response(&failure), StatusCode::BAD_REQUEST)
             }
             Self::Request(text) => finish(format!("{text}\n").into_response(), StatusCode::BAD_REQUEST),
         }

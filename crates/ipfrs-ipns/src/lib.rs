@@ -6,7 +6,6 @@
 mod key;
 mod name;
 mod record;
-mod timestamp;
 
 pub use key::{KeyType, PrivateKey, PublicKey};
 pub use name::Name;

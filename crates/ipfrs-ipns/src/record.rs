@@ -7,10 +7,10 @@ mod entry;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, timestamp};
 use prost::Message;
 
-use crate::{Name, PrivateKey, PublicKey, timestamp};
+use crate::{Name, PrivateKey, PublicKey};
 use data::Data;
 use entry::IpnsEntry;
 
@@ -99,8 +99,11 @@ impl Record {
         ttl: Duration,
         has_v1: bool,
     ) -> Result<Self> {
-        let validity = timestamp::format(validity)
-            .ok_or_else(|| Error::invalid("the validity of an IPNS record must be between 1970 and 9999"))?;
+        let since = validity.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let validity =
+            since.and_then(|since| timestamp::format(i64::try_from(since.as_secs()).ok()?, since.subsec_nanos()));
+        let validity =
+            validity.ok_or_else(|| Error::invalid("the validity of an IPNS record must be between 1970 and 9999"))?;
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
         let data = Data { value: Bytes::copy_from_slice(value), validity: validity.into(), sequence, ttl: Some(ttl) };
         let encoded = data.encode()?;

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use ipfrs_core::Result;
 use ipfrs_node::LinkName;
+use ipfrs_rpc::client::{WalkOptions, size_of_tree};
+use ipfrs_rpc::types;
 use pyo3::IntoPyObject;
-use serde::Deserialize;
 
 /// A stream of bytes, in pieces of at most a few megabytes. An error is its last item.
 pub(crate) type Pieces = BoxStream<'static, Result<Bytes>>;
@@ -91,6 +92,15 @@ impl Default for AddOptions {
     }
 }
 
+impl AddOptions {
+    /// Returns how to walk over the file or directory that is imported.
+    pub(crate) fn walk(&self) -> WalkOptions {
+        // The name is only used in a wrapping directory.
+        let name = Some(self.name.as_bytes().to_vec()).filter(|name| self.wrap_with_directory && !name.is_empty());
+        WalkOptions { name, hidden: self.hidden, follow_root: true }
+    }
+}
+
 /// Progress of an import. The import updates it, and the thread or event loop that calls Python reads it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<Counters>);
@@ -108,9 +118,13 @@ impl Progress {
         self.0.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the total number of bytes.
-    pub(crate) fn expect(&self, bytes: u64) {
-        self.0.total.store(bytes.saturating_add(1), Ordering::Relaxed);
+    /// Starts to compute the total size of the file or directory at `path`. The import reports unreadable files. Must
+    /// be called within the runtime.
+    pub(crate) fn measure(&self, path: PathBuf, options: WalkOptions) {
+        let counters = self.0.clone();
+        tokio::task::spawn_blocking(move || {
+            counters.total.store(size_of_tree(&path, &options).saturating_add(1), Ordering::Relaxed);
+        });
     }
 
     /// Returns the number of bytes done, and the total if it is known.
@@ -182,7 +196,7 @@ pub(crate) struct StoreStats {
 }
 
 /// Statistics of the elements of a tensor, as returned by `/v1/tensor`. Converted to a Python dictionary.
-#[derive(Debug, Clone, PartialEq, Deserialize, IntoPyObject)]
+#[derive(Debug, Clone, PartialEq, IntoPyObject)]
 pub(crate) struct TensorStats {
     pub(crate) count: u64,
     pub(crate) nan: u64,
@@ -192,6 +206,13 @@ pub(crate) struct TensorStats {
     pub(crate) max: Option<f64>,
     pub(crate) mean: Option<f64>,
     pub(crate) std: Option<f64>,
+}
+
+impl From<types::TensorStats> for TensorStats {
+    fn from(stats: types::TensorStats) -> Self {
+        let types::TensorStats { count, nan, inf, zero, min, max, mean, std, .. } = stats;
+        Self { count, nan, inf, zero, min, max, mean, std }
+    }
 }
 
 /// The tensors of a file.

@@ -16,7 +16,6 @@ mod progress;
 mod remote;
 mod run;
 mod runtime;
-mod tree;
 
 /// `ipfrs._native`, the interface that the Python classes of `ipfrs` call.
 #[pyo3::pymodule(name = "_native")]

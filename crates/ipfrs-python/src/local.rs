@@ -2,6 +2,7 @@
 
 mod files;
 mod import;
+mod tree;
 
 use std::ops::Deref;
 use std::path::PathBuf;

@@ -2,18 +2,15 @@
 //!
 //! All threads share the persistent connections and do not wait for each other. Received blocks are verified.
 
-mod answer;
 mod blocks;
-mod failure;
 mod files;
-mod http;
-mod multipart;
-mod patience;
 mod repo;
 mod sized;
 mod tensors;
 mod upload;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,6 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::LinkName;
+use ipfrs_rpc::client::{Client, ClientOptions};
 use parking_lot::RwLock;
 
 use crate::backing::{
@@ -28,13 +26,14 @@ use crate::backing::{
     TensorBytes, TensorList, TensorStats,
 };
 use blocks::BatchLimit;
-use http::Http;
+
+const USER_AGENT: &str = concat!("ipfrs-python/", env!("CARGO_PKG_VERSION"));
 
 /// A client of the daemon at a URL.
 #[derive(Debug)]
 pub(crate) struct Remote {
     /// `None` once the client is closed. Connections are closed when the last call that uses them ends.
-    http: RwLock<Option<Arc<Http>>>,
+    client: RwLock<Option<Arc<Client>>>,
     limit: BatchLimit,
 }
 
@@ -46,14 +45,19 @@ impl Remote {
     /// # Errors
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an invalid URL, token or timeout.
     pub(crate) fn new(url: &str, token: Option<&str>, timeout: Option<f64>) -> Result<Self> {
-        let http = Arc::new(Http::new(url, token, timeout)?);
-        Ok(Self { http: RwLock::new(Some(http)), limit: BatchLimit::new() })
+        let client = Client::remote(url, &ClientOptions { user_agent: USER_AGENT, token, timeout })?;
+        Ok(Self { client: RwLock::new(Some(Arc::new(client))), limit: BatchLimit::new() })
     }
 
-    fn http(&self) -> Result<Arc<Http>> {
+    fn client(&self) -> Result<Arc<Client>> {
         let closed = || Error::new(ErrorKind::Conflict, "the client is closed: create another one");
-        self.http.read().clone().ok_or_else(closed)
+        self.client.read().clone().ok_or_else(closed)
     }
+}
+
+/// Returns a path as an argument of a command.
+fn arg(path: &LinkName) -> &OsStr {
+    OsStr::from_bytes(path.as_bytes())
 }
 
 #[async_trait]
@@ -64,105 +68,105 @@ impl Backing for Remote {
     }
 
     async fn close(&self) -> Result<()> {
-        if let Some(http) = self.http.write().take() {
-            http.end_streams();
+        if let Some(client) = self.client.write().take() {
+            client.close();
         }
         Ok(())
     }
 
     async fn version(&self) -> Result<String> {
-        repo::version(&*self.http()?).await
+        repo::version(&*self.client()?).await
     }
 
     async fn stats(&self) -> Result<StoreStats> {
-        repo::stats(&*self.http()?).await
+        repo::stats(&*self.client()?).await
     }
 
     async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String> {
-        blocks::put(&*self.http()?, data, &options).await
+        blocks::put(&*self.client()?, data, &options).await
     }
 
     async fn put_many(&self, blocks: Vec<Bytes>, options: BlockOptions) -> Result<Vec<String>> {
-        blocks::put_many(&*self.http()?, blocks, &options).await
+        blocks::put_many(&*self.client()?, blocks, &options).await
     }
 
     async fn get(&self, cid: String) -> Result<Bytes> {
-        blocks::get(&*self.http()?, &cid).await
+        blocks::get(&*self.client()?, &cid).await
     }
 
     async fn get_many(&self, cids: Vec<String>) -> Result<Vec<Option<Bytes>>> {
-        blocks::get_many(&*self.http()?, &self.limit, &cids).await
+        blocks::get_many(&*self.client()?, &self.limit, &cids).await
     }
 
     async fn has_many(&self, cids: Vec<String>) -> Result<Vec<bool>> {
-        blocks::has_many(&*self.http()?, &self.limit, &cids).await
+        blocks::has_many(&*self.client()?, &self.limit, &cids).await
     }
 
     async fn size(&self, cid: String) -> Result<u64> {
-        blocks::size(&*self.http()?, &cid).await
+        blocks::size(&*self.client()?, &cid).await
     }
 
     async fn remove(&self, cids: Vec<String>, force: bool) -> Result<()> {
-        blocks::remove(&*self.http()?, &cids, force).await
+        blocks::remove(&*self.client()?, &cids, force).await
     }
 
     async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added> {
-        upload::add(&*self.http()?, content, &options).await
+        upload::add(&*self.client()?, content, &options).await
     }
 
     async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added> {
-        upload::add_path(&*self.http()?, path, &options, progress).await
+        upload::add_path(&*self.client()?, path, &options, progress).await
     }
 
     async fn read(&self, path: LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
-        files::read(&*self.http()?, &path, offset, length).await
+        files::read(&*self.client()?, &path, offset, length).await
     }
 
     async fn list(&self, path: LinkName) -> Result<Vec<Entry>> {
-        files::list(&*self.http()?, &path).await
+        files::list(&*self.client()?, &path).await
     }
 
     async fn stat(&self, path: LinkName) -> Result<Stat> {
-        files::stat(&*self.http()?, &path).await
+        files::stat(&*self.client()?, &path).await
     }
 
     async fn resolve(&self, path: LinkName) -> Result<String> {
-        files::resolve(&*self.http()?, &path).await
+        files::resolve(&*self.client()?, &path).await
     }
 
     async fn pin(&self, path: LinkName, recursive: bool, name: Option<String>) -> Result<String> {
-        repo::pin(&*self.http()?, &path, recursive, name).await
+        repo::pin(&*self.client()?, &path, recursive, name).await
     }
 
     async fn unpin(&self, path: LinkName, recursive: bool) -> Result<()> {
-        repo::unpin(&*self.http()?, &path, recursive).await
+        repo::unpin(&*self.client()?, &path, recursive).await
     }
 
     async fn pins(&self) -> Result<Vec<PinEntry>> {
-        repo::pins(&*self.http()?).await
+        repo::pins(&*self.client()?).await
     }
 
     async fn export_car(&self, path: LinkName) -> Result<Pieces> {
-        repo::export_car(&*self.http()?, &path).await
+        repo::export_car(&*self.client()?, &path).await
     }
 
     async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
-        repo::import_car(&*self.http()?, car, pin_roots).await
+        repo::import_car(&*self.client()?, car, pin_roots).await
     }
 
     async fn collect(&self, force: bool) -> Result<(u64, u64)> {
-        repo::collect(&*self.http()?, force).await
+        repo::collect(&*self.client()?, force).await
     }
 
     async fn tensors(&self, path: LinkName) -> Result<TensorList> {
-        tensors::list(&*self.http()?, &path).await
+        tensors::list(&*self.client()?, &path).await
     }
 
     async fn tensor(&self, path: LinkName, name: String, slice: String) -> Result<TensorBytes> {
-        tensors::tensor(&*self.http()?, &path, &name, &slice).await
+        tensors::tensor(&*self.client()?, &path, &name, &slice).await
     }
 
     async fn tensor_stats(&self, path: LinkName, name: String) -> Result<TensorStats> {
-        tensors::stats(&*self.http()?, &path, &name).await
+        tensors::stats(&*self.client()?, &path, &name).await
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Allowed dependencies of each crate within the workspace. Layers: `core <- ipns, store, tensor, unixfs <- stream <-
 /// node <- front-ends <- interface <- shells`. Front-ends depend on the node and not on a store.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
     ("ipfrs-store", &["ipfrs-core"]),
@@ -16,16 +16,18 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("ipfrs-stream", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs"]),
     ("ipfrs-node", &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-tensor", "ipfrs-unixfs", "ipfrs-stream"]),
     ("ipfrs-middleware", &["ipfrs-core", "ipfrs-node"]),
-    ("ipfrs-http", &["ipfrs-core", "ipfrs-ipns", "ipfrs-node", "ipfrs-middleware"]),
+    // JSON types for servers, and a client.
+    ("ipfrs-rpc", &["ipfrs-core"]),
+    ("ipfrs-http", &["ipfrs-core", "ipfrs-ipns", "ipfrs-node", "ipfrs-middleware", "ipfrs-rpc"]),
     // Clients use this crate too.
     ("ipfrs-proto", &[]),
     ("ipfrs-grpc", &["ipfrs-core", "ipfrs-node", "ipfrs-middleware", "ipfrs-proto"]),
     // Its listeners use the socket type of `ipfrs-stream`.
     ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-middleware", "ipfrs-http", "ipfrs-grpc"]),
-    ("ipfrs-cli", &["ipfrs-core", "ipfrs-interface"]),
+    ("ipfrs-cli", &["ipfrs-core", "ipfrs-interface", "ipfrs-rpc"]),
     // Calls the node directly, without a front-end. Its tests depend on `ipfrs-test-features` so that dependencies
     // are built with the features of all tests.
-    ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface", "ipfrs-test-features"]),
+    ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface", "ipfrs-rpc", "ipfrs-test-features"]),
 ];
 
 /// Returns the workspace crates under `crates/`, each with its dependencies except for dev-dependencies.

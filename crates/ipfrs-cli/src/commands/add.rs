@@ -1,60 +1,22 @@
 //! `add`.
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::{Added, ImportedLine};
 
 use super::ls::exact;
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::AddArgs;
-use crate::multipart::{Source, Upload, measure};
 use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
-
-/// One line of the response: an added file or directory, or the progress of a file.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Line {
-    name: String,
-    name_bytes: Option<String>,
-    hash: Option<String>,
-    bytes: Option<u64>,
-    size: Option<String>,
-    #[serde(flatten)]
-    attributes: Attributes,
-}
-
-/// Mode in octal, and modification time, if they are stored with the content.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Attributes {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime_nsecs: Option<u32>,
-}
-
-/// An added file or directory, as printed.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Added {
-    name: String,
-    /// The name in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    hash: String,
-    size: String,
-    #[serde(flatten)]
-    attributes: Attributes,
-}
+use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<()> {
-    let sources = Source::of(&args.paths, args.recursive)?;
+    let sources = Sources::new(&args.paths, args.recursive, args.hidden)?;
     let is_silent = out.is_json() || args.quiet || args.quieter;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
-    measure(&sources, args.hidden, &progress);
-    let query = Query::new()
+    sources.measure(&progress);
+    let request = Request::command("add")
         .with("stream-channels", true)
         .with("progress", progress.is_shown())
         .with("only-hash", args.only_hash)
@@ -77,33 +39,20 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with_some("mtime", args.mtime)
         .with_some("mtime-nsecs", args.mtime_nsecs)
         .with_some("profile", args.profile.as_ref());
-    let mut upload = Upload::start(sources, args.hidden);
-    let outcome = report(api, query, args, &mut upload, &progress, out).await;
-    outcome.map_err(|error| upload.explain(error))
-}
-
-async fn report(
-    api: &Api,
-    query: Query,
-    args: &AddArgs,
-    upload: &mut Upload,
-    progress: &Progress,
-    out: &mut Output,
-) -> Result<()> {
-    let mut response = api.call("add", query, Some(upload)).await?;
+    // The daemon reports the progress of the import.
+    let mut response = api.call(sources.upload(request, |_| {})?).await?;
     let mut tally = Tally::default();
     let mut last = None;
-    while let Some(line) = response.next_object::<Line>().await? {
-        let Some(hash) = line.hash else {
-            progress.done(tally.advance(line.name, line.bytes.unwrap_or(0)));
-            continue;
-        };
-        let size = line.size.unwrap_or_default();
-        let added = Added { name: line.name, name_bytes: line.name_bytes, hash, size, attributes: line.attributes };
-        if !args.quieter {
-            progress.aside(|| print(&added, args, out))?;
+    while let Some(line) = response.line::<ImportedLine>().await? {
+        match line {
+            ImportedLine::Progress(file) => progress.done(tally.advance(file.name, file.bytes)),
+            ImportedLine::Added(added) => {
+                if !args.quieter {
+                    progress.aside(|| print(&added, args, out))?;
+                }
+                last = Some(added);
+            }
         }
-        last = Some(added);
     }
     match last {
         Some(root) if args.quieter => print(&root, args, out),

@@ -81,8 +81,8 @@ async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Resu
 
 /// Returns the paths to fetch: those of the options, or else the path of the URL.
 fn paths(args: &BenchHttpArgs, base: &Base) -> Result<Vec<String>> {
-    let cids = args.cids.iter().map(|cid| base.below(&gateway_path(cid.as_ref())));
-    let paths: Vec<_> = cids.chain(args.paths.iter().map(|path| base.below(path))).collect();
+    let cids = args.cids.iter().map(|cid| Ok(base.below(&gateway_path(cid.as_ref())?)));
+    let paths = cids.chain(args.paths.iter().map(|path| Ok(base.below(path)))).collect::<Result<Vec<_>>>()?;
     match (paths.is_empty(), &args.url) {
         (false, _) => Ok(paths),
         (true, Some(_)) => Ok(vec![base.path().to_owned()]),

@@ -1,25 +1,18 @@
 //! `block get|put|rm|stat`.
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{BlockCommand, BlockPutArgs, BlockRmArgs};
-use crate::multipart::{Source, Upload};
 use crate::output::{Output, printable};
-
-/// Content ID and size in bytes of a block.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct BlockStat {
-    key: String,
-    size: u64,
-}
+use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> Result<()> {
     match command {
         BlockCommand::Get { cid } => {
-            let mut response = api.call("block/get", Query::new().with("arg", cid), None).await?;
+            let mut response = api.call(Request::query("block/get").with_arg(cid)).await?;
             while let Some(bytes) = response.next().await? {
                 out.bytes(&bytes)?;
             }
@@ -29,8 +22,7 @@ pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> R
         BlockCommand::Rm(args) => rm(api, &args, out).await,
         BlockCommand::Stat { cids } => {
             for cid in cids {
-                let stat: BlockStat =
-                    api.call("block/stat", Query::new().with("arg", cid), None).await?.whole().await?;
+                let stat: BlockStat = api.call(Request::query("block/stat").with_arg(cid)).await?.json().await?;
                 print(&stat, &format!("Key: {}\nSize: {}", stat.key, stat.size), out)?;
             }
             Ok(())
@@ -39,30 +31,22 @@ pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> R
 }
 
 async fn put(api: &Api, args: &BlockPutArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_some("cid-codec", args.cid_codec.as_ref()).with_some("mhtype", args.mhtype.as_ref());
-    let query = query.with("pin", args.pin);
-    let mut upload = Upload::start(Source::of(&args.files, false)?, false);
-    let mut response = api.call("block/put", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
-    while let Some(stat) = response.next_object::<BlockStat>().await? {
+    let request = Request::command("block/put")
+        .with_some("cid-codec", args.cid_codec.as_ref())
+        .with_some("mhtype", args.mhtype.as_ref())
+        .with("pin", args.pin);
+    let mut response = api.call(Sources::files(&args.files)?.upload(request, |_| {})?).await?;
+    while let Some(stat) = response.line::<BlockStat>().await? {
         print(&stat, &stat.key, out)?;
     }
     Ok(())
 }
 
-/// Outcome of removing a block.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct RemovedBlock {
-    hash: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    error: String,
-}
-
 async fn rm(api: &Api, args: &BlockRmArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args(&args.cids).with("force", args.force).with("quiet", args.quiet);
-    let mut response = api.call("block/rm", query, None).await?;
+    let request = Request::command("block/rm").with_args(&args.cids);
+    let mut response = api.call(request.with("force", args.force).with("quiet", args.quiet)).await?;
     let mut stayed = 0;
-    while let Some(block) = response.next_object::<RemovedBlock>().await? {
+    while let Some(block) = response.line::<RemovedBlock>().await? {
         stayed += u64::from(!block.error.is_empty());
         match (out.is_json(), block.error.as_str()) {
             (true, _) => out.object(&block)?,

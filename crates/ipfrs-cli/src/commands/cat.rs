@@ -3,18 +3,20 @@
 use std::io::{self, IsTerminal};
 
 use anyhow::Result;
+use ipfrs_rpc::client::Request;
 
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::CatArgs;
 use crate::output::Output;
 use crate::progress::{Progress, Watched};
 
 pub(super) async fn run(api: &Api, args: &CatArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args(&args.paths).with_some("offset", args.offset).with_some("length", args.length);
-    let mut response = api.call("cat", query, None).await?;
+    let request = Request::query("cat").with_args(&args.paths);
+    let request = request.with_some("offset", args.offset).with_some("length", args.length);
+    let mut response = api.call(request).await?;
     // If standard output is a terminal, the content itself shows the progress.
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: io::stdout().is_terminal() });
-    response.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
+    response.content_length().into_iter().for_each(|bytes| progress.expect(bytes));
     while let Some(bytes) = response.next().await? {
         out.bytes(&bytes)?;
         progress.done(bytes.len() as u64);

@@ -4,16 +4,16 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::{Request, Response};
+use ipfrs_rpc::types::{DagStats, ImportedCar};
 
 use super::stage::{Saved, Stage};
-use crate::answer::{Answer, CidLink};
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
-use crate::multipart::{Source, Upload, measure};
 use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
+use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Result<()> {
     match command {
@@ -23,34 +23,24 @@ pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Res
     }
 }
 
-/// One line of `dag/import`: the outcome for a root, or the totals.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-enum Imported {
-    #[serde(rename_all = "PascalCase")]
-    Root { cid: CidLink, pin_error_msg: String },
-    #[serde(rename_all = "PascalCase")]
-    Stats { block_count: u64, block_bytes_count: u64 },
-}
-
 async fn import(api: &Api, args: &DagImportArgs, out: &mut Output) -> Result<()> {
     if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
         bail!("{} is a directory: pass the CAR files in it", directory.display());
     }
-    let sources = Source::of(&args.files, false)?;
+    let sources = Sources::files(&args.files)?;
     let is_silent = args.silent || out.is_json();
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
-    measure(&sources, false, &progress);
-    let query = Query::new().with_some("pin-roots", args.pin_roots).with("stats", args.stats);
-    let mut upload = Upload::start(sources, false).counted(&progress);
-    let mut answer = api.call("dag/import", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
+    sources.measure(&progress);
+    let request = Request::command("dag/import").with_some("pin-roots", args.pin_roots).with("stats", args.stats);
+    let sent = progress.clone();
+    let mut response = api.call(sources.upload(request, move |bytes| sent.done(bytes))?).await?;
     let mut failed = None;
-    while let Some(line) = answer.next_object::<Imported>().await? {
+    while let Some(line) = response.line::<ImportedCar>().await? {
         if !args.silent {
             progress.aside(|| print_imported(&line, out))?;
         }
         match line {
-            Imported::Root { cid, pin_error_msg } if !pin_error_msg.is_empty() => {
+            ImportedCar::Root { cid, pin_error_msg } if !pin_error_msg.is_empty() => {
                 failed.get_or_insert(format!("the root {} was not pinned: {pin_error_msg}", cid.cid));
             }
             _ => {}
@@ -62,14 +52,14 @@ async fn import(api: &Api, args: &DagImportArgs, out: &mut Output) -> Result<()>
     }
 }
 
-fn print_imported(line: &Imported, out: &mut Output) -> Result<()> {
+fn print_imported(line: &ImportedCar, out: &mut Output) -> Result<()> {
     match line {
         line if out.is_json() => out.object(line),
-        Imported::Root { cid, pin_error_msg } if pin_error_msg.is_empty() => {
+        ImportedCar::Root { cid, pin_error_msg } if pin_error_msg.is_empty() => {
             out.line(&format!("Pinned root\t{}\tsuccess", cid.cid))
         }
-        Imported::Root { .. } => Ok(()),
-        Imported::Stats { block_count, block_bytes_count } => {
+        ImportedCar::Root { .. } => Ok(()),
+        ImportedCar::Stats { block_count, block_bytes_count } => {
             out.line(&format!("Imported {block_count} blocks ({block_bytes_count} bytes)"))
         }
     }
@@ -84,10 +74,10 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     let stage = target.map(|target| Stage::new(target, true)).transpose()?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
-        let mut answer = api.call("dag/export", Query::new().with_args([&args.root]), None).await?;
+        let mut response = api.call(Request::query("dag/export").with_arg(&args.root)).await?;
         match &stage {
-            Some(stage) => stage.save(&mut answer, &progress).await,
-            None => pass_on(&mut answer, out, &progress).await,
+            Some(stage) => stage.save(&mut response, &progress).await,
+            None => pass_on(&mut response, out, &progress).await,
         }
     };
     // An interrupt drops the stage, which removes the incomplete file.
@@ -107,46 +97,20 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     out.line(&format!("saved {}", printable_name(target.as_os_str())))
 }
 
-async fn pass_on(answer: &mut Answer, out: &mut Output, progress: &Progress) -> Result<()> {
-    while let Some(bytes) = answer.next().await? {
+async fn pass_on(response: &mut Response, out: &mut Output, progress: &Progress) -> Result<()> {
+    while let Some(bytes) = response.next().await? {
         out.bytes(&bytes)?;
         progress.done(bytes.len() as u64);
     }
     Ok(())
 }
 
-/// One line of `dag/stat`. Only the last line has a ratio.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Summary {
-    #[serde(default)]
-    unique_blocks: u64,
-    #[serde(default)]
-    total_size: u64,
-    #[serde(default)]
-    shared_size: u64,
-    #[serde(default)]
-    ratio: f64,
-    #[serde(default)]
-    dag_stats: Vec<DagStat>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DagStat {
-    cid: String,
-    #[serde(default)]
-    size: u64,
-    #[serde(default)]
-    num_blocks: u64,
-}
-
 async fn stat(api: &Api, args: &DagStatArgs, out: &mut Output) -> Result<()> {
     let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "blocks");
-    let query = Query::new().with_args(&args.roots).with("progress", progress.is_shown());
-    let mut answer = api.call("dag/stat", query, None).await?;
+    let request = Request::query("dag/stat").with_args(&args.roots).with("progress", progress.is_shown());
+    let mut response = api.call(request).await?;
     let mut last = None;
-    while let Some(summary) = answer.next_object::<Summary>().await? {
+    while let Some(summary) = response.line::<DagStats>().await? {
         progress.reached(summary.dag_stats.iter().map(|dag| dag.num_blocks).sum());
         last = Some(summary);
     }
@@ -158,7 +122,9 @@ async fn stat(api: &Api, args: &DagStatArgs, out: &mut Output) -> Result<()> {
     for dag in &summary.dag_stats {
         out.line(&format!("{} {} blocks, {} bytes", dag.cid, dag.num_blocks, dag.size))?;
     }
-    let Summary { unique_blocks, total_size, shared_size, ratio, .. } = summary;
+    let DagStats { unique_blocks, total_size, shared_size, ratio, .. } = summary;
+    let (unique_blocks, shared_size) = (unique_blocks.unwrap_or(0), shared_size.unwrap_or(0));
+    let ratio = ratio.unwrap_or(0.0);
     out.line(&format!(
         "total: {unique_blocks} blocks, {total_size} bytes; {shared_size} bytes shared, ratio {ratio:.3}"
     ))

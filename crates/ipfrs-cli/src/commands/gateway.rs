@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
 use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, run_until_signalled, running_url};
+use ipfrs_rpc::client::Request;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{GatewayCommand, Globals, StartArgs};
 use crate::output::Output;
 use crate::runtime;
@@ -89,13 +90,13 @@ async fn status(api: &Api, out: &mut Output) -> Result<()> {
         out.line(&format!("gRPC: {address}"))?;
     }
     out.line(&format!("Version: {version}"))?;
-    out.line(&format!("Repo: {}", repo.repo_path))?;
-    out.line(&format!("Blocks: {}", repo.num_objects))?;
+    out.line(&format!("Repo: {}", repo.repo_path.unwrap_or_default()))?;
+    out.line(&format!("Blocks: {}", repo.num_objects.unwrap_or(0)))?;
     out.line(&format!("On disk: {}", HumanBytes(repo.repo_size)))
 }
 
 async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
-    api.call("shutdown", Query::new(), None).await?;
+    api.call(Request::command("shutdown")).await?;
     let ServerConfig { shutdown_grace_seconds, .. } = session.config.server;
     let deadline = Instant::now() + Duration::from_secs(shutdown_grace_seconds) + STOP_MARGIN;
     while is_there(session, api).await? {

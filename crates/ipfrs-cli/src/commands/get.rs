@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures::stream::{FuturesUnordered, StreamExt};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::Link;
 use tokio::fs::{self, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
-use super::ls::{DIRECTORY, Link, Listing, SYMLINK};
+use super::ls::{Entries, file_name, link_target};
 use super::stage::{Saved, Stage, inside};
-use crate::api::{Api, Kind, Query};
+use crate::api::{Api, Kind};
 use crate::args::GetArgs;
 use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
@@ -33,7 +35,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
         if let Some(one_file) = &one_file {
-            let mut response = api.call("get", one_file.query(args), None).await?;
+            let mut response = api.call(one_file.request(args)).await?;
             return stage.save(&mut response, &progress).await;
         }
         match kind {
@@ -86,9 +88,9 @@ impl OneFile {
         (is_archive || args.compress).then_some(Self { is_archive, is_compressed: args.compress })
     }
 
-    fn query(&self, args: &GetArgs) -> Query {
-        let query = Query::new().with_args([&args.path]).with("archive", self.is_archive);
-        query.with("compress", self.is_compressed).with_some("compression-level", args.compression_level)
+    fn request(&self, args: &GetArgs) -> Request {
+        let request = Request::query("get").with_arg(&args.path).with("archive", self.is_archive);
+        request.with("compress", self.is_compressed).with_some("compression-level", args.compression_level)
     }
 
     /// Returns `target` with the extensions of its format appended, unless it already has them.
@@ -109,9 +111,9 @@ impl OneFile {
 /// its size.
 async fn fetch_file(api: &Api, path: &OsStr, target: &Path, progress: &Progress, is_expected: bool) -> Result<()> {
     let failed = |e| cannot_make(target, &e);
-    let mut response = api.call("cat", Query::new().with_args([path]), None).await?;
+    let mut response = api.call(Request::query("cat").with_arg(path)).await?;
     if !is_expected {
-        response.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
+        response.content_length().into_iter().for_each(|bytes| progress.expect(bytes));
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(target).await.map_err(failed)?;
     while let Some(bytes) = response.next().await? {
@@ -147,14 +149,14 @@ impl Tree<'_> {
                 bail!("refusing to save directories that are nested more than {MAX_DEPTH} levels deep");
             }
             fs::create_dir(&directory.path).await.map_err(|e| cannot_make(&directory.path, &e))?;
-            let mut listing = Listing::of(self.api, &directory.cid).await?;
-            while let Some(entry) = listing.next().await? {
-                let path = inside(&directory.path, &entry.file_name()?)?;
-                match entry.data_type {
-                    DIRECTORY => {
+            let mut entries = Entries::of(self.api, &directory.cid).await?;
+            while let Some(entry) = entries.next().await? {
+                let path = inside(&directory.path, &file_name(&entry)?)?;
+                match entry.r#type {
+                    Link::DIRECTORY => {
                         pending.push(Pending { cid: entry.hash.into(), path, depth: directory.depth + 1 });
                     }
-                    SYMLINK => link(&entry.link_target()?, &path).await?,
+                    Link::SYMLINK => link(&link_target(&entry)?, &path).await?,
                     _ => {
                         self.progress.expect(entry.size);
                         files.push(self.file(entry, path));

@@ -7,70 +7,50 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ipfrs_interface::{KeyFormat, export_key};
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::{Key, Keys, RenamedKey};
 use serde_json::json;
 
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{Globals, KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
-use crate::multipart::{Source, Upload};
 use crate::output::{Output, printable};
 use crate::session;
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Key {
-    name: String,
-    id: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Keys {
-    #[serde(rename = "Keys")]
-    keys: Vec<Key>,
-}
+use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, command: KeyCommand, out: &mut Output) -> Result<()> {
     match command {
         KeyCommand::Gen(args) => generate(api, &args, out).await,
         KeyCommand::Import(args) => import(api, &args, out).await,
         KeyCommand::Rename(args) => rename(api, &args, out).await,
-        KeyCommand::List(args) => list(api, "key/list", query(&args.encoding), args.long, out).await,
-        KeyCommand::Rm(args) => list(api, "key/rm", query(&args.encoding).with_args(&args.names), args.long, out).await,
+        KeyCommand::List(args) => list(api, request("key/list", &args.encoding), args.long, out).await,
+        KeyCommand::Rm(args) => {
+            list(api, request("key/rm", &args.encoding).with_args(&args.names), args.long, out).await
+        }
         KeyCommand::Export(_) => bail!("a daemon does not export private keys"),
     }
 }
 
-fn query(encoding: &KeyEncoding) -> Query {
-    Query::new().with_some("ipns-base", encoding.ipns_base.as_ref())
+fn request(command: &str, encoding: &KeyEncoding) -> Request {
+    Request::command(command).with_some("ipns-base", encoding.ipns_base.as_ref())
 }
 
 async fn generate(api: &Api, args: &KeyGenArgs, out: &mut Output) -> Result<()> {
-    let query = query(&args.encoding).with("arg", &args.name).with("type", &args.key_type).with_some("size", args.size);
-    let key: Key = api.call("key/gen", query, None).await?.whole().await?;
+    let request = request("key/gen", &args.encoding).with_arg(&args.name).with("type", &args.key_type);
+    let key: Key = api.call(request.with_some("size", args.size)).await?.json().await?;
     if out.is_json() { out.object(&key) } else { out.line(&key.id) }
 }
 
 async fn import(api: &Api, args: &KeyImportArgs, out: &mut Output) -> Result<()> {
-    let query = query(&args.encoding).with("arg", &args.name).with("format", &args.format);
-    let query = query.with("allow-any-key-type", args.allow_any_key_type);
-    let mut upload = Upload::start(Source::of(std::slice::from_ref(&args.file), false)?, false);
-    let response = api.call("key/import", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
-    let key: Key = response.whole().await?;
+    let request = request("key/import", &args.encoding).with_arg(&args.name).with("format", &args.format);
+    let request = request.with("allow-any-key-type", args.allow_any_key_type);
+    let sources = Sources::files(std::slice::from_ref(&args.file))?;
+    let key: Key = api.call(sources.upload(request, |_| {})?).await?.json().await?;
     if out.is_json() { out.object(&key) } else { out.line(&key.id) }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Renamed {
-    was: String,
-    now: String,
-    id: String,
-    overwrite: bool,
-}
-
 async fn rename(api: &Api, args: &KeyRenameArgs, out: &mut Output) -> Result<()> {
-    let query = query(&args.encoding).with("arg", &args.from).with("arg", &args.to).with("force", args.force);
-    let renamed: Renamed = api.call("key/rename", query, None).await?.whole().await?;
+    let request = request("key/rename", &args.encoding).with_args([&args.from, &args.to]).with("force", args.force);
+    let renamed: RenamedKey = api.call(request).await?.json().await?;
     if out.is_json() {
         return out.object(&renamed);
     }
@@ -78,8 +58,8 @@ async fn rename(api: &Api, args: &KeyRenameArgs, out: &mut Output) -> Result<()>
     out.line(&format!("Key {} renamed to {}{end}", renamed.id, printable(&renamed.now)))
 }
 
-async fn list(api: &Api, command: &str, query: Query, with_ids: bool, out: &mut Output) -> Result<()> {
-    let Keys { keys } = api.call(command, query, None).await?.whole().await?;
+async fn list(api: &Api, request: Request, with_ids: bool, out: &mut Output) -> Result<()> {
+    let Keys { keys } = api.call(request).await?.json().await?;
     let width = keys.iter().map(|key| key.id.len()).max().unwrap_or_default();
     for key in keys {
         match (out.is_json(), with_ids) {

@@ -5,55 +5,21 @@ use std::os::unix::ffi::OsStringExt;
 
 use anyhow::{Result, anyhow};
 use ipfrs_core::Base;
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::{Request, Response};
+use ipfrs_rpc::types::{Link, Listings};
 
-use crate::answer::Answer;
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::LsArgs;
 use crate::output::{Output, printable_name};
 
-/// One line of the response.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Objects {
-    objects: Vec<Object>,
+/// Returns the exact name of an entry.
+pub(super) fn file_name(link: &Link) -> Result<OsString> {
+    exact(&link.name, link.name_bytes.as_deref())
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Object {
-    links: Vec<Link>,
-}
-
-/// An entry of a directory. `Type` is the number of the UnixFS `DataType`.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Link {
-    pub(super) name: String,
-    pub(super) hash: String,
-    pub(super) size: u64,
-    #[serde(rename = "Type")]
-    pub(super) data_type: u8,
-    #[serde(default)]
-    pub(super) target: String,
-    /// The name in base64, if it is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    /// The target in base64, if it is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    target_bytes: Option<String>,
-}
-
-impl Link {
-    /// Returns the exact name.
-    pub(super) fn file_name(&self) -> Result<OsString> {
-        exact(&self.name, self.name_bytes.as_deref())
-    }
-
-    /// Returns the exact target.
-    pub(super) fn link_target(&self) -> Result<OsString> {
-        exact(&self.target, self.target_bytes.as_deref())
-    }
+/// Returns the exact target of a symlink.
+pub(super) fn link_target(link: &Link) -> Result<OsString> {
+    exact(&link.target, link.target_bytes.as_deref())
 }
 
 /// Returns the exact name from an RPC response: the bytes in base64 if given, and the text otherwise.
@@ -66,22 +32,17 @@ pub(super) fn exact(text: &str, bytes: Option<&str>) -> Result<OsString> {
     bytes.map_or_else(|| Ok(text.into()), decode)
 }
 
-/// UnixFS `DataType` of a directory. The server also reports sharded directories with it.
-pub(super) const DIRECTORY: u8 = 1;
-/// UnixFS `DataType` of a symlink.
-pub(super) const SYMLINK: u8 = 4;
-
 /// Iterator over the entries of a directory.
 #[derive(Debug)]
-pub(super) struct Listing {
-    answer: Answer,
+pub(super) struct Entries {
+    response: Response,
     ready: std::vec::IntoIter<Link>,
 }
 
-impl Listing {
+impl Entries {
     pub(super) async fn of(api: &Api, path: &OsStr) -> Result<Self> {
-        let query = Query::new().with_args([path]).with("stream", true);
-        Ok(Self { answer: api.call("ls", query, None).await?, ready: Vec::new().into_iter() })
+        let request = Request::query("ls").with_arg(path).with("stream", true);
+        Ok(Self { response: api.call(request).await?, ready: Vec::new().into_iter() })
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Link>> {
@@ -89,7 +50,7 @@ impl Listing {
             if let Some(link) = self.ready.next() {
                 return Ok(Some(link));
             }
-            let Some(line) = self.answer.next_object::<Objects>().await? else { return Ok(None) };
+            let Some(line) = self.response.line::<Listings>().await? else { return Ok(None) };
             self.ready = line.objects.into_iter().flat_map(|object| object.links).collect::<Vec<_>>().into_iter();
         }
     }
@@ -102,8 +63,8 @@ pub(super) async fn run(api: &Api, args: &LsArgs, out: &mut Output) -> Result<()
             let gap = if index == 0 { "" } else { "\n" };
             out.line(&format!("{gap}{}:", printable_name(path)))?;
         }
-        let mut listing = Listing::of(api, path).await?;
-        while let Some(link) = listing.next().await? {
+        let mut entries = Entries::of(api, path).await?;
+        while let Some(link) = entries.next().await? {
             if out.is_json() {
                 out.object(&link)?;
             } else {
@@ -116,10 +77,10 @@ pub(super) async fn run(api: &Api, args: &LsArgs, out: &mut Output) -> Result<()
 
 /// Formats an entry as `ipfs ls` does: a directory has no size, and a slash after its name.
 fn row(link: &Link) -> Result<String> {
-    let name = printable_name(&link.file_name()?);
-    Ok(match link.data_type {
-        DIRECTORY => format!("{} {:<10} {name}/", link.hash, "-"),
-        SYMLINK => format!("{} {:<10} {name} -> {}", link.hash, "-", printable_name(&link.link_target()?)),
+    let name = printable_name(&file_name(link)?);
+    Ok(match link.r#type {
+        Link::DIRECTORY => format!("{} {:<10} {name}/", link.hash, "-"),
+        Link::SYMLINK => format!("{} {:<10} {name} -> {}", link.hash, "-", printable_name(&link_target(link)?)),
         _ => format!("{} {:<10} {name}", link.hash, link.size),
     })
 }

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::{Request, Response};
+use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordValidation, ResolvedPath};
 
 use super::ls::exact;
-use crate::answer::Answer;
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
-use crate::multipart::{Source, Upload};
 use crate::output::{Output, printable, printable_name};
+use crate::sources::Sources;
+
+/// Maximum size of a record in bytes. Larger ones are invalid.
+const MAX_RECORD_BYTES: usize = 10 * 1024;
 
 pub(super) async fn run(api: &Api, command: NameCommand, out: &mut Output) -> Result<()> {
     match command {
@@ -24,16 +27,9 @@ pub(super) async fn run(api: &Api, command: NameCommand, out: &mut Output) -> Re
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Entry {
-    name: String,
-    value: String,
-}
-
 async fn publish(api: &Api, args: &NamePublishArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new()
-        .with_args([&args.path])
+    let request = Request::command("name/publish")
+        .with_arg(&args.path)
         .with("key", &args.key)
         .with("allow-offline", args.allow_offline)
         .with_some("resolve", args.resolve)
@@ -41,7 +37,7 @@ async fn publish(api: &Api, args: &NamePublishArgs, out: &mut Output) -> Result<
         .with_some("ttl", args.ttl.as_ref())
         .with_some("sequence", args.sequence)
         .with_some("v1compat", args.v1compat);
-    let entry: Entry = api.call("name/publish", query, None).await?.whole().await?;
+    let entry: PublishedName = api.call(request).await?.json().await?;
     match (out.is_json(), args.quieter) {
         (true, _) => out.object(&entry),
         (false, true) => out.line(&entry.name),
@@ -49,24 +45,15 @@ async fn publish(api: &Api, args: &NamePublishArgs, out: &mut Output) -> Result<
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ResolvedPath {
-    path: String,
-    /// The path in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
-}
-
 async fn resolve_name(api: &Api, args: &NameResolveArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args(&args.name).with_some("recursive", args.recursive).with("nocache", args.nocache);
-    print_path(&api.call("name/resolve", query, None).await?.whole().await?, out)
+    let request = Request::query("name/resolve").with_args(&args.name).with_some("recursive", args.recursive);
+    print_path(&api.call(request.with("nocache", args.nocache)).await?.json().await?, out)
 }
 
 /// Runs `resolve`.
 pub(super) async fn resolve(api: &Api, args: &ResolveArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args([&args.path]).with_some("recursive", args.recursive);
-    print_path(&api.call("resolve", query, None).await?.whole().await?, out)
+    let request = Request::query("resolve").with_arg(&args.path).with_some("recursive", args.recursive);
+    print_path(&api.call(request).await?.json().await?, out)
 }
 
 fn print_path(resolved: &ResolvedPath, out: &mut Output) -> Result<()> {
@@ -83,14 +70,14 @@ async fn get(api: &Api, name: &str, out: &mut Output) -> Result<()> {
     if io::stdout().is_terminal() {
         bail!("refusing to write a record to a terminal: redirect standard output, or pipe it to `name inspect`");
     }
-    let record = api.call("name/get", Query::new().with("arg", name), None).await?.bytes().await?;
+    let record = api.call(Request::query("name/get").with_arg(name)).await?.bytes(MAX_RECORD_BYTES).await?;
     out.bytes(&record)
 }
 
 async fn put(api: &Api, args: &NamePutArgs, out: &mut Output) -> Result<()> {
-    let query =
-        Query::new().with("arg", &args.name).with("force", args.force).with("allow-offline", args.allow_offline);
-    let entry: Entry = send(api, "name/put", query, args.record.as_ref()).await?.whole().await?;
+    let request = Request::command("name/put").with_arg(&args.name).with("force", args.force);
+    let request = request.with("allow-offline", args.allow_offline);
+    let entry: PublishedName = send(api, request, args.record.as_ref()).await?.json().await?;
     match (out.is_json(), args.quiet) {
         (true, _) => out.object(&entry),
         (false, true) => Ok(()),
@@ -98,57 +85,29 @@ async fn put(api: &Api, args: &NamePutArgs, out: &mut Output) -> Result<()> {
     }
 }
 
-/// Calls a command with the content of a file, or of standard input.
-async fn send(api: &Api, command: &str, query: Query, file: Option<&PathBuf>) -> Result<Answer> {
-    let mut upload = Upload::start(Source::of(file.map_or(&[], std::slice::from_ref), false)?, false);
-    api.call(command, query, Some(&mut upload)).await.map_err(|error| upload.explain(error))
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Inspected {
-    entry: InspectedEntry,
-    pb_size: u64,
-    signature_type: String,
-    hex_dump: String,
-    validation: Option<Validation>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct InspectedEntry {
-    value: String,
-    validity_type: u8,
-    validity: String,
-    sequence: u64,
-    #[serde(rename = "TTL")]
-    ttl: Option<u64>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Validation {
-    valid: bool,
-    reason: String,
-    name: String,
+/// Sends a request with the content of a file, or of standard input.
+async fn send(api: &Api, request: Request, file: Option<&PathBuf>) -> Result<Response> {
+    let sources = Sources::files(file.map_or(&[], std::slice::from_ref))?;
+    api.call(sources.upload(request, |_| {})?).await
 }
 
 async fn inspect(api: &Api, args: &NameInspectArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_some("verify", args.verify.as_ref()).with_some("dump", args.dump);
-    let record: Inspected = send(api, "name/inspect", query, args.record.as_ref()).await?.whole().await?;
+    let request = Request::query("name/inspect");
+    let request = request.with_some("verify", args.verify.as_ref()).with_some("dump", args.dump);
+    let record: InspectedRecord = send(api, request, args.record.as_ref()).await?.json().await?;
     if out.is_json() {
         out.object(&record)?;
     } else {
         print_record(&record, out)?;
     }
     match record.validation {
-        Some(Validation { valid: false, reason, .. }) => bail!("{reason}"),
+        Some(RecordValidation { valid: false, reason, .. }) => bail!("{reason}"),
         _ => Ok(()),
     }
 }
 
-fn print_record(record: &Inspected, out: &mut Output) -> Result<()> {
-    let Inspected { entry, pb_size, signature_type, hex_dump, validation } = record;
+fn print_record(record: &InspectedRecord, out: &mut Output) -> Result<()> {
+    let InspectedRecord { entry, pb_size, signature_type, hex_dump, validation } = record;
     out.line(&format!("Value:          {}", printable(&entry.value)))?;
     out.line(&format!("Validity Type:  {}", entry.validity_type))?;
     out.line(&format!("Validity:       {}", printable(&entry.validity)))?;

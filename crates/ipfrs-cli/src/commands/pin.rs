@@ -1,60 +1,20 @@
 //! `pin add|ls|rm|update|verify`.
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::{PinLine, PinnedLine, Pins, VerifiedPin};
+use serde::Serialize;
 
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
-
-/// One line of `pin/add`: the pinned content IDs, or the number of blocks visited so far.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct AddLine {
-    #[serde(default)]
-    pins: Vec<String>,
-    progress: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Pins {
-    pins: Vec<String>,
-}
 
 /// A content ID that was pinned or unpinned, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Cid<'a> {
     cid: &'a str,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct PinLine {
-    cid: String,
-    #[serde(rename = "Type")]
-    kind: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    name: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Verified {
-    cid: String,
-    #[serde(default)]
-    ok: bool,
-    #[serde(default)]
-    bad_nodes: Vec<BadNode>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct BadNode {
-    cid: String,
-    err: String,
 }
 
 pub(super) async fn run(api: &Api, command: PinCommand, out: &mut Output) -> Result<()> {
@@ -70,23 +30,27 @@ pub(super) async fn run(api: &Api, command: PinCommand, out: &mut Output) -> Res
 async fn add(api: &Api, args: &PinAddArgs, out: &mut Output) -> Result<()> {
     let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "blocks");
     let recursive = args.recursive.unwrap_or(true);
-    let query = Query::new()
+    let request = Request::command("pin/add")
         .with_args(&args.paths)
         .with("recursive", recursive)
         .with_some("name", args.name.as_ref())
         .with("progress", progress.is_shown());
-    let mut response = api.call("pin/add", query, None).await?;
-    while let Some(line) = response.next_object::<AddLine>().await? {
-        progress.reached(line.progress.unwrap_or(0));
-        let how = if recursive { "recursively" } else { "directly" };
-        progress.aside(|| print_all(&line.pins, |cid| format!("pinned {cid} {how}"), out))?;
+    let mut response = api.call(request).await?;
+    let how = if recursive { "recursively" } else { "directly" };
+    while let Some(line) = response.line::<PinnedLine>().await? {
+        match line {
+            PinnedLine::Progress(walked) => progress.reached(walked.progress),
+            PinnedLine::Pinned(Pins { pins }) => {
+                progress.aside(|| print_all(&pins, |cid| format!("pinned {cid} {how}"), out))?;
+            }
+        }
     }
     Ok(())
 }
 
 async fn rm(api: &Api, args: &PinRmArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args(&args.paths).with("recursive", args.recursive.unwrap_or(true));
-    let unpinned: Pins = api.call("pin/rm", query, None).await?.whole().await?;
+    let request = Request::command("pin/rm").with_args(&args.paths);
+    let unpinned: Pins = api.call(request.with("recursive", args.recursive.unwrap_or(true))).await?.json().await?;
     print_all(&unpinned.pins, |cid| format!("unpinned {cid}"), out)
 }
 
@@ -95,26 +59,26 @@ fn print_all(cids: &[String], text: impl Fn(&str) -> String, out: &mut Output) -
 }
 
 async fn ls(api: &Api, args: &PinLsArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new()
+    let request = Request::query("pin/ls")
         .with_args(&args.paths)
         .with("type", args.kind.name())
         .with("names", args.names)
         .with_some("name", args.name.as_ref())
         .with("stream", true);
-    let mut response = api.call("pin/ls", query, None).await?;
-    while let Some(pin) = response.next_object::<PinLine>().await? {
+    let mut response = api.call(request).await?;
+    while let Some(pin) = response.line::<PinLine>().await? {
         match out.is_json() {
             true => out.object(&pin)?,
             false if args.quiet => out.line(&pin.cid)?,
-            false => out.line(format!("{} {} {}", pin.cid, pin.kind, printable(&pin.name)).trim_end())?,
+            false => out.line(format!("{} {} {}", pin.cid, pin.r#type, printable(&pin.name)).trim_end())?,
         }
     }
     Ok(())
 }
 
 async fn update(api: &Api, args: &PinUpdateArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args([&args.from, &args.to]).with("unpin", args.unpin.unwrap_or(true));
-    let updated: Pins = api.call("pin/update", query, None).await?.whole().await?;
+    let request = Request::command("pin/update").with_args([&args.from, &args.to]);
+    let updated: Pins = api.call(request.with("unpin", args.unpin.unwrap_or(true))).await?.json().await?;
     let [from, to] = updated.pins.as_slice() else { bail!("the server's response does not name two pins") };
     if out.is_json() {
         return out.object(&serde_json::json!({ "From": from, "To": to }));
@@ -123,10 +87,10 @@ async fn update(api: &Api, args: &PinUpdateArgs, out: &mut Output) -> Result<()>
 }
 
 async fn verify(api: &Api, args: &PinVerifyArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with("verbose", args.verbose).with("quiet", args.quiet);
-    let mut response = api.call("pin/verify", query, None).await?;
+    let request = Request::query("pin/verify").with("verbose", args.verbose).with("quiet", args.quiet);
+    let mut response = api.call(request).await?;
     let mut broken = 0;
-    while let Some(pin) = response.next_object::<Verified>().await? {
+    while let Some(pin) = response.line::<VerifiedPin>().await? {
         broken += u64::from(!pin.ok);
         match out.is_json() {
             true => out.object(&pin)?,

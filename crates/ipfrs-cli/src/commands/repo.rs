@@ -1,11 +1,11 @@
 //! `repo gc|stat|verify|version`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::HumanBytes;
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::{GcLine, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 
-use crate::answer::CidLink;
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
@@ -19,46 +19,21 @@ pub(super) async fn run(api: &Api, command: RepoCommand, out: &mut Output) -> Re
     }
 }
 
-/// One line of `repo/gc`.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum GcLine {
-    Summary(GcSummary),
-    #[serde(rename_all = "PascalCase")]
-    Progress {
-        phase: String,
-        #[serde(default)]
-        blocks: u64,
-    },
-    #[serde(rename_all = "PascalCase")]
-    Removed {
-        key: CidLink,
-    },
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct GcSummary {
-    kept_blocks: u64,
-    removed_blocks: u64,
-    removed_bytes: u64,
-    freed_bytes: u64,
-    seconds: f64,
-}
-
 async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
     let watched = Watched { wanted: args.progress, is_silent: args.quiet || out.is_json() };
     let mut bars = GcBars::new(watched);
-    let query = Query::new().with("silent", args.silent).with("force", args.force).with("progress", true);
-    let mut answer = api.call("repo/gc", query, None).await?;
-    while let Some(line) = answer.next_object::<GcLine>().await? {
+    let request = Request::command("repo/gc").with("silent", args.silent).with("force", args.force);
+    let mut response = api.call(request.with("progress", true)).await?;
+    while let Some(line) = response.line::<GcLine>().await? {
         match line {
-            GcLine::Progress { phase, blocks } => bars.reached(&phase, blocks),
-            GcLine::Removed { key } => bars.bar.aside(|| match out.is_json() {
-                true => out.object(&serde_json::json!({ "Key": key })),
-                false if args.quiet => out.line(&key.cid),
+            GcLine::Progress(progress) => bars.reached(&progress.phase, progress.blocks.unwrap_or(0)),
+            GcLine::Removed(removed) if out.is_json() => bars.bar.aside(|| out.object(&removed))?,
+            GcLine::Removed(RemovedKey { key: Some(key), .. }) => bars.bar.aside(|| match args.quiet {
+                true => out.line(&key.cid),
                 false => out.line(&format!("removed {}", key.cid)),
             })?,
+            // With `stream-errors`, which this program does not request, a line may have an error instead of a key.
+            GcLine::Removed(RemovedKey { key: None, error }) => bail!("{error}"),
             GcLine::Summary(summary) if out.is_json() => out.object(&summary)?,
             GcLine::Summary(summary) if !args.quiet => bars.bar.aside(|| {
                 out.line(&format!(
@@ -100,24 +75,9 @@ impl GcBars {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct RepoStat {
-    repo_size: u64,
-    storage_max: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    num_objects: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repo_path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<String>,
-}
-
 async fn stat(api: &Api, args: &RepoStatArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with("size-only", args.size_only);
-    let stat: RepoStat = api.call("repo/stat", query, None).await?.whole().await?;
+    let request = Request::query("repo/stat").with("size-only", args.size_only);
+    let stat: RepoStat = api.call(request).await?.json().await?;
     if out.is_json() {
         return out.object(&stat);
     }
@@ -139,23 +99,14 @@ async fn stat(api: &Api, args: &RepoStatArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct VerifyLine {
-    #[serde(default)]
-    msg: String,
-    #[serde(default)]
-    progress: u64,
-}
-
 async fn verify(api: &Api, args: &RepoVerifyArgs, out: &mut Output) -> Result<()> {
     let watched = Watched { wanted: args.progress, is_silent: args.quiet || out.is_json() };
     let progress = Progress::items(watched, "blocks");
     if progress.is_shown() {
-        progress.expect(api.repo_stat().await?.num_objects);
+        progress.expect(api.repo_stat().await?.num_objects.unwrap_or(0));
     }
-    let mut answer = api.call("repo/verify", Query::new(), None).await?;
-    while let Some(line) = answer.next_object::<VerifyLine>().await? {
+    let mut response = api.call(Request::query("repo/verify")).await?;
+    while let Some(line) = response.line::<VerifyLine>().await? {
         if line.msg.is_empty() {
             progress.reached(line.progress);
             continue;
@@ -170,14 +121,8 @@ async fn verify(api: &Api, args: &RepoVerifyArgs, out: &mut Output) -> Result<()
     Ok(())
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct RepoVersion {
-    version: String,
-}
-
 async fn version(api: &Api, quiet: bool, out: &mut Output) -> Result<()> {
-    let repo: RepoVersion = api.call("repo/version", Query::new(), None).await?.whole().await?;
+    let repo: RepoVersion = api.call(Request::query("repo/version")).await?.json().await?;
     match out.is_json() {
         true => out.object(&repo),
         false if quiet => out.line(&format!("ipfrs-repo@{}", repo.version)),

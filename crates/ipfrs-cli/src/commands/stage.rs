@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ipfrs_core::Base;
+use ipfrs_rpc::client::Response;
 use serde::Serialize;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
-use crate::answer::Answer;
 use crate::output::printable_name;
 use crate::progress::Progress;
 
@@ -55,13 +55,13 @@ impl Stage {
     }
 
     /// Saves the body of a response as the root.
-    pub(super) async fn save(&self, answer: &mut Answer, progress: &Progress) -> Result<()> {
+    pub(super) async fn save(&self, response: &mut Response, progress: &Progress) -> Result<()> {
         let failed = |e| anyhow!("cannot write {}: {e}", self.target.display());
-        if let Some(bytes) = answer.expected_bytes() {
+        if let Some(bytes) = response.content_length() {
             progress.expect(bytes);
         }
         let mut file = File::create_new(self.root()).await.map_err(failed)?;
-        while let Some(bytes) = answer.next().await? {
+        while let Some(bytes) = response.next().await? {
             file.write_all(&bytes).await.map_err(failed)?;
             progress.done(bytes.len() as u64);
         }

@@ -5,60 +5,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use axum::body::Body;
-use axum::http::Response;
-use serde::{Deserialize, Serialize};
+use ipfrs_rpc::client::{Request, Response, escape_path};
+use ipfrs_rpc::types::{TensorList, TensorStatsList};
 use serde_json::json;
 
 use super::stage::{Stage, inside};
-use crate::answer::Answer;
-use crate::api::{Api, Query};
+use crate::api::Api;
 use crate::args::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
 use crate::output::{Output, printable, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
-use crate::uri::gateway_path;
 
 /// Maximum width, in characters, of a cell that counts for the width of its column. A longer cell shifts only the
 /// rest of its own row.
 const MAX_CELL_WIDTH: usize = 60;
-
-/// An entry of a tensor listing.
-#[derive(Debug, Serialize, Deserialize)]
-struct Listed {
-    name: String,
-    dtype: String,
-    shape: Vec<u64>,
-    size_bytes: u64,
-    offset: u64,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    fortran_order: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    big_endian: bool,
-}
-
-/// Statistics of a tensor.
-#[derive(Debug, Serialize, Deserialize)]
-struct Summed {
-    name: String,
-    dtype: String,
-    shape: Vec<u64>,
-    size_bytes: u64,
-    count: u64,
-    nan: u64,
-    inf: u64,
-    zero: u64,
-    min: Option<f64>,
-    max: Option<f64>,
-    mean: Option<f64>,
-    std: Option<f64>,
-}
-
-/// The fields of a response about tensors that this program uses.
-#[derive(Debug, Deserialize)]
-struct Tensors<T> {
-    tensors: Vec<T>,
-}
 
 pub(super) async fn run(api: &Api, command: TensorCommand, out: &mut Output) -> Result<()> {
     match command {
@@ -68,18 +28,16 @@ pub(super) async fn run(api: &Api, command: TensorCommand, out: &mut Output) -> 
     }
 }
 
-async fn request(api: &Api, path: &OsStr, query: Query) -> Result<Response<Body>> {
+/// Returns a request for tensors of the file at `path`.
+async fn request(api: &Api, path: &OsStr, names: &[String]) -> Result<Request> {
     let path = api.settled(path).await?;
-    api.get(&format!("/v1/tensor{}", gateway_path(&path)), query).await
-}
-
-fn named(names: &[String]) -> Query {
-    names.iter().fold(Query::new(), |query, name| query.with("name", name))
+    let request = Request::get(format!("/v1/tensor/{}", escape_path(path.as_bytes())?));
+    Ok(names.iter().fold(request, |request, name| request.with("name", name)))
 }
 
 async fn list(api: &Api, args: &TensorLsArgs, out: &mut Output) -> Result<()> {
-    let answer = Answer::new(request(api, &args.path, Query::new().with("info", "")).await?);
-    let Tensors { tensors } = answer.whole::<Tensors<Listed>>().await?;
+    let request = request(api, &args.path, &[]).await?.with("info", "");
+    let TensorList { tensors, .. } = api.call(request).await?.json().await?;
     if out.is_json() {
         return tensors.iter().try_for_each(|tensor| out.object(tensor));
     }
@@ -92,8 +50,8 @@ async fn list(api: &Api, args: &TensorLsArgs, out: &mut Output) -> Result<()> {
 
 async fn stat(api: &Api, args: &TensorStatArgs, out: &mut Output) -> Result<()> {
     let progress = Progress::spinner(Watched { wanted: None, is_silent: out.is_json() }, "computing statistics");
-    let answer = Answer::new(request(api, &args.path, named(&args.names).with("stats", "")).await?);
-    let Tensors { tensors } = answer.whole::<Tensors<Summed>>().await?;
+    let request = request(api, &args.path, &args.names).await?.with("stats", "");
+    let TensorStatsList { tensors, .. } = api.call(request).await?.json().await?;
     progress.over();
     if out.is_json() {
         return tensors.iter().try_for_each(|tensor| out.object(tensor));
@@ -109,10 +67,13 @@ async fn stat(api: &Api, args: &TensorStatArgs, out: &mut Output) -> Result<()> 
 }
 
 async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
-    let query = named(&args.names).with("format", &args.format).with_some("slice", args.slice.as_ref());
+    let request = async || {
+        let request = request(api, &args.path, &args.names).await?;
+        api.call(request.with("format", &args.format).with_some("slice", args.slice.as_ref())).await
+    };
     if args.output.as_deref() == Some(Path::new("-")) {
-        let mut answer = Answer::new(request(api, &args.path, query).await?);
-        while let Some(bytes) = answer.next().await? {
+        let mut response = request().await?;
+        while let Some(bytes) = response.next().await? {
             out.bytes(&bytes)?;
         }
         return Ok(());
@@ -121,10 +82,10 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
     let stage = Stage::new(&target, true)?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
-        let response = request(api, &args.path, query).await?;
-        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let mut response: Response = request().await?;
+        let header = |name| Some(response.header(name).to_owned()).filter(|value| !value.is_empty());
         let (dtype, shape) = (header("x-tensor-dtype"), header("x-tensor-shape"));
-        stage.save(&mut Answer::new(response), &progress).await?;
+        stage.save(&mut response, &progress).await?;
         Ok::<_, anyhow::Error>((dtype, shape))
     };
     // An interrupt drops the stage, which removes the incomplete file.

@@ -115,7 +115,7 @@ fn global_flags_work_before_and_after_command() {
     assert!(place.ok(&["config", "init", "--repo", second, "--json"]).contains(second));
     assert!(place.ok(&["--json", "version"]).starts_with(r#"{"version":""#));
     assert!(!place.repo().exists());
-    let message = place.fails(&["ls", "x", "--api", "https://127.0.0.1:1"]);
+    let message = place.fails(&["ls", "x", "--api", "ftp://127.0.0.1:1"]);
     assert!(message.contains("http://HOST:PORT"), "{message}");
     let message = place.fails(&["--api", "http://127.0.0.1:1", "ls", "x"]);
     assert!(message.contains("no daemon responds at http://127.0.0.1:1"), "{message}");

@@ -31,14 +31,14 @@ fn truncated_response_is_error() {
     let cases = [
         (
             "HTTP/1.1 200 OK\r\nX-Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n0\r\n\r\n",
-            "the response is incomplete: received 4 of 9 bytes",
+            "ended early after 4 bytes (expected 9)",
         ),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Stream-Error\r\n\r\n4\r\nhalf\r\n0\r\n\
              X-Stream-Error: a block is missing\r\n\r\n",
             "a block is missing",
         ),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "the response ended early after 4 bytes"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "ended early after 4 bytes"),
         ("HTTP/1.1 500 No\r\nContent-Length: 30\r\n\r\n{\"Message\":\"no such\",\"Code\":0}", "Error: no such"),
     ];
     for (answer, expected) in cases {

@@ -1,6 +1,5 @@
 //! `add`: imports files and directory trees.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,14 +13,14 @@ use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout, LinkName};
-use serde::Serialize;
+use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
-use super::attributes::AttributeFields;
+use super::attributes::file_attributes;
 use super::multipart::{self, Part, PartKind, Parts};
 use super::response::{CommandResult, has_body};
 use super::{attributes, output};
@@ -46,26 +45,6 @@ const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
 /// Number of waiting bytes above which progress lines are skipped.
 const MAX_PROGRESS_BYTES: usize = 1024 * 1024;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct AddedLine<'a> {
-    name: Cow<'a, str>,
-    /// Base64 of the name, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    hash: String,
-    size: String,
-    #[serde(flatten)]
-    attributes: AttributeFields,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ProgressLine<'a> {
-    name: Cow<'a, str>,
-    bytes: u64,
-}
 
 /// `add`: imports a multipart body with files, directories and symlinks, or any other body as one unnamed file. A
 /// line is sent for each file once it is durable, and for each directory at the end. With `X-Operation-Id`, clients
@@ -296,15 +275,15 @@ impl Reporter {
         if let Some(bytes) = self.unreported_bytes.take()
             && self.unread.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
         {
-            self.send(output::line(&ProgressLine { name: name.to_string_lossy(), bytes }));
+            self.send(output::line(&ImportProgress { name: name.to_string_lossy().into_owned(), bytes }));
         }
     }
 
     fn added(&mut self, added: &Added) -> Result<()> {
         if !self.silent {
             let hash = self.render.cid(&added.cid)?;
-            let attributes = AttributeFields::of(added.attributes);
-            let (name, name_bytes) = (added.name.to_string_lossy(), output::name_bytes(&added.name));
+            let attributes = file_attributes(added.attributes);
+            let (name, name_bytes) = (added.name.to_string_lossy().into_owned(), output::name_bytes(&added.name));
             let line = AddedLine { name, name_bytes, hash, size: added.size.to_string(), attributes };
             self.send(output::line(&line));
         }

@@ -11,6 +11,7 @@ use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{ContentPath, LinkName, Node};
+use ipfrs_rpc::types::CidLink;
 use percent_encoding::percent_decode_str;
 
 use super::commands::{self, GLOBALS};
@@ -216,6 +217,10 @@ impl Render {
         let is_v0 = rest.starts_with("Qm");
         let base = rest.chars().next().filter(|_| !is_v0).and_then(|code| Base::from_code(code).ok());
         Self { base: self.base.or(base), ..self }
+    }
+
+    pub(super) fn link(self, cid: &Cid) -> Result<CidLink> {
+        Ok(CidLink { cid: self.cid(cid)? })
     }
 
     pub(super) fn cid(self, cid: &Cid) -> Result<String> {

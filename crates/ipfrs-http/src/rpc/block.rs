@@ -8,7 +8,7 @@ use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, codec};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{BlockFormat, ContentPath, PutBlock};
-use serde::Serialize;
+use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 
 use super::args::Args;
 use super::multipart::{self, Parts};
@@ -17,13 +17,6 @@ use super::response::{CommandResult, has_body};
 use crate::body;
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct BlockStat {
-    key: String,
-    size: u64,
-}
 
 /// `block/get?arg=cid`: returns the bytes of a block.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
@@ -73,16 +66,6 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct RemovedBlock {
-    hash: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    error: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-}
-
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes unpinned blocks. Sends a line for each block, with an
 /// error if the block was not removed; with `quiet`, only for blocks that were not removed.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
@@ -95,7 +78,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResu
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
         if !quiet || outcome.is_err() {
-            let (error, kind) = outcome.err().map(|e| (rpc_part_message(&e), e.kind().code())).unzip();
+            let (error, kind) = outcome.err().map(|e| (rpc_part_message(&e), e.kind().code().to_owned())).unzip();
             let (hash, error) = (args.render.cid(&cid)?, error.unwrap_or_default());
             lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }

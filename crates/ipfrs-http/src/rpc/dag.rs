@@ -8,11 +8,11 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_node::{DagImport, DagStats, PutNode};
-use serde::Serialize;
+use ipfrs_rpc::types::{self, DagStat, ImportedCar, ResolvedNode, StoredNode};
 
 use super::args::{Args, Render};
 use super::multipart::{self, Parts};
-use super::output::{self, CidLink};
+use super::output;
 use super::response::{CommandResult, has_body};
 use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
@@ -28,19 +28,12 @@ pub(super) async fn export(State(state): State<AppState>, args: Args) -> Command
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Resolved {
-    cid: CidLink,
-    rem_path: String,
-}
-
 /// `dag/resolve?arg=path`: returns the last block along the path and the remaining path, which is empty or begins
 /// with a slash.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = state.node.resolve_dag(args.path(&state.node, "ref").await?).await?;
     let rem_path = path.remainder.iter().map(|segment| format!("/{segment}")).collect();
-    Ok(output::object(Resolved { cid: CidLink::new(&path.cid, args.render)?, rem_path }))
+    Ok(output::object(ResolvedNode { cid: args.render.link(&path.cid)?, rem_path }))
 }
 
 /// `dag/get?arg=path[&output-codec=]`: returns a block, or the value at a path within it, as dag-json or in another
@@ -51,13 +44,6 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     let (_, node) = state.node.get_node(path, output).await?;
     let length = node.len() as u64;
     Ok(output::bytes(stream::iter([Ok(node)]), length, args.takes_trailers))
-}
-
-/// A line of the output of `dag/put`.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct PutLine {
-    cid: CidLink,
 }
 
 /// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself,
@@ -101,18 +87,8 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
-    let lines = cids.iter().map(|cid| output::line(&PutLine { cid: CidLink::new(cid, args.render)? }));
+    let lines = cids.iter().map(|cid| output::line(&StoredNode { cid: args.render.link(cid)? }));
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
-}
-
-/// A line of the output of `dag/import`, of one of two kinds.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-enum Imported {
-    #[serde(rename_all = "PascalCase")]
-    Root { cid: CidLink, pin_error_msg: String },
-    #[serde(rename_all = "PascalCase")]
-    Stats { block_count: u64, block_bytes_count: u64 },
 }
 
 /// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR in a multipart body, or of the body itself, and
@@ -141,11 +117,11 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
     for (root, error) in imported.roots {
         let pin_error_msg = error.as_ref().map_or_else(String::new, rpc_part_message);
-        lines.push(output::line(&Imported::Root { cid: CidLink::new(&root, args.render)?, pin_error_msg }));
+        lines.push(output::line(&ImportedCar::Root { cid: args.render.link(&root)?, pin_error_msg }));
     }
     if stats {
         let (block_count, block_bytes_count) = (imported.blocks, imported.bytes);
-        lines.push(output::line(&Imported::Stats { block_count, block_bytes_count }));
+        lines.push(output::line(&ImportedCar::Stats { block_count, block_bytes_count }));
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
@@ -165,29 +141,6 @@ async fn cars(import: &mut DagImport, mut parts: Parts) -> Result<(), RpcError> 
         return Err(RpcError::Request("argument \"path\" is required: the body contains no file".into()));
     }
     Ok(())
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Summary {
-    // Only the last line has these fields; Kubo's clients recognize it by the ratio. As in Kubo, a shared size of 0
-    // is omitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unique_blocks: Option<u64>,
-    total_size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shared_size: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ratio: Option<f64>,
-    dag_stats: Vec<DagStat>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct DagStat {
-    cid: String,
-    size: u64,
-    num_blocks: u64,
 }
 
 /// `dag/stat?arg=path[&arg=...][&progress=]`: returns the number of blocks and bytes of each DAG and of all together.
@@ -213,7 +166,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     Ok(output::objects(lines.boxed(), args.takes_trailers))
 }
 
-fn summary(stats: &DagStats, has_more: bool, render: Render) -> Result<Summary> {
+fn summary(stats: &DagStats, has_more: bool, render: Render) -> Result<types::DagStats> {
     let (unique_blocks, total_size) = stats.unique();
     let with_repeated: u64 = stats.dags().iter().map(|dag| dag.bytes).sum();
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
@@ -222,7 +175,7 @@ fn summary(stats: &DagStats, has_more: bool, render: Render) -> Result<Summary> 
         .dags()
         .iter()
         .map(|dag| Ok(DagStat { cid: render.cid(&dag.root)?, size: dag.bytes, num_blocks: dag.blocks }));
-    Ok(Summary {
+    Ok(types::DagStats {
         unique_blocks: (!has_more).then_some(unique_blocks),
         total_size,
         shared_size: Some(with_repeated - total_size).filter(|shared| !has_more && *shared > 0),

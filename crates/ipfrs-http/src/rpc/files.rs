@@ -3,26 +3,13 @@
 use axum::extract::State;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::ListedKind;
-use serde::Serialize;
+use ipfrs_rpc::types::FileStat;
 
 use super::args::Args;
-use super::attributes::AttributeFields;
+use super::attributes::file_attributes;
 use super::output;
 use super::response::CommandResult;
 use crate::state::AppState;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct FileStat {
-    hash: String,
-    size: u64,
-    cumulative_size: u64,
-    blocks: usize,
-    #[serde(rename = "Type")]
-    kind: &'static str,
-    #[serde(flatten)]
-    attributes: AttributeFields,
-}
 
 /// `files/stat?arg=/ipfs/cid[/path]`: returns kind, size, links and attributes; `Blocks` is the number of links of
 /// the root block. Unlike in Kubo, where symlinks have the type file, symlinks have a type of their own.
@@ -38,9 +25,9 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
         hash: args.render.cid(&object.cid)?,
         size: info.size,
         cumulative_size: info.dag_size,
-        blocks: info.links,
-        kind: kind(info.kind)?,
-        attributes: AttributeFields::of(info.attributes),
+        blocks: info.links as u64,
+        r#type: kind(info.kind)?.to_owned(),
+        attributes: file_attributes(info.attributes),
     }))
 }
 

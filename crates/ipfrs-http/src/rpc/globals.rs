@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::args::takes_trailers;
 use super::{duration, output};
 use crate::body::{X_STREAM_ERROR, header_text};
-use crate::error::{RpcError, RpcErrorBody};
+use crate::error::{RpcError, rpc_failure, rpc_failure_response};
 
 /// The parsed options.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
         }
         // Not logged: the client requested this timeout.
         Err(_) => {
-            let body = RpcErrorBody::of(&expired);
+            let body = rpc_failure_response(&rpc_failure(&expired));
             (StatusCode::INTERNAL_SERVER_ERROR, [(CACHE_CONTROL, "no-store")], body).into_response()
         }
     }
@@ -101,7 +101,7 @@ impl Timed {
         self.inner = Body::empty();
         if self.is_lines && self.end == End::NotYet {
             self.end = End::Line;
-            if let Ok(line) = output::line(&RpcErrorBody::of(&self.expired)) {
+            if let Ok(line) = output::line(&rpc_failure(&self.expired)) {
                 return Some(Ok(Frame::data(line)));
             }
         }

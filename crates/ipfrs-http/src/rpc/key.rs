@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Base, Error, Result, to_base};
 use ipfrs_node::{KeyFormat, KeyType, Name, NamedKey};
-use serde::Serialize;
+use ipfrs_rpc::types::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 use zeroize::Zeroizing;
 
 use super::args::Args;
@@ -20,19 +20,6 @@ const MAX_KEY_BYTES: usize = 64 * 1024;
 
 /// Maximum size of a message to sign or verify, in bytes.
 const MAX_MESSAGE_BYTES: usize = MAX_BLOCK_BYTES;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Key {
-    name: String,
-    id: String,
-}
-
-#[derive(Serialize)]
-struct Keys {
-    #[serde(rename = "Keys")]
-    keys: Vec<Key>,
-}
 
 /// Encoding of key IDs: `ipns-base`.
 #[derive(Clone, Copy)]
@@ -109,15 +96,6 @@ pub(super) async fn list(State(state): State<AppState>, args: Args) -> CommandRe
     Ok(output::object(encoding.keys(&state.node.keys().await?)?))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Renamed<'a> {
-    was: &'a str,
-    now: String,
-    id: String,
-    overwrite: bool,
-}
-
 /// `key/rename?arg=name&arg=newName[&force=][&ipns-base=]`: renames a key.
 pub(super) async fn rename(State(state): State<AppState>, args: Args) -> CommandResult {
     let [from, to] = args.required("name")? else {
@@ -127,20 +105,13 @@ pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Command
     let replaces = args.is_set("force");
     let (key, overwrite) = state.node.rename_key(from, to, replaces).await?;
     let id = encoding.id(&key.id)?;
-    Ok(output::object(Renamed { was: from, now: key.name, id, overwrite }))
+    Ok(output::object(RenamedKey { was: from.clone(), now: key.name, id, overwrite }))
 }
 
 /// `key/rm?arg=name[&arg=...][&ipns-base=]`: removes all the given keys, or none of them.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
     Ok(output::object(encoding.keys(&state.node.remove_keys(args.required("name")?).await?)?))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Signed {
-    key: Key,
-    signature: String,
 }
 
 /// `key/sign[?key=][&ipns-base=]`: signs the body.
@@ -150,13 +121,6 @@ pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Req
     let (key, signature) = state.node.sign_message(args.nonempty_text("key").unwrap_or("self"), &message.bytes).await?;
     let signature = format!("{}{}", Base::Base64Url.code(), Base::Base64Url.encode(signature));
     Ok(output::object(Signed { key: encoding.key(&key)?, signature }))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Verified {
-    key: Key,
-    signature_valid: bool,
 }
 
 /// `key/verify?signature=[&key=][&ipns-base=]`: verifies a signature, in any multibase, over the body.
@@ -169,7 +133,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args, request: R
     let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;
     let key = args.nonempty_text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message.bytes, &signature).await?;
-    Ok(output::object(Verified { key: encoding.key(&key)?, signature_valid }))
+    Ok(output::object(SignatureCheck { key: encoding.key(&key)?, signature_valid }))
 }
 
 fn decode_multibase(text: &str) -> Option<Vec<u8>> {

@@ -2,9 +2,9 @@
 
 use axum::extract::State;
 use futures::{StreamExt, TryStreamExt, stream};
-use ipfrs_core::{Error, Result, codec};
+use ipfrs_core::{Error, Result, codec, timestamp};
 use ipfrs_node::{Listed, ListedKind, ObjectKind};
-use serde::Serialize;
+use ipfrs_rpc::types::{Link, Listing, Listings};
 
 use super::args::{Args, Render};
 use super::response::CommandResult;
@@ -13,43 +13,6 @@ use crate::state::AppState;
 
 /// Maximum number of entries in one JSON object, which is built in memory.
 const MAX_LINKS: usize = 65_536;
-
-#[derive(Serialize)]
-struct Objects {
-    #[serde(rename = "Objects")]
-    objects: Vec<LsObject>,
-}
-
-#[derive(Serialize)]
-struct LsObject {
-    #[serde(rename = "Hash")]
-    hash: String,
-    #[serde(rename = "Links")]
-    links: Vec<Link>,
-}
-
-/// Entry of a listing. `Type` is the number of the UnixFS `DataType`: 1 directory, 2 file, 4 symlink; 0 means
-/// unknown. A name or target that is not UTF-8 has replacement characters, and its bytes are added in base64.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Link {
-    name: String,
-    hash: String,
-    size: u64,
-    #[serde(rename = "Type")]
-    kind: u8,
-    target: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target_bytes: Option<String>,
-    /// Go's `fs.FileMode`, if permissions are stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<u32>,
-    /// Time in RFC 3339 format, if it is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mod_time: Option<String>,
-}
 
 /// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`: lists directories. If neither types nor sizes are
 /// requested, both are 0, because the size in a link is not the size of the file.
@@ -76,7 +39,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         let lines = stream::iter(listings).flat_map(move |(path, entries)| {
             entries.map(move |entry| {
                 let links = vec![link(render, entry?)?];
-                output::line(&Objects { objects: vec![LsObject { hash: path.clone(), links }] })
+                output::line(&Listings { objects: vec![Listing { hash: path.clone(), links }] })
             })
         });
         return Ok(output::objects(lines.boxed(), takes_trailers));
@@ -90,18 +53,18 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         // Shards are ordered by hash. The stable sort keeps the order of entries without names.
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let links = entries.into_iter().map(|entry| link(render, entry)).collect::<Result<_>>()?;
-        objects.push(LsObject { hash: path, links });
+        objects.push(Listing { hash: path, links });
     }
-    Ok(output::object(Objects { objects }))
+    Ok(output::object(Listings { objects }))
 }
 
 fn link(render: Render, entry: Listed) -> Result<Link> {
     let mode = entry.attributes.mode.map(|mode| attributes::go_mode(mode, entry.kind));
-    let mod_time = entry.attributes.mtime.and_then(attributes::rfc3339);
-    let kind = match entry.kind {
-        ListedKind::Directory => 1,
-        ListedKind::File => 2,
-        ListedKind::Symlink => 4,
+    let mod_time = entry.attributes.mtime.and_then(|mtime| timestamp::format(mtime.seconds, mtime.nanos));
+    let r#type = match entry.kind {
+        ListedKind::Directory => Link::DIRECTORY,
+        ListedKind::File => Link::FILE,
+        ListedKind::Symlink => Link::SYMLINK,
         ListedKind::Unknown => 0,
     };
     let hash = render.cid(&entry.cid)?;
@@ -110,7 +73,7 @@ fn link(render: Render, entry: Listed) -> Result<Link> {
         name: name.to_string_lossy().into_owned(),
         hash,
         size: entry.size,
-        kind,
+        r#type,
         target: target.to_string_lossy().into_owned(),
         name_bytes: output::name_bytes(name),
         target_bytes: output::name_bytes(target),

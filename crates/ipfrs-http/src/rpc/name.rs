@@ -10,20 +10,13 @@ use futures::stream;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
-use serde::Serialize;
+use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
 use super::args::Args;
 use super::multipart::one_file;
 use super::output;
 use super::response::CommandResult;
 use crate::state::AppState;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Entry {
-    name: String,
-    value: String,
-}
 
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record
 /// is stored only locally, as if `allow-offline` were always set.
@@ -40,27 +33,16 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Comman
         has_v1: args.bool("v1compat").unwrap_or(true),
     };
     let published = state.node.publish_name(path, &options).await?;
-    Ok(output::object(Entry {
+    Ok(output::object(PublishedName {
         name: published.name.to_string(),
         value: published.value.to_string_lossy().into_owned(),
     }))
 }
 
-/// A path in the output of `name/resolve` and `resolve`.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct ResolvedPath {
-    path: String,
-    /// Base64 of the path, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
-}
-
-impl ResolvedPath {
-    pub(super) fn new(path: impl Into<LinkName>) -> Self {
-        let path = path.into();
-        Self { path: path.to_string_lossy().into_owned(), path_bytes: output::name_bytes(&path) }
-    }
+/// Returns the output of `name/resolve` and `resolve`.
+pub(super) fn resolved_path(path: impl Into<LinkName>) -> ResolvedPath {
+    let path = path.into();
+    ResolvedPath { path: path.to_string_lossy().into_owned(), path_bytes: output::name_bytes(&path) }
 }
 
 /// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: resolves a name, by default the node's own. With
@@ -85,7 +67,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     } else {
         one_step(&state.node, name, answers).await?
     };
-    let resolved = ResolvedPath::new(path);
+    let resolved = resolved_path(path);
     if args.is_set("stream") {
         return Ok(output::objects(stream::iter([output::line(&resolved)]), args.takes_trailers));
     }
@@ -144,40 +126,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     }
     state.node.put_ipns_record(&name, bytes).await?;
     let value = String::from_utf8_lossy(record.value()).into_owned();
-    Ok(output::object(Entry { name: name.to_string(), value }))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Inspected {
-    entry: InspectedEntry,
-    pb_size: usize,
-    signature_type: &'static str,
-    hex_dump: String,
-    validation: Option<Validation>,
-}
-
-#[derive(Serialize)]
-struct InspectedEntry {
-    #[serde(rename = "Value")]
-    value: String,
-    #[serde(rename = "ValidityType")]
-    validity_type: u8,
-    #[serde(rename = "Validity")]
-    validity: String,
-    #[serde(rename = "Sequence")]
-    sequence: u64,
-    /// Time to live in nanoseconds.
-    #[serde(rename = "TTL")]
-    ttl: Option<u64>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Validation {
-    valid: bool,
-    reason: String,
-    name: String,
+    Ok(output::object(PublishedName { name: name.to_string(), value }))
 }
 
 /// `name/inspect[?verify=name][&dump=]`: shows the record in the body, and whether it is valid for a name.
@@ -189,18 +138,18 @@ pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: 
     let validation = name.map(|name| {
         let outcome = record.verify(&name, SystemTime::now());
         let reason = outcome.as_ref().err().map(Error::to_string).unwrap_or_default();
-        Validation { valid: outcome.is_ok(), reason, name: name.to_string() }
+        RecordValidation { valid: outcome.is_ok(), reason, name: name.to_string() }
     });
-    Ok(output::object(Inspected {
-        entry: InspectedEntry {
+    Ok(output::object(InspectedRecord {
+        entry: RecordEntry {
             value: String::from_utf8_lossy(record.value()).into_owned(),
             validity_type: 0,
             validity: record.validity_text(),
             sequence: record.sequence(),
             ttl: record.ttl().map(|ttl| u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX)),
         },
-        pb_size: bytes.len(),
-        signature_type: if record.signature_v1().is_some() { "V1+V2" } else { "V2" },
+        pb_size: bytes.len() as u64,
+        signature_type: if record.signature_v1().is_some() { "V1+V2" } else { "V2" }.to_owned(),
         hex_dump: if dump { hex_dump(&bytes) } else { String::new() },
         validation,
     }))

@@ -5,27 +5,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipfrs_core::Error;
 use ipfrs_node::Name;
-use serde::Serialize;
+use ipfrs_rpc::types::{BandwidthTotals, Id, Version};
 
 use super::args::Args;
 use super::key::KeyEncoding;
 use super::output;
 use super::response::CommandResult;
 use crate::state::AppState;
-
-#[derive(Serialize)]
-struct Id {
-    #[serde(rename = "ID")]
-    id: String,
-    #[serde(rename = "PublicKey")]
-    public_key: String,
-    #[serde(rename = "Addresses")]
-    addresses: [String; 0],
-    #[serde(rename = "AgentVersion")]
-    agent_version: &'static str,
-    #[serde(rename = "Protocols")]
-    protocols: [String; 0],
-}
 
 /// `id`: returns the node's key. Addresses and protocols are empty, since this version has no peer-to-peer
 /// networking.
@@ -42,23 +28,10 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
     Ok(output::object(Id {
         id,
         public_key: STANDARD.encode(identity.public_key()),
-        addresses: [],
-        agent_version: concat!("ipfrs/", env!("CARGO_PKG_VERSION")),
-        protocols: [],
+        addresses: Vec::new(),
+        agent_version: concat!("ipfrs/", env!("CARGO_PKG_VERSION")).to_owned(),
+        protocols: Vec::new(),
     }))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Version {
-    /// Kubo version that clients should assume.
-    version: String,
-    commit: &'static str,
-    repo: &'static str,
-    system: String,
-    golang: &'static str,
-    /// Version of ipfrs.
-    ipfrs: &'static str,
 }
 
 /// `version`: returns the versions of Kubo's RPC and of ipfrs.
@@ -71,21 +44,12 @@ pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
     };
     Ok(output::object(Version {
         version: state.api.reported_version(),
-        commit: "",
-        repo: "1",
+        commit: String::new(),
+        repo: "1".to_owned(),
         system: format!("{arch}/{}", std::env::consts::OS),
-        golang: "",
-        ipfrs: env!("CARGO_PKG_VERSION"),
+        golang: String::new(),
+        ipfrs: Some(env!("CARGO_PKG_VERSION").to_owned()),
     }))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct BandwidthTotals {
-    total_in: u64,
-    total_out: u64,
-    rate_in: f64,
-    rate_out: f64,
 }
 
 /// `stats/bw`: returns the bytes transferred through the listeners' sockets, and rates in bytes per second.

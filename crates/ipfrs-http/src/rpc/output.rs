@@ -6,31 +6,17 @@ use futures::stream;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
-use ipfrs_core::{Base, Cid, Error, Result};
+use ipfrs_core::{Base, Error, Result};
 use ipfrs_node::LinkName;
 use serde::Serialize;
 
-use super::args::Render;
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
-use crate::error::{RpcError, RpcErrorBody};
+use crate::error::{RpcError, rpc_failure};
 
 pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));
-
-/// A content ID as a dag-json link: `{"/":cid}`.
-#[derive(Serialize)]
-pub(super) struct CidLink {
-    #[serde(rename = "/")]
-    cid: String,
-}
-
-impl CidLink {
-    pub(super) fn new(cid: &Cid, render: Render) -> Result<Self> {
-        Ok(Self { cid: render.cid(cid)? })
-    }
-}
 
 /// Returns the bytes of a name in base64 if the name is not UTF-8. JSON cannot represent such a name, so the text has
 /// replacement characters, as in Kubo.
@@ -62,7 +48,7 @@ where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
     let lines = lines.flat_map(|item| {
-        let last = item.as_ref().err().map(|error| line(&RpcErrorBody::of(error)));
+        let last = item.as_ref().err().map(|error| line(&rpc_failure(error)));
         stream::iter(last.into_iter().chain([item]))
     });
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE), STREAM_ERROR];

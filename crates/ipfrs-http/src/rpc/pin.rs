@@ -8,6 +8,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_node::{PinFilter, PinOptions, Pinned, Walked};
+use ipfrs_rpc::types::{BadNode, PinLine, PinProgress, Pins, VerifiedPin};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -19,29 +20,12 @@ use crate::state::AppState;
 /// Minimum time between two progress lines.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-#[derive(Serialize)]
-struct Pins {
-    #[serde(rename = "Pins")]
-    pins: Vec<String>,
+fn pins(cids: &[Cid], render: Render) -> Result<Pins> {
+    Ok(Pins { pins: cids.iter().map(|cid| render.cid(cid)).collect::<Result<_>>()? })
 }
 
-impl Pins {
-    fn new(cids: &[Cid], render: Render) -> Result<Self> {
-        Ok(Self { pins: cids.iter().map(|cid| render.cid(cid)).collect::<Result<_>>()? })
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ProgressLine {
-    progress: u64,
-    bytes: u64,
-}
-
-impl ProgressLine {
-    fn of(walked: Walked) -> Self {
-        Self { progress: walked.blocks, bytes: walked.bytes }
-    }
+fn progress_line(walked: Walked) -> PinProgress {
+    PinProgress { progress: walked.blocks, bytes: walked.bytes }
 }
 
 /// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: pins all the given paths, or none of them. With
@@ -53,7 +37,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
     let render = args.render;
     if !args.is_set("progress") {
         let cids = state.node.pin(&paths, &options, |_| {}).await?;
-        return Ok(output::object(Pins::new(&cids, render)?));
+        return Ok(output::object(pins(&cids, render)?));
     }
     long_command::answer(args.takes_trailers, state.config.idle_patience(), |lines| async move {
         let (mut last, mut walked) = (Instant::now(), Walked::default());
@@ -61,12 +45,12 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
             walked = now;
             if last.elapsed() >= PROGRESS_INTERVAL {
                 last = Instant::now();
-                lines.offer(&ProgressLine::of(walked));
+                lines.offer(&progress_line(walked));
             }
         };
         let cids = state.node.pin(&paths, &options, progress).await?;
-        lines.send(&ProgressLine::of(walked)).await?;
-        lines.send(&Pins::new(&cids, render)?).await
+        lines.send(&progress_line(walked)).await?;
+        lines.send(&pins(&cids, render)?).await
     })
     .await
 }
@@ -75,7 +59,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let cids =
         state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive").unwrap_or(true)).await?;
-    Ok(output::object(Pins::new(&cids, args.render)?))
+    Ok(output::object(pins(&cids, args.render)?))
 }
 
 /// `pin/update?arg=from&arg=to[&unpin=]`: moves a pin to another root.
@@ -85,24 +69,13 @@ pub(super) async fn update(State(state): State<AppState>, args: Args) -> Command
         return Err(RpcError::Request("two arguments are required: \"from-path\" and \"to-path\"".into()));
     };
     let (from, to) = state.node.update_pin(from, to, !args.bool("unpin").unwrap_or(true)).await?;
-    Ok(output::object(Pins::new(&[from, to], args.render)?))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct PinLine {
-    cid: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(rename = "Type")]
-    kind: String,
+    Ok(output::object(pins(&[from, to], args.render)?))
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PinEntry {
-    #[serde(rename = "Type")]
-    kind: String,
+    r#type: String,
     name: String,
 }
 
@@ -143,42 +116,25 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
 }
 
 fn line(cid: &Cid, pinned: Pinned, render: Render) -> Result<PinLine> {
-    let (kind, name) = match pinned {
+    let (r#type, name) = match pinned {
         Pinned::Itself(mode, name) => (mode.to_string(), name),
         Pinned::Through(None) => ("indirect".to_owned(), String::new()),
         Pinned::Through(Some(root)) => (format!("indirect through {}", render.cid(&root)?), String::new()),
     };
-    Ok(PinLine { cid: render.cid(cid)?, name, kind })
+    Ok(PinLine { cid: render.cid(cid)?, name, r#type })
 }
 
 /// Returns one object, `{"Keys":{cid:{"Type","Name"}}}`, as a stream of its members.
 fn keys(pins: BoxStream<'static, Result<PinLine>>) -> BoxStream<'static, Result<Bytes>> {
     let members = pins.enumerate().map(|(index, pin)| {
-        let PinLine { cid, name, kind } = pin?;
+        let PinLine { cid, name, r#type } = pin?;
         let not_serialized = |e| Error::internal("a response is not valid JSON").with_source(e);
-        let entry = serde_json::to_string(&PinEntry { kind, name }).map_err(not_serialized)?;
+        let entry = serde_json::to_string(&PinEntry { r#type, name }).map_err(not_serialized)?;
         let comma = if index == 0 { "" } else { "," };
         Ok(Bytes::from(format!("{comma}\"{cid}\":{entry}")))
     });
     let (head, tail) = (Bytes::from_static(b"{\"Keys\":{"), Bytes::from_static(b"}}\n"));
     stream::iter([Ok(head)]).chain(members).chain(stream::iter([Ok(tail)])).boxed()
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Verified {
-    cid: String,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    ok: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    bad_nodes: Vec<BadNode>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct BadNode {
-    cid: String,
-    err: String,
 }
 
 /// `pin/verify[?verbose=][&quiet=]`: sends a line for each incomplete recursive pin; with `verbose`, for each
@@ -194,7 +150,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
             let bad = pin.bad.iter().filter(|_| !quiet);
             let bad_nodes = bad.map(|(cid, e)| Ok(BadNode { cid: render.cid(cid)?, err: rpc_part_message(e) }));
             let bad_nodes = bad_nodes.collect::<Result<_>>()?;
-            Ok(Verified { cid: render.cid(&pin.cid)?, ok: pin.bad.is_empty(), bad_nodes })
+            Ok(VerifiedPin { cid: render.cid(&pin.cid)?, ok: pin.bad.is_empty(), bad_nodes })
         });
         let is_reported = line.as_ref().map_or(true, |line| verbose || !line.ok);
         async move { is_reported.then(|| output::line(&line?)) }

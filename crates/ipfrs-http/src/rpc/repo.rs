@@ -3,12 +3,12 @@
 use axum::extract::State;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_node::{GcEvent, GcReport, Verifying};
-use serde::Serialize;
+use ipfrs_rpc::types::{GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
 use super::long_command::{self, Lines};
-use super::output::{self, CidLink};
+use super::output;
 use super::response::CommandResult;
 use crate::error::part_text;
 use crate::state::AppState;
@@ -18,21 +18,6 @@ const REPO_VERSION: &str = "1";
 
 /// Maximum number of progress events that wait to be written as lines.
 const WAITING_EVENTS: usize = 4;
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct RepoStat {
-    repo_size: u64,
-    storage_max: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    num_objects: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repo_path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<String>,
-}
 
 /// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
 /// the maximum that a compaction could free.
@@ -49,44 +34,9 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     }))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct RepoVersion {
-    version: &'static str,
-}
-
 /// `repo/version`: returns the version of the repo's layout.
 pub(super) async fn version() -> CommandResult {
-    Ok(output::object(RepoVersion { version: REPO_VERSION }))
-}
-
-/// A line of the output of `repo/gc`.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct GcLine {
-    key: Option<CidLink>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    error: String,
-}
-
-/// Progress of a garbage collection, sent only on request.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct GcProgress {
-    phase: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocks: Option<u64>,
-}
-
-/// Last line of a garbage collection, sent only with `progress`.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct GcSummary {
-    kept_blocks: u64,
-    removed_blocks: u64,
-    removed_bytes: u64,
-    freed_bytes: u64,
-    seconds: f64,
+    Ok(output::object(RepoVersion { version: REPO_VERSION.to_owned() }))
 }
 
 /// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes unpinned blocks. Sends a line for each
@@ -111,7 +61,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
         let collected = match collected {
             Ok(collected) => collected,
             Err(e) if stream_errors => {
-                lines.send(&GcLine { key: None, error: part_text(&e) }).await?;
+                lines.send(&RemovedKey { key: None, error: part_text(&e) }).await?;
                 return Err(Error::new(e.kind(), "encountered errors during gc run"));
             }
             Err(e) => return Err(e),
@@ -122,7 +72,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
         let Some(first) = collected.damaged.first() else { return Ok(()) };
         for pack in collected.damaged.iter().filter(|_| stream_errors) {
             let error = format!("{} is damaged at byte {}: {}", pack.path.display(), pack.offset, pack.reason);
-            lines.send(&GcLine { key: None, error: part_text(&Error::corrupt(error)) }).await?;
+            lines.send(&RemovedKey { key: None, error: part_text(&Error::corrupt(error)) }).await?;
         }
         Err(Error::corrupt(format!(
             "all other garbage was collected, but {} is damaged at byte {} ({}) and was kept with the readable part \
@@ -136,7 +86,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
 }
 
 async fn report_gc_event(lines: &Lines, event: GcEvent, render: Render, silent: bool, progress: bool) -> Result<()> {
-    let progress_line = |phase, blocks| GcProgress { phase, blocks };
+    let progress_line = |phase: &str, blocks| GcProgress { phase: phase.to_owned(), blocks };
     match event {
         GcEvent::Marked(blocks) if progress => lines.send(&progress_line("mark", Some(blocks))).await?,
         GcEvent::Swept(blocks) if progress => lines.send(&progress_line("sweep", Some(blocks))).await?,
@@ -151,8 +101,8 @@ async fn report_gc_event(lines: &Lines, event: GcEvent, render: Render, silent: 
     Ok(())
 }
 
-fn removed(cid: &Cid, render: Render) -> Result<GcLine> {
-    Ok(GcLine { key: Some(CidLink::new(cid, render)?), error: String::new() })
+fn removed(cid: &Cid, render: Render) -> Result<RemovedKey> {
+    Ok(RemovedKey { key: Some(render.link(cid)?), error: String::new() })
 }
 
 fn summary(collected: &GcReport) -> GcSummary {
@@ -163,13 +113,6 @@ fn summary(collected: &GcReport) -> GcSummary {
         freed_bytes: collected.freed_bytes,
         seconds: collected.duration.as_secs_f64(),
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct VerifyLine {
-    msg: String,
-    progress: u64,
 }
 
 /// `repo/verify`: sends a line for each corrupt block, and the number of blocks checked so far. Fails at the end if

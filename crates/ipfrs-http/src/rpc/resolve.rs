@@ -4,7 +4,7 @@ use axum::extract::State;
 use ipfrs_node::Answers;
 
 use super::args::Args;
-use super::name::{ResolvedPath, one_step};
+use super::name::{one_step, resolved_path};
 use super::output;
 use super::response::CommandResult;
 use crate::state::AppState;
@@ -18,10 +18,10 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     let path = args.one_path("name")?.as_bytes();
     if !is_recursive && let Some(name) = path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
         let path = one_step(&state.node, name, Answers::Kept).await?;
-        return Ok(output::object(ResolvedPath::new(path)));
+        return Ok(output::object(resolved_path(path)));
     }
     let found = state.node.resolve_dag(args.path(&state.node, "name").await?).await?;
     let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();
     let path = format!("/ipfs/{}{below}", args.render.or_like(text).cid(&found.cid)?);
-    Ok(output::object(ResolvedPath::new(path)))
+    Ok(output::object(resolved_path(path)))
 }

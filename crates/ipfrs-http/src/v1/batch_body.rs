@@ -7,13 +7,6 @@ use serde::Deserialize;
 
 use crate::gateway::format::CAR_MEDIA_TYPE;
 
-/// Request body of a batch that names blocks.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CidList {
-    pub(super) cids: Vec<String>,
-}
-
 /// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
     serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))

@@ -13,9 +13,9 @@ use http::HeaderValue;
 use http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::{BlockBatch, car};
-use serde::Serialize;
+use ipfrs_rpc::types::{BlockExistence, BlockExistences, CidList, FailedItem};
 
-use super::batch_body::{CidList, json, names_car};
+use super::batch_body::{json, names_car};
 use crate::body::{self, Chunked};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -25,13 +25,6 @@ use crate::state::AppState;
 const BYTES_PER_CID: usize = 520;
 /// Approximate size of the pieces of a response, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
-
-#[derive(Serialize)]
-struct ItemError {
-    cid: String,
-    code: &'static str,
-    error: String,
-}
 
 /// Responds with the blocks of a batch in the requested order, as JSON, or as a CAR with
 /// `Accept: application/vnd.ipld.car`. In JSON, a missing or malformed item does not affect the other items.
@@ -87,7 +80,7 @@ fn json_response(state: &AppState, requested: Vec<String>) -> Result<Response> {
                 cids.push(cid);
                 texts.push(text);
             }
-            Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: part_text(&e) }),
+            Err(e) => errors.push(failed_item(text, &e)),
         }
     }
     let batches = state.node.batch_get_together(cids.into())?.boxed();
@@ -108,7 +101,7 @@ struct JsonWriter {
     next: usize,
     /// CIDs of the remaining items as the client wrote them, so that it can match the results whatever base it uses.
     texts: std::vec::IntoIter<String>,
-    errors: Vec<ItemError>,
+    errors: Vec<FailedItem>,
     /// Number of blocks written.
     written: usize,
     /// Whether the beginning was written.
@@ -151,7 +144,7 @@ impl JsonWriter {
                     write_block(&mut out, &text, found.data);
                 }
                 Ok(None) => {}
-                Err(e) => self.errors.push(ItemError { cid: text, code: e.kind().code(), error: part_text(e) }),
+                Err(e) => self.errors.push(failed_item(text, e)),
             }
             self.next += 1;
         }
@@ -174,6 +167,10 @@ impl JsonWriter {
     }
 }
 
+fn failed_item(cid: String, error: &Error) -> FailedItem {
+    FailedItem { cid, code: error.kind().code().to_owned(), error: part_text(error) }
+}
+
 /// Returns an upper bound for the number of bytes that [`write_block`] writes.
 fn written_bytes(data: &[u8]) -> usize {
     data.len().div_ceil(3) * 4 + 2 * BYTES_PER_CID
@@ -190,28 +187,13 @@ fn write_block(out: &mut Vec<u8>, cid: &str, data: &[u8]) {
     out.push(b'}');
 }
 
-#[derive(Serialize)]
-pub(super) struct HasResponse {
-    results: Vec<HasResult>,
-}
-
-#[derive(Serialize)]
-struct HasResult {
-    cid: String,
-    exists: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
 /// Returns, for each CID, whether its block is stored, and the block's size. For a malformed CID, the result holds an
 /// error.
 pub(super) async fn has(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
     request: Request,
-) -> Result<axum::Json<HasResponse>, Problem> {
+) -> Result<axum::Json<BlockExistences>, Problem> {
     let response = async {
         let requested = read(&state, request).await?;
         let parsed: Vec<_> = requested.iter().map(|text| parse_cid(text)).collect();
@@ -220,11 +202,11 @@ pub(super) async fn has(
         let results = requested.into_iter().zip(parsed).map(|(cid, parsed)| match parsed {
             Ok(_) => {
                 let size = sizes.next().flatten();
-                HasResult { cid, exists: size.is_some(), size, error: None }
+                BlockExistence { cid, exists: size.is_some(), size, error: None }
             }
-            Err(e) => HasResult { cid, exists: false, size: None, error: Some(part_text(&e)) },
+            Err(e) => BlockExistence { cid, exists: false, size: None, error: Some(part_text(&e)) },
         });
-        Ok(axum::Json(HasResponse { results: results.collect() }))
+        Ok(axum::Json(BlockExistences { results: results.collect() }))
     };
     response.await.map_err(|e| Problem::new(e, &id))
 }

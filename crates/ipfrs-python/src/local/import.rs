@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{AddOptions as NodeOptions, AddSession, Added as Imported, Attributes, Layout, Mtime, Node};
+use ipfrs_rpc::client as rpc;
 
+use super::tree::{Tree, TreeEvent};
 use crate::backing::{AddOptions, Added, Pieces, Progress};
-use crate::tree::{self, Tree, TreeEvent};
 
 /// Number of files of a tree between checks for files that have become durable.
 const FILES_PER_LOOK: usize = 256;
@@ -42,11 +43,9 @@ fn mtime((seconds, nanos): (i64, u32)) -> Mtime {
     Mtime { seconds, nanos }
 }
 
-impl tree::Attributes {
-    fn for_node(self) -> Attributes {
-        // A mode of 0 means none, as in the daemon's requests.
-        Attributes { mode: Some(self.mode).filter(|mode| *mode != 0), mtime: Some(mtime(self.mtime)) }
-    }
+fn for_node(attributes: rpc::Attributes) -> Attributes {
+    // A mode of 0 means none, as in the daemon's requests.
+    Attributes { mode: Some(attributes.mode).filter(|mode| *mode != 0), mtime: Some(mtime(attributes.mtime)) }
 }
 
 /// Imports one file.
@@ -66,13 +65,14 @@ pub(super) async fn add_path(
     progress: Option<Progress>,
 ) -> Result<Added> {
     let mut session = node.add(options.for_node()?).await?;
-    let mut tree = Tree::read(path, options, progress.clone());
+    progress.iter().for_each(|progress| progress.measure(path.clone(), options.walk()));
+    let mut tree = Tree::read(path, options.walk());
     let (mut files, mut latest) = (0, None);
     while let Some(event) = tree.next().await.transpose()? {
         match event {
-            TreeEvent::Directory { path, attributes } => session.directory(&path, attributes.for_node()).await?,
+            TreeEvent::Directory { path, attributes } => session.directory(&path, for_node(attributes)).await?,
             TreeEvent::Symlink { path, attributes, target } => {
-                session.symlink(&path, attributes.for_node(), &target).await?;
+                session.symlink(&path, for_node(attributes), &target).await?;
             }
             TreeEvent::File { path, attributes } => {
                 let mut counted = 0;
@@ -82,7 +82,7 @@ pub(super) async fn add_path(
                         counted = total;
                     }
                 };
-                session.file(&path, attributes.for_node(), tree.content(), count).await?;
+                session.file(&path, for_node(attributes), tree.content(), count).await?;
                 files += 1;
                 if files % FILES_PER_LOOK == 0 {
                     latest = session.acknowledged().await?.pop().or(latest);

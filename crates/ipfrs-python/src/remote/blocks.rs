@@ -8,12 +8,11 @@ use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_node::car::{self, CarLimits, CarReader};
+use ipfrs_rpc::client::{Client, Request, Response};
+use ipfrs_rpc::types::{BatchPutStatus, BlockExistences, BlockStat, CidList, RemovedBlock};
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use tokio::task::{block_in_place, spawn_blocking};
 
-use super::answer::Answer;
-use super::http::{Call, Http};
 use super::sized::Sized;
 use crate::backing::BlockOptions;
 
@@ -57,13 +56,6 @@ impl BatchLimit {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct BlockStat {
-    key: String,
-    size: u64,
-}
-
 /// Rejects blocks that the daemon would reject only after receiving them.
 fn check_size(data: &Bytes) -> Result<()> {
     let bytes = data.len();
@@ -74,36 +66,30 @@ fn check_size(data: &Bytes) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn put(http: &Http, data: Bytes, options: &BlockOptions) -> Result<String> {
+pub(super) async fn put(client: &Client, data: Bytes, options: &BlockOptions) -> Result<String> {
     check_size(&data)?;
-    let call = Call::command("block/put").with("cid-codec", &options.codec).with("mhtype", &options.mhtype);
-    let call = call.with("pin", options.pin).sends(RAW, data)?;
-    Ok(http.send(call).await?.document::<BlockStat>().await?.key)
-}
-
-/// The fields of the response to a stored batch that this client reads.
-#[derive(Deserialize)]
-struct Put {
-    transaction_status: String,
+    let request = Request::command("block/put").with("cid-codec", &options.codec).with("mhtype", &options.mhtype);
+    let request = request.with("pin", options.pin).with_body(RAW, data)?;
+    Ok(client.send(request).await?.json::<BlockStat>().await?.key)
 }
 
 /// Stores all blocks in one transaction, with one request that contains a CAR.
-pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOptions) -> Result<Vec<String>> {
+pub(super) async fn put_many(client: &Client, blocks: Vec<Bytes>, options: &BlockOptions) -> Result<Vec<String>> {
     if blocks.is_empty() {
         return Ok(Vec::new());
     }
     let (codec, hash) = (codec::parse(&options.codec)?, HashFunction::from_name(&options.mhtype)?);
     let framed = spawn_blocking(move || frame(blocks, codec, hash)).await;
     let (cids, body) = framed.map_err(|e| Error::internal("hashing the blocks failed").with_source(e))??;
-    let call = Call::post("/v1/block/batch/put").with("transaction_mode", "atomic").sends(CAR, body.into_body())?;
-    let status = http.send(call).await?.document::<Put>().await?.transaction_status;
+    let request = Request::post("/v1/block/batch/put").with("transaction_mode", "atomic");
+    let request = request.with_body(CAR, body.into_body())?;
+    let status = client.send(request).await?.json::<BatchPutStatus>().await?.transaction_status;
     if status != "committed" {
-        let what = format!("{} stored the blocks with the outcome {status:?}", http.shown());
+        let what = format!("{} stored the blocks with the outcome {status:?}", client.url());
         return Err(Error::internal(format!("{what}, but an atomic put was requested")));
     }
     for cids in cids.chunks(CIDS_PER_URL).filter(|_| options.pin) {
-        let call = cids.iter().fold(Call::command("pin/add"), |call, cid| call.with("arg", cid));
-        http.send(call).await?.document::<IgnoredAny>().await?;
+        client.send(Request::command("pin/add").with_args(cids)).await?.json::<IgnoredAny>().await?;
     }
     Ok(cids)
 }
@@ -123,13 +109,13 @@ fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<Stri
     Ok((cids, body))
 }
 
-pub(super) async fn get(http: &Http, cid: &str) -> Result<Bytes> {
+pub(super) async fn get(client: &Client, cid: &str) -> Result<Bytes> {
     let expected = parse_cid(cid)?;
-    let answer = http.send(Call::question("block/get").with("arg", cid)).await?;
-    let data = answer.whole(MAX_BLOCK_BYTES).await?;
+    let response = client.send(Request::query("block/get").with_arg(cid)).await?;
+    let data = response.bytes(MAX_BLOCK_BYTES).await?;
     let check = || hash::verify(&expected, &data);
     let checked = if data.len() <= INLINE_HASH_BYTES { check() } else { block_in_place(check) };
-    checked.map_err(|e| if is_of_bytes(&e) { unexpected(http, &e) } else { e })?;
+    checked.map_err(|e| if is_of_bytes(&e) { unexpected(client, &e) } else { e })?;
     Ok(data.into())
 }
 
@@ -139,31 +125,26 @@ fn is_of_bytes(error: &Error) -> bool {
 }
 
 /// Returns the error for a response that cannot be right for any request.
-fn unexpected(http: &Http, error: &Error) -> Error {
-    Error::corrupt(format!("{} sent an unexpected response: {error}", http.shown()))
-}
-
-#[derive(Serialize)]
-struct CidList {
-    cids: Vec<String>,
+fn unexpected(client: &Client, error: &Error) -> Error {
+    Error::corrupt(format!("{} sent an unexpected response: {error}", client.url()))
 }
 
 /// Queries as many of the first `cids` as the daemon accepts. Returns the response and their number.
 async fn request_batch(
-    http: &Http,
+    client: &Client,
     limit: &BatchLimit,
     path: &str,
     media_type: &'static str,
     cids: &[Cid],
-) -> Result<(Answer, usize)> {
+) -> Result<(Response, usize)> {
     loop {
         let count = cids.len().min(limit.now());
         let list = CidList { cids: cids[..count].iter().map(ToString::to_string).collect() };
         let body =
             serde_json::to_vec(&list).map_err(|e| Error::internal("cannot encode CIDs as JSON").with_source(e))?;
-        let call = Call::post(path).accepting(media_type).sends(JSON, body)?.repeatable();
-        match http.send(call).await {
-            Ok(answer) => return Ok((answer, count)),
+        let request = Request::post(path).accepting(media_type).with_body(JSON, body)?.repeatable();
+        match client.send(request).await {
+            Ok(response) => return Ok((response, count)),
             Err(e) if limit.lower(&e, count) => {}
             Err(e) => return Err(e),
         }
@@ -174,14 +155,14 @@ fn parse_all(cids: &[String]) -> Result<Vec<Cid>> {
     cids.iter().map(|cid| parse_cid(cid)).collect()
 }
 
-pub(super) async fn get_many(http: &Http, limit: &BatchLimit, cids: &[String]) -> Result<Vec<Option<Bytes>>> {
+pub(super) async fn get_many(client: &Client, limit: &BatchLimit, cids: &[String]) -> Result<Vec<Option<Bytes>>> {
     let cids = parse_all(cids)?;
     let (mut found, mut rest) = (Vec::with_capacity(cids.len()), &cids[..]);
     while !rest.is_empty() {
-        let (answer, count) = request_batch(http, limit, "/v1/block/batch/get", CAR, rest).await?;
+        let (response, count) = request_batch(client, limit, "/v1/block/batch/get", CAR, rest).await?;
         let (requested, later) = rest.split_at(count);
         let blocks =
-            read(answer, requested).await.map_err(|e| if is_of_bytes(&e) { unexpected(http, &e) } else { e })?;
+            read(response, requested).await.map_err(|e| if is_of_bytes(&e) { unexpected(client, &e) } else { e })?;
         found.extend(blocks);
         rest = later;
     }
@@ -189,8 +170,8 @@ pub(super) async fn get_many(http: &Http, limit: &BatchLimit, cids: &[String]) -
 }
 
 /// Returns the requested blocks that a CAR contains. The CAR has them in the requested order.
-async fn read(answer: Answer, requested: &[Cid]) -> Result<Vec<Option<Bytes>>> {
-    let mut blocks = CarReader::new(answer.pieces(), CarLimits::default());
+async fn read(response: Response, requested: &[Cid]) -> Result<Vec<Option<Bytes>>> {
+    let mut blocks = CarReader::new(response.into_pieces(), CarLimits::default());
     blocks.header().await?;
     let mut found = Vec::with_capacity(requested.len());
     let mut next = blocks.next().await.transpose()?;
@@ -214,25 +195,15 @@ fn own(data: Bytes) -> Bytes {
     if data.len() < OWN_MEMORY_BYTES { Bytes::copy_from_slice(&data) } else { data }
 }
 
-#[derive(Deserialize)]
-struct Has {
-    results: Vec<HasResult>,
-}
-
-#[derive(Deserialize)]
-struct HasResult {
-    exists: bool,
-}
-
-pub(super) async fn has_many(http: &Http, limit: &BatchLimit, cids: &[String]) -> Result<Vec<bool>> {
+pub(super) async fn has_many(client: &Client, limit: &BatchLimit, cids: &[String]) -> Result<Vec<bool>> {
     let cids = parse_all(cids)?;
     let (mut found, mut rest) = (Vec::with_capacity(cids.len()), &cids[..]);
     while !rest.is_empty() {
-        let (answer, count) = request_batch(http, limit, "/v1/block/batch/has", JSON, rest).await?;
-        let results = answer.document::<Has>().await?.results;
+        let (response, count) = request_batch(client, limit, "/v1/block/batch/has", JSON, rest).await?;
+        let results = response.json::<BlockExistences>().await?.results;
         if results.len() != count {
-            let answers = results.len();
-            return Err(unexpected(http, &Error::corrupt(format!("{answers} results for {count} blocks"))));
+            let received = results.len();
+            return Err(unexpected(client, &Error::corrupt(format!("{received} results for {count} blocks"))));
         }
         found.extend(results.into_iter().map(|result| result.exists));
         rest = &rest[count..];
@@ -240,28 +211,20 @@ pub(super) async fn has_many(http: &Http, limit: &BatchLimit, cids: &[String]) -
     Ok(found)
 }
 
-pub(super) async fn size(http: &Http, cid: &str) -> Result<u64> {
+pub(super) async fn size(client: &Client, cid: &str) -> Result<u64> {
     parse_cid(cid)?;
-    Ok(http.send(Call::question("block/stat").with("arg", cid)).await?.document::<BlockStat>().await?.size)
+    Ok(client.send(Request::query("block/stat").with_arg(cid)).await?.json::<BlockStat>().await?.size)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Removed {
-    hash: String,
-    error: Option<String>,
-    kind: Option<String>,
-}
-
-pub(super) async fn remove(http: &Http, cids: &[String], force: bool) -> Result<()> {
+pub(super) async fn remove(client: &Client, cids: &[String], force: bool) -> Result<()> {
     parse_all(cids)?;
     for cids in cids.chunks(CIDS_PER_URL) {
-        let call = Call::command("block/rm").with("force", force).with("quiet", true).with_trailers();
-        let mut answer = http.send(cids.iter().fold(call, |call, cid| call.with("arg", cid))).await?;
+        let request = Request::command("block/rm").with("force", force).with("quiet", true).with_trailers();
+        let mut response = client.send(request.with_args(cids)).await?;
         let mut first = None;
-        while let Some(Removed { hash, error, kind }) = answer.line().await? {
+        while let Some(RemovedBlock { hash, error, kind }) = response.line().await? {
             let kind = kind.as_deref().and_then(ErrorKind::from_code).unwrap_or(ErrorKind::Internal);
-            let error = error.map(|error| Error::new(kind, format!("cannot remove {hash}: {error}")));
+            let error = (!error.is_empty()).then(|| Error::new(kind, format!("cannot remove {hash}: {error}")));
             first = first.or(error);
         }
         if let Some(error) = first {

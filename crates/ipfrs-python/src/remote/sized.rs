@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use reqwest::Body;
+use ipfrs_rpc::client::Body;
 
 /// Smaller pieces are copied together, because sending each separately costs more than copying.
 const GATHER_BELOW_BYTES: usize = 8 * 1024;

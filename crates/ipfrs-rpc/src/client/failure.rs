@@ -2,10 +2,11 @@
 
 use std::error::Error as StdError;
 
+use http::StatusCode;
+use http::header::{HeaderMap, LOCATION};
 use ipfrs_core::{Error, ErrorKind};
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, LOCATION};
-use serde::Deserialize;
+
+use crate::types::Failure;
 
 /// Text with which the RPC API names a missing block to Kubo clients. The message before it already says so.
 const MISSING: &str = ": ipld: could not find ";
@@ -15,7 +16,7 @@ const OFFLINE: &str = ": block was not found locally (offline)";
 
 /// Texts of Kubo that identify the kind of a failure when no kind is given, because byte streams end with a message
 /// only.
-const WORDS: [(&str, ErrorKind); 3] = [
+const TEXTS: [(&str, ErrorKind); 3] = [
     (MISSING, ErrorKind::NotFound),
     ("is blocked and cannot be provided", ErrorKind::Gone),
     ("context deadline exceeded", ErrorKind::Timeout),
@@ -24,29 +25,18 @@ const WORDS: [(&str, ErrorKind); 3] = [
 /// Maximum number of bytes shown of an error text that is not JSON.
 const MAX_TEXT_BYTES: usize = 1_024;
 
-/// A failure as reported by the RPC API or the native API.
-#[derive(Deserialize)]
-struct ReportedFailure {
-    #[serde(rename = "Message", alias = "detail")]
-    message: String,
-    #[serde(rename = "Kind", alias = "code")]
-    kind: Option<String>,
-}
-
-impl ReportedFailure {
-    fn into_error(self) -> Error {
-        let kind = self.kind.as_deref().map(kind_of_code);
-        of_message(kind, self.message)
-    }
+fn error_of(failure: Failure) -> Error {
+    let kind = failure.kind.as_deref().map(kind_of_code);
+    of_message(kind, &failure.message)
 }
 
 /// Creates an error of the given kind, or else of the kind that its text implies, as Kubo clients determine it.
-fn of_message(kind: Option<ErrorKind>, message: String) -> Error {
-    let by_words = || WORDS.iter().find(|(words, _)| message.contains(words)).map(|(_, kind)| *kind);
-    let kind = kind.or_else(by_words).unwrap_or(ErrorKind::Internal);
-    let end = message.find(MISSING).unwrap_or(message.len());
-    let text = &message[..end];
-    Error::new(kind, text.strip_suffix(OFFLINE).filter(|_| end < message.len()).unwrap_or(text))
+fn of_message(kind: Option<ErrorKind>, message: &str) -> Error {
+    let by_text = || TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, kind)| *kind);
+    let kind = kind.or_else(by_text).unwrap_or(ErrorKind::Internal);
+    // Kubo's own messages have nothing before these texts.
+    let own = message.find(MISSING).and_then(|end| message[..end].strip_suffix(OFFLINE));
+    Error::new(kind, own.unwrap_or(message))
 }
 
 /// Returns the error kind of a code. Some codes exist only in the HTTP API.
@@ -62,19 +52,19 @@ fn kind_of_code(code: &str) -> ErrorKind {
 pub(super) fn of_line(line: &[u8]) -> Option<Error> {
     // Only failures begin with this key.
     let is_failure = line.starts_with(b"{\"Message\":");
-    is_failure.then(|| serde_json::from_slice::<ReportedFailure>(line).ok()).flatten().map(ReportedFailure::into_error)
+    is_failure.then(|| serde_json::from_slice::<Failure>(line).ok()).flatten().map(error_of)
 }
 
 /// Returns the failure that the trailer of a stream reports.
 pub(super) fn of_trailer(trailers: &HeaderMap) -> Option<Error> {
     let reported = trailers.get("x-stream-error").filter(|reported| !reported.is_empty())?;
-    Some(of_message(None, String::from_utf8_lossy(reported.as_bytes()).into_owned()))
+    Some(of_message(None, &String::from_utf8_lossy(reported.as_bytes())))
 }
 
 /// Returns the failure that a response reports.
-pub(super) fn of_answer(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
-    if let Ok(reported) = serde_json::from_slice::<ReportedFailure>(body) {
-        return reported.into_error();
+pub(super) fn of_response(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    if let Ok(failure) = serde_json::from_slice::<Failure>(body) {
+        return error_of(failure);
     }
     if let (true, Some(location)) = (status.is_redirection(), headers.get(LOCATION)) {
         let location = String::from_utf8_lossy(location.as_bytes());
@@ -113,7 +103,7 @@ fn kind_of_status(status: StatusCode) -> ErrorKind {
 }
 
 /// Returns the error for a request without a response.
-pub(super) fn unanswered(url: &str, error: &reqwest::Error) -> Error {
+pub(super) fn no_response(url: &str, error: &reqwest::Error) -> Error {
     let cause = root(error);
     let message = match error.is_connect() {
         true => format!(
@@ -127,13 +117,13 @@ pub(super) fn unanswered(url: &str, error: &reqwest::Error) -> Error {
 }
 
 /// Returns the error for a response that ended early.
-pub(super) fn broken_off(url: &str, seen: u64, error: &reqwest::Error) -> Error {
-    incomplete(url, seen, &root(error))
+pub(super) fn ended_early(url: &str, received: u64, error: &(dyn StdError + 'static)) -> Error {
+    incomplete(url, received, &root(error))
 }
 
 /// Returns the error for a response that is shorter than it should be.
-pub(super) fn incomplete(url: &str, seen: u64, why: &str) -> Error {
-    let what = format!("the response from {url} ended early after {seen} bytes ({why})");
+pub(super) fn incomplete(url: &str, received: u64, why: &str) -> Error {
+    let what = format!("the response from {url} ended early after {received} bytes ({why})");
     Error::new(ErrorKind::Unavailable, format!("{what}: the daemon's log may say more"))
 }
 
@@ -154,4 +144,18 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 
 fn root(error: &(dyn StdError + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_loses_only_what_kubo_clients_need() {
+        let of = |message| of_message(None, message).message().to_owned();
+        let ours = "block bafy is missing: block was not found locally (offline): ipld: could not find bafy";
+        assert_eq!(of(ours), "block bafy is missing");
+        let kubo = "block was not found locally (offline): ipld: could not find bafy";
+        assert_eq!(of(kubo), kubo);
+    }
 }

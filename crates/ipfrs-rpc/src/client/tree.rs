@@ -1,0 +1,176 @@
+//! Local files and directory trees, in the order in which Kubo adds them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use ipfrs_core::{Error, Result};
+
+/// Maximum depth of nested directories. Limits of local paths apply long before.
+const MAX_DEPTH: usize = 1_024;
+
+/// Permissions and modification time of an entry of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// The lowest 12 bits of `st_mode`.
+    pub mode: u32,
+    /// Modification time in seconds since 1970, and nanoseconds.
+    pub mtime: (i64, u32),
+}
+
+/// How to walk over a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WalkOptions {
+    /// Name of the root, or `None` for its last component.
+    pub name: Option<Vec<u8>>,
+    /// Whether to include directory entries whose names begin with a dot.
+    pub hidden: bool,
+    /// Whether a symlink at the root means its target.
+    pub follow_root: bool,
+}
+
+/// Receiver of the entries of a tree. Paths begin with the name of the root, and are separated by slashes. An error
+/// ends the walk.
+pub trait TreeVisitor {
+    /// Visits a directory. Its entries follow.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<()>;
+
+    /// Visits a symlink.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn symlink(&mut self, path: &[u8], attributes: Attributes, target: &[u8]) -> Result<()>;
+
+    /// Visits a file. `source` is its local path.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn file(&mut self, path: &[u8], attributes: Attributes, source: &Path, content: &mut dyn Read) -> Result<()>;
+}
+
+/// Visits the file or directory at `path` and everything below it, on the current thread.
+///
+/// # Errors
+/// Returns an error that names the path for an entry that cannot be read, and errors of the visitor.
+pub fn walk(path: &Path, options: &WalkOptions, visitor: &mut impl TreeVisitor) -> Result<()> {
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => name_of(path)?,
+    };
+    Walk { options, visitor }.entry(path, name, 0)
+}
+
+/// Returns the last component of a path.
+fn name_of(path: &Path) -> Result<Vec<u8>> {
+    // "." and ".." have no file name.
+    let resolved = match path.file_name() {
+        Some(_) => path.to_owned(),
+        None => fs::canonicalize(path).map_err(|e| unreadable(path, e))?,
+    };
+    match resolved.file_name() {
+        Some(name) => Ok(name.as_bytes().to_vec()),
+        None => Err(Error::invalid(format!("{} has no name to add it under", path.display()))),
+    }
+}
+
+struct Walk<'a, V> {
+    options: &'a WalkOptions,
+    visitor: &'a mut V,
+}
+
+impl<V: TreeVisitor> Walk<'_, V> {
+    fn entry(&mut self, path: &Path, name: Vec<u8>, depth: usize) -> Result<()> {
+        let is_followed = depth == 0 && self.options.follow_root;
+        let metadata = metadata(path, is_followed).map_err(|e| unreadable(path, e))?;
+        let (kind, attributes) = (metadata.file_type(), attributes(&metadata));
+        if kind.is_symlink() {
+            let target = fs::read_link(path).map_err(|e| unreadable(path, e))?;
+            return self.visitor.symlink(&name, attributes, &target.into_os_string().into_vec());
+        }
+        if kind.is_dir() {
+            if depth == MAX_DEPTH {
+                return Err(Error::too_large(format!("{} is more than {MAX_DEPTH} directories deep", path.display())));
+            }
+            self.visitor.directory(&name, attributes)?;
+            for entry in names(path, self.options.hidden).map_err(|e| unreadable(path, e))? {
+                let path = path.join(&entry);
+                let name = [&name, &b"/"[..], entry.as_bytes()].concat();
+                self.entry(&path, name, depth + 1)?;
+            }
+            return Ok(());
+        }
+        if kind.is_file() {
+            let (mut file, metadata) = open(path, is_followed).map_err(|e| unreadable(path, e))?;
+            if metadata.is_file() {
+                return self.visitor.file(&name, self::attributes(&metadata), path, &mut file);
+            }
+        }
+        Err(Error::invalid(format!(
+            "{} is neither a file nor a directory nor a symlink: move it away, or add the others by name",
+            path.display()
+        )))
+    }
+}
+
+/// Appends up to `bytes` bytes of `content` to `piece`. Returns their number, which is lower only at the end.
+///
+/// # Errors
+/// Returns an error that names `path`.
+pub fn read_piece(path: &Path, content: &mut dyn Read, bytes: usize, piece: &mut Vec<u8>) -> Result<usize> {
+    content.take(bytes as u64).read_to_end(piece).map_err(|e| unreadable(path, e))
+}
+
+/// Returns the total size in bytes of the files that [`walk`] would visit, without those that cannot be read.
+#[must_use]
+pub fn size_of_tree(path: &Path, options: &WalkOptions) -> u64 {
+    size_of(path, options, 0)
+}
+
+fn size_of(path: &Path, options: &WalkOptions, depth: usize) -> u64 {
+    match metadata(path, depth == 0 && options.follow_root) {
+        Ok(metadata) if metadata.is_dir() && depth < MAX_DEPTH => {
+            let names = names(path, options.hidden).unwrap_or_default();
+            names.iter().map(|name| size_of(&path.join(name), options, depth + 1)).sum()
+        }
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        _ => 0,
+    }
+}
+
+fn metadata(path: &Path, is_followed: bool) -> io::Result<Metadata> {
+    if is_followed { fs::metadata(path) } else { fs::symlink_metadata(path) }
+}
+
+/// Opens an entry that was a file when it was listed, and returns its current metadata. A symlink that has replaced
+/// it is not followed, and a pipe does not block.
+fn open(path: &Path, is_followed: bool) -> io::Result<(File, Metadata)> {
+    let nofollow = if is_followed { 0 } else { libc::O_NOFOLLOW };
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | nofollow).open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::io(format_args!("cannot read {}", path.display()), error)
+}
+
+fn attributes(metadata: &Metadata) -> Attributes {
+    let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+    Attributes { mode: metadata.mode() & 0o7777, mtime: (metadata.mtime(), nanos) }
+}
+
+/// Returns the names in a directory in byte order.
+fn names(path: &Path, hidden: bool) -> io::Result<Vec<OsString>> {
+    let names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let is_wanted = |name: &OsStr| hidden || !name.as_bytes().starts_with(b".");
+    let names = names.filter(|name| name.as_ref().map_or(true, |name| is_wanted(name)));
+    let mut names = names.collect::<io::Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,10 @@
+//! The RPC API of ipfrs, as JSON types and a client.
+//!
+//! [`types`] has the JSON objects of Kubo's RPC API (`/api/v0`) and of the native API (`/v1`). The server serializes
+//! them, and clients deserialize them. [`mode`] converts permission bits. With the feature `client`, [`client`] sends requests to a daemon over HTTP, or
+//! to a router in the same process.
+
+#[cfg(feature = "client")]
+pub mod client;
+pub mod mode;
+pub mod types;

@@ -1,0 +1,35 @@
+//! The JSON objects of the RPC API and of the native API.
+//!
+//! Field names are those of Kubo for `/api/v0`, and snake case for `/v1`. Content IDs are text, because the options of
+//! a request select their base. Fields that only ipfrs sends are optional when they are read, so that clients also
+//! work with Kubo.
+
+#![expect(missing_docs, reason = "most fields are described by their names in the API")]
+
+mod batch;
+mod block;
+mod dag;
+mod failure;
+mod files;
+mod import;
+mod key;
+mod listing;
+mod name;
+mod node;
+mod pin;
+mod repo;
+mod tensor;
+
+pub use batch::{BatchPutStatus, BlockExistence, BlockExistences, CidList, FailedItem};
+pub use block::{BlockStat, RemovedBlock};
+pub use dag::{CidLink, DagStat, DagStats, ImportedCar, ResolvedNode, StoredNode};
+pub use failure::{Failure, RpcFailure};
+pub use files::FileStat;
+pub use import::{Added, FileAttributes, ImportProgress, ImportedLine};
+pub use key::{Key, Keys, RenamedKey, SignatureCheck, Signed};
+pub use listing::{Link, Listing, Listings};
+pub use name::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
+pub use node::{BandwidthTotals, Id, Version};
+pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
+pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
+pub use tensor::{Tensor, TensorList, TensorStats, TensorStatsList};

@@ -1,0 +1,48 @@
+//! `add`.
+
+use serde::{Deserialize, Serialize};
+
+/// A line of `add`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum ImportedLine {
+    Added(Added),
+    Progress(ImportProgress),
+}
+
+/// A file that is durable, or a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Added {
+    pub name: String,
+    /// The name in base64, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_bytes: Option<String>,
+    pub hash: String,
+    /// Cumulative size in bytes, in decimal.
+    pub size: String,
+    #[serde(flatten)]
+    pub attributes: FileAttributes,
+}
+
+/// The number of bytes of a file that have been imported so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ImportProgress {
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// Mode and modification time, if they are stored with the content. As in Kubo, values of 0 are omitted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct FileAttributes {
+    /// Go's `fs.FileMode` in octal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime_nsecs: Option<u32>,
+}
