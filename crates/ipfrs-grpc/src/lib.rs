@@ -13,16 +13,16 @@ mod error;
 mod file;
 mod health;
 mod inbound;
+mod limits;
 mod metrics;
 mod not_a_call;
 mod payload;
 mod request_id;
 mod server;
-mod settings;
 mod shortcut;
 mod tensor;
 mod zero_copy;
 
 pub use config::GrpcConfig;
+pub use limits::Limits;
 pub use server::{Answering, Grpc};
-pub use settings::Limits;

@@ -39,10 +39,10 @@ use crate::dag::Dags;
 use crate::error;
 use crate::file::Files;
 use crate::health::Readiness;
+use crate::limits::Limits;
 use crate::metrics::GrpcMetrics;
 use crate::not_a_call::no_call;
 use crate::request_id::{self, X_REQUEST_ID};
-use crate::settings::Limits;
 use crate::shortcut::Shortcuts;
 use crate::tensor::Tensors;
 

@@ -1,6 +1,6 @@
 //! The configuration: a struct with the sections of all crates, and functions to read it.
 
-mod keys;
+mod key_names;
 mod settings;
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use ipfrs_node::{
 };
 
 use crate::{LogConfig, ServerConfig};
-use keys::keys_of;
+use key_names::keys_of;
 pub use settings::{Flag, Settings, Sources};
 
 /// A section name and the keys that the section reads.

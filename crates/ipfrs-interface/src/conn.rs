@@ -2,15 +2,15 @@
 //! Requests without a cached response are served by [hyper](crate::conn::hyper).
 
 mod busy_poll;
+mod corked_body;
 mod deadlines;
 mod fast_path;
-mod flow;
 mod front_end;
 mod get_head;
+mod http2_idle;
 mod http2_stall;
 mod hyper;
 mod one_request;
-mod open_streams;
 mod received;
 pub(crate) mod refused;
 pub(crate) mod request_head;

@@ -21,8 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
 use super::attributes::file_attributes;
+use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Part, PartKind, Parts};
-use super::response::{CommandResult, has_body};
 use super::{attributes, output};
 use crate::body;
 use crate::error::RpcError;

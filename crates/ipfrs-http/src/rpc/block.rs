@@ -11,9 +11,9 @@ use ipfrs_node::{BlockFormat, ContentPath, PutBlock};
 use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 
 use super::args::Args;
+use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
-use super::response::{CommandResult, has_body};
 use crate::body;
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;

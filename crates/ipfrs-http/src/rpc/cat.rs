@@ -6,8 +6,8 @@ use ipfrs_core::Error;
 use ipfrs_node::{ObjectKind, Span};
 
 use super::args::Args;
+use super::command_result::CommandResult;
 use super::output;
-use super::response::CommandResult;
 use crate::body::begun;
 use crate::content_limits::{self, Remedy};
 use crate::state::AppState;

@@ -11,9 +11,9 @@ use ipfrs_node::{DagImport, DagStats, PutNode};
 use ipfrs_rpc::types::{self, DagStat, ImportedCar, ResolvedNode, StoredNode};
 
 use super::args::{Args, Render};
+use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
-use super::response::{CommandResult, has_body};
 use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;

@@ -7,8 +7,8 @@ use ipfrs_rpc::types::FileStat;
 
 use super::args::Args;
 use super::attributes::file_attributes;
+use super::command_result::CommandResult;
 use super::output;
-use super::response::CommandResult;
 use crate::state::AppState;
 
 /// `files/stat?arg=/ipfs/cid[/path]`: returns kind, size, links and attributes; `Blocks` is the number of links of

@@ -14,8 +14,8 @@ use ipfrs_node::{ContentPath, LinkName, ObjectKind, Span, saved_name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
+use super::command_result::CommandResult;
 use super::output;
-use super::response::CommandResult;
 use crate::body::{begun, gathered};
 use crate::content_limits::{self, Remedy};
 use crate::error::RpcError;

@@ -9,9 +9,9 @@ use ipfrs_rpc::types::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 use zeroize::Zeroizing;
 
 use super::args::Args;
+use super::command_result::CommandResult;
 use super::multipart::one_file;
 use super::output;
-use super::response::CommandResult;
 use crate::error::RpcError;
 use crate::state::AppState;
 

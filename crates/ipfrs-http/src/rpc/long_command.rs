@@ -12,8 +12,8 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::command_result::CommandResult;
 use super::output;
-use super::response::CommandResult;
 
 /// Maximum number of lines that wait for the client. Beyond it, the work waits.
 const WAITING_LINES: usize = 256;

@@ -7,7 +7,7 @@ use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{Link, Listing, Listings};
 
 use super::args::{Args, Render};
-use super::response::CommandResult;
+use super::command_result::CommandResult;
 use super::{attributes, output};
 use crate::state::AppState;
 

@@ -17,7 +17,7 @@ use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::LinkName;
 use percent_encoding::percent_decode;
 
-use super::response::has_body;
+use super::command_result::has_body;
 use crate::body::{Whole, append, broken_body, whole};
 use crate::error::RpcError;
 

@@ -8,9 +8,9 @@ use ipfrs_node::Name;
 use ipfrs_rpc::types::{BandwidthTotals, Id, Version};
 
 use super::args::Args;
+use super::command_result::CommandResult;
 use super::key::KeyEncoding;
 use super::output;
-use super::response::CommandResult;
 use crate::state::AppState;
 
 /// `id`: returns the node's key. Addresses and protocols are empty, since this version has no peer-to-peer

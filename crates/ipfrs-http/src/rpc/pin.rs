@@ -12,7 +12,7 @@ use ipfrs_rpc::types::{BadNode, PinLine, PinProgress, Pins, VerifiedPin};
 use serde::Serialize;
 
 use super::args::{Args, Render};
-use super::response::CommandResult;
+use super::command_result::CommandResult;
 use super::{long_command, output};
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;

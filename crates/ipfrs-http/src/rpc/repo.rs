@@ -7,9 +7,9 @@ use ipfrs_rpc::types::{GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion,
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
+use super::command_result::CommandResult;
 use super::long_command::{self, Lines};
 use super::output;
-use super::response::CommandResult;
 use crate::error::part_text;
 use crate::state::AppState;
 

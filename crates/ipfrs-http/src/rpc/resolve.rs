@@ -4,9 +4,9 @@ use axum::extract::State;
 use ipfrs_node::Answers;
 
 use super::args::Args;
+use super::command_result::CommandResult;
 use super::name::{one_step, resolved_path};
 use super::output;
-use super::response::CommandResult;
 use crate::state::AppState;
 
 /// `resolve?arg=path[&recursive=]`: returns the block at the end of a path, and the remaining path within the block.

@@ -8,9 +8,9 @@ use ipfrs_node::{MAX_RECORD_BYTES, Name};
 use serde::Serialize;
 
 use super::args::Args;
+use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
-use super::response::{CommandResult, has_body};
 use crate::body::{self, Whole};
 use crate::error::RpcError;
 use crate::state::AppState;

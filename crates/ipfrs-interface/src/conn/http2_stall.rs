@@ -21,9 +21,9 @@ use ipfrs_stream::Traffic;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::corked_body::CorkedBody;
 use super::deadlines::{DEADLINE_GRACE, Draining};
-use super::flow::Flowing;
-use super::open_streams::OpenStream;
+use super::http2_idle::OpenStream;
 
 /// Maximum number of bytes that are passed to a stream at once. The client must accept them within the timeout.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -160,7 +160,7 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
             return Poll::Ready(Ok(response));
         }
         let Some(stream) = this.stream.take() else {
-            return Poll::Ready(Ok(Flowing::watch(response, this.traffic)));
+            return Poll::Ready(Ok(CorkedBody::watch(response, this.traffic)));
         };
         Poll::Ready(Ok(response.map(|inner| Body::new(WatchedBody { inner, rest: Bytes::new(), _stream: stream }))))
     }

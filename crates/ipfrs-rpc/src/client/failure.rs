@@ -12,7 +12,7 @@ use crate::types::Failure;
 const MISSING: &str = ": ipld: could not find ";
 
 /// Text with which the RPC API says that no other node was queried.
-const OFFLINE: &str = ": block was not found locally (offline)";
+const OFFLINE: &str = "block was not found locally (offline)";
 
 /// Texts of Kubo that identify the kind of a failure when no kind is given, because byte streams end with a message
 /// only.
@@ -34,9 +34,16 @@ fn error_of(failure: Failure) -> Error {
 fn of_message(kind: Option<ErrorKind>, message: &str) -> Error {
     let by_text = || TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, kind)| *kind);
     let kind = kind.or_else(by_text).unwrap_or(ErrorKind::Internal);
-    // Kubo's own messages have nothing before these texts.
-    let own = message.find(MISSING).and_then(|end| message[..end].strip_suffix(OFFLINE));
-    Error::new(kind, own.unwrap_or(message))
+    let text = message.find(MISSING).map_or(message, |end| &message[..end]);
+    Error::new(
+        kind,
+        match text.strip_suffix(OFFLINE) {
+            // A daemon of Kubo says no more than this.
+            Some("") => message,
+            Some(text) => text.strip_suffix(": ").unwrap_or(text),
+            None => text,
+        },
+    )
 }
 
 /// Returns the error kind of a code. Some codes exist only in the HTTP API.

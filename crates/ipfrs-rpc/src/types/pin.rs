@@ -35,6 +35,7 @@ pub struct PinLine {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// `recursive`, `direct`, `indirect` or `indirect through CID`.
+    #[serde(default)]
     pub r#type: String,
 }
 

@@ -13,12 +13,12 @@ use ipfrs_stream::Traffic;
 const LARGE_BYTES: u64 = 1 << 20;
 
 /// A body that notifies the socket whether more data are available immediately.
-pub(crate) struct Flowing {
+pub(crate) struct CorkedBody {
     inner: Body,
     traffic: Traffic,
 }
 
-impl Flowing {
+impl CorkedBody {
     /// Wraps the body of a response, unless it is known to be short.
     pub(crate) fn watch(response: Response<Body>, traffic: &Traffic) -> Response<Body> {
         if response.body().size_hint().upper().is_some_and(|length| length < LARGE_BYTES) {
@@ -29,14 +29,14 @@ impl Flowing {
     }
 }
 
-impl Drop for Flowing {
+impl Drop for CorkedBody {
     /// Removes the cork when the body ends, including after an error or a disconnect.
     fn drop(&mut self) {
         self.traffic.set_more_follows(false);
     }
 }
 
-impl HttpBody for Flowing {
+impl HttpBody for CorkedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -101,7 +101,7 @@ mod tests {
     async fn cork_stays_until_no_frame_is_ready() {
         let (feed, fed) = mpsc::channel(2);
         let traffic = Traffic::default();
-        let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
+        let mut body = CorkedBody::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
         let turns = Arc::new(Turns::default());
         let waker = Waker::from(Arc::clone(&turns));
         let mut cx = Context::from_waker(&waker);
@@ -128,7 +128,7 @@ mod tests {
             let traffic = Traffic::default();
             traffic.set_more_follows(true);
             let body = Body::from(vec![0; usize::try_from(length).unwrap()]);
-            drop(Flowing::watch(Response::new(body), &traffic));
+            drop(CorkedBody::watch(Response::new(body), &traffic));
             assert_eq!(traffic.more_follows(), !is_watched, "{length} bytes");
         }
     }
@@ -137,7 +137,7 @@ mod tests {
     async fn dropped_response_removes_the_cork() {
         let (feed, fed) = mpsc::channel(1);
         let traffic = Traffic::default();
-        let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
+        let mut body = CorkedBody::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
         feed.send(Bytes::from_static(b"abc")).await.unwrap();
         poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.unwrap().unwrap();
         assert!(traffic.more_follows());
