@@ -24,6 +24,7 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -274,9 +275,19 @@ impl FileSlice {
     /// Whether all pages of the slice are in memory, so that reading it does not wait for the disk. A page may be
     /// evicted later. That is as rare as for any page of the process, and costs one wait.
     pub(crate) fn is_resident(&self) -> bool {
+        self.is_range_resident(0..self.len)
+    }
+
+    /// Same as [`Self::is_resident`] for a range of the slice.
+    ///
+    /// # Panics
+    /// Panics if the range is not within the slice.
+    pub(crate) fn is_range_resident(&self, range: Range<usize>) -> bool {
+        assert!(range.start <= range.end && range.end <= self.len, "the range is within the slice");
         let page = rustix::param::page_size();
-        let mut at = self.offset - self.offset % page;
-        let end = self.offset + self.len;
+        let start = self.offset + range.start;
+        let mut at = start - start % page;
+        let end = self.offset + range.end;
         let mut pages = [0_u8; PAGES_AT_ONCE];
         while at < end {
             let len = (end - at).min(PAGES_AT_ONCE * page);

@@ -108,14 +108,17 @@ impl<'a> RawNode<'a> {
 }
 
 /// The fields of a [`PbLink`] as slices of its block.
-struct LinkFields<'a> {
-    cid: &'a [u8],
-    name: &'a [u8],
+pub(crate) struct LinkFields<'a> {
+    pub(crate) cid: &'a [u8],
+    pub(crate) name: &'a [u8],
     tsize: u64,
 }
 
 /// Reads a node. Passes the body of each link to `on_link` and returns the data.
-fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(&'a [u8]) -> Result<()>) -> Result<Option<&'a [u8]>> {
+pub(crate) fn read_node<'a>(
+    block: &'a [u8],
+    mut on_link: impl FnMut(&'a [u8]) -> Result<()>,
+) -> Result<Option<&'a [u8]>> {
     let mut rest = block;
     let mut data = None;
     let (mut has_links, mut links_ended) = (false, false);
@@ -142,7 +145,7 @@ fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(&'a [u8]) -> Result<()
     Ok(data)
 }
 
-fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
+pub(crate) fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
     let mut cid = None;
     let mut name = None;
     let mut tsize = None;

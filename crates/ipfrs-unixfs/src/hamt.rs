@@ -5,6 +5,7 @@ use ipfrs_core::{Cid, Error, Result};
 
 use crate::dag_pb::PbLink;
 use crate::data::{Attributes, Data, MURMUR3_X64_64};
+use crate::link_name::LinkName;
 use crate::murmur3;
 use crate::node::DirEntry;
 
@@ -16,8 +17,7 @@ pub(crate) const MAX_FANOUT: u64 = 1024;
 /// One block of a sharded directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HamtShard {
-    fanout: u32,
-    bitfield: Bytes,
+    head: ShardHead,
     slots: Vec<ShardLink>,
     attributes: Attributes,
 }
@@ -31,9 +31,16 @@ pub enum ShardLink {
     Shard(Cid),
 }
 
-impl HamtShard {
-    /// Checks that the links match the bit field, on which lookups rely.
-    pub(crate) fn new(links: Vec<PbLink>, data: &Data) -> Result<Self> {
+/// The part of a shard that describes its links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShardHead {
+    fanout: u32,
+    bitfield: Bytes,
+}
+
+impl ShardHead {
+    /// Checks that the bit field matches the number of links, on which lookups rely.
+    pub(crate) fn new(data: &Data, link_count: usize) -> Result<Self> {
         let fanout = check_fanout(data.fanout.unwrap_or_default())?;
         match data.hash_type {
             Some(MURMUR3_X64_64) => {}
@@ -47,18 +54,52 @@ impl HamtShard {
             )));
         }
         let used = bitfield.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
-        if used != links.len() {
-            return Err(Error::invalid(format!("HAMT bit field has {used} bits for {} links", links.len())));
+        if used != link_count {
+            return Err(Error::invalid(format!("HAMT bit field has {used} bits for {link_count} links")));
         }
-        let positions = (0..fanout).filter(|position| bit(&bitfield, *position));
-        let slots = links.into_iter().zip(positions).map(|(link, position)| slot(link, fanout, position));
-        Ok(Self { fanout, slots: slots.collect::<Result<_>>()?, bitfield, attributes: data.attributes() })
+        Ok(Self { fanout, bitfield })
+    }
+
+    /// Returns the number of bits of a name's hash that select a position.
+    pub(crate) fn bits(&self) -> u32 {
+        self.fanout.trailing_zeros()
+    }
+
+    /// Whether the position is used. Bit 0 is the lowest bit of the last byte, and leading zero bytes may be missing.
+    fn is_used(&self, position: u32) -> bool {
+        let at = self.bitfield.len().checked_sub((position / 8) as usize + 1);
+        at.is_some_and(|at| self.bitfield[at] & (1 << (position % 8)) != 0)
+    }
+
+    /// Returns the index of the link at `position`, or `None` if the position is not used.
+    pub(crate) fn index_of(&self, position: u32) -> Option<usize> {
+        // Bytes behind the one with the position have the lower positions.
+        let at = self.bitfield.len().checked_sub((position / 8) as usize + 1)?;
+        let below = self.bitfield[at] & ((1 << (position % 8)) - 1);
+        let lower: u32 = self.bitfield[at + 1..].iter().map(|byte| byte.count_ones()).sum();
+        self.is_used(position).then(|| (lower + below.count_ones()) as usize)
+    }
+
+    /// Returns the name of the entry at `position`, or an empty name for a child shard. `name` is that of the link.
+    pub(crate) fn strip_prefix<'a>(&self, name: &'a [u8], position: u32) -> Result<&'a [u8]> {
+        let prefix = prefix(self.fanout, position);
+        name.strip_prefix(prefix.as_bytes())
+            .ok_or_else(|| Error::invalid(format!("HAMT link {:?} at position {prefix}", LinkName::from(name))))
+    }
+}
+
+impl HamtShard {
+    pub(crate) fn new(links: Vec<PbLink>, data: &Data) -> Result<Self> {
+        let head = ShardHead::new(data, links.len())?;
+        let positions = (0..head.fanout).filter(|position| head.is_used(*position));
+        let slots = links.into_iter().zip(positions).map(|(link, position)| slot(link, &head, position));
+        Ok(Self { slots: slots.collect::<Result<_>>()?, head, attributes: data.attributes() })
     }
 
     /// Returns the number of positions of the shard: a power of two from 8 to 1,024.
     #[must_use]
     pub fn fanout(&self) -> u32 {
-        self.fanout
+        self.head.fanout
     }
 
     /// Returns the permissions and the modification time of the directory. Only its root shard has any.
@@ -72,27 +113,12 @@ impl HamtShard {
     pub fn slots(&self) -> &[ShardLink] {
         &self.slots
     }
-
-    /// Looks up the position for a name with the hash `bits`. The entry at that position may have another name.
-    pub(crate) fn find(&self, bits: &mut HashBits) -> Result<Option<&ShardLink>> {
-        let position = bits.next(self.fanout.trailing_zeros())?;
-        if !bit(&self.bitfield, position) {
-            return Ok(None);
-        }
-        let before = (0..position).filter(|lower| bit(&self.bitfield, *lower)).count();
-        Ok(self.slots.get(before))
-    }
 }
 
-fn slot(link: PbLink, fanout: u32, position: u32) -> Result<ShardLink> {
-    let prefix = prefix(fanout, position);
-    let Some(name) = link.name.as_bytes().strip_prefix(prefix.as_bytes()) else {
-        return Err(Error::invalid(format!("HAMT link {:?} at position {prefix}", link.name)));
-    };
-    Ok(if name.is_empty() {
-        ShardLink::Shard(link.cid)
-    } else {
-        ShardLink::Entry(DirEntry { name: name.into(), cid: link.cid, tsize: link.tsize })
+fn slot(link: PbLink, head: &ShardHead, position: u32) -> Result<ShardLink> {
+    Ok(match head.strip_prefix(link.name.as_bytes(), position)? {
+        [] => ShardLink::Shard(link.cid),
+        name => ShardLink::Entry(DirEntry { name: name.into(), cid: link.cid, tsize: link.tsize }),
     })
 }
 
@@ -110,12 +136,6 @@ pub(crate) fn check_fanout(fanout: u64) -> Result<u32> {
 pub(crate) fn prefix(fanout: u32, position: u32) -> String {
     let width = fanout.trailing_zeros().div_ceil(4) as usize;
     format!("{position:0width$X}")
-}
-
-/// Returns a bit of the bit field. Bit 0 is the lowest bit of the last byte, and leading zero bytes may be missing.
-fn bit(bitfield: &[u8], position: u32) -> bool {
-    let from_end = (position / 8) as usize + 1;
-    bitfield.len().checked_sub(from_end).is_some_and(|at| bitfield[at] & (1 << (position % 8)) != 0)
 }
 
 /// The hash of a name. Each level of the trie consumes some bits, starting with the highest.

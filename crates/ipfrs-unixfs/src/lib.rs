@@ -15,6 +15,7 @@ mod list;
 mod murmur3;
 mod node;
 mod resolve;
+mod search;
 
 pub use blocks::{BlockSink, BlockSource};
 pub use data::{Attributes, Mtime};

@@ -129,13 +129,13 @@ pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
     if structure > MAX_INLINE_DECODE_BYTES {
         return Box::pin(in_turns(structure, cid, move || decode(&cid, &data))).await;
     }
-    take_turns(structure).await;
+    take_turns(structure / BYTES_PER_TURN).await;
     decode(&cid, &data)
 }
 
-/// Consumes the budget of a task that is about to read `structure` bytes of a block.
-async fn take_turns(structure: usize) {
-    for _ in 0..=structure / BYTES_PER_TURN {
+/// Consumes `count` units of a task's budget, and one more.
+pub(crate) async fn take_turns(count: usize) {
+    for _ in 0..=count {
         consume_budget().await;
     }
 }
@@ -150,7 +150,7 @@ pub(crate) async fn in_turns<T: Send + 'static>(
         let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
         return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
     }
-    take_turns(structure).await;
+    take_turns(structure / BYTES_PER_TURN).await;
     work()
 }
 

@@ -8,10 +8,11 @@ use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 
 use crate::blocks::{BlockSource, load};
-use crate::hamt::{HamtShard, HashBits, ShardLink};
+use crate::hamt::{HamtShard, HashBits};
 use crate::ipld::{Step, follow};
 use crate::link_name::LinkName;
-use crate::node::{Node, decode_async, in_turns, plain_links};
+use crate::node::{Node, decode_async, in_turns, plain_links, take_turns};
+use crate::search::{Found, find};
 
 /// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,10 +116,62 @@ async fn follow_async(cid: Cid, data: Bytes, segments: &[LinkName]) -> Result<(S
     })
 }
 
-/// Looks up `name` in a block of a codec other than dag-cbor and dag-json.
+/// Largest directory block, in bytes, that a task searches inline. This takes at most half a millisecond.
+const MAX_INLINE_SEARCH_BYTES: usize = 512 * 1024;
+
+/// Bytes of a directory block that consume one unit of a task's budget. Searching them takes about a microsecond.
+const SEARCHED_PER_TURN: usize = 16 * 1024;
+
+/// Looks up `name` in a block of a codec other than dag-cbor and dag-json. In a sharded directory, each level consumes
+/// bits of the name's hash, which bounds the depth.
 async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &LinkName) -> Result<Option<Cid>> {
+    let mut bits = HashBits::of(name.as_bytes());
+    let mut next = match search(cid, &data, name, &mut bits, false).await? {
+        Ok(Found::Entry(cid)) => return Ok(Some(cid)),
+        Ok(Found::Nothing) => return Ok(None),
+        Ok(Found::Shard(shard)) => shard,
+        Err(error) => return lookup_elsewhere(cid, data, name, error).await,
+    };
+    loop {
+        let shard = load(source, &next).await?;
+        match search(next, &shard, name, &mut bits, true).await? {
+            Ok(Found::Entry(cid)) => return Ok(Some(cid)),
+            Ok(Found::Nothing) => return Ok(None),
+            Ok(Found::Shard(shard)) => next = shard,
+            Err(error) => return Err(shard_error(next, shard, error).await),
+        }
+    }
+}
+
+/// Searches a block of a directory, or only one of a shard if `is_shard`, without delaying other tasks. The inner
+/// error is that of any other block.
+async fn search(
+    cid: Cid,
+    block: &Bytes,
+    name: &LinkName,
+    bits: &mut HashBits,
+    is_shard: bool,
+) -> Result<Result<Found>> {
+    if cid.codec() != codec::DAG_PB {
+        return Ok(Err(Error::invalid("the block is not dag-pb")));
+    }
+    if block.len() > MAX_INLINE_SEARCH_BYTES {
+        let (block, name, mut moved) = (block.clone(), name.clone(), bits.clone());
+        let work = move || Ok((find(&block, &name, &mut moved, is_shard), moved));
+        let (found, moved) = in_turns(usize::MAX, cid, work).await?;
+        *bits = moved;
+        return Ok(found);
+    }
+    take_turns(block.len() / SEARCHED_PER_TURN).await;
+    Ok(find(block, name, bits, is_shard))
+}
+
+/// Looks up `name` in a block that is not a directory, because of `error`.
+async fn lookup_elsewhere(cid: Cid, data: Bytes, name: &LinkName, error: Error) -> Result<Option<Cid>> {
     match decode_async(cid, data.clone()).await {
-        Ok(node) => lookup_entry(source, &node, name).await,
+        Ok(Node::File(_) | Node::Symlink { .. }) => Ok(None),
+        // A depth that the hash does not allow.
+        Ok(Node::Directory { .. } | Node::HamtShard(_)) => Err(error),
         Err(error) if cid.codec() == codec::DAG_PB && error.kind() != ErrorKind::TooLarge => {
             let links = in_turns(data.len(), cid, move || Ok(plain_links(&data).ok().flatten())).await?;
             let links = links.ok_or(error)?;
@@ -128,34 +181,21 @@ async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &LinkName
     }
 }
 
-async fn lookup_entry(source: &dyn BlockSource, node: &Node, name: &LinkName) -> Result<Option<Cid>> {
-    match node {
-        Node::Directory { entries, .. } => Ok(entries.iter().find(|entry| entry.name == *name).map(|entry| entry.cid)),
-        Node::HamtShard(shard) => lookup_sharded(source, shard, name).await,
-        Node::File(_) | Node::Symlink { .. } => Ok(None),
-    }
-}
-
-/// Looks up `name` in a sharded directory. Each level consumes bits of the name's hash, which bounds the depth.
-async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &LinkName) -> Result<Option<Cid>> {
-    let mut bits = HashBits::of(name.as_bytes());
-    let mut next = match root.find(&mut bits)? {
-        None => return Ok(None),
-        Some(ShardLink::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
-        Some(ShardLink::Shard(cid)) => *cid,
-    };
-    loop {
-        match load_shard(source, &next).await?.find(&mut bits)? {
-            None => return Ok(None),
-            Some(ShardLink::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
-            Some(ShardLink::Shard(cid)) => next = *cid,
-        }
+/// Returns the error for a block that another shard links to, but that `error` says is not a valid shard.
+async fn shard_error(cid: Cid, data: Bytes, error: Error) -> Error {
+    match as_shard(cid, decode_async(cid, data).await) {
+        Ok(_) => error,
+        Err(error) => error,
     }
 }
 
 /// Loads a shard that another shard links to.
 pub(crate) async fn load_shard(source: &dyn BlockSource, cid: &Cid) -> Result<HamtShard> {
-    match decode_async(*cid, load(source, cid).await?).await {
+    as_shard(*cid, decode_async(*cid, load(source, cid).await?).await)
+}
+
+fn as_shard(cid: Cid, decoded: Result<Node>) -> Result<HamtShard> {
+    match decoded {
         Ok(Node::HamtShard(shard)) => Ok(shard),
         Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
         Ok(_) | Err(_) => {

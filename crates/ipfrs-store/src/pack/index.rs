@@ -213,6 +213,28 @@ impl Index {
         Ok(found)
     }
 
+    /// Returns the location of a block, or the outer `None` if that would wait for the disk or for a change.
+    pub(super) fn locate_resident(&self, key: &[u8]) -> Result<Option<Option<Location>>> {
+        let Some(state) = self.state.try_read() else { return Ok(None) };
+        if let Some(said) = state.memory.get(key) {
+            return Ok(Some(said));
+        }
+        let (prefix, digest) = split_key(key);
+        let mut location = None;
+        for run in state.runs.iter().rev() {
+            match run.find_resident(prefix, digest)? {
+                None => return Ok(None),
+                Some(None) => {}
+                Some(Some(said)) => {
+                    location = said;
+                    break;
+                }
+            }
+        }
+        state.runs.iter().try_for_each(|run| run.check())?;
+        Ok(Some(location))
+    }
+
     /// Returns up to `limit` blocks after `after`, in the order of their keys. The page is empty at the end.
     pub(super) fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Location)>> {
         let mut after: Option<Key> = after.map(Key::from);

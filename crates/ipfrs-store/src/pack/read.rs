@@ -121,6 +121,15 @@ impl Shared {
         read
     }
 
+    /// Looks up a block in the index and caches its location. Returns the outer `None` if that would wait for the
+    /// disk or for a change of the index.
+    fn find_resident(&self, key: &Key) -> Result<Option<Option<Location>>> {
+        let began = self.cache.generation();
+        let Some(found) = self.with_index_at_once(|index| index.locate_resident(key))? else { return Ok(None) };
+        self.cache.fill(began, found.iter().map(|location| (key.clone(), *location)));
+        Ok(Some(found))
+    }
+
     /// Looks up `keys` in the index and caches the locations. Waits for the disk.
     pub(super) fn find(&self, keys: &[Key]) -> Result<Vec<Option<Location>>> {
         let began = self.cache.generation();
@@ -173,13 +182,21 @@ impl PackStore {
             return Ok(Some(Bytes::copy_from_slice(payload)));
         }
         let key = key_of(cid.hash());
-        let Some(location) = self.shared.cache.get(&key) else {
-            return self
-                .blocking(move |shared| match shared.find(std::slice::from_ref(&key))?.first().copied().flatten() {
-                    Some(location) => shared.load(location, &key),
-                    None => Ok(None),
-                })
-                .await;
+        let known = match self.shared.cache.get(&key) {
+            Some(location) => Some(Some(location)),
+            None => self.shared.find_resident(&key)?,
+        };
+        let location = match known {
+            Some(Some(location)) => location,
+            Some(None) => return Ok(None),
+            None => {
+                return self
+                    .blocking(move |shared| match shared.find(std::slice::from_ref(&key))?.first().copied().flatten() {
+                        Some(location) => shared.load(location, &key),
+                        None => Ok(None),
+                    })
+                    .await;
+            }
         };
         if let Some(data) = self.shared.resident(location, &key)? {
             return Ok(Some(data));

@@ -157,6 +157,12 @@ impl Shared {
         }
     }
 
+    /// Reads the index without waiting. Returns `None` if `run` does, or if the store is being closed.
+    pub(super) fn with_index_at_once<T>(&self, run: impl FnOnce(&Index) -> Result<Option<T>>) -> Result<Option<T>> {
+        let Some(open) = self.open.try_read() else { return Ok(None) };
+        open.as_ref().map_or_else(|| Err(self.closed()), |open| run(&open.index))
+    }
+
     /// Implements [`BlockStore::check`](crate::BlockStore::check).
     pub(super) fn check(&self) -> Result<()> {
         if let Some(why) = self.failed() {

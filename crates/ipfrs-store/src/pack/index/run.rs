@@ -19,6 +19,9 @@ use crate::pack::record::Location;
 /// Maximum number of entries for a linear search. Larger ranges are bisected first.
 const NEIGHBOURS: usize = 8;
 
+/// Maximum number of entries of a bucket that are searched without waiting for the disk.
+const MAX_RESIDENT_ENTRIES: usize = 1_024;
+
 /// Entry of a block in a run: its location, or `None` if it was deleted.
 pub(super) type Said = Option<Location>;
 
@@ -123,6 +126,28 @@ impl Run {
             Ok(place) => self.said(family, place).map(Some),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Same as [`find`](Self::find), but returns `None` if that would wait for the disk.
+    pub(super) fn find_resident(&self, prefix: &[u8], digest: &[u8]) -> Result<Option<Option<Said>>> {
+        let Some(family) = self.layout.families.iter().find(|family| *family.prefix == *prefix) else {
+            return Ok(Some(None));
+        };
+        let bucket = family.bucket_of(digest);
+        let table = family.fan_at + 4 * bucket.saturating_sub(1)..family.fan_at + 4 * (bucket + 1);
+        if bucket >= family.buckets() || !self.bytes.is_range_resident(table) {
+            return Ok(None);
+        }
+        let (low, high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
+        // Buckets have few entries, unless somebody has stored blocks whose digests begin alike.
+        if low > high || high - low > MAX_RESIDENT_ENTRIES {
+            return Ok(None);
+        }
+        let entries = family.entries_at + low * family.entry_bytes..family.entries_at + high * family.entry_bytes;
+        if !self.bytes.is_range_resident(entries) {
+            return Ok(None);
+        }
+        self.find(prefix, digest).map(Some)
     }
 
     /// Returns the position of the entry with this digest within its family, or, as the inner error, the position of

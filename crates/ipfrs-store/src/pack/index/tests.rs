@@ -71,6 +71,9 @@ fn assert_same(index: &Index, model: &BTreeMap<Key, Location>, limit: usize) {
     let keys: Vec<_> = (0..400).map(key).collect();
     let expected: Vec<_> = keys.iter().map(|key| model.get(key).copied()).collect();
     assert_eq!(index.locate(&keys).unwrap(), expected);
+    // Files that were just written are in memory.
+    let resident: Vec<_> = keys.iter().map(|key| index.locate_resident(key).unwrap()).collect();
+    assert_eq!(resident, expected.into_iter().map(Some).collect::<Vec<_>>());
     let mut listed = Vec::new();
     loop {
         let page = index.page(listed.last().map(|(key, _): &(Key, _)| &**key), limit).unwrap();
