@@ -1,9 +1,11 @@
 //! Caches of values derived from blocks. An entry is valid only for the store epoch at which it was made.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
@@ -51,7 +53,32 @@ impl fmt::Debug for Caches {
 /// the cache drops the values with their slices, so that the disk reclaims the space.
 pub struct EpochCache<K, V, W> {
     entries: Cache<K, Stamped<V>, ByValue<W>>,
+    requested: Requested,
     store: Arc<dyn BlockStore>,
+}
+
+/// Fingerprints of keys that were requested recently. Most keys are requested only once, and a value for each of them
+/// would cost more than the values of the others save.
+struct Requested {
+    hasher: RandomState,
+    /// One fingerprint per place, of the last key that was requested there. 0 means none.
+    fingerprints: Box<[AtomicU16]>,
+}
+
+impl Requested {
+    /// Returns a table for about `keys` keys.
+    fn new(keys: usize) -> Self {
+        let places = keys.clamp(1 << 8, 1 << 22).next_power_of_two();
+        Self { hasher: RandomState::default(), fingerprints: (0..places).map(|_| AtomicU16::new(0)).collect() }
+    }
+
+    /// Notes a request. Returns whether the key was requested before, as far as the table remembers.
+    fn note<Q: Hash + ?Sized>(&self, key: &Q) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let place = hash as usize & (self.fingerprints.len() - 1);
+        let fingerprint = (hash >> 48) as u16 | 1;
+        self.fingerprints[place].swap(fingerprint, Ordering::Relaxed) == fingerprint
+    }
 }
 
 #[derive(Clone)]
@@ -80,8 +107,9 @@ where
     /// Returns an empty cache over `store`, sized for `entries` entries and bounded to a total weight of `weight`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: W) -> Arc<Self> {
+        let requested = Requested::new(2 * entries);
         let entries = Cache::with_weighter(entries, weight, ByValue(weighter));
-        let this = Arc::new(Self { entries, store });
+        let this = Arc::new(Self { entries, requested, store });
         let weak: Weak<Self> = Arc::downgrade(&this);
         this.store.watch(weak);
         this
@@ -102,6 +130,12 @@ where
         }
         self.entries.remove_if(key, |entry| entry.epoch != now);
         None
+    }
+
+    /// Whether a value of `key`, which was requested and is not in the cache, is worth inserting: its key was requested
+    /// before, or has a stale or outdated value.
+    pub fn is_wanted<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
+        self.requested.note(key) || self.entries.contains_key(key)
     }
 
     /// Stores a value derived from data that was read since the store epoch was `epoch`. Does nothing if the epoch
@@ -188,6 +222,14 @@ mod tests {
         cache.insert(2, new.clone(), cache.epoch());
         store.compact(CompactOptions::default()).await.unwrap();
         assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn value_is_wanted_when_its_key_is_requested_again() {
+        let (_, _, cache) = store().await;
+        assert_eq!([cache.is_wanted(&1), cache.is_wanted(&1)], [false, true]);
+        cache.insert(2, Arc::default(), cache.epoch());
+        assert!(cache.is_wanted(&2));
     }
 
     #[tokio::test]

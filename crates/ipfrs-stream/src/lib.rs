@@ -6,7 +6,7 @@
 //! * [`DagWalk`] yields the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
 //! * [`car`] encodes blocks as CAR, and decodes CAR with every hash verified.
 //! * [`tar`] writes the headers and padding of files, directories and symlinks in a TAR archive.
-//! * [`BlockStoreSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
+//! * [`BlockStoreSource, IndexingSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
 
 mod bandwidth;
 pub mod car;
@@ -28,7 +28,7 @@ pub use dag_walk::{DagWalk, DepthWalk, Part};
 pub use node_cache::NodeCache;
 pub use reader::DagReader;
 pub use socket::Socket;
-pub use source::{BlockStoreSource, StoreSink};
+pub use source::{BlockStoreSource, IndexingSource, StoreSink};
 pub use span::Span;
 pub use traffic::Traffic;
 pub use visited::Visited;

@@ -1,12 +1,13 @@
-//! A cache of decoded nodes that readers share.
+//! A cache of decoded nodes and of indexes of directories.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use ipfrs_core::{Cid, codec};
 use ipfrs_store::{BlockStore, EpochCache, StoreEpoch};
-use ipfrs_unixfs::{Child, FileNode};
+use ipfrs_unixfs::{Child, DirectoryIndex, FileNode};
 use quick_cache::Weighter;
 
 /// Size of an entry besides its links, in bytes: its key and the overhead of the cache.
@@ -17,22 +18,33 @@ const ENTRY_BYTES: usize = 512;
 const ORDINARY_BYTES: u64 = 32 * 1024;
 
 /// A cache of the nodes between the roots and the leaves of files. Decoding a node of hundreds of links costs more
-/// than sending a small part of the data below it. The cache keeps only links, and no slice of any block.
+/// than sending a small part of the data below it. The same holds for searching a name in a directory. The cache keeps
+/// links and copies, and no slice of any block.
 ///
 /// The cache returns only nodes that the store would also return. The removal of a block invalidates all entries that
 /// were read before ([`BlockStore::epoch`]).
 pub struct NodeCache {
-    nodes: Arc<EpochCache<Cid, Arc<FileNode>, ByLinks>>,
+    nodes: Arc<EpochCache<Cid, Cached, ByLinks>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 #[derive(Debug, Clone)]
+enum Cached {
+    File(Arc<FileNode>),
+    Directory(Arc<DirectoryIndex>),
+}
+
+#[derive(Debug, Clone)]
 struct ByLinks;
 
-impl Weighter<Cid, Arc<FileNode>> for ByLinks {
-    fn weight(&self, _: &Cid, node: &Arc<FileNode>) -> u64 {
-        (ENTRY_BYTES + node.children.capacity() * size_of::<Child>()) as u64
+impl Weighter<Cid, Cached> for ByLinks {
+    fn weight(&self, _: &Cid, cached: &Cached) -> u64 {
+        let bytes = match cached {
+            Cached::File(node) => node.children.capacity() * size_of::<Child>(),
+            Cached::Directory(index) => index.memory_bytes(),
+        };
+        (ENTRY_BYTES + bytes) as u64
     }
 }
 
@@ -62,9 +74,32 @@ impl NodeCache {
         if cid.codec() != codec::DAG_PB {
             return None;
         }
-        let cached = self.nodes.get(cid)?;
+        let Cached::File(cached) = self.nodes.get(cid)? else { return None };
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(cached)
+    }
+
+    /// Returns the index of the directory block with this content ID.
+    pub(crate) fn directory(&self, cid: &Cid) -> Option<Arc<DirectoryIndex>> {
+        if cid.codec() != codec::DAG_PB {
+            return None;
+        }
+        let found = match self.nodes.get(cid) {
+            Some(Cached::Directory(index)) => Some(index),
+            _ => None,
+        };
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Adds the index of a directory block that was searched before and requested at `epoch` or later.
+    pub(crate) fn keep_directory(&self, cid: &Cid, block: &Bytes, epoch: StoreEpoch) {
+        if self.nodes.is_wanted(cid)
+            && let Ok(index) = DirectoryIndex::new(block)
+        {
+            self.nodes.insert(*cid, Cached::Directory(Arc::new(index)), epoch);
+        }
     }
 
     /// Adds a node with links whose block was requested at `epoch` or later. A node that holds content is not kept,
@@ -72,7 +107,7 @@ impl NodeCache {
     pub(crate) fn keep(&self, cid: Cid, node: FileNode, epoch: StoreEpoch) {
         self.misses.fetch_add(1, Ordering::Relaxed);
         if node.inline.is_empty() {
-            self.nodes.insert(cid, Arc::new(node), epoch);
+            self.nodes.insert(cid, Cached::File(Arc::new(node)), epoch);
         }
     }
 }

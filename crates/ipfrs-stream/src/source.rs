@@ -5,8 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, BlockStoreExt, PutMode};
-use ipfrs_unixfs::{BlockSink, BlockSource};
+use ipfrs_store::{BlockStore, BlockStoreExt, PutMode, StoreEpoch};
+use ipfrs_unixfs::{BlockSink, BlockSource, DirectoryIndex};
+
+use crate::node_cache::NodeCache;
 
 /// A block source that reads the blocks of a UnixFS DAG from a store.
 #[derive(Debug, Clone)]
@@ -16,6 +18,40 @@ pub struct BlockStoreSource(pub Arc<dyn BlockStore>);
 impl BlockSource for BlockStoreSource {
     async fn block(&self, cid: &Cid) -> Result<Bytes> {
         self.0.require(cid).await
+    }
+}
+
+/// A block source like [`BlockStoreSource`] that keeps indexes of directories which are searched repeatedly.
+#[derive(Debug)]
+pub struct IndexingSource {
+    store: Arc<dyn BlockStore>,
+    nodes: Option<Arc<NodeCache>>,
+    epoch: StoreEpoch,
+}
+
+impl IndexingSource {
+    /// Creates a source for one resolution. `nodes` must be a cache over `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn BlockStore>, nodes: Option<Arc<NodeCache>>) -> Self {
+        let epoch = store.epoch();
+        Self { store, nodes, epoch }
+    }
+}
+
+#[async_trait]
+impl BlockSource for IndexingSource {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.store.require(cid).await
+    }
+
+    fn directory(&self, cid: &Cid) -> Option<Arc<DirectoryIndex>> {
+        self.nodes.as_ref()?.directory(cid)
+    }
+
+    fn searched(&self, cid: &Cid, block: &Bytes) {
+        if let Some(nodes) = &self.nodes {
+            nodes.keep_directory(cid, block, self.epoch);
+        }
     }
 }
 

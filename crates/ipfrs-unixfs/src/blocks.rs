@@ -1,8 +1,12 @@
 //! Sources and sinks of blocks.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Result, identity_payload};
+
+use crate::directory_index::DirectoryIndex;
 
 /// A source that blocks can be read from.
 #[async_trait]
@@ -12,6 +16,15 @@ pub trait BlockSource: Send + Sync {
     /// # Errors
     /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is absent. The message names the CID.
     async fn block(&self, cid: &Cid) -> Result<Bytes>;
+
+    /// Returns the index of a directory block, if the source keeps one. A source that does checks everything that
+    /// [`block`](Self::block) checks.
+    fn directory(&self, _cid: &Cid) -> Option<Arc<DirectoryIndex>> {
+        None
+    }
+
+    /// Offers a directory block that was searched. The source may keep its index.
+    fn searched(&self, _cid: &Cid, _block: &Bytes) {}
 }
 
 /// A sink that stores the blocks of an import.

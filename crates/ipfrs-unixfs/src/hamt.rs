@@ -60,6 +60,11 @@ impl ShardHead {
         Ok(Self { fanout, bitfield })
     }
 
+    /// Copies the bit field, which otherwise is a slice of the block.
+    pub(crate) fn into_owned(self) -> Self {
+        Self { bitfield: Bytes::copy_from_slice(&self.bitfield), ..self }
+    }
+
     /// Returns the number of bits of a name's hash that select a position.
     pub(crate) fn bits(&self) -> u32 {
         self.fanout.trailing_zeros()

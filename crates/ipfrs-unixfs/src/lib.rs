@@ -7,6 +7,7 @@
 mod blocks;
 pub mod dag_pb;
 mod data;
+mod directory_index;
 mod hamt;
 mod import;
 mod ipld;
@@ -19,6 +20,7 @@ mod search;
 
 pub use blocks::{BlockSink, BlockSource};
 pub use data::{Attributes, Mtime};
+pub use directory_index::DirectoryIndex;
 pub use hamt::{HamtShard, ShardLink};
 pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,

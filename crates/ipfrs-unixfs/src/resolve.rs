@@ -74,30 +74,27 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
         )));
     }
     let mut cid = *root;
-    let mut data = load(source, &cid).await?;
     let mut roots = vec![cid];
     let mut rest = segments;
-    while let Some(segment) = rest.first() {
+    let data = loop {
+        let Some(segment) = rest.first() else { break load(source, &cid).await? };
         let missing = |segment, roots: &[Cid]| {
             let cause = NoSuchLink { roots: roots.to_vec() };
             Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)
         };
         if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON) {
-            match follow_async(cid, data, rest).await? {
+            let block = load(source, &cid).await?;
+            match follow_async(cid, block, rest).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),
-                (Step::Within, block) => {
-                    data = block;
-                    break;
-                }
+                (Step::Within, block) => break block,
                 (Step::Missing(at), _) => return Err(missing(&rest[at], &roots)),
             }
         } else {
-            let found = lookup(source, cid, data, segment).await?;
+            let found = lookup(source, cid, segment).await?;
             (cid, rest) = (found.ok_or_else(|| missing(segment, &roots))?, &rest[1..]);
         }
-        data = load(source, &cid).await?;
         roots.push(cid);
-    }
+    };
     let node = decode_async(cid, data.clone()).await.ok();
     // Only keys of maps and indices of lists are left, and both are text.
     let remainder = rest.iter().map(|segment| segment.to_string_lossy().into_owned()).collect();
@@ -124,21 +121,34 @@ const SEARCHED_PER_TURN: usize = 16 * 1024;
 
 /// Looks up `name` in a block of a codec other than dag-cbor and dag-json. In a sharded directory, each level consumes
 /// bits of the name's hash, which bounds the depth.
-async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &LinkName) -> Result<Option<Cid>> {
+async fn lookup(source: &dyn BlockSource, cid: Cid, name: &LinkName) -> Result<Option<Cid>> {
     let mut bits = HashBits::of(name.as_bytes());
-    let mut next = match search(cid, &data, name, &mut bits, false).await? {
-        Ok(Found::Entry(cid)) => return Ok(Some(cid)),
-        Ok(Found::Nothing) => return Ok(None),
-        Ok(Found::Shard(shard)) => shard,
-        Err(error) => return lookup_elsewhere(cid, data, name, error).await,
-    };
+    let (mut next, mut is_shard) = (cid, false);
     loop {
-        let shard = load(source, &next).await?;
-        match search(next, &shard, name, &mut bits, true).await? {
-            Ok(Found::Entry(cid)) => return Ok(Some(cid)),
-            Ok(Found::Nothing) => return Ok(None),
-            Ok(Found::Shard(shard)) => next = shard,
-            Err(error) => return Err(shard_error(next, shard, error).await),
+        let mut bits_after = bits.clone();
+        let indexed = source.directory(&next).map(|index| index.find(name, &mut bits_after, is_shard));
+        let found = match indexed {
+            Some(Ok(found)) => {
+                bits = bits_after;
+                found
+            }
+            // The block itself explains what is wrong with it.
+            Some(Err(_)) | None => {
+                let block = load(source, &next).await?;
+                match search(next, &block, name, &mut bits, is_shard).await? {
+                    Ok(found) => {
+                        source.searched(&next, &block);
+                        found
+                    }
+                    Err(error) if is_shard => return Err(shard_error(next, block, error).await),
+                    Err(error) => return lookup_elsewhere(next, block, name, error).await,
+                }
+            }
+        };
+        match found {
+            Found::Entry(cid) => return Ok(Some(cid)),
+            Found::Nothing => return Ok(None),
+            Found::Shard(shard) => (next, is_shard) = (shard, true),
         }
     }
 }

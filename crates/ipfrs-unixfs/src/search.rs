@@ -1,15 +1,16 @@
 //! Search for one name in an encoded directory, without decoding its other entries.
 
 use bytes::Bytes;
+use ipfrs_core::limits::MAX_BLOCK_LINKS;
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 
-use crate::dag_pb::{LinkFields, read_link, read_node};
+use crate::dag_pb::{LinkFields, read_link, read_links, too_many_links};
 use crate::data::{Data, DataType};
 use crate::hamt::{HashBits, ShardHead};
 use crate::link_name::LinkName;
 
 /// What a directory block has for a name.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The entry with the name.
     Entry(Cid),
@@ -26,10 +27,13 @@ pub(crate) enum Found {
 /// Fails for a block that is not a valid directory. [`decode`](crate::decode) returns the reason.
 pub(crate) fn find(block: &Bytes, name: &LinkName, bits: &mut HashBits, is_shard: bool) -> Result<Found> {
     let mut count = 0_usize;
-    let data = read_node(block, |_| {
+    let data = read_links(block, |_| {
         count += 1;
         Ok(())
     })?;
+    if count > MAX_BLOCK_LINKS {
+        return Err(too_many_links());
+    }
     let data = data.ok_or_else(|| Error::invalid("dag-pb node without data"))?;
     let data = Data::read(block.slice_ref(data))?;
     match data.data_type()? {
@@ -41,7 +45,7 @@ pub(crate) fn find(block: &Bytes, name: &LinkName, bits: &mut HashBits, is_shard
 
 fn find_entry(block: &[u8], name: &LinkName) -> Result<Found> {
     let mut found = None;
-    read_node(block, |link| {
+    read_links(block, |link| {
         if found.is_none() {
             let link = read_link(link)?;
             found = (link.name == name.as_bytes()).then_some(link.cid);
@@ -55,7 +59,7 @@ fn find_position(block: &[u8], name: &LinkName, head: &ShardHead, bits: &mut Has
     let position = bits.next(head.bits())?;
     let Some(index) = head.index_of(position) else { return Ok(Found::Nothing) };
     let (mut at, mut found) = (0, None);
-    read_node(block, |link| {
+    read_links(block, |link| {
         if at == index {
             found = Some(link);
         }
@@ -63,6 +67,11 @@ fn find_position(block: &[u8], name: &LinkName, head: &ShardHead, bits: &mut Has
         Ok(())
     })?;
     let link = found.ok_or_else(|| Error::invalid("HAMT shard without the link"))?;
+    found_in_shard(head, link, position, name)
+}
+
+/// Returns what the link at `position` of a shard means for `name`.
+pub(crate) fn found_in_shard(head: &ShardHead, link: &[u8], position: u32, name: &LinkName) -> Result<Found> {
     let LinkFields { cid, name: stored, .. } = read_link(link)?;
     let stored = head.strip_prefix(stored, position)?;
     let cid = cid_from_bytes(cid)?;

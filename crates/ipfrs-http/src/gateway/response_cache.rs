@@ -113,7 +113,8 @@ impl ResponseCache {
         }
     }
 
-    /// Caches a response for a content path, if it is cacheable and its request has no conditions.
+    /// Caches a response for a content path that was requested before, if the response is cacheable and its request has
+    /// no conditions.
     pub(super) fn keep(
         &self,
         compression: &Compression,
@@ -125,7 +126,7 @@ impl ResponseCache {
     ) {
         let Some(cache) = &self.cache else { return };
         let fits = response.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
-        if !fits || !is_plain(&request.method, &request.uri, &request.headers) {
+        if !fits || !is_plain(&request.method, &request.uri, &request.headers) || !cache.is_wanted(path) {
             return;
         }
         let made = AtomicU64::new(self.started.elapsed().as_secs());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipfrs_core::{Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
-use ipfrs_stream::BlockStoreSource;
+use ipfrs_stream::IndexingSource;
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 
 use super::object::{Directory, FileContent, Object, ObjectKind};
@@ -20,7 +20,8 @@ impl Node {
     /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) name the
     /// path or block that a denylist blocks; otherwise as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
-        self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path.into()).await
+        let source = IndexingSource::new(self.inner.served.clone(), self.inner.nodes.clone());
+        self.resolve_in(&source, path.into()).await
     }
 
     /// Like [`Self::resolve`], but reads the blocks of the store through `source`.

@@ -16,6 +16,7 @@ mod manifest;
 mod memory;
 mod merge;
 mod place;
+mod residency;
 mod run;
 mod totals;
 

@@ -11,6 +11,7 @@ use ipfrs_core::{Error, Result};
 
 use super::decode::{unreadable, unseal};
 use super::layout::{Family, Layout, START_BYTES};
+use super::residency::Residency;
 use crate::Mappings;
 use crate::mapping::{FileSlice, MappedFile};
 use crate::pack::lock::cannot;
@@ -35,6 +36,7 @@ pub(super) struct Run {
     checksum: u32,
     file: Arc<MappedFile>,
     bytes: FileSlice,
+    residency: Residency,
 }
 
 impl Run {
@@ -62,7 +64,8 @@ impl Run {
         let bytes = file.slice(0, len as usize).ok_or_else(|| damaged("it cannot be mapped".to_owned()))?;
         // Excludes the checksum at the end: the CRC-32 of any data followed by its own CRC-32 is a constant.
         let checksum = unseal(&header).map_or(0, crc32fast::hash);
-        Ok(Self { number, path: path.to_owned(), checksum, layout, file, bytes })
+        let residency = Residency::new(len as usize);
+        Ok(Self { number, path: path.to_owned(), checksum, layout, file, bytes, residency })
     }
 
     /// Returns the number of the run.
@@ -135,7 +138,7 @@ impl Run {
         };
         let bucket = family.bucket_of(digest);
         let table = family.fan_at + 4 * bucket.saturating_sub(1)..family.fan_at + 4 * (bucket + 1);
-        if bucket >= family.buckets() || !self.bytes.is_range_resident(table) {
+        if bucket >= family.buckets() || !self.residency.is_resident(&self.bytes, table) {
             return Ok(None);
         }
         let (low, high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
@@ -144,7 +147,7 @@ impl Run {
             return Ok(None);
         }
         let entries = family.entries_at + low * family.entry_bytes..family.entries_at + high * family.entry_bytes;
-        if !self.bytes.is_range_resident(entries) {
+        if !self.residency.is_resident(&self.bytes, entries) {
             return Ok(None);
         }
         self.find(prefix, digest).map(Some)
