@@ -123,7 +123,7 @@ impl Shared {
 
     /// Looks up a block in the index and caches its location. Returns the outer `None` if that would wait for the
     /// disk or for a change of the index.
-    fn find_resident(&self, key: &Key) -> Result<Option<Option<Location>>> {
+    pub(super) fn find_resident(&self, key: &Key) -> Result<Option<Option<Location>>> {
         let began = self.cache.generation();
         let Some(found) = self.with_index_at_once(|index| index.locate_resident(key))? else { return Ok(None) };
         self.cache.fill(began, found.iter().map(|location| (key.clone(), *location)));
@@ -182,11 +182,7 @@ impl PackStore {
             return Ok(Some(Bytes::copy_from_slice(payload)));
         }
         let key = key_of(cid.hash());
-        let known = match self.shared.cache.get(&key) {
-            Some(location) => Some(Some(location)),
-            None => self.shared.find_resident(&key)?,
-        };
-        let location = match known {
+        let location = match self.find_at_once(&key)? {
             Some(Some(location)) => location,
             Some(None) => return Ok(None),
             None => {
@@ -204,6 +200,14 @@ impl PackStore {
         self.blocking(move |shared| shared.load(location, &key)).await
     }
 
+    /// Returns the location of a block, or the outer `None` if finding it would wait.
+    fn find_at_once(&self, key: &Key) -> Result<Option<Option<Location>>> {
+        match self.shared.cache.get(key) {
+            Some(location) => Ok(Some(Some(location))),
+            None => self.shared.find_resident(key),
+        }
+    }
+
     pub(super) async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         let mut sizes = Vec::with_capacity(cids.len());
         let mut unknown = Vec::new();
@@ -211,8 +215,8 @@ impl PackStore {
             let key = key_of(cid.hash());
             sizes.push(match identity_payload(cid) {
                 Some(payload) => Some(payload.len() as u64),
-                None => match self.shared.cache.get(&key) {
-                    Some(location) => Some(u64::from(location.len)),
+                None => match self.find_at_once(&key)? {
+                    Some(location) => location.map(|location| u64::from(location.len)),
                     None => {
                         unknown.push((place, key));
                         None

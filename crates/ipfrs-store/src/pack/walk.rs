@@ -34,9 +34,16 @@ enum Known {
 
 impl Known {
     fn of(cid: &Cid, shared: &Shared) -> Self {
-        match identity_payload(cid) {
-            Some(payload) => Self::Payload(Bytes::copy_from_slice(payload)),
-            None => shared.cache.get(&StackKey::of(cid.hash())).map_or(Self::Nothing, Self::At),
+        if let Some(payload) = identity_payload(cid) {
+            return Self::Payload(Bytes::copy_from_slice(payload));
+        }
+        if let Some(location) = shared.cache.get(&StackKey::of(cid.hash())) {
+            return Self::At(location);
+        }
+        match shared.find_resident(&key_of(cid.hash())) {
+            Ok(Some(found)) => found.map_or(Self::Absent, Self::At),
+            // A thread that may wait reads the index again, which also reports its errors.
+            Ok(None) | Err(_) => Self::Nothing,
         }
     }
 }
