@@ -275,6 +275,12 @@ impl Node {
         self.inner.bandwidth.clone()
     }
 
+    /// Whether bytes of a block are in memory and the file still has them; see [`Mappings::is_resident`].
+    #[must_use]
+    pub fn is_resident(&self, bytes: &[u8]) -> bool {
+        self.inner.mappings.as_ref().is_none_or(|mappings| mappings.is_resident(bytes))
+    }
+
     /// Returns the mapped files of the store, for sockets that can send from a file.
     #[must_use]
     pub fn mappings(&self) -> Option<Mappings> {

@@ -48,6 +48,9 @@ impl fmt::Debug for Caches {
     }
 }
 
+/// Typical weight of an entry, in bytes.
+const TYPICAL_WEIGHT: u64 = 2_048;
+
 /// A bounded cache of values derived from blocks. It never returns a value that was made before blocks were last
 /// removed from the store. The values may hold slices of stored files. When [`BlockStore::compact`] removes files,
 /// the cache drops the values with their slices, so that the disk reclaims the space.
@@ -66,7 +69,7 @@ struct Requested {
 }
 
 impl Requested {
-    /// Returns a table for about `keys` keys.
+    /// Returns a table that remembers about `keys` keys.
     fn new(keys: usize) -> Self {
         let places = keys.clamp(1 << 8, 1 << 22).next_power_of_two();
         Self { hasher: RandomState::default(), fingerprints: (0..places).map(|_| AtomicU16::new(0)).collect() }
@@ -107,7 +110,8 @@ where
     /// Returns an empty cache over `store`, sized for `entries` entries and bounded to a total weight of `weight`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: W) -> Arc<Self> {
-        let requested = Requested::new(2 * entries);
+        // A key that returns only after more other keys would be evicted before it returns again.
+        let requested = Requested::new(entries.min((weight / TYPICAL_WEIGHT) as usize) / 4);
         let entries = Cache::with_weighter(entries, weight, ByValue(weighter));
         let this = Arc::new(Self { entries, requested, store });
         let weak: Weak<Self> = Arc::downgrade(&this);

@@ -81,6 +81,19 @@ impl Mappings {
         Some(MappedSlice { file, offset: (start - base) as u64 })
     }
 
+    /// Whether `slice` is in memory, so that reading it does not wait for the disk, and its file is long enough to
+    /// contain it. Within its last page, a truncated file reads as zeros and raises no signal. Ordinary memory is always
+    /// resident.
+    #[must_use]
+    pub fn is_resident(&self, slice: &[u8]) -> bool {
+        let Some(MappedSlice { file, offset }) = self.locate(slice) else { return true };
+        let end = offset + slice.len() as u64;
+        let is_whole =
+            rustix::fs::fstat(file).is_ok_and(|status| u64::try_from(status.st_size).is_ok_and(|len| len >= end));
+        // SAFETY: the holder of `slice` keeps the mapping, as in `locate`.
+        is_whole && unsafe { are_pages_resident(slice.as_ptr().addr(), slice.len()) }
+    }
+
     /// Returns a counter that changes when bytes of a mapped file turn out to be missing, because another process
     /// truncated the file or its disk failed. From then on, slices that were taken before may show zeros in place of
     /// those bytes. A reader that copies or decodes bytes reads the counter before it requests them and compares it
@@ -258,6 +271,32 @@ pub(crate) struct FileSlice {
 /// Pages checked by one `mincore` call: 2 MiB.
 const PAGES_AT_ONCE: usize = 512;
 
+/// Whether all pages with bytes of a range are in memory.
+///
+/// # Safety
+/// The range must be within a mapping that exists during the call.
+unsafe fn are_pages_resident(start: usize, len: usize) -> bool {
+    let page = rustix::param::page_size();
+    let mut at = start - start % page;
+    let end = start + len;
+    let mut pages = [0_u8; PAGES_AT_ONCE];
+    while at < end {
+        let len = (end - at).min(PAGES_AT_ONCE * page);
+        let count = len.div_ceil(page);
+        // SAFETY: `at` is a multiple of the page size. A mapping consists of whole pages, so `at + len`, rounded up to
+        // a page, is within it. `pages` has a byte for each of the `count <= PAGES_AT_ONCE` pages. The call accesses
+        // no memory of the mapping.
+        let status = unsafe { libc::mincore(std::ptr::without_provenance_mut(at), len, pages.as_mut_ptr()) };
+        // Nearly always all pages are resident. Checking every page takes fewer instructions than stopping at the
+        // first that is not.
+        if status != 0 || pages[..count].iter().fold(1, |all, page| all & page) & 1 == 0 {
+            return false;
+        }
+        at += len;
+    }
+    true
+}
+
 impl FileSlice {
     /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
@@ -284,28 +323,9 @@ impl FileSlice {
     /// Panics if the range is not within the slice.
     pub(crate) fn is_range_resident(&self, range: Range<usize>) -> bool {
         assert!(range.start <= range.end && range.end <= self.len, "the range is within the slice");
-        let page = rustix::param::page_size();
-        let start = self.offset + range.start;
-        let mut at = start - start % page;
-        let end = self.offset + range.end;
-        let mut pages = [0_u8; PAGES_AT_ONCE];
-        while at < end {
-            let len = (end - at).min(PAGES_AT_ONCE * page);
-            let count = len.div_ceil(page);
-            // SAFETY: `at` is a multiple of the page size and the mapping starts on a page, so the address is
-            // aligned. `at + len` is within the mapping. `pages` has a byte for each of the `count <= PAGES_AT_ONCE`
-            // pages.
-            let status = unsafe {
-                libc::mincore(self.file.view.map.as_ptr().add(at).cast_mut().cast(), len, pages.as_mut_ptr())
-            };
-            // Nearly always all pages are resident. Checking every page takes fewer instructions than stopping at the
-            // first that is not.
-            if status != 0 || pages[..count].iter().fold(1, |all, page| all & page) & 1 == 0 {
-                return false;
-            }
-            at += len;
-        }
-        true
+        let start = self.file.view.map.as_ptr().addr() + self.offset + range.start;
+        // SAFETY: the range is within the mapping, which `self` keeps.
+        unsafe { are_pages_resident(start, range.len()) }
     }
 
     /// Reads the missing pages from the disk and waits for them. A page that cannot be read is an error here;

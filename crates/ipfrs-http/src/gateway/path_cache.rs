@@ -8,8 +8,9 @@ use quick_cache::Weighter;
 
 use super::address::Address;
 
-/// Bytes reserved for the content type, which is determined later.
-const CONTENT_TYPE_BYTES: u64 = 512;
+/// Bytes per entry in addition to its texts and links, as measured: the content type and address headers, which are
+/// determined later, allocations, and the place in the cache.
+const ENTRY_BYTES: u64 = 1_536;
 
 /// Bytes reserved for the headers of partial responses, which only files of several blocks have.
 const PARTIAL_HEAD_BYTES: u64 = 2_048;
@@ -54,7 +55,7 @@ impl Weighter<String, Arc<CachedPath>> for ByMemory {
         let head = if path.resolved.is_file_of_several_blocks() { PARTIAL_HEAD_BYTES } else { 0 };
         // Headers repeat the path twice and list the roots again.
         let headers = 3 * text.len() + path.resolved.roots.len();
-        headers as u64 + CONTENT_TYPE_BYTES + head + path.resolved.memory_bytes()
+        headers as u64 + ENTRY_BYTES + head + path.resolved.memory_bytes()
     }
 }
 

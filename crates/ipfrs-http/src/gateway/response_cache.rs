@@ -32,8 +32,8 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Maximum number of bodies that are read at the same time without request permits.
 const MAX_WARMING: usize = 16;
 
-/// Bytes per entry in addition to its path, mostly headers, in both forms.
-const ENTRY_BYTES: u64 = 1_536;
+/// Bytes per entry in addition to its path, as measured: mostly headers, in both forms.
+const ENTRY_BYTES: u64 = 3_456;
 
 /// Cached responses by content path as clients write it. All hosts that serve the path share them.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ struct CachedResponse {
     /// Whether the response may be compressed for some clients. Bodies compressed earlier are also served from the
     /// cache.
     varies: bool,
-    /// Time of the last renewal, in seconds since `started`.
-    made: AtomicU64,
+    /// When the body was last found in memory, in seconds since `started`.
+    checked: AtomicU64,
 }
 
 /// A response with a serialized head.
@@ -129,12 +129,12 @@ impl ResponseCache {
         if !fits || !is_plain(&request.method, &request.uri, &request.headers) || !cache.is_wanted(path) {
             return;
         }
-        let made = AtomicU64::new(self.started.elapsed().as_secs());
+        let checked = AtomicU64::new(self.started.elapsed().as_secs());
         let mut headers = response.headers().clone();
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
-        let cached = CachedResponse { headers, head, body, varies, made };
+        let cached = CachedResponse { headers, head, body, varies, checked };
         cache.insert(path.to_owned(), Arc::new(cached), epoch);
     }
 

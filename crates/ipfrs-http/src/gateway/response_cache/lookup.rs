@@ -18,12 +18,9 @@ use crate::compression::Form;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::state::AppState;
 
-/// Age at which one request renews a cached response. The pages of a cached body may be evicted from memory; a
-/// renewal loads them again without a runtime worker waiting for the disk.
-const RENEW_AFTER_SECONDS: u64 = 1;
-
-/// Age after which the body is no longer assumed to be in memory, so that all requests take the slow path.
-const COLD_AFTER_SECONDS: u64 = 10;
+/// Age at which a body is no longer assumed to be in memory. If its pages were evicted, the slow path loads them again
+/// without a runtime worker waiting for the disk.
+const CHECK_AFTER_SECONDS: u64 = 1;
 
 /// Smallest size of a memory page, in bytes.
 const PAGE_BYTES: usize = 4 * 1024;
@@ -40,8 +37,23 @@ impl CacheableRequest {
     }
 }
 
+impl CachedResponse {
+    /// Whether the body is in memory, as far as is known.
+    fn is_resident(&self, node: &Node, started: Instant, now: Instant) -> bool {
+        let now = (now - started).as_secs();
+        if now.saturating_sub(self.checked.load(Ordering::Relaxed)) < CHECK_AFTER_SECONDS {
+            return true;
+        }
+        let is_resident = node.is_resident(&self.body);
+        if is_resident {
+            self.checked.store(now, Ordering::Relaxed);
+        }
+        is_resident
+    }
+}
+
 impl ResponseCache {
-    /// Returns the cached response to a client's request for a content path. A response that is due for renewal is
+    /// Returns the cached response to a client's request for a content path. A response whose body may be evicted is
     /// returned as it is if no request permit is available for renewing it.
     ///
     /// # Errors
@@ -63,17 +75,11 @@ impl ResponseCache {
             self.meter.misses.inc();
             return Err(None);
         };
-        let now = (start - self.started).as_secs();
-        let made = cached.made.load(Ordering::Relaxed);
-        let age = now.saturating_sub(made);
-        // One request takes the slow path and renews the response. Concurrent requests are served from the cache.
-        let renews = || cached.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        let is_cold = age >= COLD_AFTER_SECONDS;
-        let is_stale = is_cold || (age >= RENEW_AFTER_SECONDS && renews());
+        let is_cold = !cached.is_resident(&state.node, self.started, start);
         let (version, request_headers) = (request.version(), request.headers());
         let form = || state.compression.form(version, request_headers, &cached.headers);
         let mut form = if cached.varies { form() } else { Form::AsItIs };
-        if is_stale || matches!(form, Form::NotCached) {
+        if is_cold || matches!(form, Form::NotCached) {
             if let Ok(permit) = state.permits.take(client) {
                 self.meter.misses.inc();
                 return Err(Some(permit));
@@ -119,7 +125,7 @@ impl ResponseCache {
             if node.faults() != faults {
                 return Err(Error::corrupt("bytes of the file are missing on disk"));
             }
-            cached.made.fetch_max(started.elapsed().as_secs(), Ordering::Relaxed);
+            cached.checked.fetch_max(started.elapsed().as_secs(), Ordering::Relaxed);
             Ok(cached.body.clone())
         };
         Sized::body(futures::stream::once(Box::pin(read)), length)
@@ -127,7 +133,7 @@ impl ResponseCache {
 
     /// Returns the serialized response to an HTTP/1.1 GET without a body for a content path, and writes its head to
     /// `head`. The bytes are those of the response that [`Self::get`] returns. Returns `None`, without side effects,
-    /// if no response is cached or a renewal or compression is needed.
+    /// if no response is cached, its body may have been evicted or compression is needed.
     pub(crate) fn get_serialized(
         &self,
         state: &AppState,
@@ -137,8 +143,8 @@ impl ResponseCache {
     ) -> Option<SerializedResponse> {
         let cached = self.cache.as_ref()?.get(path)?;
         let start = Instant::now();
-        let age = (start - self.started).as_secs().saturating_sub(cached.made.load(Ordering::Relaxed));
-        if age >= RENEW_AFTER_SECONDS || (cached.varies && !cacheable.accepts_identity) {
+        let is_cold = !cached.is_resident(&state.node, self.started, start);
+        if is_cold || (cached.varies && !cacheable.accepts_identity) {
             return None;
         }
         let serialized_head = cached.head.as_ref()?;
