@@ -281,6 +281,12 @@ impl Node {
         self.inner.mappings.as_ref().is_none_or(|mappings| mappings.is_resident(bytes))
     }
 
+    /// Whether the file of a block still has these bytes; see [`Mappings::is_whole`].
+    #[must_use]
+    pub fn is_whole(&self, bytes: &[u8]) -> bool {
+        self.inner.mappings.as_ref().is_none_or(|mappings| mappings.is_whole(bytes))
+    }
+
     /// Returns the mapped files of the store, for sockets that can send from a file.
     #[must_use]
     pub fn mappings(&self) -> Option<Mappings> {

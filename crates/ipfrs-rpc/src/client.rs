@@ -253,7 +253,9 @@ fn parse_url(url: &str) -> Result<(Url, String)> {
 fn is_this_machine(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || address.is_ok_and(|address| address.is_loopback() || address.is_unspecified())
 }
 
 fn bearer(token: &str) -> Result<HeaderValue> {

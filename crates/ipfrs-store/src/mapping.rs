@@ -81,17 +81,24 @@ impl Mappings {
         Some(MappedSlice { file, offset: (start - base) as u64 })
     }
 
-    /// Whether `slice` is in memory, so that reading it does not wait for the disk, and its file is long enough to
-    /// contain it. Within its last page, a truncated file reads as zeros and raises no signal. Ordinary memory is always
-    /// resident.
+    /// Whether `slice` is [whole](Self::is_whole) and in memory, so that reading it does not wait for the disk. Ordinary
+    /// memory always is.
     #[must_use]
     pub fn is_resident(&self, slice: &[u8]) -> bool {
+        if self.locate(slice).is_none() {
+            return true;
+        }
+        // SAFETY: the holder of `slice` keeps the mapping, as in `locate`.
+        self.is_whole(slice) && unsafe { are_pages_resident(slice.as_ptr().addr(), slice.len()) }
+    }
+
+    /// Whether the file of `slice` is long enough to contain it. Within its last page, a truncated file reads as zeros
+    /// and raises no signal.
+    #[must_use]
+    pub fn is_whole(&self, slice: &[u8]) -> bool {
         let Some(MappedSlice { file, offset }) = self.locate(slice) else { return true };
         let end = offset + slice.len() as u64;
-        let is_whole =
-            rustix::fs::fstat(file).is_ok_and(|status| u64::try_from(status.st_size).is_ok_and(|len| len >= end));
-        // SAFETY: the holder of `slice` keeps the mapping, as in `locate`.
-        is_whole && unsafe { are_pages_resident(slice.as_ptr().addr(), slice.len()) }
+        rustix::fs::fstat(file).is_ok_and(|status| u64::try_from(status.st_size).is_ok_and(|len| len >= end))
     }
 
     /// Returns a counter that changes when bytes of a mapped file turn out to be missing, because another process

@@ -25,9 +25,16 @@ const ORDINARY_BYTES: u64 = 32 * 1024;
 /// were read before ([`BlockStore::epoch`]).
 pub struct NodeCache {
     nodes: Arc<EpochCache<Cid, Cached, ByLinks>>,
+    /// Maximum size of a directory block that is indexed, in bytes.
+    max_directory_bytes: usize,
     hits: AtomicU64,
     misses: AtomicU64,
 }
+
+/// Maximum size of a directory block that is indexed, in bytes, and as a fraction of the cache. Indexing it takes a
+/// task at most a few milliseconds.
+const MAX_DIRECTORY_BYTES: u64 = 256 * 1024;
+const MAX_DIRECTORY_FRACTION: u64 = 256;
 
 #[derive(Debug, Clone)]
 enum Cached {
@@ -54,7 +61,8 @@ impl NodeCache {
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, bytes: u64) -> Self {
         let nodes = EpochCache::new(store, (bytes / ORDINARY_BYTES) as usize, bytes, ByLinks);
-        Self { nodes, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let max_directory_bytes = MAX_DIRECTORY_BYTES.min(bytes / MAX_DIRECTORY_FRACTION) as usize;
+        Self { nodes, max_directory_bytes, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     /// Returns the number of hits, the number of nodes that had to be decoded, and the approximate size in bytes.
@@ -95,7 +103,9 @@ impl NodeCache {
 
     /// Adds the index of a directory block that was searched before and requested at `epoch` or later.
     pub(crate) fn keep_directory(&self, cid: &Cid, block: &Bytes, epoch: StoreEpoch) {
-        if self.nodes.is_wanted(cid)
+        // An index takes up to twice as much as its block. The cache would not keep a larger one.
+        if block.len() <= self.max_directory_bytes
+            && self.nodes.is_wanted(cid)
             && let Ok(index) = DirectoryIndex::new(block)
         {
             self.nodes.insert(*cid, Cached::Directory(Arc::new(index)), epoch);

@@ -45,8 +45,10 @@ impl IdleTimeout {
             return timeout(limit, response).await.map_err(|_| timed_out(url, limit));
         };
         pin!(response);
+        // The daemon may have sent something after it accepted the last piece.
+        let began = Instant::now();
         loop {
-            let end = upload.waiting_since() + limit;
+            let end = upload.waiting_since().max(began) + limit;
             if end <= Instant::now() {
                 return Err(timed_out(url, limit));
             }

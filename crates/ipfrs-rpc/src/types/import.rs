@@ -19,7 +19,8 @@ pub struct Added {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_bytes: Option<String>,
     pub hash: String,
-    /// Cumulative size in bytes, in decimal.
+    /// Cumulative size in bytes, in decimal. Kubo omits it for some entries.
+    #[serde(default)]
     pub size: String,
     #[serde(flatten)]
     pub attributes: FileAttributes,
@@ -30,6 +31,8 @@ pub struct Added {
 #[serde(rename_all = "PascalCase")]
 pub struct ImportProgress {
     pub name: String,
+    /// Kubo omits 0.
+    #[serde(default)]
     pub bytes: u64,
 }
 
@@ -45,4 +48,18 @@ pub struct FileAttributes {
     pub mtime: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_nsecs: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PinProgress, PinnedLine};
+    use super::*;
+
+    #[test]
+    fn lines_of_kubo_without_zeros_are_read() {
+        let line: ImportedLine = serde_json::from_str(r#"{"Name":"empty"}"#).unwrap();
+        assert_eq!(line, ImportedLine::Progress(ImportProgress { name: "empty".to_owned(), bytes: 0 }));
+        let line: PinnedLine = serde_json::from_str("{}").unwrap();
+        assert_eq!(line, PinnedLine::Progress(PinProgress { progress: 0, bytes: 0 }));
+    }
 }

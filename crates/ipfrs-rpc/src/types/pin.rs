@@ -21,6 +21,8 @@ pub enum PinnedLine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct PinProgress {
+    /// Kubo omits 0.
+    #[serde(default)]
     pub progress: u64,
     /// Absent in old versions of Kubo.
     #[serde(default)]

@@ -220,9 +220,11 @@ impl Index {
         if let Some(said) = state.memory.get(key) {
             return Ok(Some(said));
         }
+        let runs = Arc::clone(&state.runs);
+        drop(state);
         let (prefix, digest) = split_key(key);
         let mut location = None;
-        for run in state.runs.iter().rev() {
+        for run in runs.iter().rev() {
             match run.find_resident(prefix, digest)? {
                 None => return Ok(None),
                 Some(None) => {}
@@ -232,7 +234,7 @@ impl Index {
                 }
             }
         }
-        state.runs.iter().try_for_each(|run| run.check())?;
+        runs.iter().try_for_each(|run| run.check())?;
         Ok(Some(location))
     }
 

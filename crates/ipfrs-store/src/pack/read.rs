@@ -18,6 +18,9 @@ use crate::mapping::FileSlice;
 /// Maximum number of lookups of one block that are repeated because compaction removed its pack.
 const MAX_MOVES: usize = 16;
 
+/// Maximum number of blocks that a call looks up without another thread.
+pub(super) const LOOKUP_BLOCKS: usize = 128;
+
 /// CIDs per page of a listing.
 pub(super) const PAGE_BLOCKS: usize = 1_000;
 
@@ -211,18 +214,25 @@ impl PackStore {
     pub(super) async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         let mut sizes = Vec::with_capacity(cids.len());
         let mut unknown = Vec::new();
+        let mut lookups = 0;
         for (place, cid) in cids.iter().enumerate() {
+            if let Some(payload) = identity_payload(cid) {
+                sizes.push(Some(payload.len() as u64));
+                continue;
+            }
             let key = key_of(cid.hash());
-            sizes.push(match identity_payload(cid) {
-                Some(payload) => Some(payload.len() as u64),
-                None => match self.find_at_once(&key)? {
-                    Some(location) => location.map(|location| u64::from(location.len)),
-                    None => {
-                        unknown.push((place, key));
-                        None
-                    }
-                },
-            });
+            let found = match self.shared.cache.get(&key) {
+                Some(location) => Some(Some(location)),
+                None if lookups < LOOKUP_BLOCKS => {
+                    lookups += 1;
+                    self.shared.find_resident(&key)?
+                }
+                None => None,
+            };
+            sizes.push(found.flatten().map(|location| u64::from(location.len)));
+            if found.is_none() {
+                unknown.push((place, key));
+            }
         }
         if unknown.is_empty() {
             return Ok(sizes);

@@ -9,14 +9,12 @@ use ipfrs_core::{Cid, Error, Result, identity_payload};
 
 use super::PackStore;
 use super::errors::again;
+use super::read::LOOKUP_BLOCKS;
 use super::readahead::{AHEAD_BYTES, Run};
 use super::record::{Key, Location, StackKey, key_of};
 use super::shared::Shared;
 use crate::BlockBatch;
 use crate::batch::Place;
-
-/// Number of blocks per lookup.
-const LOOKUP_BLOCKS: usize = 128;
 
 /// Maximum gap between sections whose residency is checked together, in bytes. The gap is most likely on a page of
 /// one of the sections.

@@ -122,7 +122,7 @@ impl ResponseCache {
             tokio::task::spawn_blocking(read)
                 .await
                 .map_err(|e| Error::internal("reading a file failed").with_source(e))?;
-            if node.faults() != faults {
+            if node.faults() != faults || !node.is_whole(&cached.body) {
                 return Err(Error::corrupt("bytes of the file are missing on disk"));
             }
             cached.checked.fetch_max(started.elapsed().as_secs(), Ordering::Relaxed);

@@ -35,12 +35,14 @@ impl Residency {
         let now =
             u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX).saturating_add(ASSUMED_SECONDS + 1);
         let pages = &self.found[range.start / self.page_bytes..range.end.div_ceil(self.page_bytes)];
-        if pages.iter().all(|page| now - page.load(Ordering::Relaxed) <= ASSUMED_SECONDS) {
+        if pages.iter().all(|page| now.saturating_sub(page.load(Ordering::Relaxed)) <= ASSUMED_SECONDS) {
             return true;
         }
         let is_resident = file.is_range_resident(range);
         if is_resident {
-            pages.iter().for_each(|page| page.store(now, Ordering::Relaxed));
+            for page in pages {
+                page.fetch_max(now, Ordering::Relaxed);
+            }
         }
         is_resident
     }
