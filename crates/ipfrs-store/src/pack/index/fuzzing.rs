@@ -78,6 +78,16 @@ mod tests {
         [&[0x12, 0x20][..], &digest].concat()
     }
 
+    #[test]
+    fn family_with_an_impossible_digest_length_is_damage() {
+        // SHA-256, and a digest of 2^63 - 1 bytes.
+        let prefix = [&[0x12][..], &[0xff; 8], &[0x7f]].concat();
+        let fields = [&[0; 8][..], &[1, 0, 0, 0], &[0; 4], &[1, 0, 0, 0], &[10], &prefix, &[0], &[0; 4]].concat();
+        let header_bytes = 12 + 4 + fields.len() + 4;
+        let header = [&b"ipfrsrun"[..], &[1, 0, 0, 0], &(header_bytes as u32).to_le_bytes(), &fields].concat();
+        assert!(Layout::decode(&seal(header)).is_err());
+    }
+
     proptest! {
         #[test]
         fn damaged_manifest_is_an_error_or_consistent(

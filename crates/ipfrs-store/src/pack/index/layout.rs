@@ -281,7 +281,9 @@ impl Layout {
         let prefix: Box<[u8]> = from.take(usize::from(len))?.into();
         let (bits, count) = (u32::from(from.u8()?), from.u32()? as usize);
         let (digest_bytes, rest) = digest_len(&prefix)?;
-        let is_possible = rest.is_empty() && bits <= MAX_BITS && bits as usize <= digest_bytes * 8;
+        // The length of a key fits in one byte.
+        let is_short = digest_bytes <= usize::from(u8::MAX);
+        let is_possible = rest.is_empty() && is_short && bits <= MAX_BITS && bits as usize <= digest_bytes * 8;
         let family = Family { prefix, digest_bytes, bits, count, fan_at: 0, entries_at: 0, entry_bytes: 0 };
         is_possible.then_some(family)
     }
