@@ -22,8 +22,6 @@ const MAX_LINK_TARGET_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Api {
     client: Client,
-    /// URL of the daemon, or an empty string for a local repo.
-    url: String,
     local: Option<Local>,
 }
 
@@ -45,17 +43,17 @@ impl Api {
     /// Creates a client of the daemon at a URL such as `http://127.0.0.1:8080`. Sends no request yet.
     pub(crate) fn remote(url: &str) -> Result<Self> {
         let client = Client::remote(url, &ClientOptions { user_agent: USER_AGENT, token: None, timeout: None })?;
-        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), local: None })
+        Ok(Self { client, local: None })
     }
 
     /// Creates a client of the repo that this process has opened.
     pub(crate) fn local(local: Local) -> Self {
-        Self { client: Client::in_process(local.router()), url: String::new(), local: Some(local) }
+        Self { client: Client::in_process(local.router()), local: Some(local) }
     }
 
-    /// Returns the URL of the daemon, or an empty string for a local repo.
+    /// Returns the URL of the daemon, without user and password.
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.client.url()
     }
 
     /// Closes the local repo, if there is one.

@@ -20,6 +20,8 @@ fn daemon_prints_addresses_and_stops_on_request() {
     assert!(status.contains(&format!("Gateway: {} (ready)", daemon.url())), "{status}");
     assert!(status.contains("Blocks: 1"), "{status}");
     assert!(place.ok(&["gateway", "status", "--json"]).contains(r#""ready":true"#));
+    let with_password = daemon.url().replace("http://", "http://user:secret@");
+    assert_eq!(place.ok(&["gateway", "status", "--api", &with_password]), status);
     assert_eq!(place.ok(&["cat", &id]), "hello");
     assert_eq!(place.ok(&["gateway", "stop"]), format!("stopped {}", daemon.url()));
     // The repo is released before `stop` returns.
