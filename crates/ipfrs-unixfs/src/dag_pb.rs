@@ -114,34 +114,21 @@ pub(crate) struct LinkFields<'a> {
     tsize: u64,
 }
 
-/// Same as [`read_node`], faster for the links at the start of the block.
-pub(crate) fn read_links<'a>(
+/// Reads a node. Passes the body of each link to `on_link` and returns the data.
+pub(crate) fn read_node<'a>(
     block: &'a [u8],
     mut on_link: impl FnMut(&'a [u8]) -> Result<()>,
 ) -> Result<Option<&'a [u8]>> {
     const LINK_KEY: u8 = (NODE_LINKS as u8) << 3 | WireType::LengthDelimited as u8;
     let mut rest = block;
+    // In nearly all nodes, short links come first.
     while let [LINK_KEY, len @ ..0x80, after @ ..] = rest
         && let Some((link, after)) = after.split_at_checked(usize::from(*len))
     {
         on_link(link)?;
         rest = after;
     }
-    let has_links = rest.len() < block.len();
-    read_rest(rest, has_links, on_link)
-}
-
-/// Reads a node. Passes the body of each link to `on_link` and returns the data.
-fn read_node<'a>(block: &'a [u8], on_link: impl FnMut(&'a [u8]) -> Result<()>) -> Result<Option<&'a [u8]>> {
-    read_rest(block, false, on_link)
-}
-
-/// Reads the rest of a node, of which links may have been read already.
-fn read_rest<'a>(
-    mut rest: &'a [u8],
-    mut has_links: bool,
-    mut on_link: impl FnMut(&'a [u8]) -> Result<()>,
-) -> Result<Option<&'a [u8]>> {
+    let mut has_links = rest.len() < block.len();
     let (mut data, mut links_ended) = (None, false);
     while rest.has_remaining() {
         let (field, wire_type) = read_key(&mut rest)?;

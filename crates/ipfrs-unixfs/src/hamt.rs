@@ -17,7 +17,7 @@ pub(crate) const MAX_FANOUT: u64 = 1024;
 /// One block of a sharded directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HamtShard {
-    head: ShardHead,
+    fanout: u32,
     slots: Vec<ShardLink>,
     attributes: Attributes,
 }
@@ -98,13 +98,13 @@ impl HamtShard {
         let head = ShardHead::new(data, links.len())?;
         let positions = (0..head.fanout).filter(|position| head.is_used(*position));
         let slots = links.into_iter().zip(positions).map(|(link, position)| slot(link, &head, position));
-        Ok(Self { slots: slots.collect::<Result<_>>()?, head, attributes: data.attributes() })
+        Ok(Self { slots: slots.collect::<Result<_>>()?, fanout: head.fanout, attributes: data.attributes() })
     }
 
     /// Returns the number of positions of the shard: a power of two from 8 to 1,024.
     #[must_use]
     pub fn fanout(&self) -> u32 {
-        self.head.fanout
+        self.fanout
     }
 
     /// Returns the permissions and the modification time of the directory. Only its root shard has any.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ipfrs_core::limits::MAX_BLOCK_LINKS;
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 
-use crate::dag_pb::{LinkFields, read_link, read_links, too_many_links};
+use crate::dag_pb::{LinkFields, read_link, read_node, too_many_links};
 use crate::data::{Data, DataType};
 use crate::hamt::{HashBits, ShardHead};
 use crate::link_name::LinkName;
@@ -27,7 +27,7 @@ pub(crate) enum Found {
 /// Fails for a block that is not a valid directory. [`decode`](crate::decode) returns the reason.
 pub(crate) fn find(block: &Bytes, name: &LinkName, bits: &mut HashBits, is_shard: bool) -> Result<Found> {
     let mut count = 0_usize;
-    let data = read_links(block, |_| {
+    let data = read_node(block, |_| {
         count += 1;
         Ok(())
     })?;
@@ -45,7 +45,7 @@ pub(crate) fn find(block: &Bytes, name: &LinkName, bits: &mut HashBits, is_shard
 
 fn find_entry(block: &[u8], name: &LinkName) -> Result<Found> {
     let mut found = None;
-    read_links(block, |link| {
+    read_node(block, |link| {
         if found.is_none() {
             let link = read_link(link)?;
             found = (link.name == name.as_bytes()).then_some(link.cid);
@@ -59,7 +59,7 @@ fn find_position(block: &[u8], name: &LinkName, head: &ShardHead, bits: &mut Has
     let position = bits.next(head.bits())?;
     let Some(index) = head.index_of(position) else { return Ok(Found::Nothing) };
     let (mut at, mut found) = (0, None);
-    read_links(block, |link| {
+    read_node(block, |link| {
         if at == index {
             found = Some(link);
         }
