@@ -210,7 +210,7 @@ pub(crate) struct TensorStats {
 
 impl From<types::TensorStats> for TensorStats {
     fn from(stats: types::TensorStats) -> Self {
-        let types::TensorStats { count, nan, inf, zero, min, max, mean, std, .. } = stats;
+        let types::ElementStats { count, nan, inf, zero, min, max, mean, std } = stats.elements;
         Self { count, nan, inf, zero, min, max, mean, std }
     }
 }

@@ -32,4 +32,4 @@ pub use name::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, Re
 pub use node::{BandwidthTotals, Id, Version};
 pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
 pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
-pub use tensor::{Tensor, TensorList, TensorStats, TensorStatsList};
+pub use tensor::{ElementStats, Tensor, TensorList, TensorStats, TensorStatsList};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ipfrs_rpc::client::{Request, Response, escape_path};
-use ipfrs_rpc::types::{TensorList, TensorStatsList};
+use ipfrs_rpc::types::{ElementStats, TensorList, TensorStatsList};
 use serde_json::json;
 
 use super::stage::{Stage, inside};
@@ -57,9 +57,9 @@ async fn stat(api: &Api, args: &TensorStatArgs, out: &mut Output) -> Result<()> 
         return tensors.iter().try_for_each(|tensor| out.object(tensor));
     }
     let rows = tensors.iter().map(|tensor| {
-        let [count, nan, inf, zero] =
-            [tensor.count, tensor.nan, tensor.inf, tensor.zero].map(|count| count.to_string());
-        let [min, max, mean, std] = [tensor.min, tensor.max, tensor.mean, tensor.std].map(number);
+        let ElementStats { count, nan, inf, zero, min, max, mean, std } = tensor.elements;
+        let [count, nan, inf, zero] = [count, nan, inf, zero].map(|count| count.to_string());
+        let [min, max, mean, std] = [min, max, mean, std].map(number);
         [shown_name(&tensor.name), tensor.dtype.clone(), count, min, max, mean, std, nan, inf, zero]
     });
     let heads = ["NAME", "DTYPE", "COUNT", "MIN", "MAX", "MEAN", "STD", "NAN", "INF", "ZERO"];

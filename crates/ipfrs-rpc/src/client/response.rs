@@ -246,7 +246,7 @@ impl Response {
     }
 
     /// Reads the failure that the response reports.
-    pub async fn failure(mut self) -> Error {
+    pub(super) async fn failure(mut self) -> Error {
         let mut body = Vec::new();
         while let Ok(Some(piece)) = self.next_piece().await {
             body.extend_from_slice(&piece);

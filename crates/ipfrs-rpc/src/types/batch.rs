@@ -39,6 +39,6 @@ pub struct FailedItem {
 /// The outcome of `batch/put` as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct BatchPutStatus {
-    /// `committed`, `partial` or `rolled_back`.
+    /// `committed`, `partial_success` or `rolled_back`.
     pub transaction_status: String,
 }

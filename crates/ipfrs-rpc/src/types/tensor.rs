@@ -45,6 +45,13 @@ pub struct TensorStats {
     pub dtype: String,
     pub shape: Vec<u64>,
     pub size_bytes: u64,
+    #[serde(flatten)]
+    pub elements: ElementStats,
+}
+
+/// Statistics of the elements of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ElementStats {
     pub count: u64,
     pub nan: u64,
     pub inf: u64,

@@ -11,6 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{Catalogue, Node, Order, Summary, TensorFile, TensorInfo, TensorOperation};
+use ipfrs_rpc::types::ElementStats;
 use serde::Serialize;
 
 use super::request::{Asked, View};
@@ -20,19 +21,6 @@ use crate::failure::broken_off;
 
 /// Approximate size of a piece of JSON, in bytes.
 const PIECE_BYTES: usize = 16 * 1024;
-
-/// Statistics of a tensor's elements.
-#[derive(Debug, Serialize)]
-struct StatsFields {
-    count: u64,
-    nan: u64,
-    inf: u64,
-    zero: u64,
-    min: Option<f64>,
-    max: Option<f64>,
-    mean: Option<f64>,
-    std: Option<f64>,
-}
 
 /// The tensors that the request names, or all of them in the order of the file if it names none.
 struct Chosen {
@@ -150,9 +138,9 @@ fn answer(document: impl Stream<Item = Result<Bytes>> + Send + 'static, mut head
     response
 }
 
-fn stats_fields(summary: &Summary) -> StatsFields {
+fn stats_fields(summary: &Summary) -> ElementStats {
     let Summary { count, nan, infinite, zero, min, max, mean, std } = *summary;
-    StatsFields { count, nan, inf: infinite, zero, min, max, mean, std }
+    ElementStats { count, nan, inf: infinite, zero, min, max, mean, std }
 }
 
 /// Returns the members for an unusual memory layout of the tensor in the file.
