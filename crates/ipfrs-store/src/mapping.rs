@@ -410,6 +410,17 @@ mod tests {
     }
 
     #[test]
+    fn slice_of_a_file_that_became_shorter_is_not_resident() {
+        let mappings = Mappings::default();
+        let file = mapped(b"content", 4096, &mappings);
+        let slice = file.slice(0, 7).unwrap();
+        assert!(slice.is_resident() && mappings.is_resident(slice.as_ref()));
+        file.file().set_len(3).unwrap();
+        assert!(!mappings.is_whole(slice.as_ref()) && !mappings.is_resident(slice.as_ref()));
+        assert!(mappings.is_resident(&[1, 2, 3]), "ordinary memory");
+    }
+
+    #[test]
     fn growing_mapped_file_is_readable_up_to_published_length() {
         let mappings = Mappings::default();
         let file = mapped(b"abc", 1 << 20, &mappings);

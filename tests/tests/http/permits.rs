@@ -130,7 +130,7 @@ async fn small_cached_file_is_served_without_a_permit() {
     let coded = at(1).get(gateway.url(&small)).header("accept-encoding", "br").send().await.unwrap();
     assert_eq!((coded.status().as_u16(), header(&coded, "content-encoding")), (200, ""));
     assert_eq!(coded.text().await.unwrap(), text);
-    // A cached response expires after a second and is created anew.
+    // After a second, the body is no longer assumed to be in memory, and is checked.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(2_500) {
         assert_eq!(gateway.content(&small).await, text);

@@ -29,8 +29,8 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
-/// Returns the cached response of `path`. Requests it on the slow path until the response is cached, because a cached
-/// response expires after a second.
+/// Returns the cached response of `path`. Requests it on the slow path until the response is cached, which the
+/// second request of a path causes.
 async fn written(service: &Service, path: &str, headers: &HeaderMap, head: &mut Vec<u8>) -> Option<SerializedResponse> {
     for _ in 0..100 {
         let mut request = Request::get(path).body(String::new()).unwrap();
@@ -321,4 +321,19 @@ async fn cached_responses_are_counted_in_all_metrics() {
     assert_eq!(gateway.metric(&format!("ipfrs_http_requests_total{labels},status=\"200\"}}")).await, 50);
     assert_eq!(gateway.metric(&format!("ipfrs_http_response_size_bytes_sum{labels}}}")).await, 250);
     assert_eq!(gateway.metric(&format!("ipfrs_http_request_duration_seconds_count{labels}}}")).await, 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_and_directories_are_cached_when_they_are_requested_again() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/a", "1"), ("d/b", "2"), ("d/c", "3")]).await;
+    let size = async |cache: &str| gateway.metric(&format!("ipfrs_cache_size_bytes{{cache=\"{cache}\"}}")).await;
+    for (name, content) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        assert_eq!(gateway.content(&format!("/ipfs/{root}/{name}")).await, content);
+    }
+    // The second search in the directory made its index, and the third used it.
+    assert_eq!(gateway.metric("ipfrs_cache_hits_total{cache=\"node\"}").await, 1);
+    assert_eq!((size("path").await, size("answer").await), (0, 0));
+    assert_eq!(gateway.content(&format!("/ipfs/{root}/a")).await, "1");
+    assert!(size("path").await > 0 && size("answer").await > 0);
 }
