@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 use crate::{browser, cargo, places, python, run};
 
 /// Packages whose change the HTTP tests cover better than the package's own tests.
-const SERVED: [&str; 5] = ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node"];
+const SERVED: [&str; 6] =
+    ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
 
 /// Settings of the long tests: seconds of the gc stress test, kills of the crash test, and cases of property tests.
 const LONG: [(&str, &str); 3] =

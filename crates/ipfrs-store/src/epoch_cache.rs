@@ -137,7 +137,7 @@ where
     }
 
     /// Whether a value of `key`, which was requested and is not in the cache, is worth inserting: its key was requested
-    /// before, or has a stale or outdated value.
+    /// before, or has a stale value.
     pub fn is_wanted<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         self.requested.note(key) || self.entries.contains_key(key)
     }
