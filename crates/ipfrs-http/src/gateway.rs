@@ -33,7 +33,7 @@ mod range_response;
 mod redirects;
 pub(crate) mod request;
 pub(crate) mod response_cache;
-mod serialized_head;
+pub(crate) mod serialized_head;
 pub(crate) mod site;
 mod subdomain;
 mod tar;

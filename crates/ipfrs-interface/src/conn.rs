@@ -4,6 +4,7 @@
 mod busy_poll;
 mod corked_body;
 mod deadlines;
+mod direct;
 mod fast_path;
 mod front_end;
 mod get_head;
@@ -58,7 +59,7 @@ pub(crate) struct Connections {
     header_timeout: Duration,
     write_timeout: Duration,
     /// Settings of idle connections.
-    idle: fast_path::Settings,
+    idle: Arc<fast_path::Settings>,
 }
 
 /// An open connection. It is counted and holds its connection permit until this value is dropped.
@@ -85,6 +86,13 @@ impl Connections {
     pub(crate) fn new(config: &ServerConfig, max_request: Duration, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
             protocols: Protocols::new(config, max_request, node.clone()),
+            idle: Arc::new(fast_path::Settings {
+                node: node.clone(),
+                max_request,
+                is_fast_path_enabled: config.fast_path,
+                max_header_bytes: config.max_header_bytes,
+                busy_poll: config.busy_poll(),
+            }),
             node,
             active,
             connection_permits: Arc::new(Semaphore::new(config.max_connections)),
@@ -93,11 +101,6 @@ impl Connections {
             max_request,
             header_timeout: config.header_timeout(),
             write_timeout: config.write_timeout(),
-            idle: fast_path::Settings {
-                is_fast_path_enabled: config.fast_path,
-                max_header_bytes: config.max_header_bytes,
-                busy_poll: config.busy_poll(),
-            },
         })
     }
 
@@ -155,7 +158,7 @@ impl Connections {
         let started = pin!(self.drain.started.cancelled());
         let cut = pin!(self.drain.cut.cancelled());
         let mut deadlines = Deadlines::new(&self.drain, started, cut, self.header_timeout);
-        let mut idle = IdleConnection::new(front_end, peer, self.idle);
+        let mut idle = IdleConnection::new(front_end, peer, Arc::clone(&self.idle));
         loop {
             let asks = match poll_fn(|cx| self.poll_idle(&mut idle, &mut socket, &mut deadlines, cx)).await {
                 Ok(Wakeup::Asks(asks)) => asks,
@@ -165,7 +168,7 @@ impl Connections {
             };
             // Boxed, so that the state of hyper exists only while it serves a request, and not while the connection
             // is idle.
-            let is_new = match Box::pin(self.protocols.answer(socket, asks, &idle, &mut deadlines)).await {
+            let is_new = match Box::pin(self.protocols.answer(socket, asks, &mut idle, &mut deadlines)).await {
                 Ok(Outcome::IdleConnection(left)) => {
                     socket = left;
                     false

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 /// A serialized head of status 200, without the values that differ for each response: the request ID and the date.
 #[derive(Debug)]
@@ -44,6 +44,49 @@ impl SerializedHead {
         DATE.with_borrow_mut(|date| head.extend_from_slice(date.line_end(now)));
         start
     }
+}
+
+/// Appends the head of an HTTP/1.1 response to `head`, at time `now`. `body_bytes` is the length of the body that
+/// follows: 0 in a response to HEAD. The headers must not be about the connection.
+pub fn write_head(
+    head: &mut Vec<u8>,
+    method: &Method,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body_bytes: usize,
+    now: Instant,
+) {
+    if status == StatusCode::OK {
+        head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        let reason = status.canonical_reason().unwrap_or("<none>");
+        for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+            head.extend_from_slice(part.as_bytes());
+        }
+    }
+    let is_head = *method == Method::HEAD;
+    let may_state_length = body_bytes > 0 || is_head;
+    let mut states_length = false;
+    for (name, value) in headers {
+        if name == CONTENT_LENGTH {
+            states_length |= may_state_length;
+            if !may_state_length {
+                continue;
+            }
+        }
+        begin_line(head, name.as_str());
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    // RFC 9110, 8.6.
+    let has_length = !is_head && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !states_length && has_length {
+        begin_line(head, CONTENT_LENGTH.as_str());
+        head.extend_from_slice(HeaderValue::from(body_bytes).as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    begin_line(head, "date");
+    DATE.with_borrow_mut(|date| head.extend_from_slice(date.line_end(now)));
 }
 
 fn begin_line(lines: &mut Vec<u8>, name: &str) {

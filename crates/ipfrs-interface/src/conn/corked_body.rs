@@ -10,7 +10,7 @@ use ipfrs_stream::Traffic;
 
 /// Minimum length of such a response, in bytes. Shorter ones gain nothing, and are slower if the kernel paces: each
 /// full segment waits for its time.
-const LARGE_BYTES: u64 = 1 << 20;
+pub(super) const LARGE_BYTES: u64 = 1 << 20;
 
 /// A body that notifies the socket whether more data are available immediately.
 pub(crate) struct CorkedBody {

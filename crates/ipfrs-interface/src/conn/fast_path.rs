@@ -1,25 +1,29 @@
-//! Idle connections, which hold their sockets and little other memory. Requests with a cached response or a refused
-//! head are served here, on the fast path. All others are passed to hyper, on the slow path, once their heads are
-//! complete and checked.
+//! Idle connections, which hold their sockets and little other memory. The fast path is here: requests with a cached
+//! response or a refused head, and requests without a body whose response is [ready at once](super::direct). All others
+//! are passed to hyper, on the slow path, once their heads are complete and checked.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderMap;
-use ipfrs_http::{CacheableRequest, SerializedResponse};
+use ipfrs_http::CacheableRequest;
+use ipfrs_middleware::RequestDeadline;
+use ipfrs_node::Node;
 use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
+use super::direct::{Begun, Complete};
 use super::front_end::FrontEnd;
 use super::get_head::Get;
-use super::request_head::{self, Extent, Refusal};
+use super::request_head::{self, BodyLength, Extent, Refusal};
 use super::{busy_poll, refused};
 use crate::request_log;
 
@@ -67,41 +71,41 @@ pub(crate) enum Wakeup {
     Cut,
 }
 
-/// An idle connection, or one whose responses are cached.
-pub(crate) struct IdleConnection<F> {
+/// An idle connection, or one whose responses are ready at once.
+pub(crate) struct IdleConnection<F: FrontEnd> {
     front_end: F,
     /// Address of the peer.
     peer: IpAddr,
     /// Whether the connection has had no request yet, so that it may still start with HTTP/2.
     is_new: bool,
-    /// Maximum size of a request head, in bytes.
-    max_header_bytes: usize,
+    settings: Arc<Settings>,
     /// An incomplete head.
     partial_head: Vec<u8>,
     /// Headers of the last request with a cached response. Most clients repeat the same headers.
     last_headers: Option<Box<LastHeaders>>,
     /// Rest of a response, which the socket has not accepted yet.
     unsent: Option<Box<Unsent>>,
+    /// The request for hyper, if the front-end has received it already.
+    begun: Option<Box<Begun<F>>>,
     /// Time at which the connection became idle, or began to send a response.
     since: Instant,
     /// Whether there was a response since the task last waited for the socket.
     has_responded: bool,
     /// Whether the connection ends after the response, because the last request was refused.
     is_refused: bool,
-    /// How long to poll for the next request before waiting for it.
-    busy_poll: Duration,
-    /// Whether cached responses are sent from here.
-    is_fast_path_enabled: bool,
 }
 
 /// Settings of idle connections.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Settings {
-    /// `server.fast_path`.
+    pub(crate) node: Node,
+    /// Maximum duration of a request.
+    pub(crate) max_request: Duration,
+    /// `server.fast_path`: whether responses are sent from here.
     pub(crate) is_fast_path_enabled: bool,
     /// `server.max_header_bytes`.
     pub(crate) max_header_bytes: usize,
-    /// `server.busy_poll_microseconds`.
+    /// `server.busy_poll_microseconds`: how long to poll for the next request before waiting for it.
     pub(crate) busy_poll: Duration,
 }
 
@@ -114,26 +118,26 @@ struct LastHeaders {
 /// The rest of a response.
 struct Unsent {
     head: Bytes,
-    body: Bytes,
+    bytes: Bytes,
+    /// The body that `bytes` came from, unless the response is cached. It fails if its request permit is revoked.
+    body: Option<Body>,
 }
 
 impl<F: FrontEnd> IdleConnection<F> {
     /// Creates the state of a connection from `peer` that has had no request yet.
-    pub(crate) fn new(front_end: F, peer: IpAddr, settings: Settings) -> Self {
-        let Settings { is_fast_path_enabled, max_header_bytes, busy_poll } = settings;
+    pub(crate) fn new(front_end: F, peer: IpAddr, settings: Arc<Settings>) -> Self {
         Self {
             front_end,
             peer,
             is_new: true,
-            is_fast_path_enabled,
-            max_header_bytes,
+            settings,
             partial_head: Vec::new(),
             last_headers: None,
             unsent: None,
+            begun: None,
             since: Instant::now(),
             has_responded: false,
             is_refused: false,
-            busy_poll,
         }
     }
 
@@ -155,6 +159,11 @@ impl<F: FrontEnd> IdleConnection<F> {
         (self.front_end.clone(), self.peer)
     }
 
+    /// Returns the request for hyper, if the front-end has received it already.
+    pub(crate) fn take_begun(&mut self) -> Option<Begun<F>> {
+        self.begun.take().map(|begun| *begun)
+    }
+
     /// Returns the time since when the connection waits for a request.
     pub(crate) fn since(&self) -> Instant {
         self.since
@@ -170,7 +179,8 @@ impl<F: FrontEnd> IdleConnection<F> {
         !self.partial_head.is_empty() && (!self.is_new || !PREFACE.starts_with(&self.partial_head))
     }
 
-    /// Sends cached responses until a request needs hyper, or a response must state that it is the last one.
+    /// Sends responses that are ready at once, until a request needs hyper, or a response must state that it is the
+    /// last one.
     ///
     /// # Errors
     /// The error of the socket.
@@ -203,12 +213,14 @@ impl<F: FrontEnd> IdleConnection<F> {
 
     /// Polls for the next request if a response was just sent. The socket stays registered for wakeups.
     fn look(&mut self, socket: &Socket) {
-        if std::mem::take(&mut self.has_responded) && !self.busy_poll.is_zero() {
-            busy_poll::look(std::ptr::from_ref(self).addr(), self.busy_poll, || socket.has_arrived());
+        let busy_poll = self.settings.busy_poll;
+        if std::mem::take(&mut self.has_responded) && !busy_poll.is_zero() {
+            busy_poll::look(std::ptr::from_ref(self).addr(), busy_poll, || socket.has_arrived());
         }
     }
 
-    /// Reads once, and sends the cached responses to the requests. Returns `None` if there may be more requests.
+    /// Reads once, and sends the responses to the requests that are ready at once. Returns `None` if there may be more
+    /// requests.
     fn poll_requests(
         &mut self,
         socket: &mut Socket,
@@ -236,13 +248,12 @@ impl<F: FrontEnd> IdleConnection<F> {
         let is_worth_parsing = seen == 0 || request_head::has_end(read, seen) || ends_first_line(read, seen);
         while !rest.is_empty() && is_worth_parsing && self.unsent.is_none() && !deadlines.draining().has_begun() {
             scratch.head.clear();
-            let Some((len, answer)) = self.answer(rest, &mut scratch.headers, &mut scratch.head) else { break };
+            let Some((len, complete)) = self.respond(rest, &mut scratch.headers, &mut scratch.head, cx) else { break };
             rest = &rest[len..];
             rest = &rest[request_head::empty_lines(rest)..];
             self.is_new = false;
-            self.since = answer.start.into();
             self.has_responded = true;
-            self.unsent = send(socket, cx, &scratch.head, answer)?;
+            self.unsent = send(socket, cx, &scratch.head, complete)?;
         }
         if rest.is_empty() || self.unsent.is_some() {
             socket.unread(Bytes::copy_from_slice(rest));
@@ -252,9 +263,10 @@ impl<F: FrontEnd> IdleConnection<F> {
             socket.unread(Bytes::copy_from_slice(rest));
             return Poll::Ready(Ok(Some(Wakeup::Asks(Asks::Http2))));
         }
-        let may_go_on = rest.len() < self.max_header_bytes;
+        let max_header_bytes = self.settings.max_header_bytes;
+        let may_go_on = rest.len() < max_header_bytes;
         let is_partial = !is_worth_parsing || (self.is_new && PREFACE.starts_with(rest));
-        let checked = if is_partial && may_go_on { Ok(None) } else { request_head::check(rest, self.max_header_bytes) };
+        let checked = if is_partial && may_go_on { Ok(None) } else { request_head::check(rest, max_header_bytes) };
         Poll::Ready(Ok(match checked {
             Ok(Some(extent)) => {
                 socket.unread(without_upgrade(rest, extent.head));
@@ -279,39 +291,63 @@ impl<F: FrontEnd> IdleConnection<F> {
         let head = refused::serialized(&self.front_end, refusal, self.peer);
         self.since = Instant::now();
         self.is_refused = true;
-        self.unsent = Some(Box::new(Unsent { head, body: Bytes::new() }));
+        self.unsent = Some(Box::new(Unsent { head, bytes: Bytes::new(), body: None }));
     }
 
-    /// Looks up the cached response to the request at the start of `bytes`, and writes its head to `head`. Returns
-    /// the length of the request and the response.
-    fn answer(
+    /// Returns the length of the request at the start of `bytes` and the body of its response, and writes the head to
+    /// `head`. Returns `None` if the response is not ready, or if the request is not that of a [`Get`].
+    fn respond(
         &mut self,
         bytes: &[u8],
         headers: &mut HeaderMap,
         head: &mut Vec<u8>,
-    ) -> Option<(usize, SerializedResponse)> {
-        if !self.is_fast_path_enabled {
+        cx: &mut Context<'_>,
+    ) -> Option<(usize, Complete)> {
+        if !self.settings.is_fast_path_enabled {
             return None;
         }
-        let max_head_bytes = self.max_header_bytes;
+        let max_header_bytes = self.settings.max_header_bytes;
         let repeated = self
             .last_headers
             .as_ref()
             .and_then(|last_headers| Some((Get::like(bytes, &last_headers.lines)?, &last_headers.cacheable)));
-        if let Some((get, cacheable)) = repeated {
-            let answer =
-                self.front_end.serialized_response(get.path, cacheable, head).filter(|_| get.len <= max_head_bytes)?;
-            request_log::written(get.path, cacheable, self.peer, head, &answer);
-            return Some((get.len, answer));
+        if let Some((get, cacheable)) = repeated.filter(|(get, _)| get.len <= max_header_bytes)
+            && let Some(answer) = self.front_end.serialized_response(get.target, cacheable, head)
+        {
+            request_log::written(get.target, cacheable, self.peer, head, &answer);
+            self.since = answer.start.into();
+            return Some((get.len, Complete { bytes: answer.body, body: None }));
         }
-        let get = Get::parse(bytes, headers).filter(|get| get.len <= max_head_bytes)?;
-        let cacheable = self.front_end.cacheable_request(headers, self.peer)?;
-        let answer = self.front_end.serialized_response(get.path, &cacheable, head)?;
-        request_log::written(get.path, &cacheable, self.peer, head, &answer);
-        if cacheable.is_memoizable() && !get.lines.is_empty() && get.lines.len() <= MAX_STORED_HEADER_BYTES {
-            self.last_headers = Some(Box::new(LastHeaders { lines: get.lines.into(), cacheable }));
+        let get = Get::parse(bytes, headers).filter(|get| get.len <= max_header_bytes)?;
+        if get.is_cacheable
+            && let Some(cacheable) = self.front_end.cacheable_request(headers, self.peer)
+            && let Some(answer) = self.front_end.serialized_response(get.target, &cacheable, head)
+        {
+            request_log::written(get.target, &cacheable, self.peer, head, &answer);
+            if cacheable.is_memoizable() && !get.lines.is_empty() && get.lines.len() <= MAX_STORED_HEADER_BYTES {
+                self.last_headers = Some(Box::new(LastHeaders { lines: get.lines.into(), cacheable }));
+            }
+            self.since = answer.start.into();
+            return Some((get.len, Complete { bytes: answer.body, body: None }));
         }
-        Some((get.len, answer))
+        // The limits of heads.
+        let extent = request_head::check(bytes, max_header_bytes).ok()??;
+        if extent != (Extent { head: get.len, body: BodyLength::Bytes(0) }) {
+            return None;
+        }
+        let now = Instant::now();
+        let deadline = RequestDeadline::new(&self.settings.node, self.settings.max_request);
+        let begun = Begun::new(&self.front_end, self.peer, &get, headers, deadline)?;
+        match begun.complete(&get.method, now, head, cx) {
+            Ok(complete) => {
+                self.since = now;
+                Some((get.len, complete))
+            }
+            Err(begun) => {
+                self.begun = Some(Box::new(begun));
+                None
+            }
+        }
     }
 }
 
@@ -341,37 +377,37 @@ fn without_first(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
 }
 
 /// Sends a response. Returns the rest that the socket does not accept at once.
-fn send(
-    socket: &mut Socket,
-    cx: &mut Context<'_>,
-    head: &[u8],
-    answer: SerializedResponse,
-) -> io::Result<Option<Box<Unsent>>> {
-    let body = answer.body;
-    let slices = [IoSlice::new(head), IoSlice::new(&body)];
+fn send(socket: &mut Socket, cx: &mut Context<'_>, head: &[u8], complete: Complete) -> io::Result<Option<Box<Unsent>>> {
+    let Complete { bytes, body } = complete;
+    let slices = [IoSlice::new(head), IoSlice::new(&bytes)];
     let sent_bytes = match Pin::new(socket).poll_write_vectored(cx, &slices) {
         Poll::Ready(sent_bytes) => sent_bytes?,
         Poll::Pending => 0,
     };
-    if sent_bytes == head.len() + body.len() {
+    if sent_bytes == head.len() + bytes.len() {
         return Ok(None);
     }
     let in_head = sent_bytes.min(head.len());
     let head = Bytes::copy_from_slice(&head[in_head..]);
-    Ok(Some(Box::new(Unsent { head, body: body.slice(sent_bytes - in_head..) })))
+    Ok(Some(Box::new(Unsent { head, bytes: bytes.slice(sent_bytes - in_head..), body })))
 }
 
 impl Unsent {
     fn poll_send(&mut self, socket: &mut Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !(self.head.is_empty() && self.body.is_empty()) {
-            let slices = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
+        while !(self.head.is_empty() && self.bytes.is_empty()) {
+            if let Some(body) = &mut self.body
+                && let Poll::Ready(Some(Err(error))) = Pin::new(body).poll_frame(cx)
+            {
+                return Poll::Ready(Err(io::Error::other(error)));
+            }
+            let slices = [IoSlice::new(&self.head), IoSlice::new(&self.bytes)];
             let sent_bytes = ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &slices))?;
             if sent_bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             let in_head = sent_bytes.min(self.head.len());
             drop(self.head.split_to(in_head));
-            drop(self.body.split_to(sent_bytes - in_head));
+            drop(self.bytes.split_to(sent_bytes - in_head));
         }
         Poll::Ready(Ok(()))
     }
@@ -380,14 +416,16 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::future::{Ready, poll_fn};
+    use std::future::{Pending, pending, poll_fn};
     use std::net::Ipv4Addr;
     use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use axum::body::Body;
     use axum::http::{HeaderValue, Request, Response};
+    use ipfrs_http::SerializedResponse;
+    use ipfrs_node::{MemoryStore, NodeConfig};
+    use prometheus::Registry;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -396,22 +434,18 @@ mod tests {
     use hyper::body::Incoming;
 
     use crate::conn::received::Received;
-    use crate::conn::request_head::BodyLength;
 
-    const SETTINGS: Settings =
-        Settings { is_fast_path_enabled: true, max_header_bytes: 8_192, busy_poll: Duration::ZERO };
-
-    /// A front-end without cached responses, which counts its lookups.
+    /// A front-end without responses, which counts its lookups.
     #[derive(Clone, Default)]
     struct Asked(Arc<AtomicUsize>);
 
     impl FrontEnd for Asked {
         const SENDS_AT_ONCE: bool = false;
 
-        type Answering = Ready<Result<Response<Body>, Infallible>>;
+        type Answering = Pending<Result<Response<Body>, Infallible>>;
 
         fn answer(&self, _: Request<Received>, _: IpAddr) -> Self::Answering {
-            std::future::ready(Ok(Response::default()))
+            pending()
         }
 
         fn tunnel(&self, _: &Request<Incoming>) -> Option<Self> {
@@ -433,7 +467,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn draining_disables_cached_responses() {
+    async fn draining_disables_the_fast_path() {
+        let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
+        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
+        let settings = Settings {
+            node,
+            max_request: Duration::from_secs(3_600),
+            is_fast_path_enabled: true,
+            max_header_bytes: 8_192,
+            busy_poll: Duration::ZERO,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
@@ -441,9 +484,9 @@ mod tests {
         let (started, cut) = (pin!(drain.started.cancelled()), pin!(drain.cut.cancelled()));
         let deadlines = Deadlines::new(&drain, started, cut, Duration::from_secs(3_600));
         let front_end = Asked::default();
-        let mut idle = IdleConnection::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), SETTINGS);
+        let mut idle = IdleConnection::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), settings.into());
         let request = b"GET /ipfs/a HTTP/1.1\r\nHost: x\r\n\r\n";
-        for _ in 0..2 {
+        for is_begun in [true, false] {
             client.write_all(request).await.unwrap();
             let wakeup = poll_fn(|cx| idle.poll(&mut socket, &deadlines, cx)).await.unwrap();
             let extent = Extent { head: request.len(), body: BodyLength::Bytes(0) };
@@ -451,7 +494,8 @@ mod tests {
             let mut left = vec![0; request.len()];
             socket.read_exact(&mut left).await.unwrap();
             assert_eq!(left, request);
-            // After draining has begun, there is no lookup, because the response must state that it is the last one.
+            // After draining has begun, the response must state that it is the last one.
+            assert_eq!(idle.take_begun().is_some(), is_begun);
             assert_eq!(front_end.0.load(Ordering::Relaxed), 1);
             drain.start();
         }

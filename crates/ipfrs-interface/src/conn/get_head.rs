@@ -1,45 +1,50 @@
-//! Heads of requests that may have a cached response: cacheable HTTP/1.1 GET requests.
+//! Heads of HTTP/1.1 GET and HEAD requests without a body, after which the connection stays open.
 
 use std::mem::MaybeUninit;
 
-use axum::http::header::HOST;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{HOST, RANGE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 /// Maximum number of headers. hyper handles requests with more headers, like all unusual requests.
 const MAX_HEADERS: usize = 32;
 
-/// Headers that affect more than the choice of content, and `Range`, because partial responses are never cached.
-const UNSUPPORTED: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
+/// Headers that affect more than the choice of content.
+const UNSUPPORTED: [&str; 4] = ["content-length", "expect", "transfer-encoding", "upgrade"];
 
-/// A GET request without a body.
+/// A GET or HEAD request without a body.
 #[derive(Debug)]
 pub(crate) struct Get<'a> {
-    /// Target of the request, which starts with a slash.
-    pub(crate) path: &'a str,
+    /// GET or HEAD.
+    pub(crate) method: Method,
+    /// Target of the request, which starts with a slash and has no fragment.
+    pub(crate) target: &'a str,
     /// Size of the head in bytes.
     pub(crate) len: usize,
     /// Header lines with the empty line at the end; empty if the request line has an unusual form.
     pub(crate) lines: &'a [u8],
+    /// Whether the response may be cached: GET without a query and `Range`.
+    pub(crate) is_cacheable: bool,
 }
 
 /// Text after the target in the request line.
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
 impl<'a> Get<'a> {
-    /// Parses the request at the start of `bytes`, if its head is complete and cacheable. Its headers replace those in
-    /// `headers`. Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
+    /// Parses the request at the start of `bytes`, if its head is complete. Its headers replace those in `headers`. Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
     pub(crate) fn parse(bytes: &'a [u8], headers: &mut HeaderMap) -> Option<Self> {
         let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut []);
         let parsed = request.parse_with_uninit_headers(bytes, &mut found);
         let httparse::Status::Complete(len) = parsed.ok()? else { return None };
-        let path = request.path?;
-        if !path.starts_with('/') || path.bytes().any(|byte| matches!(byte, b'?' | b'#')) {
+        let target = request.path?;
+        if !target.starts_with('/') || target.contains('#') || request.version != Some(1) {
             return None;
         }
-        if request.method != Some("GET") || request.version != Some(1) {
-            return None;
-        }
+        let method = match request.method? {
+            "GET" => Method::GET,
+            "HEAD" => Method::HEAD,
+            _ => return None,
+        };
         if !request.headers.iter().all(is_supported) {
             return None;
         }
@@ -50,14 +55,16 @@ impl<'a> Get<'a> {
         }
         let first = memchr::memchr(b'\n', bytes).map_or(0, |end| end + 1);
         let lines = if bytes[..first].ends_with(VERSION) { &bytes[first..len] } else { &[] };
-        headers.contains_key(HOST).then_some(Self { path, len, lines })
+        let is_cacheable = method == Method::GET && !target.contains('?') && !headers.contains_key(RANGE);
+        headers.contains_key(HOST).then_some(Self { method, target, len, lines, is_cacheable })
     }
 
-    /// Parses the request at the start of `bytes`, if its header lines equal `lines` and only the path may differ.
+    /// Parses the GET request at the start of `bytes`, if its header lines equal `lines`, those of a cacheable request,
+    /// and only the path may differ.
     pub(crate) fn like(bytes: &'a [u8], lines: &[u8]) -> Option<Self> {
-        let target = bytes.strip_prefix(b"GET ")?;
-        let end = memchr::memchr(b' ', target)?;
-        let (path, rest) = target.split_at(end);
+        let rest = bytes.strip_prefix(b"GET ")?;
+        let end = memchr::memchr(b' ', rest)?;
+        let (path, rest) = rest.split_at(end);
         if lines.is_empty() || !rest.strip_prefix(VERSION)?.starts_with(lines) {
             return None;
         }
@@ -65,10 +72,10 @@ impl<'a> Get<'a> {
         let is_path = path.iter().fold(path.first() == Some(&b'/'), |is_path, byte| {
             is_path & byte.is_ascii_graphic() & (*byte != b'?') & (*byte != b'#')
         });
-        let path = str::from_utf8(path).ok().filter(|_| is_path)?;
+        let target = str::from_utf8(path).ok().filter(|_| is_path)?;
         let first = b"GET ".len() + end + VERSION.len();
         let len = first + lines.len();
-        Some(Self { path, len, lines: &bytes[first..len] })
+        Some(Self { method: Method::GET, target, len, lines: &bytes[first..len], is_cacheable: true })
     }
 }
 
@@ -92,7 +99,7 @@ mod tests {
             let bytes = format!("{GET}{behind}");
             let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("of the last one"))]);
             let get = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
-            assert_eq!((get.path, get.len), ("/ipfs/bafy/a%20b", GET.len()));
+            assert_eq!((get.target, get.len), ("/ipfs/bafy/a%20b", GET.len()));
             let mut headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
             headers.sort();
             assert_eq!(headers, ["connection=\"Keep-Alive\"", "host=\"x\"", "user-agent=\"y z\""]);
@@ -107,9 +114,9 @@ mod tests {
         for path in ["/", "/ipfs/bafy/a%20b", "/ipfs/other/~!$&'()*+,;=:@"] {
             let bytes = format!("{}behind", GET.replacen("/ipfs/bafy/a%20b", path, 1));
             let get = Get::like(bytes.as_bytes(), lines).unwrap();
-            assert_eq!((get.path, get.len, get.lines), (path, bytes.len() - "behind".len(), lines));
+            assert_eq!((get.target, get.len, get.lines), (path, bytes.len() - "behind".len(), lines));
             let parsed = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
-            assert_eq!((parsed.path, parsed.len, parsed.lines), (get.path, get.len, get.lines));
+            assert_eq!((parsed.target, parsed.len, parsed.lines), (get.target, get.len, get.lines));
         }
         for end in 0..GET.len() {
             assert!(Get::like(&GET.as_bytes()[..end], lines).is_none(), "{end} bytes of it");
@@ -142,22 +149,38 @@ mod tests {
     }
 
     #[test]
+    fn responses_that_depend_on_more_than_the_path_are_not_cacheable() {
+        let mut headers = HeaderMap::new();
+        assert!(Get::parse(GET.as_bytes(), &mut headers).unwrap().is_cacheable);
+        for (part, other) in [
+            ("GET", "HEAD"),
+            ("/ipfs/", "//x/?"),
+            ("b HTTP", "b?format=car HTTP"),
+            ("b HTTP", "b? HTTP"),
+            ("User-Agent", "Range"),
+        ] {
+            let bytes = GET.replacen(part, other, 1);
+            let get = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
+            assert!(!get.is_cacheable, "{bytes}");
+            assert_eq!((get.method.as_str(), get.len), (bytes.split(' ').next().unwrap(), bytes.len()));
+        }
+    }
+
+    #[test]
     fn unusual_requests_are_left_to_hyper() {
         let mut headers = HeaderMap::new();
         for end in 0..GET.len() {
             assert!(Get::parse(&GET.as_bytes()[..end], &mut headers).is_none(), "{end} bytes of it");
         }
         for (part, other) in [
-            ("GET", "HEAD"),
             ("GET", "POST"),
             ("GET", "get"),
             ("HTTP/1.1", "HTTP/1.0"),
             ("/ipfs/", "http://x/ipfs/"),
             ("/ipfs/", "ipfs/"),
             ("/ipfs/", "*"),
-            ("/ipfs/", "//x/?"),
-            ("b HTTP", "b?format=car HTTP"),
             ("b HTTP", "b# HTTP"),
+            ("b HTTP", "b?format=car#a HTTP"),
             ("b HTTP", "b  HTTP"),
             ("Keep-Alive", "close"),
             ("Keep-Alive", "keep-alive, close"),
@@ -165,7 +188,6 @@ mod tests {
             ("User-Agent", "Content-Length"),
             ("User-Agent", "TRANSFER-ENCODING"),
             ("User-Agent", "expect"),
-            ("User-Agent", "Range"),
             ("User-Agent", "Upgrade"),
             ("User-Agent", "User Agent"),
             ("User-Agent", " User-Agent"),

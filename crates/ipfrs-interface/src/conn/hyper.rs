@@ -18,9 +18,11 @@ use ipfrs_http::log_broken_off;
 use ipfrs_middleware::RequestDeadline;
 use ipfrs_node::Node;
 use ipfrs_stream::{Socket, Traffic};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::deadlines::{DEADLINE_GRACE, Deadlines, Draining};
+use super::direct::{Answer, Answering, Begun};
 use super::fast_path::{Asks, IdleConnection};
 use super::front_end::FrontEnd;
 use super::http2_idle::OpenStreams;
@@ -117,7 +119,7 @@ impl Protocols {
         &self,
         socket: Socket,
         asks: Asks,
-        idle: &IdleConnection<F>,
+        idle: &mut IdleConnection<F>,
         deadlines: &mut Deadlines<'_, '_>,
     ) -> hyper::Result<Outcome<F>> {
         let (front_end, peer) = idle.parties();
@@ -125,6 +127,7 @@ impl Protocols {
             front_end,
             peer,
             asked: Arc::default(),
+            begun: Mutex::new(idle.take_begun()).into(),
             streams: Arc::default(),
             deadline: Arc::default(),
             node: self.node.clone(),
@@ -226,12 +229,14 @@ impl Protocols {
 }
 
 /// The front-end as a hyper service, which also records the requests of the connection.
-#[derive(Debug, Clone)]
-struct Front<F> {
+#[derive(Clone)]
+struct Front<F: FrontEnd> {
     front_end: F,
     /// Address of the peer.
     peer: IpAddr,
     asked: Arc<Asked<F>>,
+    /// The request, if the front-end has received it already.
+    begun: Arc<Mutex<Option<Begun<F>>>>,
     /// The streams of HTTP/2.
     streams: Arc<OpenStreams>,
     /// Deadline of the HTTP/1.1 request.
@@ -247,17 +252,27 @@ struct Front<F> {
 impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Watched<Either<Logged<F::Answering>, Ready<Result<Response<Body>, Infallible>>>>;
+    type Future = Watched<Either<Answering<F>, Ready<Result<Response<Body>, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.asked.note(&request, &self.front_end);
         let version = request.version();
-        let deadline = RequestDeadline::new(&self.node, self.max_request);
+        let begun = self.begun.lock().take();
+        let new_deadline = || RequestDeadline::new(&self.node, self.max_request);
+        let deadline = begun.as_ref().map_or_else(new_deadline, |begun| begun.deadline.clone());
+        if version != Version::HTTP_2 {
+            let _first = self.deadline.set(deadline.clone());
+        }
         // HTTP/2 announces the end of a connection with its own frame. A response that opens a tunnel is never the
         // last one.
         let announces_close = version != Version::HTTP_2 && request.method() != Method::CONNECT;
         let deadlines = announces_close.then(|| self.draining.clone());
-        let answer = if version == Version::HTTP_2 && header_list_bytes(&request) > self.max_header_bytes {
+        let answer = if let Some(begun) = begun {
+            match begun.answer {
+                Answer::Pending(answering) => Either::Left(answering),
+                Answer::Ready(response) => Either::Right(ready(Ok(response))),
+            }
+        } else if version == Version::HTTP_2 && header_list_bytes(&request) > self.max_header_bytes {
             let refusal = Refusal::large_head(self.max_header_bytes).of_http2(&request);
             Either::Right(ready(Ok(refused::response(&self.front_end, &refusal, self.peer))))
         } else {
@@ -269,13 +284,10 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
 }
 
 impl<F: FrontEnd> Front<F> {
-    fn logged_response(&self, request: Request<Incoming>, deadline: &RequestDeadline) -> Logged<F::Answering> {
-        if request.version() != Version::HTTP_2 {
-            let _first = self.deadline.set(deadline.clone());
-        }
+    fn logged_response(&self, request: Request<Incoming>, deadline: &RequestDeadline) -> Answering<F> {
         let mut request = request.map(|body| Received::new(body, deadline.clone()));
         request.extensions_mut().insert(deadline.clone());
-        Logged::new(request, self.peer, |request| self.front_end.answer(request, self.peer))
+        Box::pin(Logged::new(request, self.peer, |request| self.front_end.answer(request, self.peer)))
     }
 }
 

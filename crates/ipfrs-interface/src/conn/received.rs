@@ -10,13 +10,19 @@ use ipfrs_middleware::RequestDeadline;
 /// Body of a request. Each piece extends the deadline.
 #[derive(Debug)]
 pub(crate) struct Received {
-    inner: Incoming,
+    /// `None` if the request has no body.
+    inner: Option<Incoming>,
     deadline: RequestDeadline,
 }
 
 impl Received {
     pub(crate) fn new(inner: Incoming, deadline: RequestDeadline) -> Self {
-        Self { inner, deadline }
+        Self { inner: Some(inner), deadline }
+    }
+
+    /// Returns an empty body.
+    pub(crate) fn empty(deadline: RequestDeadline) -> Self {
+        Self { inner: None, deadline }
     }
 }
 
@@ -25,7 +31,8 @@ impl HttpBody for Received {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(inner).poll_frame(cx));
         if matches!(frame, Some(Ok(_))) {
             self.deadline.extend();
         }
@@ -33,10 +40,10 @@ impl HttpBody for Received {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
     }
 }
