@@ -21,6 +21,8 @@ pub enum Profile {
     /// Raw leaves of 256 KiB, requested with parameters that Kubo also knows. A file of at most 256 KiB is one block.
     /// Nothing is pinned.
     RawBlocks,
+    /// Same as [`Self::RawBlocks`], in a directory that is reported last.
+    Directory,
 }
 
 impl Profile {
@@ -29,6 +31,7 @@ impl Profile {
             Self::DagPb => "/api/v0/add?profile=unixfs-v0-2015",
             Self::Raw => "/api/v0/add?profile=unixfs-v1-2025",
             Self::RawBlocks => "/api/v0/add?cid-version=1&raw-leaves=true&pin=false",
+            Self::Directory => "/api/v0/add?cid-version=1&raw-leaves=true&wrap-with-directory=true",
         }
     }
 }
@@ -49,13 +52,18 @@ pub struct Multipart {
 impl Multipart {
     /// Appends a file to the request.
     pub fn file(&mut self, content: &[u8]) {
-        self.body.extend_from_slice(part_head(self.files).as_bytes());
+        self.named(&self.files.to_string(), content);
+    }
+
+    /// Appends a file with a path to the request.
+    pub fn named(&mut self, path: &str, content: &[u8]) {
+        self.body.extend_from_slice(part_head(path).as_bytes());
         self.body.extend_from_slice(content);
         self.body.extend_from_slice(b"\r\n");
         self.files += 1;
     }
 
-    /// Sends the request and returns the content IDs of the files, in order.
+    /// Sends the request and returns the content IDs of the files, in order, and those of their directories.
     ///
     /// # Errors
     /// Returns an error if the import fails.
@@ -64,7 +72,8 @@ impl Multipart {
         client.send(&post(profile.target(), CONTENT_TYPE, "", self.body.len() as u64))?;
         client.send(&self.body)?;
         let added = added(&client.read(200)?)?;
-        ensure!(added.len() == self.files, "{} files were added, but {} were sent", added.len(), self.files);
+        let is_complete = added.len() == self.files || (profile == Profile::Directory && added.len() > self.files);
+        ensure!(is_complete, "{} files were added, but {} were sent", added.len(), self.files);
         Ok(added)
     }
 }
@@ -82,16 +91,16 @@ pub fn add_file(client: &mut Client, profile: Profile, file: &mut File) -> Resul
 pub(crate) fn upload(client: &mut Client, target: &str, file: &mut File) -> Result<()> {
     let size = file.metadata()?.len();
     file.rewind()?;
-    let (part, end) = (part_head(0), format!("\r\n{}", end()));
+    let (part, end) = (part_head("0"), format!("\r\n{}", end()));
     let length = (part.len() + end.len()) as u64 + size;
     client.send(&[&post(target, CONTENT_TYPE, "", length), part.as_bytes()].concat())?;
     client.send_file(file, size)?;
     client.send(end.as_bytes())
 }
 
-fn part_head(index: usize) -> String {
+fn part_head(path: &str) -> String {
     format!(
-        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{index}\"\r\n\
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{path}\"\r\n\
          Content-Type: application/octet-stream\r\n\r\n"
     )
 }

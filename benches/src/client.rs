@@ -95,6 +95,14 @@ impl Client {
         Ok(())
     }
 
+    /// Waits until a part of the response has arrived.
+    ///
+    /// # Errors
+    /// Returns an error if the connection ends.
+    pub fn await_first_byte(&mut self) -> Result<()> {
+        self.fill(HEAD_READ_BYTES)
+    }
+
     /// Reads a response, drops its body, and returns the length of the body in bytes.
     ///
     /// # Errors

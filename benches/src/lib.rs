@@ -27,6 +27,7 @@ pub mod process;
 mod report;
 mod serve;
 mod settle;
+mod varied;
 
 pub use add::{Multipart, Profile, add_file};
 pub use arguments::{Arguments, Asked, number};
@@ -47,3 +48,4 @@ pub use micro::must;
 pub use report::{Section, check, machine, publish};
 pub use serve::{GatewayProcess, SERVE, serve};
 pub use settle::settle;
+pub use varied::{Fetch, load_varied};

@@ -21,13 +21,13 @@ use crate::client::parse_head;
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 ";
 /// Size of the receive buffer: more than one response, so that one read returns everything that is available.
-const BUFFER_BYTES: usize = 256 * 1_024;
+pub(crate) const BUFFER_BYTES: usize = 256 * 1_024;
 /// Maximum number of ready connections that one poll returns.
-const EVENTS: usize = 1_024;
+pub(crate) const EVENTS: usize = 1_024;
 /// Read timeout. A server that is silent on all connections for this long has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Significant digits of the recorded latencies.
-const DIGITS: u8 = 3;
+pub(crate) const DIGITS: u8 = 3;
 
 /// Results of a load.
 #[derive(Debug)]
@@ -41,6 +41,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    pub(crate) fn new(per_second: f64, busy: f64, latencies: Histogram<u64>) -> Self {
+        Self { per_second, busy, latencies }
+    }
+
     /// Returns the latency in milliseconds that `share` of the responses (0 to 1) did not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
@@ -104,7 +108,7 @@ pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize,
         }
     }
     let (elapsed, cpu) = (start.elapsed().as_secs_f64(), cpu_time() - cpu_before);
-    Ok(Loaded { per_second: answers as f64 / time.as_secs_f64(), busy: cpu / elapsed, latencies })
+    Ok(Loaded::new(answers as f64 / time.as_secs_f64(), cpu / elapsed, latencies))
 }
 
 impl Connection {
@@ -188,7 +192,7 @@ fn watch(all: &[Connection]) -> Result<OwnedFd> {
     Ok(epoll)
 }
 
-fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
+pub(crate) fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
     let timeout = Timespec::try_from(PATIENCE)?;
     match epoll::wait(ready, spare_capacity(events), Some(&timeout)) {
         Ok(0) => bail!("no connection got a response for {} s", PATIENCE.as_secs()),
@@ -198,7 +202,7 @@ fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
 }
 
 /// Returns the CPU time of this thread, in seconds.
-fn cpu_time() -> f64 {
+pub(crate) fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

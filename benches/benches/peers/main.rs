@@ -13,6 +13,7 @@ mod h2;
 mod hashes;
 mod kubo;
 mod large;
+mod many;
 mod memory;
 mod nginx;
 mod options;
@@ -20,6 +21,7 @@ mod ranges;
 mod site;
 mod small;
 mod tensors;
+mod trace;
 mod upload;
 mod wrk;
 
@@ -63,11 +65,13 @@ fn main() -> ExitCode {
 type Part = (&'static str, fn(&Site) -> Result<Box<dyn Measurement>>);
 
 /// Parts, in the order of measurement in each round and of the report.
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 17] = [
     ("large", |site| Ok(Box::new(large::LargeGets::new(site)))),
     ("ranges", |site| Ok(Box::new(ranges::Ranges::new(site)))),
     ("tensors", |site| Ok(Box::new(tensors::Tensors::prepare(site)?))),
     ("small", |site| Ok(Box::new(small::SmallGets::new(site)))),
+    ("many", |site| Ok(Box::new(many::ManyFiles::prepare(site)?))),
+    ("trace", |site| Ok(Box::new(trace::Trace::prepare(site)?))),
     ("http2", |site| Ok(Box::new(h2::Http2::new(site)))),
     ("batches", |site| Ok(Box::new(batch::Batches::prepare(site)?))),
     ("far", |site| Ok(Box::new(far::FarBatches::prepare(site)?))),

@@ -144,7 +144,7 @@ http {{
     sendfile_max_chunk 2m;
     keepalive_requests 1000000000;
     keepalive_timeout 75s;
-    open_file_cache max=1000;
+    open_file_cache max=10000;
     client_body_temp_path {directory}/body;
     proxy_temp_path {directory}/proxy;
     fastcgi_temp_path {directory}/fastcgi;

@@ -95,7 +95,7 @@ impl BatchConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Whether block locations, resolved paths and decoded nodes are cached in memory.
+    /// Whether resolved paths and decoded nodes are cached in memory.
     pub enabled: bool,
     /// Maximum number of entries of each cache.
     pub max_entries: usize,

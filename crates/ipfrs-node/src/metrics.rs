@@ -48,10 +48,6 @@ pub(crate) struct Metrics {
     pub uploads_expired: IntCounter,
     /// Bytes of each piece that is passed to a connection.
     pub chunk_size: Histogram,
-    /// Lookups of block locations that hit the cache.
-    pub location_hits: IntCounter,
-    /// Lookups of block locations that read the index.
-    pub location_misses: IntCounter,
     /// Lookups of file nodes that hit the cache.
     pub node_hits: IntCounter,
     /// Lookups of file nodes that had to decode the node.
@@ -122,8 +118,6 @@ impl Metrics {
             uploads_expired: r
                 .counter("ipfrs_uploads_expired_total", "Resumable uploads that expired before they were finished")?,
             chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per chunk of a stream", bytes)?,
-            location_hits: hits.with_label_values(&["location"]),
-            location_misses: misses.with_label_values(&["location"]),
             node_hits: hits.with_label_values(&["node"]),
             node_misses: misses.with_label_values(&["node"]),
             cache_hits: hits,

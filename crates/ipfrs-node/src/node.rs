@@ -122,8 +122,6 @@ impl Node {
                     let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
                     let options = PackOptions {
                         durability: store.durability,
-                        cache_enabled: cache.enabled,
-                        cache_entries: cache.max_entries,
                         verify_on_read,
                         read_only,
                         holder,
@@ -380,8 +378,6 @@ impl Node {
         metrics.pins.set(gauge(self.inner.pins.count().await?));
         let (node_hits, node_misses, node_bytes) = self.inner.nodes.as_ref().map_or((0, 0, 0), |nodes| nodes.counts());
         let totals = [
-            (&metrics.location_hits, stats.cache_hits),
-            (&metrics.location_misses, stats.cache_misses),
             (&metrics.node_hits, node_hits),
             (&metrics.node_misses, node_misses),
             (&metrics.store_faults, self.faults()),
@@ -389,7 +385,6 @@ impl Node {
         for (counter, total) in totals {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
-        metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));
         metrics.cache_size.with_label_values(&["node"]).set(gauge(node_bytes));
         self.inner.dnslink.measure();
         Ok(stats)

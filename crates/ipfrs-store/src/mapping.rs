@@ -310,6 +310,11 @@ impl FileSlice {
         self.len
     }
 
+    /// Returns the position of this slice in its file.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
+
     /// Returns this slice without its first `count` bytes.
     pub(crate) fn skip(mut self, count: usize) -> Self {
         let count = count.min(self.len);
@@ -321,18 +326,9 @@ impl FileSlice {
     /// Whether all pages of the slice are in memory, so that reading it does not wait for the disk. A page may be
     /// evicted later. That is as rare as for any page of the process, and costs one wait.
     pub(crate) fn is_resident(&self) -> bool {
-        self.is_range_resident(0..self.len)
-    }
-
-    /// Same as [`Self::is_resident`] for a range of the slice.
-    ///
-    /// # Panics
-    /// Panics if the range is not within the slice.
-    pub(crate) fn is_range_resident(&self, range: Range<usize>) -> bool {
-        assert!(range.start <= range.end && range.end <= self.len, "the range is within the slice");
-        let start = self.file.view.map.as_ptr().addr() + self.offset + range.start;
-        // SAFETY: the range is within the mapping, which `self` keeps.
-        unsafe { are_pages_resident(start, range.len()) }
+        let start = self.file.view.map.as_ptr().addr() + self.offset;
+        // SAFETY: the slice is within the mapping, which `self` keeps.
+        unsafe { are_pages_resident(start, self.len) }
     }
 
     /// Reads the missing pages from the disk and waits for them. A page that cannot be read is an error here;

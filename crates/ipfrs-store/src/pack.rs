@@ -1,8 +1,8 @@
 //! The on-disk engine: append-only packs, an index derived from them, and a single writer.
 //!
 //! * `record` defines the format of a pack, `scan` parses packs without trusting them, and `file` is an open pack.
-//! * `index` holds the locations of blocks, and `cache` the recently used ones. `read` looks up one block and `walk`
-//!   many; `readahead` reads adjacent blocks sequentially from the disk.
+//! * `index` holds the locations of blocks. `read` looks up one block and `walk` many, on a runtime worker if
+//!   `residency` knows that everything is in memory; `readahead` reads adjacent blocks sequentially from the disk.
 //! * `queue` bounds the calls that wait for the `writer`, which commits them in `group`s. `changes` are their changes
 //!   to the index.
 //! * `compaction` reclaims the space of dead blocks, and `scrub` verifies live blocks.
@@ -14,7 +14,6 @@
 //! *failed* leaves nothing behind.
 
 mod block_store;
-mod cache;
 mod changes;
 mod compaction;
 #[cfg(test)]
@@ -38,6 +37,7 @@ mod readahead;
 mod record;
 mod recovery;
 mod replay;
+mod residency;
 mod scan;
 mod scrub;
 mod shared;

@@ -58,12 +58,6 @@ pub struct Stats {
     /// Dead bytes on disk, the most that [`BlockStore::compact`] can free. Does not include tombstones that are still
     /// needed. 0 for engines without a disk.
     pub dead_bytes: u64,
-    /// Number of lookups served from the in-memory location cache since the store was opened.
-    pub cache_hits: u64,
-    /// Number of lookups that read the index since the store was opened.
-    pub cache_misses: u64,
-    /// Approximate size of the location cache, in bytes.
-    pub cache_bytes: u64,
 }
 
 /// The disk that an engine writes blocks to.

@@ -309,71 +309,69 @@ async fn slow_reader_gets_all_blocks_during_compaction() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_are_unaffected_by_compaction() {
-    for cache_enabled in [true, false] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = PackStore::open(dir.path(), PackOptions { cache_enabled, ..small_packs() }).unwrap();
-        let stays = Arc::new(random_blocks(200, 4_000));
-        let (ended, removed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        put_all(&store, &stays).await;
-        let readers: Vec<_> = (0..2)
-            .map(|reader| {
-                let (store, stays, ended) = (store.clone(), Arc::clone(&stays), Arc::clone(&ended));
-                tokio::spawn(async move {
-                    while !ended.load(Ordering::Relaxed) {
-                        if reader == 0 {
-                            assert_holds(&store, &stays).await;
-                        }
-                        for block in stays.iter() {
-                            assert_eq!(store.get(block.cid()).await.unwrap().as_ref(), Some(block.data()));
-                        }
-                        // Reading resident blocks never yields, so the other tasks would not run.
-                        tokio::task::yield_now().await;
-                    }
-                })
-            })
-            .collect();
-        let compactor = {
-            let (store, ended, removed) = (store.clone(), Arc::clone(&ended), Arc::clone(&removed));
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), small_packs()).unwrap();
+    let stays = Arc::new(random_blocks(200, 4_000));
+    let (ended, removed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    put_all(&store, &stays).await;
+    let readers: Vec<_> = (0..2)
+        .map(|reader| {
+            let (store, stays, ended) = (store.clone(), Arc::clone(&stays), Arc::clone(&ended));
             tokio::spawn(async move {
-                let mut moved_bytes = 0;
                 while !ended.load(Ordering::Relaxed) {
-                    let (this, that) = tokio::join!(store.compact(ALL), store.compact(CompactOptions::default()));
-                    for this in [this.unwrap(), that.unwrap()] {
-                        assert_eq!(this.damaged, []);
-                        removed.fetch_add(this.packs, Ordering::Relaxed);
-                        moved_bytes += this.moved_bytes;
+                    if reader == 0 {
+                        assert_holds(&store, &stays).await;
                     }
+                    for block in stays.iter() {
+                        assert_eq!(store.get(block.cid()).await.unwrap().as_ref(), Some(block.data()));
+                    }
+                    // Reading resident blocks never yields, so the other tasks would not run.
+                    tokio::task::yield_now().await;
                 }
-                moved_bytes
             })
-        };
-        // The same blocks are put and deleted repeatedly, so the writer often finds a block that is being moved.
-        let comes = numbered(0..400);
-        let enough = |round: usize| round >= 25 && removed.load(Ordering::Relaxed) > 10;
-        for round in (0..).take_while(|round| !enough(*round)) {
-            put_all(&store, &comes).await;
-            let (gone, left) = comes.split_at(100 + round % 25 * 10);
-            assert!(store.delete_many(&cids(gone)).await.unwrap().into_iter().all(|gone| gone));
-            assert_lacks(&store, gone).await;
-            assert_holds(&store, left).await;
-            put_all(&store, &random_blocks(10, 4_000)).await;
-        }
-        ended.store(true, Ordering::Relaxed);
-        for reader in readers {
-            reader.await.unwrap();
-        }
-        assert!(compactor.await.unwrap() > 0);
-        store.compact(ALL).await.unwrap();
-        let expected = listed(&store).await;
-        let stats = store.stats().await.unwrap();
-        assert_eq!(stats.disk_bytes, disk_bytes(dir.path()));
-        let taken: u64 = packs(dir.path()).values().sum();
-        assert!(taken < stats.payload_bytes + stats.blocks * 50 + 40_000, "{taken} bytes for {stats:?}");
-        let store = reopen_without_index(store, dir.path()).await;
-        assert_holds(&store, &stays).await;
-        assert_eq!(listed(&store).await, expected);
-        store.close().await.unwrap();
+        })
+        .collect();
+    let compactor = {
+        let (store, ended, removed) = (store.clone(), Arc::clone(&ended), Arc::clone(&removed));
+        tokio::spawn(async move {
+            let mut moved_bytes = 0;
+            while !ended.load(Ordering::Relaxed) {
+                let (this, that) = tokio::join!(store.compact(ALL), store.compact(CompactOptions::default()));
+                for this in [this.unwrap(), that.unwrap()] {
+                    assert_eq!(this.damaged, []);
+                    removed.fetch_add(this.packs, Ordering::Relaxed);
+                    moved_bytes += this.moved_bytes;
+                }
+            }
+            moved_bytes
+        })
+    };
+    // The same blocks are put and deleted repeatedly, so the writer often finds a block that is being moved.
+    let comes = numbered(0..400);
+    let enough = |round: usize| round >= 25 && removed.load(Ordering::Relaxed) > 10;
+    for round in (0..).take_while(|round| !enough(*round)) {
+        put_all(&store, &comes).await;
+        let (gone, left) = comes.split_at(100 + round % 25 * 10);
+        assert!(store.delete_many(&cids(gone)).await.unwrap().into_iter().all(|gone| gone));
+        assert_lacks(&store, gone).await;
+        assert_holds(&store, left).await;
+        put_all(&store, &random_blocks(10, 4_000)).await;
     }
+    ended.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert!(compactor.await.unwrap() > 0);
+    store.compact(ALL).await.unwrap();
+    let expected = listed(&store).await;
+    let stats = store.stats().await.unwrap();
+    assert_eq!(stats.disk_bytes, disk_bytes(dir.path()));
+    let taken: u64 = packs(dir.path()).values().sum();
+    assert!(taken < stats.payload_bytes + stats.blocks * 50 + 40_000, "{taken} bytes for {stats:?}");
+    let store = reopen_without_index(store, dir.path()).await;
+    assert_holds(&store, &stays).await;
+    assert_eq!(listed(&store).await, expected);
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

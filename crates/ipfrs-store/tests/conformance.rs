@@ -30,12 +30,11 @@ macro_rules! conformance {
                 super::on_pack(super::PackOptions::default(), super::suite::$name).await;
             })*
         }
-        /// Packs that are full quickly, all lookups from the index, and syncs only at the end of each pack.
-        mod small_packs_without_cache_and_fsync {
+        /// Packs that are full quickly, and syncs only at the end of each pack.
+        mod small_packs_without_fsync {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 let options = super::PackOptions {
-                    cache_enabled: false,
                     durability: super::Durability::Os,
                     ..super::small_packs()
                 };

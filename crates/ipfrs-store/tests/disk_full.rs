@@ -88,7 +88,7 @@ fn a_full_disk_refuses_puts_whole_and_loses_nothing() {
 #[tokio::test]
 async fn child_whose_index_cannot_grow() {
     let Some(dir) = child_dir() else { return };
-    let options = PackOptions { cache_enabled: false, pack_bytes: 64 * 1024, ..PackOptions::default() };
+    let options = PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() };
     let store = PackStore::open(&dir, options.clone()).unwrap();
     // Packs and the manifest stay below this limit, but a run of 2,500 blocks does not.
     limit_files_to(Some(100_000));

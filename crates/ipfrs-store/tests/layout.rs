@@ -115,23 +115,3 @@ async fn bytes_that_are_read_can_be_sent_from_the_pack() {
     assert!(MemoryStore::default().mappings().is_none());
     store.close().await.unwrap();
 }
-
-#[tokio::test]
-async fn location_cache_hits_are_counted_apart_from_misses() {
-    let dir = tempfile::tempdir().unwrap();
-    let block = random_block(1_000);
-    let store = open_small(dir.path());
-    store.put(block.clone()).await.unwrap();
-    store.close().await.unwrap();
-    let store = open_small(dir.path());
-    let counts = || async {
-        let stats = store.stats().await.unwrap();
-        (stats.cache_hits, stats.cache_misses, stats.cache_bytes > 0)
-    };
-    assert_eq!(counts().await, (0, 0, false));
-    store.require(block.cid()).await.unwrap();
-    assert_eq!(counts().await, (0, 1, true));
-    store.require(block.cid()).await.unwrap();
-    assert_eq!(counts().await, (1, 1, true));
-    store.close().await.unwrap();
-}

@@ -42,9 +42,9 @@ fn all(names: &[u8]) -> Vec<Block> {
     names.iter().map(|name| named(*name)).collect()
 }
 
-async fn run(steps: Vec<Step>, cache_enabled: bool) {
+async fn run(steps: Vec<Step>) {
     let dir = tempfile::tempdir().unwrap();
-    let options = PackOptions { cache_enabled, ..small_packs() };
+    let options = small_packs();
     let mut store = PackStore::open(dir.path(), options.clone()).unwrap();
     let mut model = BTreeMap::new();
     for step in steps {
@@ -98,7 +98,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn packs_behave_like_a_map(steps in prop::collection::vec(step(), 1..40), cache_enabled: bool) {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(run(steps, cache_enabled));
+    fn packs_behave_like_a_map(steps in prop::collection::vec(step(), 1..40)) {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(run(steps));
     }
 }

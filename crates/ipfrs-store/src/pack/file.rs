@@ -14,11 +14,15 @@ use super::changes::PackUse;
 use super::crash_recorder;
 use super::lock::{cannot, sync_directory};
 use super::record::CAR_HEADER;
+use super::residency::Residency;
 use crate::Mappings;
 use crate::mapping::{Claim, FileSlice, MappedFile};
 
 /// Maximum number of buffers of one `pwritev` call (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1_024;
+
+/// Length of the parts of a pack whose residency is known, in bytes. Their state takes 16 KiB per GiB.
+const RESIDENCY_BYTES: usize = 256 * 1024;
 
 /// Unit of `st_blocks`, whatever the block size of the file system (POSIX `stat` on Linux).
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -30,6 +34,7 @@ pub(super) struct Pack {
     number: u32,
     path: PathBuf,
     map: Arc<MappedFile>,
+    residency: Residency,
     /// Whether the log already reports that the pack was truncated.
     is_reported: AtomicBool,
     known: Mutex<PackUse>,
@@ -94,7 +99,9 @@ impl Pack {
     }
 
     fn of(number: u32, path: PathBuf, map: MappedFile) -> Self {
-        Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false), known: Mutex::default() }
+        let residency = Residency::new(usize::try_from(map.capacity()).unwrap_or(usize::MAX), RESIDENCY_BYTES);
+        let (map, is_reported) = (Arc::new(map), AtomicBool::new(false));
+        Self { number, path, map, residency, is_reported, known: Mutex::default() }
     }
 
     /// Stores the statistics of the pack in the index, for [`Self::known`].
@@ -221,6 +228,11 @@ impl Pack {
         }
         let cut = self.file().set_len(u64::from(end)).and_then(|()| self.file().sync_data());
         cut.map_err(|error| cannot("cut", &self.path, error))
+    }
+
+    /// Whether a slice of this pack is in memory, or was a moment ago.
+    pub(super) fn is_resident(&self, slice: &FileSlice) -> bool {
+        self.residency.is_resident(&self.map, slice.range())
     }
 
     /// Returns `len` bytes at `offset`.

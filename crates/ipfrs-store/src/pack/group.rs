@@ -175,11 +175,6 @@ impl Batch {
     pub(super) fn changes(&self) -> &Changes {
         &self.changes
     }
-
-    /// Converts the batch into its changes to the index.
-    pub(super) fn into_changes(self) -> Changes {
-        self.changes
-    }
 }
 
 /// A call that stores all of its blocks or none.

@@ -16,7 +16,6 @@ mod manifest;
 mod memory;
 mod merge;
 mod place;
-mod residency;
 mod run;
 mod totals;
 

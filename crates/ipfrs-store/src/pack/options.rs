@@ -15,10 +15,6 @@ pub struct PackOptions {
     pub pack_bytes: u32,
     /// Durability of acknowledged writes.
     pub durability: Durability,
-    /// Whether locations of blocks are cached in memory.
-    pub cache_enabled: bool,
-    /// Maximum number of cached locations, at about 128 bytes each.
-    pub cache_entries: usize,
     /// Whether every read copies the block out of its pack and compares it with its content ID. Costs a hash and a
     /// copy per read. Returned blocks are then never slices of mapped files.
     pub verify_on_read: bool,
@@ -37,8 +33,6 @@ impl Default for PackOptions {
         Self {
             pack_bytes: 1024 * 1024 * 1024,
             durability: Durability::default(),
-            cache_enabled: true,
-            cache_entries: 256 * 1024,
             verify_on_read: false,
             read_only: false,
             holder: "a program with a block store".to_owned(),

@@ -10,7 +10,7 @@ use super::PackStore;
 use super::file::Pack;
 use super::lock::cannot;
 use super::readahead::Run;
-use super::record::{Key, Location, key_of};
+use super::record::{Key, Location, StackKey, key_of};
 use super::shared::Shared;
 use super::verified::read_verified;
 use crate::mapping::FileSlice;
@@ -60,7 +60,7 @@ impl Shared {
         }
         let Some(pack) = self.pack(location.pack)?.filter(|pack| pack.is_intact()) else { return Ok(None) };
         let record = Record::of(&pack, location)?;
-        if !record.slice.is_resident() {
+        if !pack.is_resident(&record.slice) {
             return Ok(None);
         }
         match record.into_bytes(key) {
@@ -103,7 +103,7 @@ impl Shared {
             return read_verified(pack, location, key);
         }
         let record = Record::of(pack, location)?;
-        let loaded = match record.slice.is_resident() {
+        let loaded = match pack.is_resident(&record.slice) {
             true => Ok(()),
             false => record.slice.populate().map_err(|error| cannot("read", pack.path(), error)),
         };
@@ -124,22 +124,15 @@ impl Shared {
         read
     }
 
-    /// Looks up a block in the index and caches its location. Returns the outer `None` if that would wait for the
-    /// disk or for a change of the index.
-    pub(super) fn find_resident(&self, key: &Key) -> Result<Option<Option<Location>>> {
-        let began = self.cache.generation();
-        let Some(found) = self.with_index_at_once(|index| index.locate_resident(key))? else { return Ok(None) };
-        self.cache.fill(began, found.iter().map(|location| (key.clone(), *location)));
-        Ok(Some(found))
+    /// Looks up a block in the index. Returns the outer `None` if that would wait for the disk or for a change of the
+    /// index.
+    pub(super) fn find_resident(&self, key: &[u8]) -> Result<Option<Option<Location>>> {
+        self.with_index_at_once(|index| index.locate_resident(key))
     }
 
-    /// Looks up `keys` in the index and caches the locations. Waits for the disk.
+    /// Looks up `keys` in the index. Waits for the disk.
     pub(super) fn find(&self, keys: &[Key]) -> Result<Vec<Option<Location>>> {
-        let began = self.cache.generation();
-        let found = self.with_index(|index| index.locate(keys))?;
-        let present = keys.iter().zip(&found).filter_map(|(key, location)| Some((key.clone(), (*location)?)));
-        self.cache.fill(began, present);
-        Ok(found)
+        self.with_index(|index| index.locate(keys))
     }
 
     /// Returns up to [`PAGE_BLOCKS`] CIDs after `after`, and the key of the last of them. A CID that cannot be read
@@ -184,11 +177,11 @@ impl PackStore {
         if let Some(payload) = identity_payload(cid) {
             return Ok(Some(Bytes::copy_from_slice(payload)));
         }
-        let key = key_of(cid.hash());
-        let location = match self.find_at_once(&key)? {
+        let location = match self.shared.find_resident(&StackKey::of(cid.hash()))? {
             Some(Some(location)) => location,
             Some(None) => return Ok(None),
             None => {
+                let key = key_of(cid.hash());
                 return self
                     .blocking(move |shared| match shared.find(std::slice::from_ref(&key))?.first().copied().flatten() {
                         Some(location) => shared.load(location, &key),
@@ -197,38 +190,23 @@ impl PackStore {
                     .await;
             }
         };
-        if let Some(data) = self.shared.resident(location, &key)? {
+        if let Some(data) = self.shared.resident(location, &StackKey::of(cid.hash()))? {
             return Ok(Some(data));
         }
+        let key = key_of(cid.hash());
         self.blocking(move |shared| shared.load(location, &key)).await
-    }
-
-    /// Returns the location of a block, or the outer `None` if finding it would wait.
-    fn find_at_once(&self, key: &Key) -> Result<Option<Option<Location>>> {
-        match self.shared.cache.get(key) {
-            Some(location) => Ok(Some(Some(location))),
-            None => self.shared.find_resident(key),
-        }
     }
 
     pub(super) async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         let mut sizes = Vec::with_capacity(cids.len());
         let mut unknown = Vec::new();
-        let mut lookups = 0;
         for (place, cid) in cids.iter().enumerate() {
             if let Some(payload) = identity_payload(cid) {
                 sizes.push(Some(payload.len() as u64));
                 continue;
             }
             let key = key_of(cid.hash());
-            let found = match self.shared.cache.get(&key) {
-                Some(location) => Some(Some(location)),
-                None if lookups < LOOKUP_BLOCKS => {
-                    lookups += 1;
-                    self.shared.find_resident(&key)?
-                }
-                None => None,
-            };
+            let found = if place < LOOKUP_BLOCKS { self.shared.find_resident(&key)? } else { None };
             sizes.push(found.flatten().map(|location| u64::from(location.len)));
             if found.is_none() {
                 unknown.push((place, key));

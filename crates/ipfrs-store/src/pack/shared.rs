@@ -10,7 +10,6 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::PackOptions;
-use super::cache::LocationCache;
 use super::changes::PackUse;
 use super::errors::again;
 use super::file::Pack;
@@ -30,8 +29,6 @@ pub(super) struct Shared {
     pub(super) dir: PathBuf,
     /// Options passed to open.
     pub(super) options: PackOptions,
-    /// Cache of block locations.
-    pub(super) cache: LocationCache,
     /// The mapped packs.
     pub(super) mappings: Mappings,
     /// Sequential reads of adjacent blocks.
@@ -110,7 +107,6 @@ impl Shared {
         totals.set_index_bytes(index.file_bytes());
         totals.add_pack_bytes(packs.values().map(|pack| u64::from(pack.end())).sum());
         let shared = Self {
-            cache: LocationCache::new(options.cache_enabled, options.cache_entries),
             dir,
             options,
             mappings,
@@ -206,7 +202,6 @@ impl Shared {
         let open = self.open.write().take();
         self.packs.write().clear();
         self.long_reads.close();
-        self.cache.clear();
         drop(open);
     }
 
@@ -301,16 +296,12 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let (cache_hits, cache_misses, cache_bytes) = self.cache.counts();
         let load = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Stats {
             blocks: load(&self.totals.blocks),
             payload_bytes: load(&self.totals.payload_bytes),
             disk_bytes: load(&self.totals.pack_bytes) + load(&self.totals.index_bytes) + self.held_bytes(),
             dead_bytes: self.dead().into_iter().map(|(_, dead)| dead).sum(),
-            cache_hits,
-            cache_misses,
-            cache_bytes,
         }
     }
 

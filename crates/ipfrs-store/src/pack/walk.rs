@@ -35,10 +35,7 @@ impl Known {
         if let Some(payload) = identity_payload(cid) {
             return Self::Payload(Bytes::copy_from_slice(payload));
         }
-        if let Some(location) = shared.cache.get(&StackKey::of(cid.hash())) {
-            return Self::At(location);
-        }
-        match shared.find_resident(&key_of(cid.hash())) {
+        match shared.find_resident(&StackKey::of(cid.hash())) {
             Ok(Some(found)) => found.map_or(Self::Absent, Self::At),
             // A thread that may wait reads the index again, which also reports its errors.
             Ok(None) | Err(_) => Self::Nothing,
@@ -217,7 +214,7 @@ fn find_resident(
             let start = run.first().map_or(0, |(location, _)| location.start());
             let end = run.iter().map(|(location, _)| location.end()).max().unwrap_or(start);
             let slice = u32::try_from(start).ok().and_then(|at| pack.slice(at, end - start).ok());
-            let Some(slice) = slice.filter(|slice| slice.is_resident()) else { continue };
+            let Some(slice) = slice.filter(|slice| pack.is_resident(slice)) else { continue };
             let memory = Bytes::from_owner(slice);
             let mut is_needed = false;
             let span = batch.next_span();

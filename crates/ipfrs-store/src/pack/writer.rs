@@ -262,8 +262,6 @@ impl Writer {
         }
         if committed.is_ok() {
             self.shared.totals.add_written(written);
-            self.shared.cache.apply(batch.into_changes());
-            // After the cache has dropped the blocks: a reader that sees the new epoch must not find them there.
             if replies.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
                 self.shared.count_removal();
             }

@@ -11,11 +11,11 @@ use ipfrs_core::{Error, Result};
 
 use super::decode::{unreadable, unseal};
 use super::layout::{Family, Layout, START_BYTES};
-use super::residency::Residency;
 use crate::Mappings;
 use crate::mapping::{FileSlice, MappedFile};
 use crate::pack::lock::cannot;
 use crate::pack::record::Location;
+use crate::pack::residency::Residency;
 
 /// Maximum number of entries for a linear search. Larger ranges are bisected first.
 const NEIGHBOURS: usize = 8;
@@ -64,7 +64,7 @@ impl Run {
         let bytes = file.slice(0, len as usize).ok_or_else(|| damaged("it cannot be mapped".to_owned()))?;
         // Excludes the checksum at the end: the CRC-32 of any data followed by its own CRC-32 is a constant.
         let checksum = unseal(&header).map_or(0, crc32fast::hash);
-        let residency = Residency::new(len as usize);
+        let residency = Residency::new(len as usize, rustix::param::page_size());
         Ok(Self { number, path: path.to_owned(), checksum, layout, file, bytes, residency })
     }
 
@@ -138,7 +138,7 @@ impl Run {
         };
         let bucket = family.bucket_of(digest);
         let table = family.fan_at + 4 * bucket.saturating_sub(1)..family.fan_at + 4 * (bucket + 1);
-        if bucket >= family.buckets() || !self.residency.is_resident(&self.bytes, table) {
+        if bucket >= family.buckets() || !self.residency.is_resident(&self.file, table) {
             return Ok(None);
         }
         let (low, high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
@@ -147,7 +147,7 @@ impl Run {
             return Ok(None);
         }
         let entries = family.entries_at + low * family.entry_bytes..family.entries_at + high * family.entry_bytes;
-        if !self.residency.is_resident(&self.bytes, entries) {
+        if !self.residency.is_resident(&self.file, entries) {
             return Ok(None);
         }
         self.find(prefix, digest).map(Some)

@@ -186,24 +186,6 @@ async fn index_failure_during_compaction_loses_nothing() {
 }
 
 #[tokio::test]
-async fn stale_lookup_does_not_restore_location_of_lost_block() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut steps = Steps::open(dir.path(), Durability::Fsync);
-    let lost = block(&"lost ".repeat(2_000));
-    steps.put(&lost).unwrap();
-    steps.writer.seal(1).unwrap();
-    let shared = Arc::clone(&steps.writer.shared);
-    let keys = [key_of(lost.cid().hash())];
-    let began = shared.cache.generation();
-    let found = shared.with_index(|index| index.locate(&keys)).unwrap();
-    shared.packs()[0].file().set_len(1_000).unwrap();
-    assert_eq!(steps.put(&lost).unwrap(), [Stored::New]);
-    shared.cache.fill(began, keys.iter().cloned().zip(found.into_iter().flatten()));
-    assert_ne!(shared.cache.get(&keys[0]).map(|location| location.pack), Some(1));
-    shared.close();
-}
-
-#[tokio::test]
 async fn unsynced_blocks_are_verified_on_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(dir.path(), Durability::Os);
