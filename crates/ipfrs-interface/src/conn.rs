@@ -16,6 +16,7 @@ mod received;
 pub(crate) mod refused;
 pub(crate) mod request_head;
 mod tunnel;
+mod unsent;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;

@@ -111,7 +111,7 @@ impl Node {
         let metrics = Arc::new(Metrics::register(registry)?);
         let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
         let (verify_on_read, read_only) = (store.verify_on_read, store.read_only);
-        let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
+        let (path, holder) = (repo.to_owned(), holder.to_owned());
         let opened = tokio::task::spawn_blocking(move || {
             if !read_only {
                 make_repo(&path)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipfrs_core::Block;
-use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode, Stored};
+use ipfrs_store::{BlockStore, CompactOptions, PackStore, PutMode, Stored};
 use proptest::prelude::*;
 
 use crate::fixture::{block, cids, listed, small_packs};

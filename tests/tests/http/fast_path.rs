@@ -43,11 +43,31 @@ fn variants(path: &str, listing: &str) -> Vec<String> {
         "Origin: http://example.com\r\n",
         "Service-Worker: script\r\n",
         "Cache-Control: only-if-cached\r\n",
+        "Range: bytes=9999-\r\n",
+        "Range: bytes=0-2\r\nIf-Range: \"x\"\r\n",
+        "Accept-Encoding: br\r\nCache-Control: no-cache\r\n",
         "Bad Header: x\r\n",
         " folded: x\r\n",
     ];
     let hosts = ["localhost", "127.0.0.1:80", "gateway.example", "bafy.ipfs.gateway.example", "", "a b"];
-    let targets = [path, listing, "/ipfs/nothing", &format!("{path}?format=raw"), &format!("//{path}"), "*"];
+    let raw = format!("{path}?format=raw");
+    let targets = [
+        path,
+        listing,
+        listing.trim_end_matches('/'),
+        &format!("{listing}d/a.txt"),
+        &format!("{listing}d/empty"),
+        &format!("{listing}d/missing"),
+        &format!("{listing}large"),
+        "/ipfs/nothing",
+        "/ipns/nothing",
+        "/",
+        &raw,
+        &format!("{path}?format=car"),
+        &format!("{path}?filename=a.txt&download=true"),
+        &format!("//{path}"),
+        "*",
+    ];
     let mut variants: Vec<String> =
         lines.iter().map(|lines| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n")).collect();
     for method in ["GET", "HEAD", "POST", "OPTIONS", "get"] {
@@ -81,7 +101,8 @@ async fn fast_path_sends_the_bytes_of_the_slow_path() {
         })
         .await;
         let cid = gateway.add("", content::bytes(3_000)).await;
-        let root = gateway.add_tree("", &[("d/a.txt", "text")]).await;
+        let large = "text ".repeat(300_000);
+        let root = gateway.add_tree("", &[("d/a.txt", "text"), ("d/empty", ""), ("large", &large)]).await;
         // Both are cached from now on.
         gateway.content(&format!("/ipfs/{cid}")).await;
         gateway.content(&format!("/ipfs/{root}/")).await;

@@ -215,6 +215,22 @@ async fn request_holds_its_permit_until_the_body_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn response_in_one_piece_holds_its_permit_until_the_socket_has_it() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let cid = gateway.add("cid-version=1&raw-leaves=true&chunker=size-1000000", content::bytes(1_000_000)).await;
+    let mut wire = Wire::connect_with_small_window(&gateway).await;
+    // More than the kernel takes for a client that reads nothing.
+    wire.send(format!("GET /ipfs/{cid}?format=raw HTTP/1.1\r\nHost: x\r\n\r\n").repeat(16)).await;
+    let is_held = async { while gateway.metric("ipfrs_http_requests_active").await == 0 {} };
+    timeout(WATCHDOG, is_held).await.unwrap();
+    refusal(gateway.get(&format!("/ipfs/{cid}")).await, 429).await;
+    drop(wire);
+    let is_free = async { while gateway.metric("ipfrs_http_requests_active").await > 0 {} };
+    timeout(WATCHDOG, is_free).await.unwrap();
+    assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connection_of_a_stalled_client_is_closed() {
     let gateway = TestGateway::start_with(|config| config.server.write_timeout_seconds = 1).await;
     let cid = gateway.add("", content::bytes(64 << 20)).await;

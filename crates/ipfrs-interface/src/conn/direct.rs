@@ -74,12 +74,12 @@ impl<F: FrontEnd> Begun<F> {
         now: Instant,
         head: &mut Vec<u8>,
         cx: &mut Context<'_>,
-    ) -> Result<Complete, Self> {
+    ) -> Result<Complete, Box<Self>> {
         let Self { deadline, answer } = self;
         let polled = match answer {
             Answer::Pending(mut answering) => match answering.as_mut().poll(cx) {
                 Poll::Ready(response) => response,
-                Poll::Pending => return Err(Self { deadline, answer: Answer::Pending(answering) }),
+                Poll::Pending => return Err(Box::new(Self { deadline, answer: Answer::Pending(answering) })),
             },
             Answer::Ready(response) => Ok(response),
         };
@@ -94,7 +94,7 @@ impl<F: FrontEnd> Begun<F> {
                 write_head(head, method, parts.status, &parts.headers, complete.bytes.len(), now.into_std());
                 Ok(complete)
             }
-            Err(body) => Err(Self { deadline, answer: Answer::Ready(Response::from_parts(parts, body)) }),
+            Err(body) => Err(Box::new(Self { deadline, answer: Answer::Ready(Response::from_parts(parts, body)) })),
         }
     }
 }
@@ -151,5 +151,117 @@ impl HttpBody for Started {
             hint.set_upper(upper + first);
         }
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use axum::http::{HeaderValue, StatusCode};
+    use hyper::body::Incoming;
+    use ipfrs_http::{CacheableRequest, SerializedResponse};
+    use ipfrs_node::{MemoryStore, Node, NodeConfig};
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::conn::request_head::Refusal;
+
+    /// A front-end whose response to a path is ready at once.
+    #[derive(Clone)]
+    struct Paths;
+
+    impl FrontEnd for Paths {
+        const SENDS_AT_ONCE: bool = false;
+
+        type Answering = Ready<Result<Response<Body>, Infallible>>;
+
+        fn answer(&self, request: Request<Received>, _: IpAddr) -> Self::Answering {
+            let hello = || Response::new(Body::from("hello"));
+            ready(Ok(match request.uri().path() {
+                "/whole" => hello(),
+                "/none" => Response::default(),
+                "/not-found" => hello().map_status(StatusCode::NOT_FOUND),
+                "/closing" => hello().with(CONNECTION, "close"),
+                "/stream" => Response::new(Body::from_stream(futures::stream::iter([Ok::<_, Infallible>("hello")]))),
+                "/pieces" => Response::new(Body::new(Started {
+                    first: Some(Ok(Frame::data(Bytes::from_static(b"hel")))),
+                    rest: Body::from("lo"),
+                })),
+                _ => Response::new(Body::from(vec![0; usize::try_from(LARGE_BYTES).unwrap()])),
+            }))
+        }
+
+        fn tunnel(&self, _: &Request<Incoming>) -> Option<Self> {
+            None
+        }
+
+        fn cacheable_request(&self, _: &HeaderMap, _: IpAddr) -> Option<CacheableRequest> {
+            None
+        }
+
+        fn serialized_response(&self, _: &str, _: &CacheableRequest, _: &mut Vec<u8>) -> Option<SerializedResponse> {
+            None
+        }
+
+        fn count_refused(&self, _: &Refusal) -> HeaderValue {
+            HeaderValue::from_static("id")
+        }
+    }
+
+    trait Changed {
+        fn map_status(self, status: StatusCode) -> Self;
+        fn with(self, name: HeaderName, value: &'static str) -> Self;
+    }
+
+    impl Changed for Response<Body> {
+        fn map_status(mut self, status: StatusCode) -> Self {
+            *self.status_mut() = status;
+            self
+        }
+
+        fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+            self.headers_mut().insert(name, HeaderValue::from_static(value));
+            self
+        }
+    }
+
+    #[tokio::test]
+    async fn whole_responses_are_written_and_others_are_left_to_hyper() {
+        let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
+        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut respond = |path: &str| {
+            let bytes = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            let mut headers = HeaderMap::new();
+            let get = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
+            let deadline = RequestDeadline::new(&node, Duration::from_secs(60));
+            let begun = Begun::new(&Paths, Ipv4Addr::LOCALHOST.into(), &get, &mut headers, deadline).unwrap();
+            let mut head = Vec::new();
+            let complete = begun.complete(&get.method, Instant::now(), &mut head, &mut cx);
+            let head = String::from_utf8(head).unwrap();
+            complete.map(|complete| (head.split("date: ").next().unwrap().to_owned(), complete.bytes))
+        };
+        let written = |path: &str, lines: &str, body: &'static str| {
+            (path.to_owned(), format!("HTTP/1.1 {lines}\r\n"), Bytes::from_static(body.as_bytes()))
+        };
+        for (path, head, body) in [
+            written("/whole", "200 OK\r\ncontent-length: 5", "hello"),
+            written("/none", "200 OK\r\ncontent-length: 0", ""),
+            written("/not-found", "404 Not Found\r\ncontent-length: 5", "hello"),
+        ] {
+            assert_eq!(respond(&path).map_err(|_| path), Ok((head, body)));
+        }
+        for path in ["/closing", "/stream", "/pieces", "/large"] {
+            let Err(begun) = respond(path) else { panic!("{path}") };
+            let Answer::Ready(response) = begun.answer else { panic!("{path}") };
+            let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            assert!(path == "/large" || body == "hello", "{path}");
+        }
     }
 }

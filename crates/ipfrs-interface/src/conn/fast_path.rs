@@ -3,20 +3,20 @@
 //! are passed to hyper, on the slow path, once their heads are complete and checked.
 
 use std::cell::RefCell;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Bytes;
 use axum::http::HeaderMap;
 use ipfrs_http::CacheableRequest;
 use ipfrs_middleware::RequestDeadline;
 use ipfrs_node::Node;
 use ipfrs_stream::Socket;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
@@ -24,6 +24,7 @@ use super::direct::{Begun, Complete};
 use super::front_end::FrontEnd;
 use super::get_head::Get;
 use super::request_head::{self, BodyLength, Extent, Refusal};
+use super::unsent::{Unsent, send};
 use super::{busy_poll, refused};
 use crate::request_log;
 
@@ -113,14 +114,6 @@ pub(crate) struct Settings {
 struct LastHeaders {
     lines: Box<[u8]>,
     cacheable: CacheableRequest,
-}
-
-/// The rest of a response.
-struct Unsent {
-    head: Bytes,
-    bytes: Bytes,
-    /// The body that `bytes` came from, unless the response is cached. It fails if its request permit is revoked.
-    body: Option<Body>,
 }
 
 impl<F: FrontEnd> IdleConnection<F> {
@@ -291,7 +284,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         let head = refused::serialized(&self.front_end, refusal, self.peer);
         self.since = Instant::now();
         self.is_refused = true;
-        self.unsent = Some(Box::new(Unsent { head, bytes: Bytes::new(), body: None }));
+        self.unsent = Some(Box::new(Unsent::new(head)));
     }
 
     /// Returns the length of the request at the start of `bytes` and the body of its response, and writes the head to
@@ -344,7 +337,7 @@ impl<F: FrontEnd> IdleConnection<F> {
                 Some((get.len, complete))
             }
             Err(begun) => {
-                self.begun = Some(Box::new(begun));
+                self.begun = Some(begun);
                 None
             }
         }
@@ -376,43 +369,6 @@ fn without_first(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends a response. Returns the rest that the socket does not accept at once.
-fn send(socket: &mut Socket, cx: &mut Context<'_>, head: &[u8], complete: Complete) -> io::Result<Option<Box<Unsent>>> {
-    let Complete { bytes, body } = complete;
-    let slices = [IoSlice::new(head), IoSlice::new(&bytes)];
-    let sent_bytes = match Pin::new(socket).poll_write_vectored(cx, &slices) {
-        Poll::Ready(sent_bytes) => sent_bytes?,
-        Poll::Pending => 0,
-    };
-    if sent_bytes == head.len() + bytes.len() {
-        return Ok(None);
-    }
-    let in_head = sent_bytes.min(head.len());
-    let head = Bytes::copy_from_slice(&head[in_head..]);
-    Ok(Some(Box::new(Unsent { head, bytes: bytes.slice(sent_bytes - in_head..), body })))
-}
-
-impl Unsent {
-    fn poll_send(&mut self, socket: &mut Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !(self.head.is_empty() && self.bytes.is_empty()) {
-            if let Some(body) = &mut self.body
-                && let Poll::Ready(Some(Err(error))) = Pin::new(body).poll_frame(cx)
-            {
-                return Poll::Ready(Err(io::Error::other(error)));
-            }
-            let slices = [IoSlice::new(&self.head), IoSlice::new(&self.bytes)];
-            let sent_bytes = ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &slices))?;
-            if sent_bytes == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            let in_head = sent_bytes.min(self.head.len());
-            drop(self.head.split_to(in_head));
-            drop(self.bytes.split_to(sent_bytes - in_head));
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -422,6 +378,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use axum::body::Body;
     use axum::http::{HeaderValue, Request, Response};
     use ipfrs_http::SerializedResponse;
     use ipfrs_node::{MemoryStore, NodeConfig};
