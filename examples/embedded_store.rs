@@ -1,35 +1,28 @@
-//! The store without a server: adds a file and reads a range of it.
-//! `cargo run --package ipfrs-examples --example embedded_store [REPO]`.
+//! The store without a server: adds a directory, reads a range of a file in it and collects garbage.
+//! `cargo run --package ipfrs-examples --example embedded_store DIRECTORY [REPO]`.
 #![allow(clippy::print_stdout)]
 
-use std::path::PathBuf;
-
-use anyhow::Context;
-use bytes::Bytes;
-use futures::{StreamExt, stream};
-use ipfrs_node::{AddOptions, Attributes, ContentPath, Node, NodeConfig, ObjectKind, Span, StoreConfig};
-use prometheus::Registry;
+use futures::TryStreamExt;
+use ipfrs_node::{AddOptions, ContentPath, GcOptions, Node, Result};
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let repo = std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("ipfrs-example"), PathBuf::from);
-    let node =
-        Node::open(&repo, StoreConfig::default(), NodeConfig::default(), "embedded_store", &Registry::new()).await?;
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().unwrap_or_else(|| "examples".to_owned());
+    let node = Node::open_default(arguments.next().unwrap_or_else(|| "/tmp/ipfrs-example".to_owned())).await?;
 
-    let mut session = node.add(AddOptions::default()).await?;
-    let content =
-        stream::iter([Ok(Bytes::from_static(b"hello, ")), Ok(Bytes::from_static(b"content-addressed world\n"))]);
-    session.file("hello.txt", Attributes::default(), content, |_bytes| {}).await?;
-    let added = session.finish().await?.pop().context("nothing was added")?;
-    println!("{} is {}", added.name, added.cid);
-
-    let object = node.resolve(ContentPath::parse(added.cid.to_string())?).await?;
-    if let ObjectKind::File(file) = &object.kind {
-        let mut pieces = node.read(file, Span { start: 7, len: file.size() - 7 });
-        while let Some(piece) = pieces.next().await {
-            print!("{}", String::from_utf8_lossy(&piece?));
-        }
+    let root = node.add_path(directory, AddOptions::default()).await?;
+    println!("{}", root.cid);
+    let mut entries = node.read_dir(root.cid).await?;
+    while let Some(entry) = entries.try_next().await? {
+        println!("{:>10}  {}", entry.dag_size, entry.name);
     }
-    node.close().await?;
-    Ok(())
+
+    let path = ContentPath::from(root.cid).join("embedded_store.rs");
+    let bytes = node.read_range(path, 4..44).await?;
+    println!("{}", String::from_utf8_lossy(&bytes));
+
+    let report = node.gc(GcOptions::default()).await?;
+    println!("gc removed {} blocks", report.removed);
+    node.close().await
 }

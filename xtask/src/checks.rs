@@ -77,7 +77,9 @@ fn formatting() -> Result<()> {
 }
 
 fn lints() -> Result<()> {
-    cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])
+    cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
+    let node = ["clippy", "--package", "ipfrs-node", "--no-default-features", "--quiet", "--", "-D", "warnings"];
+    cargo("lints of the node without features", &node, &[])
 }
 
 /// Returns the packages with files that differ from the branch `main` of the remote repository, or from the last

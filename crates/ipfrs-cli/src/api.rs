@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use axum::http::{Method, StatusCode};
-use ipfrs_interface::Local;
+use ipfrs_interface::Embedded;
 use ipfrs_rpc::client::{Client, ClientOptions, Request, Response};
 use ipfrs_rpc::types::{RepoStat, ResolvedPath, Version};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ const MAX_LINK_TARGET_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Api {
     client: Client,
-    local: Option<Local>,
+    local: Option<Embedded>,
 }
 
 /// The fields of `/health` that this program uses.
@@ -47,7 +47,7 @@ impl Api {
     }
 
     /// Creates a client of the repo that this process has opened.
-    pub(crate) fn local(local: Local) -> Self {
+    pub(crate) fn local(local: Embedded) -> Self {
         Self { client: Client::in_process(local.router()), local: Some(local) }
     }
 

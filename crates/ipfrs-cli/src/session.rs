@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::{Config, Flag, Local, LogConfig, Settings, Sources, running_url};
+use ipfrs_interface::{Config, Embedded, Flag, LogConfig, Settings, Sources, running_url};
 
 use crate::api::Api;
 use crate::args::Globals;
@@ -67,7 +67,7 @@ impl Session {
             return Ok(api);
         }
         let holder = format!("ipfrs-cli {command}");
-        Ok(Api::local(Local::open(&self.config, &self.repo, &holder).await?))
+        Ok(Api::local(Embedded::open(&self.config, &self.repo, &holder).await?))
     }
 
     /// Connects to the daemon given by the flags or running on the repo.

@@ -262,3 +262,10 @@ impl Error {
         Self::new(kind, format!("{what}: {source}")).with_source(source)
     }
 }
+
+impl From<std::io::Error> for Error {
+    /// Converts the error of a stream or a file whose name the caller does not know. [`Error::io`] adds it.
+    fn from(source: std::io::Error) -> Self {
+        Self::io("reading or writing failed", source)
+    }
+}

@@ -330,7 +330,6 @@ impl Drop for End {
 #[cfg(test)]
 mod tests {
     use futures::stream::{self, BoxStream};
-    use ipfrs_node::{NodeConfig, StoreConfig};
     use ipfrs_proto::block::v1::{GetBlockRequest, GetBlockResponse};
     use prometheus::Registry;
 
@@ -357,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn panic_in_a_method_returns_internal() {
         let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
-        let node = Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &registry);
+        let node = Node::builder(repo.path()).registry(&registry).open();
         let node = node.await.unwrap();
         let mut shortcuts = Shortcuts::default();
         shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", 1_000, defect);

@@ -93,15 +93,33 @@ pub fn app(
         .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
-        .layer(from_fn_with_state(state.clone(), request_lifecycle::observe))
+        .layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
+    let router = with_content_routes(router).with_state(state.clone());
+    Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, metrics })
+}
+
+/// Returns the routes of a service that has content only.
+pub(crate) fn content_router(state: AppState) -> Router {
+    let router =
+        Router::new().fallback(no_content).layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
+    with_content_routes(router).with_state(state)
+}
+
+fn with_content_routes(router: Router<AppState>) -> Router<AppState> {
+    router
         .route(routes::IPFS_ROUTE, any(gateway::handler::handle))
         .route(routes::IPNS_ROUTE, any(gateway::handler::handle))
         .route("/ipfs", any(gateway::handler::handle))
         .route("/ipfs/", any(gateway::handler::handle))
         .route("/ipns", any(gateway::handler::handle))
         .route("/ipns/", any(gateway::handler::handle))
-        .with_state(state.clone());
-    Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, metrics })
+}
+
+async fn no_content(uri: http::Uri) -> GatewayError {
+    GatewayError(Error::not_found(format!(
+        "no content at {}: it is under /ipfs/{{cid}} and /ipns/{{name}}",
+        uri.path()
+    )))
 }
 
 async fn no_such_route(uri: http::Uri) -> GatewayError {

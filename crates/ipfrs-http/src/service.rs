@@ -27,6 +27,7 @@ use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::request_lifecycle::set_client;
+use crate::router::content_router;
 use crate::routes::UNMATCHED;
 use crate::state::AppState;
 
@@ -199,6 +200,13 @@ impl Service {
         limit.into_iter().for_each(|limit| self.state.node.count_refusal(limit));
         self.state.metrics.family(UNMATCHED, method).ended_at_once(status);
         request_id::of(headers, &self.state.request_ids)
+    }
+
+    /// Returns the same front-end with content only: `/ipfs`, `/ipns` and the configured hosts, but neither the RPC nor
+    /// the native API nor metrics.
+    #[must_use]
+    pub fn content_only(&self) -> Self {
+        Self { router: content_router(self.state.clone()), ..self.clone() }
     }
 
     /// Returns the routes without the fast path.

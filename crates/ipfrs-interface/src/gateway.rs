@@ -41,6 +41,7 @@ pub fn running_url(repo: &Path) -> Result<Option<String>> {
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
+    node: Node,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
 }
@@ -65,7 +66,7 @@ impl Gateway {
     }
 
     /// Same as [`bind`](Self::bind), with the given engine in place of the configuration in `[store]`: see
-    /// [`Node::over`].
+    /// [`NodeBuilder::engine`](ipfrs_node::NodeBuilder::engine).
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -113,10 +114,17 @@ impl Gateway {
         node.start_republishing();
         lifecycle.set_ready();
         tracing::info!(?addresses, grpc = ?grpc_addresses, repo = %repo.display(), "listening");
-        let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };
+        let ending =
+            Ending { lifecycle: lifecycle.clone(), node: node.clone(), api_file, server: config.server.clone() };
         let accepting = accept(&connections, (app.service, listeners), grpc);
         let running = tokio::spawn(ending.after(connections, accepting));
-        Ok(Self { addresses, grpc_addresses, lifecycle, running })
+        Ok(Self { addresses, grpc_addresses, node, lifecycle, running })
+    }
+
+    /// Returns the node that the gateway serves. It is closed when the gateway stops.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
     }
 
     /// Returns the bound addresses, with the actual ports.

@@ -2,15 +2,16 @@
 //! drains on shutdown.
 //!
 //! * [`Gateway`] is the daemon.
-//! * [`Local`] provides the same services without a listener, for a command that runs while no daemon does.
+//! * [`Embedded`] provides the same services without a listener, for host programs with an HTTP server, and for a
+//!   command that runs while no daemon does.
 //!
 //! `RUST_LOG=ipfrs_interface=debug` logs each request.
 
 mod config;
 mod conn;
+mod embedded;
 mod gateway;
 mod listen;
-mod local;
 mod logging;
 mod parts;
 mod request_log;
@@ -19,6 +20,7 @@ mod server;
 mod signals;
 
 pub use config::{Config, Flag, Settings, Sources};
+pub use embedded::{Embedded, GatewayService};
 pub use gateway::{Gateway, running_url};
 /// Re-exported for checking command line flags.
 pub use ipfrs_core::{codec, hash::HashFunction};
@@ -28,7 +30,6 @@ pub use ipfrs_node::export_key;
 pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
-pub use local::Local;
 pub use logging::{LogConfig, LogFormat};
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;

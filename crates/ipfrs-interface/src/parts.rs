@@ -28,14 +28,20 @@ impl Parts {
     /// repo locked.
     pub(crate) async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
         let registry = registry()?;
-        let node = Node::open(repo, config.store.clone(), config.node(), holder, &registry).await?;
+        let node = Node::builder(repo)
+            .store(config.store.clone())
+            .config(config.node())
+            .holder(holder)
+            .registry(&registry)
+            .open()
+            .await?;
         Self::new(node, registry)
     }
 
     /// Same as [`open`](Self::open), with an engine that the caller has opened.
     pub(crate) async fn over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
         let registry = registry()?;
-        let node = Node::over(engine, repo, config.node(), &registry).await?;
+        let node = Node::builder(repo).engine(engine).config(config.node()).registry(&registry).open().await?;
         Self::new(node, registry)
     }
 

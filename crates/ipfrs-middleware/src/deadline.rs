@@ -114,7 +114,6 @@ impl RequestDeadline {
 mod tests {
     use std::future::poll_fn;
 
-    use ipfrs_node::{NodeConfig, StoreConfig};
     use prometheus::Registry;
     use prometheus::proto::Metric;
 
@@ -123,7 +122,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(60);
 
     async fn node(repo: &tempfile::TempDir, registry: &Registry) -> Node {
-        Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", registry).await.unwrap()
+        Node::builder(repo.path()).registry(registry).open().await.unwrap()
     }
 
     #[tokio::test]

@@ -296,7 +296,6 @@ impl<T: Send + 'static> Drop for Held<T> {
 mod tests {
     use std::net::IpAddr;
 
-    use prometheus::Registry;
     use tokio::time::advance;
 
     use super::*;
@@ -304,7 +303,8 @@ mod tests {
 
     async fn permits(most: usize, per_client: usize) -> (tempfile::TempDir, RequestPermits) {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
-        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
+        let node =
+            Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).config(config).open().await.unwrap();
         let active = IntGauge::new("active", "help").unwrap();
         (repo, RequestPermits::new(&node, Requests::Http, active, most, per_client))
     }

@@ -13,7 +13,9 @@ use serde::Deserialize;
 
 pub(crate) use self::ranges::in_range;
 use crate::names::IpnsConfig;
-use crate::names::dnslink::{DnsConfig, check_configured};
+#[cfg(feature = "dns")]
+use crate::names::dnslink::DnsConfig;
+use crate::names::dnslink::check_configured;
 use crate::node_store::RetrievalConfig;
 use crate::{TensorConfig, UploadConfig};
 
@@ -40,6 +42,7 @@ pub struct NodeConfig {
     /// `[upload]`.
     pub upload: UploadConfig,
     /// `[dns]`.
+    #[cfg(feature = "dns")]
     pub dns: DnsConfig,
     /// `[gateway.dnslink]` and `IPFS_NS_MAP`: DNSLink targets of domains that are resolved without DNS.
     pub dnslink: BTreeMap<String, String>,
@@ -59,6 +62,7 @@ impl NodeConfig {
         self.ipns.validate()?;
         self.streaming.validate()?;
         self.upload.validate()?;
+        #[cfg(feature = "dns")]
         self.dns.validate()?;
         check_configured(&self.dnslink)
     }

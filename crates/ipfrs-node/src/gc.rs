@@ -5,5 +5,5 @@ mod run;
 mod verify;
 
 pub(crate) use protection::{Lease, Protection};
-pub use run::{GcEvent, GcReport, Removal};
+pub use run::{GcEvent, GcOptions, GcReport, Removal};
 pub use verify::{Verified, Verifying};

@@ -2,8 +2,10 @@
 
 mod add;
 mod directory_tree;
+mod local_path;
 mod options;
 mod sorted_table;
 
 pub use add::AddSession;
+pub use local_path::AddPathOptions;
 pub use options::{AddOptions, Added};

@@ -16,6 +16,7 @@ mod metrics;
 mod names;
 mod node;
 mod node_store;
+mod open;
 mod operations;
 mod pins;
 mod readiness;
@@ -31,29 +32,43 @@ pub use content::{
 };
 pub use dag::{DagExport, DagImport, DagPath, DagSize, DagStats, ImportedDags, PutNode};
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
-pub use gc::{GcEvent, GcReport, Removal, Verified, Verifying};
-pub use import::{AddOptions, AddSession, Added};
+pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};
+pub use import::{AddOptions, AddPathOptions, AddSession, Added};
+/// Types of content IDs, blocks and errors.
+pub use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, identity_payload};
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
-/// Types for implementing a custom storage engine; see [`Node::over`].
-pub use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared};
+/// Types for implementing a custom storage engine; see [`NodeBuilder::engine`].
 pub use ipfrs_store::{
-    DamagedPack, Disk, EpochCache, Mappings, PinMode, PutMode, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
+    Admission, BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared, admit,
+    refuse_all,
 };
+pub use ipfrs_store::{
+    DamagedPack, Disk, Durability, Engine, EpochCache, Mappings, PinMode, PutMode, Reserve, Stats, StoreConfig,
+    StoreEpoch, Stored,
+};
+/// Tests of a custom storage engine.
+#[cfg(feature = "testing")]
+pub use ipfrs_store::{engine_tests, testing};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{
     Catalogue, Dtype, FileFormat, Order, Slice, Summary, TensorFormat, TensorInfo, safetensors_head,
 };
+/// How [`Node::add_path`] walks over a local tree.
+pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
 pub use ipfrs_unixfs::{Attributes, Chunker, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
 pub use keys::{Identity, KeyFormat, NamedKey, export_key};
 pub use metrics::CacheMeter;
-pub use names::{
-    Answers, DnsConfig, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName, ResolverList,
-};
+pub use names::{Answers, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName};
+#[cfg(feature = "dns")]
+pub use names::{DnsConfig, ResolverList};
 pub use node::Node;
 pub use node_store::RetrievalConfig;
+pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
+/// The registry that receives the metrics of a node.
+pub use prometheus::Registry;
 pub use refusals::Limit;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

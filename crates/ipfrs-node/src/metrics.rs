@@ -14,6 +14,7 @@ pub use self::meter::CacheMeter;
 pub(crate) use self::meter::{Active, cache_meter};
 use crate::denylist::DenylistMetrics;
 use crate::names::NameMetrics;
+#[cfg(feature = "dns")]
 use crate::names::dnslink::LookupMetrics;
 use crate::refusals::Refusals;
 use crate::tensors::TensorMetrics;
@@ -71,6 +72,7 @@ pub(crate) struct Metrics {
     /// Names that were resolved.
     pub names: NameMetrics,
     /// DNSLinks that were looked up.
+    #[cfg(feature = "dns")]
     pub dnslink: LookupMetrics,
     /// Limits that refused or aborted requests.
     pub refusals: Refusals,
@@ -97,6 +99,7 @@ impl Metrics {
         let hits = r.counters("ipfrs_cache_hits_total", "Cache hits, by cache", "cache")?;
         let misses = r.counters("ipfrs_cache_misses_total", "Cache misses, by cache", "cache")?;
         let cache_size = r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?;
+        #[cfg(feature = "dns")]
         let links = cache_meter("dnslink", &hits, &misses, &cache_size);
         let name_records = cache_meter("name", &hits, &misses, &cache_size);
         Ok(Self {
@@ -129,6 +132,7 @@ impl Metrics {
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
             denylists: r.denylists()?,
+            #[cfg(feature = "dns")]
             dnslink: LookupMetrics::new(&r.add(LookupMetrics::family())?, links),
             names: NameMetrics::new(r.add(NameMetrics::family())?, name_records),
             tensors: r.tensors()?,
@@ -249,8 +253,15 @@ impl Registrar<'_> {
     fn add<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> Result<C> {
         let failed = |e| Error::internal("a metric could not be registered").with_source(e);
         let metric = metric.map_err(failed)?;
-        self.registry.register(Box::new(metric.clone())).map_err(failed)?;
-        Ok(metric)
+        match self.registry.register(Box::new(metric.clone())) {
+            Ok(()) => Ok(metric),
+            Err(prometheus::Error::AlreadyReg) => Err(Error::new(
+                ErrorKind::Conflict,
+                "the registry has the metrics of another node: give each node a registry of its own, with a label that \
+                 tells them apart (Registry::new_custom)",
+            )),
+            Err(e) => Err(failed(e)),
+        }
     }
 
     fn denylists(&self) -> Result<DenylistMetrics> {

@@ -13,7 +13,9 @@ mod store;
 mod target;
 
 pub use config::IpnsConfig;
-pub use dnslink::{Answers, DnsConfig, Link, ResolverList};
+pub use dnslink::{Answers, Link};
+#[cfg(feature = "dns")]
+pub use dnslink::{DnsConfig, ResolverList};
 pub(crate) use metrics::NameMetrics;
 pub use publish::{PublishOptions, PublishedName};
 pub(crate) use record_cache::Names;

@@ -1,31 +1,24 @@
-//! The [`Node`] handle: its components, and how it opens and closes a repo.
+//! The [`Node`] handle: its components.
 
-use std::fs;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
-use futures::StreamExt;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_store::{
-    BlockStore, Engine, EpochCache, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig, StoreEpoch,
-};
+use ipfrs_store::{BlockStore, EpochCache, Mappings, PackStore, Pins, Stats, StoreEpoch};
 use ipfrs_stream::{Bandwidth, NodeCache};
-use prometheus::Registry;
 use quick_cache::Weighter;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::NodeConfig;
-use crate::denylist::{Denylists, Guarded};
+use crate::denylist::Denylists;
 use crate::gc::Protection;
 use crate::keys::{Identity, Keystore};
 use crate::metrics::{CacheMeter, Metrics};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
-use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
 use crate::readiness::Readiness;
 use crate::refusals::Limit;
@@ -36,7 +29,7 @@ use crate::uploads::Uploads;
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Memory limit for work on the data of requests, in KiB: 512 MiB.
-const WORK_KIB: u32 = 512 * 1024;
+pub(crate) const WORK_KIB: u32 = 512 * 1024;
 
 /// Block store with all operations that front-ends offer. Clones are cheap and refer to the same node.
 #[derive(Debug, Clone)]
@@ -53,7 +46,7 @@ pub(crate) struct Inner {
     /// Denylists; `None` if none are configured.
     pub(crate) denylists: Option<Denylists>,
     /// The pack engine, if the node uses it. It holds a lock that [`Node::close`] releases.
-    pack: Option<PackStore>,
+    pub(crate) pack: Option<PackStore>,
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Arc<Metrics>,
     /// Cache of inner nodes of files.
@@ -69,22 +62,22 @@ pub(crate) struct Inner {
     /// Held while gc runs.
     pub(crate) collecting: Mutex<()>,
     /// Mapped files of the store.
-    mappings: Option<Mappings>,
+    pub(crate) mappings: Option<Mappings>,
     /// Whether every block is verified on each read. If so, blocks that were read are not cached.
-    verify_on_read: bool,
+    pub(crate) verify_on_read: bool,
     /// Whether the repo is open read-only.
     pub(crate) read_only: bool,
     /// One permit for each running import.
-    imports: Arc<Semaphore>,
+    pub(crate) imports: Arc<Semaphore>,
     /// One permit for each KiB of memory that work on requests uses.
-    work: Arc<Semaphore>,
-    identity: Identity,
+    pub(crate) work: Arc<Semaphore>,
+    pub(crate) identity: Identity,
     pub(crate) keystore: Keystore,
-    bandwidth: Bandwidth,
+    pub(crate) bandwidth: Bandwidth,
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
     /// Health check of the store's disk.
-    readiness: Readiness,
+    pub(crate) readiness: Readiness,
     pub(crate) dnslink: Dnslink,
     /// Records of IPNS names.
     pub(crate) names: Names,
@@ -92,146 +85,6 @@ pub(crate) struct Inner {
 }
 
 impl Node {
-    /// Opens the repo at `repo` and creates it if it does not exist. `holder` names the process in the error message
-    /// that a second process gets. With `store.read_only`, the repo must exist and is not changed; operations that
-    /// would change it fail with [`ErrorKind::Forbidden`].
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if another process has the repo open; otherwise errors of the
-    /// file system or the store, with the path.
-    pub async fn open(
-        repo: &Path,
-        store: StoreConfig,
-        config: NodeConfig,
-        holder: &str,
-        registry: &Registry,
-    ) -> Result<Self> {
-        store.validate()?;
-        config.validate()?;
-        let metrics = Arc::new(Metrics::register(registry)?);
-        let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
-        let (verify_on_read, read_only) = (store.verify_on_read, store.read_only);
-        let (path, holder) = (repo.to_owned(), holder.to_owned());
-        let opened = tokio::task::spawn_blocking(move || {
-            if !read_only {
-                make_repo(&path)?;
-            }
-            let (pack, pins) = match store.engine {
-                Engine::Memory => (None, Pins::in_memory()?),
-                Engine::Pack => {
-                    let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
-                    let options = PackOptions {
-                        durability: store.durability,
-                        verify_on_read,
-                        read_only,
-                        holder,
-                        ..PackOptions::default()
-                    };
-                    // The store is opened first, because its lock also protects the pins.
-                    let pack = PackStore::open(&dir, options)?;
-                    let pins = match read_only {
-                        true => Pins::open_read_only(&dir)?,
-                        false => Pins::open(&dir, !pack.is_empty())?,
-                    };
-                    (Some(pack), pins)
-                }
-            };
-            let engine: Arc<dyn BlockStore> = match &pack {
-                Some(pack) => Arc::new(pack.clone()),
-                None => Arc::new(MemoryStore::default()),
-            };
-            let repo = Repo::open(&path, read_only)?;
-            Ok(Opened { engine, pack, pins, repo, verify_on_read, read_only })
-        });
-        let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        Self::assemble(opened, config, metrics, denylists).await
-    }
-
-    /// Creates a node over a custom engine, which must satisfy the contracts of [`BlockStore`]. The repo at `repo`
-    /// holds everything except the blocks: pins, the key, unfinished uploads. It is created if it does not exist.
-    ///
-    /// # Errors
-    /// Errors of the file system and the engine, with the path; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if
-    /// another process has the pins open.
-    pub async fn over(
-        engine: Arc<dyn BlockStore>,
-        repo: &Path,
-        config: NodeConfig,
-        registry: &Registry,
-    ) -> Result<Self> {
-        config.validate()?;
-        let metrics = Arc::new(Metrics::register(registry)?);
-        let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
-        // The engine may be remote, so it is queried only if the pins do not exist.
-        let has_blocks = !Pins::exist(repo) && engine.iterate().next().await.transpose()?.is_some();
-        let path = repo.to_owned();
-        let opened = tokio::task::spawn_blocking(move || {
-            make_repo(&path)?;
-            let (pins, repo) = (Pins::open(&path, has_blocks)?, Repo::open(&path, false)?);
-            Ok(Opened { engine, pack: None, pins, repo, verify_on_read: false, read_only: false })
-        });
-        let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        Self::assemble(opened, config, metrics, denylists).await
-    }
-
-    async fn assemble(
-        opened: Opened,
-        config: NodeConfig,
-        metrics: Arc<Metrics>,
-        denylists: Option<Denylists>,
-    ) -> Result<Self> {
-        let Opened { engine, pack, pins, repo, verify_on_read, read_only } = opened;
-        if pins.are_lost().await? {
-            tracing::warn!(
-                repo = %repo.path.display(),
-                "the store already had blocks when pins.redb was created, so older pins may be missing: restore pins.redb \
-                 from a backup, or pin what must be kept; until then, gc runs only with `repo gc --force`"
-            );
-        }
-        let Repo { path: repo, identity } = repo;
-        let read_timeout = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
-        let protection = Protection::default();
-        let mappings = engine.mappings();
-        let store: Arc<dyn BlockStore> =
-            Arc::new(NodeStore::new(engine, read_timeout, metrics.clone(), protection.clone()));
-        let served: Arc<dyn BlockStore> = match &denylists {
-            Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
-            None => store.clone(),
-        };
-        let keeps = config.cache.enabled && !verify_on_read;
-        let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
-        let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
-        let inner = Inner {
-            mappings,
-            nodes: keeps.then(nodes),
-            catalogues: keeps.then(catalogues),
-            served,
-            denylists,
-            store,
-            pack,
-            sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
-            verify_on_read,
-            read_only,
-            pins,
-            protection,
-            collecting: Mutex::new(()),
-            names: Names::new(&repo, &config.ipns, config.cache.enabled),
-            dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
-            imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
-            work: Arc::new(Semaphore::new(WORK_KIB as usize)),
-            config,
-            metrics,
-            identity,
-            keystore: Keystore::new(&repo),
-            bandwidth: Bandwidth::default(),
-            operations: Operations::default(),
-            uploads: Uploads::new(&repo),
-            readiness: Readiness::default(),
-            repo,
-        };
-        Ok(Self { inner: Arc::new(inner) })
-    }
-
     /// Makes everything durable and releases the repo. The node must not be used afterwards.
     ///
     /// # Errors
@@ -386,6 +239,7 @@ impl Node {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
         metrics.cache_size.with_label_values(&["node"]).set(gauge(node_bytes));
+        #[cfg(feature = "dns")]
         self.inner.dnslink.measure();
         Ok(stats)
     }
@@ -417,37 +271,6 @@ impl Node {
             work_memory.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
         Ok(Room { _permit: work_memory })
     }
-}
-
-/// Opened components of a node.
-struct Opened {
-    engine: Arc<dyn BlockStore>,
-    /// The same engine, if it is the pack engine.
-    pack: Option<PackStore>,
-    pins: Pins,
-    repo: Repo,
-    verify_on_read: bool,
-    read_only: bool,
-}
-
-/// Contents of a repo other than blocks and pins.
-struct Repo {
-    /// Absolute path without symlinks.
-    path: PathBuf,
-    identity: Identity,
-}
-
-impl Repo {
-    fn open(path: &Path, read_only: bool) -> Result<Self> {
-        let absolute = fs::canonicalize(path)
-            .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-        let identity = if read_only { Identity::open_read_only(path)? } else { Identity::open(path)? };
-        Ok(Self { path: absolute, identity })
-    }
-}
-
-fn make_repo(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot create the repo {}", path.display()), e))
 }
 
 /// Reserved memory for work on a request; see [`Node::work_memory`].

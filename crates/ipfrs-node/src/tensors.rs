@@ -9,6 +9,7 @@ mod gather;
 mod metrics;
 mod put;
 mod read;
+mod rows;
 mod swap;
 
 pub(crate) use catalogue_cache::Catalogues;

@@ -8,17 +8,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use ipfrs_core::{Error, Result};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 
-use crate::runtime::is_forked;
+use crate::runtime::Process;
 
 type Job = Box<dyn FnOnce(Python<'_>) + Send>;
 
-static STATE: Mutex<State> = Mutex::new(State::Idle);
-
-enum State {
+/// State of the thread.
+#[derive(Debug)]
+pub(crate) enum PythonThread {
     /// The thread has not been needed yet.
     Idle,
     Running {
@@ -45,23 +44,20 @@ pub(crate) fn with_gil<T>(_: Python<'_>, poll: impl FnOnce() -> T) -> T {
 }
 
 /// Queues `job` for the thread, after earlier jobs. It must be short and must not block. It is dropped if Python is
-/// exiting, if the process was forked, or if the system cannot start the thread.
+/// exiting, or if the system cannot start the thread.
 pub(crate) fn send(job: impl FnOnce(Python<'_>) + Send + 'static) {
-    if is_forked() {
-        return;
-    }
     if HAS_GIL.get() {
         return Python::attach(job);
     }
-    let mut state = STATE.lock();
-    if matches!(*state, State::Idle) {
+    let mut state = Process::current().python_thread.lock();
+    if matches!(*state, PythonThread::Idle) {
         let (jobs, receiver) = channel();
         let started = thread::Builder::new().name("ipfrs-python".to_owned()).spawn(move || work(&receiver));
         if let Ok(thread) = started {
-            *state = State::Running { jobs, thread };
+            *state = PythonThread::Running { jobs, thread };
         }
     }
-    if let State::Running { jobs, .. } = &*state {
+    if let PythonThread::Running { jobs, .. } = &*state {
         // The receiver exists as long as the sender, because the thread ends only after the sender is dropped.
         let _ = jobs.send(Box::new(job));
     }
@@ -80,8 +76,8 @@ pub(crate) async fn call<T: Send + 'static>(job: impl FnOnce(Python<'_>) -> T + 
 
 /// Waits until the thread has run all queued jobs, and stops it. Called when the interpreter exits.
 pub(crate) fn end(py: Python<'_>) {
-    let before = std::mem::replace(&mut *STATE.lock(), State::Ended);
-    if let State::Running { jobs, thread } = before {
+    let before = std::mem::replace(&mut *Process::current().python_thread.lock(), PythonThread::Ended);
+    if let PythonThread::Running { jobs, thread } = before {
         drop(jobs);
         // The thread returns no value.
         let _ = py.detach(|| thread.join());

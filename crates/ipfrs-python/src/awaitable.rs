@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use crate::attached::{self, with_gil};
 use crate::error::{Failure, Outcome};
 use crate::run::guarded;
-use crate::runtime::{is_forked, runtime};
+use crate::runtime::{Origin, runtime};
 
 /// Returns the event loop that runs on this thread.
 ///
@@ -51,7 +51,10 @@ where
         let outcome = work.await;
         attached::send(move |py| waiting.deliver(py, outcome));
     });
-    future.call_method1(intern!(py, "add_done_callback"), (OnDone { task: task.abort_handle() },))?;
+    future.call_method1(
+        intern!(py, "add_done_callback"),
+        (OnDone { task: task.abort_handle(), origin: Origin::here() },),
+    )?;
     Ok(future)
 }
 
@@ -102,13 +105,14 @@ impl Delivery {
 #[pyclass(frozen)]
 struct OnDone {
     task: AbortHandle,
+    origin: Origin,
 }
 
 #[pymethods]
 impl OnDone {
     /// Aborts the task. This has no effect if the task has already finished.
     fn __call__(&self, _future: &Bound<'_, PyAny>) {
-        if !is_forked() {
+        if !self.origin.is_foreign() {
             self.task.abort();
         }
     }

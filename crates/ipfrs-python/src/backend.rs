@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ use crate::payload::{Memory, NameText, Shape, fill, gather};
 use crate::progress::run_with_progress;
 use crate::remote::Remote;
 use crate::run::{Mode, breathe, run};
-use crate::runtime::{Kept, close_at_exit, is_forked, runtime};
+use crate::runtime::{Kept, Process, runtime};
 
 /// Maximum number of bytes that are copied while holding the GIL.
 const SMALL_BYTES: usize = 64 * 1024;
@@ -25,33 +26,69 @@ const SMALL_BYTES: usize = 64 * 1024;
 /// A node or a client of a daemon. Each method creates one future, and either waits for it or passes it to asyncio.
 #[pyclass(frozen, module = "ipfrs._native")]
 pub(crate) struct Backend {
-    backing: Kept<dyn Backing>,
+    /// The backing in this process. The lock is held only with the GIL, so never during a fork.
+    open: Mutex<Open>,
+    /// The daemon of a client, which a forked child connects to again.
+    endpoint: Option<Endpoint>,
     closed: Arc<AtomicBool>,
-    /// Cancelled by `close`, which ends operations that span several calls.
-    ending: Kept<CancellationToken>,
     mode: Mode,
 }
 
-impl Backend {
-    /// Creates a backend over `backing`, which is closed when the interpreter exits, if not before.
-    pub(crate) fn over(backing: Arc<dyn Backing>, asynchronous: bool) -> Self {
+/// A backing in one process.
+struct Open {
+    backing: Kept<dyn Backing>,
+    /// Cancelled by `close`, which ends operations that span several calls.
+    ending: Kept<CancellationToken>,
+}
+
+impl Open {
+    /// Wraps `backing`, which is closed when the interpreter exits, if not before.
+    fn new(backing: Arc<dyn Backing>) -> Self {
         let ending = CancellationToken::new();
-        close_at_exit(&backing, &ending);
-        Self {
-            backing: Kept::new(backing),
-            closed: Arc::new(AtomicBool::new(false)),
-            ending: Kept::new(Arc::new(ending)),
-            mode: if asynchronous { Mode::Asynchronous } else { Mode::Blocking },
-        }
+        Process::current().close_at_exit(&backing, &ending);
+        Self { backing: Kept::new(backing), ending: Kept::new(Arc::new(ending)) }
+    }
+}
+
+/// How to reach a daemon.
+struct Endpoint {
+    url: String,
+    token: Option<String>,
+    timeout: Option<f64>,
+}
+
+impl Endpoint {
+    fn connect(&self, py: Python<'_>) -> PyResult<Remote> {
+        let remote = Remote::new(&self.url, self.token.as_deref(), self.timeout);
+        remote.map_err(|e| Failure::from(e).into_exception(py))
+    }
+}
+
+impl Backend {
+    fn over(open: Open, endpoint: Option<Endpoint>, asynchronous: bool) -> Self {
+        let mode = if asynchronous { Mode::Asynchronous } else { Mode::Blocking };
+        Self { open: Mutex::new(open), endpoint, closed: Arc::new(AtomicBool::new(false)), mode }
     }
 
-    /// Returns an error if this backend is closed, or if the process was forked.
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        match (is_forked(), self.closed.load(Ordering::Acquire)) {
-            (true, _) => Err(Failure::Forked.into_exception(py)),
-            (_, true) => Err(Failure::Closed.into_exception(py)),
-            _ => Ok(()),
+    /// Returns the backing and its token. In a forked child, a client is created anew.
+    ///
+    /// # Errors
+    /// `ForkedError` in a child for the node of the parent.
+    fn parts(&self, py: Python<'_>) -> PyResult<(Arc<dyn Backing>, Arc<CancellationToken>)> {
+        let mut open = self.open.lock();
+        if let Some(endpoint) = self.endpoint.as_ref().filter(|_| open.backing.origin().is_foreign()) {
+            *open = Open::new(Arc::new(endpoint.connect(py)?));
         }
+        Ok((open.backing.share(py)?, open.ending.share(py)?))
+    }
+
+    /// Returns the backing.
+    ///
+    /// # Errors
+    /// Returns an error if this backend is closed, or as [`Self::parts`].
+    fn backing(&self, py: Python<'_>) -> PyResult<Arc<dyn Backing>> {
+        let (backing, _) = self.parts(py)?;
+        if self.closed.load(Ordering::Acquire) { Err(Failure::Closed.into_exception(py)) } else { Ok(backing) }
     }
 
     /// Converts an error of `work` to [`Failure::Closed`] if the backend has been closed in the meantime.
@@ -73,8 +110,8 @@ impl Backend {
         T: for<'a> IntoPyObject<'a> + Send + 'static,
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
-        self.check(py)?;
-        run(py, self.mode, self.unless_closed(work(self.backing.share())))
+        let backing = self.backing(py)?;
+        run(py, self.mode, self.unless_closed(work(backing)))
     }
 
     /// Starts an import that is written in pieces.
@@ -86,7 +123,7 @@ impl Backend {
     where
         F: Future<Output = ipfrs_core::Result<Imported>> + Send + 'static,
     {
-        let (ending, mode) = (self.ending.share().child_token(), self.mode);
+        let (ending, mode) = (self.parts(py)?.1.child_token(), self.mode);
         self.call(py, move |backing| async move {
             // Report errors of opening here, and not when the first piece is written.
             backing.open().await?;
@@ -101,11 +138,8 @@ impl Backend {
     #[staticmethod]
     #[pyo3(signature = (path, config, asynchronous))]
     fn node(py: Python<'_>, path: Option<PathBuf>, config: Option<String>, asynchronous: bool) -> PyResult<Self> {
-        if is_forked() {
-            return Err(Failure::Forked.into_exception(py));
-        }
         let local = Local::new(path, config.as_deref()).map_err(|e| Failure::from(e).into_exception(py))?;
-        Ok(Self::over(Arc::new(local), asynchronous))
+        Ok(Self::over(Open::new(Arc::new(local)), None, asynchronous))
     }
 
     /// Creates a backend for the daemon at a URL. Sends no request yet.
@@ -113,16 +147,20 @@ impl Backend {
     #[pyo3(signature = (url, token, timeout, asynchronous))]
     fn client(
         py: Python<'_>,
-        url: &str,
-        token: Option<&str>,
+        url: String,
+        token: Option<String>,
         timeout: Option<f64>,
         asynchronous: bool,
     ) -> PyResult<Self> {
-        if is_forked() {
-            return Err(Failure::Forked.into_exception(py));
-        }
-        let remote = Remote::new(url, token, timeout).map_err(|e| Failure::from(e).into_exception(py))?;
-        Ok(Self::over(Arc::new(remote), asynchronous))
+        let endpoint = Endpoint { url, token, timeout };
+        let remote = endpoint.connect(py)?;
+        Ok(Self::over(Open::new(Arc::new(remote)), Some(endpoint), asynchronous))
+    }
+
+    /// Whether this object was inherited from the parent of the process, and was not used in this process.
+    #[getter]
+    fn is_inherited(&self) -> bool {
+        self.open.lock().backing.origin().is_foreign()
     }
 
     #[getter]
@@ -135,12 +173,9 @@ impl Backend {
     }
 
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        if is_forked() {
-            return Err(Failure::Forked.into_exception(py));
-        }
+        let (backing, ending) = self.parts(py)?;
         self.closed.store(true, Ordering::Release);
-        self.ending.share().cancel();
-        let backing = self.backing.share();
+        ending.cancel();
         run(py, self.mode, async move { Ok(backing.close().await?) })
     }
 
@@ -222,8 +257,7 @@ impl Backend {
         options: AddOptions,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.check(py)?;
-        let (backing, reported) = (self.backing.share(), Progress::default());
+        let (backing, reported) = (self.backing(py)?, Progress::default());
         let counted = progress.is_some().then(|| reported.clone());
         let work = async move { Ok(backing.add_path(path, options, counted).await?.into_tuple()) };
         let work = self.unless_closed(work);
@@ -380,12 +414,14 @@ async fn copy_all(borrowed: Vec<Borrowed>) -> Vec<bytes::Bytes> {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        if is_forked() || self.closed.load(Ordering::Acquire) {
+        let open = self.open.get_mut();
+        let (Some(backing), Some(ending)) = (open.backing.here(), open.ending.here()) else { return };
+        if self.closed.load(Ordering::Acquire) {
             return;
         }
-        self.ending.share().cancel();
+        ending.cancel();
         // `drop` cannot wait for the close, or report its result.
-        let backing = self.backing.share();
+        let backing = Arc::clone(backing);
         if let Ok(runtime) = runtime() {
             runtime.spawn(async move { drop(backing.close().await) });
         }

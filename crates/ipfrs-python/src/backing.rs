@@ -12,8 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use ipfrs_core::Result;
-use ipfrs_node::LinkName;
-use ipfrs_rpc::client::{WalkOptions, size_of_tree};
+use ipfrs_node::{LinkName, WalkOptions, size_of_tree};
 use ipfrs_rpc::types;
 use pyo3::IntoPyObject;
 
@@ -168,7 +167,7 @@ pub(crate) struct Stat {
     /// Size in bytes: of the content for a file, 0 for a directory or a symlink, and otherwise of the block.
     pub(crate) size: u64,
     /// Number of links of the root block.
-    pub(crate) blocks: Option<u64>,
+    pub(crate) links: Option<u64>,
     /// Permission bits, if stored.
     pub(crate) mode: Option<u32>,
     /// Modification time in seconds since 1970, if stored.

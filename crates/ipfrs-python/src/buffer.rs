@@ -33,7 +33,7 @@ use crate::attached;
 use crate::backing::Pieces;
 use crate::error::invalid;
 use crate::run::breathe;
-use crate::runtime::is_forked;
+use crate::runtime::Origin;
 
 /// Size of the pieces in which a borrowed buffer is copied, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -89,6 +89,7 @@ pub(crate) struct View(pub(crate) Bytes);
 struct Exporter {
     head: ffi::PyObject,
     bytes: Bytes,
+    origin: Origin,
 }
 
 impl<'py> IntoPyObject<'py> for View {
@@ -106,13 +107,15 @@ fn export(py: Python<'_>, bytes: Bytes) -> PyResult<Bound<'_, PyAny>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = TYPE.get_or_try_init(py, || exporter_type(py))?.bind(py);
     // SAFETY: the GIL is held, and `class` is the type of `exporter_type`, whose instances have room for an
-    // `Exporter`. PyType_GenericAlloc returns a new, zeroed instance, or NULL with an exception set. `bytes` is
+    // `Exporter`. PyType_GenericAlloc returns a new, zeroed instance, or NULL with an exception set. Both fields are
     // written before other code sees the object, so that `get_buffer` and `dealloc` always find it initialized.
     // Nothing in between can fail.
     unsafe {
         let object = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
         let object = Bound::from_owned_ptr_or_err(py, object)?;
-        ptr::write(&raw mut (*object.as_ptr().cast::<Exporter>()).bytes, bytes);
+        let exporter = object.as_ptr().cast::<Exporter>();
+        ptr::write(&raw mut (*exporter).bytes, bytes);
+        ptr::write(&raw mut (*exporter).origin, Origin::here());
         Ok(object)
     }
 }
@@ -159,13 +162,13 @@ unsafe extern "C" fn refuse_new(
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: CPython calls this once, with the GIL held, for an object of this type without any references, so no
-    // view is left. `bytes` was written by `export`, and is not used again. PyObject_Free belongs to the allocator of
+    // view is left. `bytes` and `origin` were written by `export`, and are not used again. PyObject_Free belongs to the allocator of
     // the object, because its type has no cycle collector. The object held a reference to its type, as instances of
     // heap types do.
     unsafe {
         let class = ffi::Py_TYPE(object);
         // In a forked child, the mapping belongs to the parent, and releasing it might wait for the parent's locks.
-        if !is_forked() {
+        if !(*object.cast::<Exporter>()).origin.is_foreign() {
             ptr::drop_in_place(&raw mut (*object.cast::<Exporter>()).bytes);
         }
         ffi::PyObject_Free(object.cast());
@@ -189,6 +192,8 @@ pub(crate) struct Borrowed {
     view: Option<Box<RawBuffer>>,
     /// The thread that borrowed the memory, which is a thread that can hold the GIL.
     thread: ThreadId,
+    /// The process that borrowed the memory.
+    origin: Origin,
 }
 
 // SAFETY: the memory does not move before PyBuffer_Release, whichever thread accesses it, and it is only accessed
@@ -235,7 +240,7 @@ impl Borrowed {
         // these flags, the call either fills in one C-contiguous run of `len` bytes at `buf`, or sets an exception
         // and leaves nothing to release.
         if unsafe { PyObject_GetBuffer(data.as_ptr(), &raw mut *view, flags) } == 0 {
-            return Ok(Self { view: Some(view), thread: thread::current().id() });
+            return Ok(Self { view: Some(view), thread: thread::current().id(), origin: Origin::here() });
         }
         let error = PyErr::fetch(py);
         let is_in_parts = error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyBufferError>(py);
@@ -318,7 +323,7 @@ impl Unreleased {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         let Some(view) = self.view.take().map(Unreleased) else { return };
-        if is_forked() {
+        if self.origin.is_foreign() {
             return;
         }
         if thread::current().id() == self.thread {

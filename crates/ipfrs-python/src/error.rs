@@ -43,8 +43,8 @@ impl Failure {
             Self::Closed => ("closed", "it is closed: open another one".to_owned()),
             Self::Forked => (
                 "forked",
-                "this process was forked after ipfrs was imported, and does not have its threads: create the objects in the \
-                 child after `import ipfrs` there, with multiprocessing.set_start_method(\"spawn\") or \"forkserver\""
+                "this object belongs to the process that this one was forked from: create another one here. A store can be \
+                 open in one process at a time; the others use a Client of a daemon"
                     .to_owned(),
             ),
             Self::Error(error) if is_missing_file(error) => ("file_not_found", error.message().to_owned()),

@@ -15,10 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Failure, Outcome};
 use crate::local::repo_at;
 use crate::run::{breathe, wait};
-use crate::runtime::{Kept, is_forked, runtime};
-
-/// Daemons that have not stopped. The interpreter waits for them when it exits.
-static STARTED: Mutex<Vec<Arc<Running>>> = Mutex::new(Vec::new());
+use crate::runtime::{Kept, Process, runtime};
 
 /// A daemon that was started. Dropping this object asks it to stop.
 #[pyclass(frozen, module = "ipfrs._native")]
@@ -34,7 +31,7 @@ pub(crate) struct Gateway {
 
 /// State of a daemon until it has stopped.
 #[derive(Debug)]
-struct Running {
+pub(crate) struct Running {
     stopping: CancellationToken,
     has_ended: watch::Receiver<bool>,
     /// The error with which the daemon stopped, until it has been reported.
@@ -93,24 +90,26 @@ impl Gateway {
     #[staticmethod]
     #[pyo3(signature = (repo, file, config))]
     fn start(py: Python<'_>, repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<String>) -> PyResult<Self> {
-        if is_forked() {
-            return Err(Failure::Forked.into_exception(py));
-        }
         let started = wait(py, start(repo, file, config), None);
         started.map_err(|failure| failure.into_exception(py))
     }
 
+    /// Reads the configuration, without starting anything.
+    #[staticmethod]
+    #[pyo3(signature = (repo, file, config))]
+    fn check(py: Python<'_>, repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<String>) -> PyResult<()> {
+        let checked = repo_at(repo).and_then(|repo| configuration(&repo, file, config));
+        checked.map(drop).map_err(|e| Failure::from(e).into_exception(py))
+    }
+
     #[getter]
     fn running(&self) -> bool {
-        !is_forked() && self.running.share().is_running()
+        self.running.here().is_some_and(|running| running.is_running())
     }
 
     /// Stops the daemon. Running transfers may finish first. Stopping twice is not an error.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        if is_forked() {
-            return Err(Failure::Forked.into_exception(py));
-        }
-        let running = self.running.share();
+        let running = self.running.share(py)?;
         let stopped = wait(py, async { Ok(running.stop().await?) }, None);
         stopped.map_err(|failure| failure.into_exception(py))
     }
@@ -118,17 +117,16 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if is_forked() {
-            return;
-        }
         // Do not wait: any thread may collect the object, including one whose own transfer the daemon would wait for.
-        self.running.share().stopping.cancel();
+        if let Some(running) = self.running.here() {
+            running.stopping.cancel();
+        }
     }
 }
 
 /// Stops all running daemons when the interpreter exits.
 pub(crate) fn stop_all(py: Python<'_>) {
-    let running = std::mem::take(&mut *STARTED.lock());
+    let running = std::mem::take(&mut *Process::current().daemons.lock());
     for running in &running {
         running.stopping.cancel();
     }
@@ -146,7 +144,7 @@ async fn start(repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<Stri
     let grpc_addresses = daemon.grpc_addresses().iter().map(ToString::to_string).collect();
     let urls = daemon.urls();
     let running = Running::keep(daemon)?;
-    let mut started = STARTED.lock();
+    let mut started = Process::current().daemons.lock();
     started.retain(|running| running.is_running());
     started.push(Arc::clone(&running));
     let repo = std::fs::canonicalize(&repo).unwrap_or(repo).display().to_string();

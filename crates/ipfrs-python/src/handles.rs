@@ -18,7 +18,7 @@ use crate::backing::{Added, Pieces};
 use crate::buffer::{Borrowed, View};
 use crate::error::{Failure, Outcome};
 use crate::run::{Mode, breathe, run};
-use crate::runtime::{Kept, is_forked, runtime};
+use crate::runtime::{Kept, runtime};
 
 /// Size of a piece in bytes. At most [`PIECES_AHEAD`] pieces are queued, which is 2 MiB per writer.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -91,7 +91,7 @@ impl Writer {
 impl Writer {
     /// Writes all of `data`, waiting for space in the queue.
     fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (data, open) = (Borrowed::readable(data)?, self.open.share());
+        let (data, open) = (Borrowed::readable(data)?, self.open.share(py)?);
         run(py, self.mode, async move {
             if data.len() > PIECE_BYTES {
                 breathe().await;
@@ -112,7 +112,7 @@ impl Writer {
 
     /// Finishes the import. Waits until all data is durable.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let open = self.open.share();
+        let open = self.open.share(py)?;
         run(py, self.mode, async move {
             let Some(Open { pieces, import }) = open.lock().await.take() else { return Err(Failure::Closed) };
             // If the import has already ended, its result contains the reason.
@@ -124,7 +124,7 @@ impl Writer {
     /// Aborts the import. Blocks that were written remain unpinned, and the next garbage collection removes them.
     fn abort(&self) {
         // In a forked child, the import belongs to the parent.
-        if !is_forked() {
+        if self.open.here().is_some() {
             self.abort.abort();
         }
     }
@@ -169,7 +169,7 @@ impl Chunks {
 impl Chunks {
     /// Returns the next piece, or `None` at the end and on later calls.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (pieces, closed) = (self.pieces.share(), Arc::clone(&self.closed));
+        let (pieces, closed) = (self.pieces.share(py)?, Arc::clone(&self.closed));
         run(py, self.mode, async move {
             let mut pieces = pieces.lock().await;
             if closed.load(Ordering::Acquire) {
@@ -188,10 +188,7 @@ impl Chunks {
 
     /// Stops reading and drops the stream.
     fn close(&self, py: Python<'_>) {
-        if is_forked() {
-            return;
-        }
-        if let Ok(mut pieces) = self.pieces.share().try_lock() {
+        if let Some(Ok(mut pieces)) = self.pieces.here().map(|pieces| pieces.try_lock()) {
             let dropped = pieces.take();
             py.detach(|| drop(dropped));
         }

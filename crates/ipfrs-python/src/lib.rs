@@ -23,7 +23,7 @@ mod native {
     use pyo3::prelude::*;
 
     use crate::error::Failure;
-    use crate::runtime::{is_forked, note_fork, take_open};
+    use crate::runtime::Process;
 
     #[pymodule_export]
     use crate::backend::Backend;
@@ -46,31 +46,20 @@ mod native {
     #[pyfunction]
     fn _end(py: Python<'_>) -> PyResult<()> {
         let closed = close_all(py);
-        if !is_forked() {
-            crate::attached::end(py);
-        }
+        crate::attached::end(py);
         closed
     }
 
-    /// Makes everything raise `ForkedError`. Called in the child of a process that had imported the module.
+    /// Separates a forked child from its parent. Called in the child of a process that had imported the module.
     #[pyfunction]
-    fn refuse_forked() {
-        note_fork();
-    }
-
-    /// Raises `ForkedError` if `refuse_forked` was called.
-    #[pyfunction]
-    fn check_fork(py: Python<'_>) -> PyResult<()> {
-        if is_forked() { Err(Failure::Forked.into_exception(py)) } else { Ok(()) }
+    fn after_fork_in_child() {
+        Process::fork();
     }
 
     /// Closes all backends that are still open, and stops all daemons.
     fn close_all(py: Python<'_>) -> PyResult<()> {
-        if is_forked() {
-            return Ok(());
-        }
         let mut outcome = Ok(());
-        for backing in take_open() {
+        for backing in Process::current().take_open() {
             let closed = crate::run::wait(py, async move { Ok(backing.close().await?) }, None);
             outcome = outcome.and(closed);
         }

@@ -2,7 +2,6 @@
 
 mod files;
 mod import;
-mod tree;
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -15,12 +14,11 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_interface::{Config, Sources, running_url};
 use ipfrs_node::{
-    BatchItem, BatchPut, BlockFormat, ContentPath, EpochCache, LinkName, Node, PinFilter, PinMode, PinOptions, Pinned,
-    PutBlock, PutMode, ResolvedPath,
+    BatchItem, BatchPut, BlockFormat, ContentPath, EpochCache, GcOptions, LinkName, Node, PinFilter, PinMode,
+    PinOptions, Pinned, PutBlock, PutMode, ResolvedPath,
 };
-use prometheus::Registry;
 use quick_cache::Weighter;
-use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::backing::{
     AddOptions, Added, Backing, BlockOptions, Content, Entry, Pieces, PinEntry, Progress, Stat, StoreStats,
@@ -120,7 +118,7 @@ impl Local {
                 if matches!(*state, State::New) {
                     *state = State::Open(OpenNode::new(place.open().await?));
                 }
-                Ok(())
+                Ok::<_, Error>(())
             });
             opening.await.map_err(|e| Error::internal("opening did not complete").with_source(e))??;
         }
@@ -130,7 +128,7 @@ impl Local {
 impl Place {
     async fn open(&self) -> Result<Node> {
         let (store, config) = (self.config.store.clone(), self.config.node());
-        let opened = Node::open(&self.repo, store, config, HOLDER, &Registry::new()).await;
+        let opened = Node::builder(&self.repo).store(store).config(config).holder(HOLDER).open().await;
         opened.map_err(|error| match running_url(&self.repo) {
             // The store names the holder. Advising the user to stop that process would not help when a notebook cell
             // runs again.
@@ -369,8 +367,7 @@ impl Backing for Local {
     }
 
     async fn collect(&self, force: bool) -> Result<(u64, u64)> {
-        let (events, _) = mpsc::channel(1);
-        let collected = self.node().await?.collect(force, events).await?;
+        let collected = self.node().await?.gc(GcOptions { force, ..GcOptions::default() }).await?;
         Ok((collected.removed, collected.removed_bytes))
     }
 

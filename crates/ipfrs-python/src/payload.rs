@@ -179,7 +179,7 @@ pub(crate) type StatTuple = (String, &'static str, u64, Option<u64>, Option<u32>
 
 impl Stat {
     pub(crate) fn into_tuple(self) -> StatTuple {
-        (self.cid, self.kind, self.size, self.blocks, self.mode, self.mtime)
+        (self.cid, self.kind, self.size, self.links, self.mode, self.mtime)
     }
 }
 

@@ -16,8 +16,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::awaitable::awaitable;
-use crate::error::{Failure, Outcome};
-use crate::runtime::{is_forked, runtime};
+use crate::error::Outcome;
+use crate::runtime::{Origin, runtime};
 
 /// Maximum time for which a thread waits before it checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
@@ -46,9 +46,6 @@ pub(crate) fn run<'py, T>(
 where
     T: for<'a> IntoPyObject<'a> + Send + 'static,
 {
-    if is_forked() {
-        return Err(Failure::Forked.into_exception(py));
-    }
     match mode {
         Mode::Blocking => match wait(py, work, None) {
             Ok(value) => value.into_bound_py_any(py),
@@ -72,7 +69,7 @@ pub(crate) fn wait<T: Send>(
     work: impl Future<Output = Outcome<T>> + Send,
     mut periodic: Option<Periodic<'_>>,
 ) -> Outcome<T> {
-    let _entered = runtime()?.enter();
+    let (_entered, origin) = (runtime()?.enter(), Origin::here());
     let mut work = pin!(guarded(work));
     let parked = Arc::new(Parked { thread: thread::current(), is_woken: AtomicBool::new(false) });
     let waker = Waker::from(parked.clone());
@@ -89,6 +86,8 @@ pub(crate) fn wait<T: Send>(
             return outcome;
         }
         py.check_signals()?;
+        // A signal handler may fork. The work continues in the parent only.
+        origin.check(py)?;
         if let Some(periodic) = periodic.as_mut().filter(|periodic| last_call.elapsed() >= periodic.interval) {
             (periodic.call)(py)?;
             last_call = Instant::now();

@@ -257,7 +257,7 @@ def test_save_is_removed_when_event_loop_has_ended(tmp_path: Path) -> None:
     def built(root: str) -> Any:
         yield partial(Path(root).write_bytes, b"half")
 
-    steps = _saving._staged(str(tmp_path / "file"), True, built)
+    steps: Any = _saving._staged("bafy", str(tmp_path / "file"), True, built)
     step = next(steps)
     steps.send(step())()
     assert len(list(tmp_path.iterdir())) == 1

@@ -7,6 +7,7 @@ import io
 import json
 import mmap
 import os
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,9 +86,7 @@ def test_content_of_one_byte_and_of_none(store: Store) -> None:
     ],
     ids="bytes bytearray memoryview array numpy fortran file list generator mixed".split(),
 )
-def test_sources_with_same_bytes_get_same_content_id(
-    store: Store, data: bytes, made: Callable[[bytes], Any]
-) -> None:
+def test_sources_with_same_bytes_get_same_content_id(store: Store, data: bytes, made: Callable[[bytes], Any]) -> None:
     assert store.add(made(data)) == KUBO_CID
 
 
@@ -204,6 +203,20 @@ def test_progress_may_be_a_bar(store: Store, tmp_path: Path, data: bytes) -> Non
         assert bar.n == SIZE
 
 
+def test_progress_true_shows_a_bar_of_tqdm(
+    blocking: Store, tmp_path: Path, data: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cid = blocking.add(data, progress=True)
+    assert "B/s" in capsys.readouterr().err
+    blocking.save(cid, tmp_path / "saved", progress=True)
+    assert "B/s" in capsys.readouterr().err
+    blocking.add(data, progress=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(ipfrs.MissingPackageError, match="pip install tqdm"):
+        blocking.add(data, progress=True)
+
+
 def test_an_error_in_progress_ends_the_import(store: Store, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file.bin").write_bytes(data)
 
@@ -279,7 +292,7 @@ def test_open_seeks_as_files_do(store: Store, data: bytes) -> None:
 
 def test_stat_tells_kind_size_mode_and_time(store: Store, data: bytes) -> None:
     stat = store.stat(store.add(data, mode=0o600, mtime=1_700_000_000.5))
-    assert (stat.kind, stat.size, stat.blocks, stat.mode, stat.mtime) == ("file", SIZE, 2, 0o600, 1_700_000_000.5)
+    assert (stat.kind, stat.size, stat.links, stat.mode, stat.mtime) == ("file", SIZE, 2, 0o600, 1_700_000_000.5)
     folder = store.add(b"hello", name="a", wrap=True)
     stat = store.stat(folder)
     assert (stat.cid, stat.kind, stat.size, stat.mode, stat.mtime) == (folder, "directory", 0, None, None)

@@ -254,6 +254,34 @@ def test_daemon_url_comes_from_environment_and_pickles(
         fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1").exists(cid)
 
 
+def test_each_address_in_the_environment_has_its_own_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        sections: dict[str, Any] = {"server": {"port": 0}, "grpc": {"enabled": False}}
+        with ipfrs.Gateway(sections, repo=tmp_path / str(number)) as gateway:
+            monkeypatch.setenv("IPFRS_URL", gateway.url)
+            with gateway.client() as client:
+                cid = client.add(b"content of %d" % number)
+            for protocol in ("ipfrs", "ipfs"):
+                with fsspec.open(f"{protocol}://{cid}") as file:
+                    assert file.read() == b"content of %d" % number
+
+
+def test_a_node_in_use_is_named_as_the_remedy(tmp_path: Path) -> None:
+    with ipfrs.Node(tmp_path) as node:
+        cid = node.add(b"hello")
+        with pytest.raises(ipfrs.ConflictError, match='storage_options={"client": node}'):
+            fsspec.filesystem("ipfrs", path=tmp_path).cat_file(cid)
+        assert fsspec.filesystem("ipfrs", client=node).cat_file(cid) == b"hello"
+
+
+def test_missing_content_is_an_error_of_both_kinds(fs: Any, folder: str) -> None:
+    with pytest.raises(ipfrs.NotFoundError) as caught:
+        fs.cat_file(f"{folder}/missing")
+    assert isinstance(caught.value, FileNotFoundError) and caught.value.filename.endswith("missing")
+
+
 def test_only_one_storage_location_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one of endpoint_url, path and client"):
         fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1", path=tmp_path)

@@ -66,13 +66,13 @@ def test_invalid_configuration_is_named_in_error(tmp_path: Path) -> None:
     ]
     for sections, named in wrong:
         with pytest.raises(ipfrs.InvalidInputError, match=named):
-            ipfrs.Gateway(sections, repo=tmp_path / "repo").start()
+            ipfrs.Gateway(sections, repo=tmp_path / "repo")
     with pytest.raises(TypeError, match="server is a section"):
         ipfrs.Gateway(repo=tmp_path, server=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="config"):
         ipfrs.Gateway(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
-        ipfrs.Gateway(tmp_path / "missing.toml", repo=tmp_path / "repo").start()
+        ipfrs.Gateway(tmp_path / "missing.toml", repo=tmp_path / "repo")
     assert not (tmp_path / "repo").exists()
 
 
@@ -105,9 +105,7 @@ def test_invalid_url_is_rejected_at_once(url: str) -> None:
         ipfrs.AsyncClient(url)
 
 
-def test_gateway_defaults_to_free_port_and_no_grpc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gateway_defaults_to_free_port_and_no_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ipfrs.Gateway(repo=tmp_path / "first") as first, ipfrs.Gateway(repo=tmp_path / "second") as second:
         assert first.url != second.url and first.grpc_addresses == second.grpc_addresses == []
         for one, other in ((first, second), (second, first)):

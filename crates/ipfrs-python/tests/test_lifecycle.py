@@ -153,30 +153,50 @@ gateway = ipfrs.Gateway(repo=sys.argv[1] + "4")
 client = ipfrs.Client(sys.argv[2])
 cid = node.add(b"hello")
 client.add(b"hello")
+unused, chunks, view = ipfrs.Client(sys.argv[2]), client.chunks(cid), node.get(cid)
 # As if another thread was just starting it.
 gateway._turn.acquire()
 child = os.fork()
 if child == 0:
-    calls = [lambda: node.cat(cid), lambda: client.cat(cid), lambda: ipfrs.Node(sys.argv[1] + "2"), node.close]
-    for call in (*calls, gateway.start, gateway.stop):
+    for call in (lambda: node.cat(cid), node.close, lambda: next(chunks), gateway.start, gateway.stop):
         try:
             call()
         except ipfrs.ForkedError as error:
-            assert "spawn" in str(error), error
+            assert "fork" in str(error), error
         else:
             os._exit(1)
-    del call, calls, node, anode, client
-    os._exit(0)
+    assert client.cat(cid) == b"hello"
+    async def other():
+        async with ipfrs.AsyncClient(sys.argv[2]) as aclient:
+            return await aclient.cat(cid)
+    assert asyncio.run(other()) == b"hello"
+    with ipfrs.Node(sys.argv[1] + "2") as own:
+        assert own.add(b"hello") == cid
+    # A child of the child.
+    grandchild = os.fork()
+    if grandchild == 0:
+        os._exit(client.cat(cid) != b"hello")
+    assert os.waitpid(grandchild, 0)[1] == 0
+    client.close()
+    try:
+        client.cat(cid)
+    except ipfrs.ClosedError:
+        pass
+    assert bytes(view).endswith(b"hello" + bytes(view)[-2:])
+    del call, node, anode, client, unused, chunks, view
+    sys.exit(0)
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 assert node.cat(cid) == b"hello" and client.cat(cid) == b"hello"
 node.close()
 client.close()
+unused.close()
+chunks.close()
 asyncio.run(anode.close())
 """
 
 
-def test_forked_process_raises_and_leaves_parent_intact(tmp_path: Path, url: str) -> None:
+def test_forked_child_uses_clients_and_leaves_parent_intact(tmp_path: Path, url: str) -> None:
     done = run(FORKING, tmp_path / "repo", url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -193,6 +213,34 @@ if __name__ == "__main__":
             print(pool.apply(ipfrs.Client.cat, (client, cid)).decode())
 """
     assert run(script, url).stdout == "hello from another process\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_pools_share_a_client_and_a_file_system(method: str, tmp_path: Path, url: str) -> None:
+    script = """
+import multiprocessing, sys, ipfrs
+from ipfrs.fs import IpfrsFileSystem
+client = fs = None
+def prepare(given_client, given_fs):
+    global client, fs
+    client, fs = given_client, given_fs
+def read(cid):
+    return client.cat(cid) + fs.cat_file(cid) + ipfrs.Client(sys.argv[1]).cat(cid)
+if __name__ == "__main__":
+    with ipfrs.Client(sys.argv[1]) as first:
+        files = IpfrsFileSystem(endpoint_url=sys.argv[1])
+        cids = [first.add(bytes([n])) for n in range(50)]
+        assert files.cat_file(cids[0]) == b"\\0"
+        with multiprocessing.get_context(sys.argv[2]).Pool(4, prepare, (first, files)) as pool:
+            assert pool.map(read, cids) == [bytes([n, n, n]) for n in range(50)]
+        assert read.__name__ and first.cat(cids[1]) == b"\\1"
+        print("done")
+"""
+    # The other processes import the script, so it must be a file.
+    program = tmp_path / "pool.py"
+    program.write_text(script)
+    done = subprocess.run([sys.executable, program, url, method], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr
 
 
 def test_open_objects_are_closed_at_exit(tmp_path: Path, url: str) -> None:

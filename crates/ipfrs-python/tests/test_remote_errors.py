@@ -134,9 +134,7 @@ def test_token_is_sent_always_and_never_shown(asynchronous: bool, wait: Callable
         (saying(b"", 308, Location="https://m.example/"), ipfrs.InvalidInputError),
     ],
 )
-def test_daemon_error_kind_is_preserved(
-    answer: Callable[[Handler, bytes], None], error: type[Exception]
-) -> None:
+def test_daemon_error_kind_is_preserved(answer: Callable[[Handler, bytes], None], error: type[Exception]) -> None:
     with scripted(answer) as (url, requests), ipfrs.Client(url) as client:
         with pytest.raises(error, match="m") as caught:
             client.put(b"hello")

@@ -62,6 +62,25 @@ def test_save_replaces_only_files(store: Store, tmp_path: Path) -> None:
     assert tree(tmp_path) == {"file": b"mine", "link": "elsewhere"}
 
 
+def test_errors_of_local_files_name_path_and_cause(store: Store, tmp_path: Path) -> None:
+    cid = store.add(b"hello")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / cid).mkdir()
+    cases: list[tuple[Path, type[OSError], str]] = [
+        (tmp_path / "none" / "file", FileNotFoundError, "does not exist"),
+        (tmp_path / "taken", FileExistsError, "already exists"),
+        (tmp_path / "file" / "below", NotADirectoryError, "Not a directory"),
+    ]
+    (tmp_path / "file").write_bytes(b"")
+    for save in (store.save, store.export_car):
+        for dest, built_in, cause in cases[: 3 if save == store.save else 1]:
+            with pytest.raises(ipfrs.LocalFileError, match=cause) as caught:
+                save(cid, dest)
+            assert isinstance(caught.value, built_in) or built_in is NotADirectoryError
+            assert cid in str(caught.value) and str(dest) in str(caught.value) and caught.value.errno
+            assert isinstance(caught.value.__cause__, built_in)
+
+
 def test_a_symlink_is_saved_as_one(store: Store, tmp_path: Path) -> None:
     cid = store.put(symlink_block("../somewhere/ünï"), codec="dag-pb")
     store.save(cid, tmp_path / "link")

@@ -7,7 +7,6 @@ mod idle_timeout;
 mod multipart;
 mod request;
 mod response;
-mod tree;
 mod upload;
 
 use std::error::Error as StdError;
@@ -30,10 +29,11 @@ use tower::{Service, ServiceExt};
 use idle_timeout::IdleTimeout;
 use response::OpenResponses;
 
+/// How to walk over a local tree.
+pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
 pub use multipart::{Form, Source, multipart};
 pub use request::{Request, escape_path};
 pub use response::Response;
-pub use tree::{Attributes, TreeVisitor, WalkOptions, read_piece, size_of_tree, walk};
 
 /// A stream of bytes, in pieces of at most a few megabytes. An error is its last item.
 pub type Pieces = BoxStream<'static, Result<Bytes>>;

@@ -15,6 +15,8 @@ mod pack;
 mod pins;
 mod redb_overlay;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use batch::{BlockBatch, Section};
 pub use config::{Durability, Engine, StoreConfig};
@@ -25,8 +27,8 @@ pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};
 pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 pub use store::{
-    BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC, Reserve,
-    Scrubbed, Spared, Stats, Stored,
+    Admission, BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC,
+    Reserve, Scrubbed, Spared, Stats, Stored, admit, refuse_all,
 };
 
 /// Decoders of index files, for the fuzz targets.

@@ -150,12 +150,12 @@ impl Pins {
         Table::open(&path, Access::ReadOnly, false).map(|table| Self::new(table, Place::ReadOnly(path)))
     }
 
-    /// Returns pins that are lost when the process ends, for a store in memory.
+    /// Creates pins that are lost when the process ends. `has_blocks` is as for [`Self::open`].
     ///
     /// # Errors
-    /// No known cause.
-    pub fn in_memory() -> Result<Self> {
-        Table::in_memory().map(|table| Self::new(table, Place::Memory))
+    /// If the tables cannot be created.
+    pub fn in_memory(has_blocks: bool) -> Result<Self> {
+        Table::in_memory(has_blocks).map(|table| Self::new(table, Place::Memory))
     }
 
     fn new(table: Table, place: Place) -> Self {

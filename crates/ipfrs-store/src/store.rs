@@ -133,7 +133,10 @@ impl CompactOptions {
     }
 
     /// Checks that both shares are from 0 to 1.
-    pub(crate) fn check(self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] names the share.
+    pub fn check(self) -> Result<()> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         match [self.min_dead_share, self.min_dead_share_if_full].into_iter().find(|share| !is_share(share)) {
             None => Ok(()),
@@ -188,7 +191,7 @@ pub struct DamagedPack {
 
 /// A set of blocks, keyed by multihash: a block put under one codec or CID version is found under every other.
 ///
-/// Every engine implements these contracts, and the conformance suite checks them:
+/// Every engine implements these contracts, and `testing` (a feature of the crate) tests them:
 ///
 /// * **Durability.** When [`put_many`](Self::put_many) or [`delete_many`](Self::delete_many) returns, its effect
 ///   survives a crash of the process (and, with the default durability, of the machine).
@@ -371,17 +374,20 @@ pub trait BlockStoreExt: BlockStore {
 
 impl<S: BlockStore + ?Sized> BlockStoreExt for S {}
 
-/// Action for a block that was accepted.
+/// Action of an engine for a block that it accepts; see [`admit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub enum Admission {
     /// None, because the CID contains the data.
     Identity,
     /// Store it.
     Store,
 }
 
-/// Rejects blocks that no engine stores.
-pub(crate) fn admit(block: &Block) -> Result<Admission> {
+/// Decides for an engine whether it accepts a block.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] and [`ErrorKind::TooLarge`] for blocks that no engine stores; see [`BlockStore`].
+pub fn admit(block: &Block) -> Result<Admission> {
     let (cid, size) = (block.cid(), block.data().len());
     if cid.codec() == RESERVED_CODEC {
         return Err(Error::unsupported(format!(
@@ -399,7 +405,7 @@ pub(crate) fn admit(block: &Block) -> Result<Admission> {
 
 /// Returns the outcomes of an atomic put in which some blocks were rejected. Rejected blocks keep their errors; the
 /// others get an error that names the first of them.
-pub(crate) fn refuse_all<T>(admissions: Vec<Result<T>>) -> Vec<Result<Stored>> {
+pub fn refuse_all<T>(admissions: Vec<Result<T>>) -> Vec<Result<Stored>> {
     let rejected = admissions.iter().zip(0..).find_map(|(admission, index)| Some((index, admission.as_ref().err()?)));
     let (kind, why) = match rejected {
         Some((index, error)) => (error.kind(), format!("not stored: block {index} of the batch was rejected: {error}")),

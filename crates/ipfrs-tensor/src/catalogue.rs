@@ -7,6 +7,13 @@ use ipfrs_core::{Error, Result};
 use crate::Dtype;
 use crate::{npy, safetensors};
 
+/// Bounds of the search for a similar name: number of names, and length of a name in bytes.
+const MAX_COMPARED_NAMES: usize = 1_000;
+const MAX_COMPARED_BYTES: usize = 256;
+
+/// Minimum Jaro-Winkler similarity of a name that is suggested.
+const MIN_SIMILARITY: f64 = 0.85;
+
 /// Number of bytes from the start of a file that [`Header::of`] requires, unless the file is shorter.
 pub const PREFIX_BYTES: usize = 12;
 
@@ -177,8 +184,26 @@ impl Catalogue {
         place.map(|place| self.by_name[place] as usize).map_err(|_| {
             let count = self.tensors.len();
             let what = format!("no tensor named {} among the {count} of the file", shown(name));
-            Error::not_found(format!("{what}: /info and `tensor ls` list their names"))
+            let remedy = match self.similar(name) {
+                Some(similar) => format!("did you mean {}?", shown(similar)),
+                None => "/info and `tensor ls` list their names".to_owned(),
+            };
+            Error::not_found(format!("{what}: {remedy}"))
         })
+    }
+
+    /// Returns the name among the first [`MAX_COMPARED_NAMES`] that is most similar to `name`, if one is.
+    fn similar(&self, name: &str) -> Option<&str> {
+        if name.len() > MAX_COMPARED_BYTES {
+            return None;
+        }
+        let names = self.tensors.iter().map(|tensor| tensor.name.as_str()).take(MAX_COMPARED_NAMES);
+        let short = names.filter(|other| !other.is_empty() && other.len() <= MAX_COMPARED_BYTES);
+        let compared = short.map(|other| (strsim::jaro_winkler(name, other), other));
+        compared
+            .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
+            .max_by(|(a, _), (b, _)| a.total_cmp(b))
+            .map(|(_, name)| name)
     }
 }
 

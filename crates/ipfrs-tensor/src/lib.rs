@@ -20,5 +20,5 @@ pub use dtype::Dtype;
 pub use framing::{Framing, TensorFormat, column_major};
 pub use plan::{Plan, Run};
 pub use safetensors::{MAX_HEADER_BYTES, head as safetensors_head};
-pub use slice::{Selection, Slice};
+pub use slice::{MAX_LISTED, Selection, Slice};
 pub use stats::{Stats, Summary};

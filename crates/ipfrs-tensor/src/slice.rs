@@ -1,18 +1,25 @@
 //! Selection of a part of a tensor: `start:stop:step` for each dimension, as in NumPy.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 
 use crate::catalogue::{MAX_RANK, shown};
+
+/// Maximum number of items in a list of indices.
+pub const MAX_LISTED: usize = 10_000;
 
 /// A slice that is not yet applied to a shape. The default selects everything.
 ///
 /// Parts are separated by commas, outermost dimension first. A part is either `start:stop:step`, in which each number
 /// may be omitted, or a single index, which removes its dimension from the result. Negative numbers count from the
 /// end of the dimension. Ranges are clamped to the dimension, and unmentioned dimensions are taken whole. `...`
-/// stands for any number of whole dimensions. Steps are positive. API.md contains the grammar.
+/// stands for any number of whole dimensions. Steps are positive. The first part can also be a list of at most
+/// [`MAX_LISTED`] indices and ranges `start:stop` in brackets, in any order and with repetitions. API.md contains the
+/// grammar.
 ///
 /// ```
 /// let slice: ipfrs_tensor::Slice = "0:10, ::2, -1".parse()?;
@@ -22,17 +29,27 @@ use crate::catalogue::{MAX_RANK, shown};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Slice(Vec<Part>);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Index(i64),
     Range { start: Option<i64>, stop: Option<i64>, step: u64 },
+    List(Arc<[Item]>),
     Rest,
+}
+
+/// An item of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Item {
+    Index(i64),
+    Range { start: Option<i64>, stop: Option<i64> },
 }
 
 /// A slice applied to a shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
+    /// If there are `rows`, all of them together in the first dimension.
     pub(crate) dims: Vec<SelectedDimension>,
+    rows: Option<Arc<[Range<u64>]>>,
 }
 
 /// The selected indices of one dimension.
@@ -74,6 +91,11 @@ impl Slice {
         if parts.iter().filter(|part| **part == Part::Rest).count() > 1 {
             return Err(Error::invalid("a slice may contain `...` only once"));
         }
+        if parts.iter().skip(1).any(|part| matches!(part, Part::List(_))) {
+            return Err(Error::invalid(
+                "only the first part of a slice can be a list: index the result with the others",
+            ));
+        }
         Ok(Self(parts))
     }
 
@@ -82,6 +104,16 @@ impl Slice {
     pub fn is_whole(&self) -> bool {
         let whole = Part::Range { start: None, stop: None, step: 1 };
         self.0.iter().all(|part| *part == Part::Rest || *part == whole)
+    }
+
+    /// Returns the text of the slice for messages, at most 100 characters.
+    fn brief(&self) -> String {
+        let mut text = self.to_string();
+        if text.len() > 100 {
+            text.truncate(97);
+            text.push_str("...");
+        }
+        text
     }
 
     /// Applies the slice to `shape`.
@@ -93,26 +125,59 @@ impl Slice {
         let named = self.0.iter().filter(|part| **part != Part::Rest).count();
         let rest = shape.len().checked_sub(named).ok_or_else(|| {
             Error::invalid(format!(
-                "the slice {self} has {named} parts for the {} dimensions of {shape:?}",
+                "the slice {} has {named} parts for the {} dimensions of {shape:?}",
+                self.brief(),
                 shape.len()
             ))
         })?;
         let whole = |of| SelectedDimension { of, start: 0, count: of, step: 1, remains: true };
         let mut dims = Vec::with_capacity(shape.len());
+        let mut rows = None;
+        let outside = |index, of| {
+            Error::invalid(format!(
+                "index {index} of the slice {} is outside of a dimension of size {of}",
+                self.brief()
+            ))
+        };
         for part in &self.0 {
-            match (*part, shape.get(dims.len())) {
+            match (part, shape.get(dims.len())) {
                 (Part::Rest, _) => dims.extend(shape[dims.len()..dims.len() + rest].iter().map(|of| whole(*of))),
-                (Part::Index(index), Some(of)) => dims.push(at(index, *of).ok_or_else(|| {
-                    Error::invalid(format!("index {index} of the slice {self} is outside of a dimension of size {of}"))
-                })?),
-                (Part::Range { start, stop, step }, Some(of)) => dims.push(within(start, stop, step, *of)),
+                (Part::Index(index), Some(of)) => dims.push(at(*index, *of).ok_or_else(|| outside(*index, *of))?),
+                (Part::Range { start, stop, step }, Some(of)) => dims.push(within(*start, *stop, *step, *of)),
+                (Part::List(items), Some(of)) => {
+                    let listed = listed(items, *of).map_err(|index| outside(index, *of))?;
+                    let count = listed.iter().map(|rows| rows.end - rows.start).try_fold(0_u64, u64::checked_add);
+                    let count = count.ok_or_else(|| Error::too_large("a list selects more than 2^64 indices"))?;
+                    dims.push(SelectedDimension { of: *of, start: 0, count, step: 1, remains: true });
+                    rows = Some(listed.into());
+                }
                 // The number of parts never exceeds the number of dimensions.
                 (_, None) => {}
             }
         }
         dims.extend(shape[dims.len()..].iter().map(|of| whole(*of)));
-        Ok(Selection { dims })
+        Ok(Selection { dims, rows })
     }
+}
+
+/// Returns the ranges that a list selects in a dimension of size `of`, with adjacent ones joined.
+///
+/// # Errors
+/// Returns an index that is outside of the dimension.
+fn listed(items: &[Item], of: u64) -> std::result::Result<Vec<Range<u64>>, i64> {
+    let mut ranges: Vec<Range<u64>> = Vec::with_capacity(items.len());
+    for item in items {
+        let dim = match *item {
+            Item::Index(index) => at(index, of).ok_or(index)?,
+            Item::Range { start, stop } => within(start, stop, 1, of),
+        };
+        match ranges.last_mut() {
+            _ if dim.count == 0 => {}
+            Some(last) if last.end == dim.start => last.end += dim.count,
+            _ => ranges.push(dim.start..dim.start + dim.count),
+        }
+    }
+    Ok(ranges)
 }
 
 /// Selects one index of a dimension of size `of`.
@@ -138,6 +203,23 @@ impl Selection {
         self.dims.iter().filter(|dim| dim.remains).map(|dim| dim.count).collect()
     }
 
+    /// Returns the selected ranges of the first dimension if the slice lists them. The result consists of
+    /// [their selections](Self::at_rows), one after another.
+    #[must_use]
+    pub fn rows(&self) -> Option<&Arc<[Range<u64>]>> {
+        self.rows.as_ref()
+    }
+
+    /// Returns this selection with one range of the first dimension.
+    #[must_use]
+    pub fn at_rows(&self, rows: Range<u64>) -> Self {
+        let mut dims = self.dims.clone();
+        if let Some(first) = dims.first_mut() {
+            (first.start, first.count) = (rows.start, rows.end - rows.start);
+        }
+        Self { dims, rows: None }
+    }
+
     /// Returns whether the selected elements have the same sequence in row-major and in column-major order.
     #[must_use]
     pub fn is_one_line(&self) -> bool {
@@ -152,15 +234,47 @@ impl FromStr for Slice {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let parts = text.split(',').map(|part| {
-            parse_part(part.trim()).ok_or_else(|| {
-                let how = "write start:stop:step, an index or ... for each dimension, e.g. 0:10,5,::2";
-                let steps = "steps must be 1 or more: to go backwards, reverse the result";
-                Error::invalid(format!("malformed slice {}: {how}; {steps}", shown(text)))
-            })
-        });
-        Self::new(parts.collect::<Result<_>>()?)
+        let malformed = || {
+            let how = "write start:stop:step, an index or ... for each dimension, e.g. 0:10,5,::2, or a list first, e.g. \
+                       [3,17,20:30]";
+            let steps = "steps must be 1 or more: to go backwards, reverse the result";
+            Error::invalid(format!("malformed slice {}: {how}; {steps}", shown(text)))
+        };
+        let (list, rest) = match text.trim().strip_prefix('[') {
+            None => (None, Some(text)),
+            Some(rest) => {
+                let (list, rest) = rest.split_once(']').ok_or_else(malformed)?;
+                let rest = rest.trim();
+                let rest = if rest.is_empty() { None } else { Some(rest.strip_prefix(',').ok_or_else(malformed)?) };
+                (Some(parse_list(list)?.ok_or_else(malformed)?), rest)
+            }
+        };
+        let parts = rest.into_iter().flat_map(|rest| rest.split(','));
+        let parts = parts.map(|part| parse_part(part.trim()).ok_or_else(malformed));
+        Self::new(list.map(Ok).into_iter().chain(parts).collect::<Result<_>>()?)
     }
+}
+
+/// Parses the items of a list. Returns `None` if they are malformed.
+///
+/// # Errors
+/// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for too many items.
+fn parse_list(text: &str) -> Result<Option<Part>> {
+    if text.trim().is_empty() {
+        return Ok(Some(Part::List([].into())));
+    }
+    let count = 1 + text.bytes().filter(|byte| *byte == b',').count();
+    if count > MAX_LISTED {
+        return Err(Error::too_large(format!(
+            "a list of {count} indices is over the limit of {MAX_LISTED}: request them in several parts"
+        )));
+    }
+    let items = text.split(',').map(|item| match parse_part(item.trim())? {
+        Part::Index(index) => Some(Item::Index(index)),
+        Part::Range { start, stop, step: 1 } => Some(Item::Range { start, stop }),
+        Part::Range { .. } | Part::List(_) | Part::Rest => None,
+    });
+    Ok(items.collect::<Option<Arc<[_]>>>().map(Part::List))
 }
 
 fn parse_part(text: &str) -> Option<Part> {
@@ -181,14 +295,24 @@ fn parse_part(text: &str) -> Option<Part> {
 
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bound = |bound: Option<i64>| bound.map(|number| number.to_string()).unwrap_or_default();
+        let bound = |bound: &Option<i64>| bound.map(|number| number.to_string()).unwrap_or_default();
         for (index, part) in self.0.iter().enumerate() {
             f.write_str(if index > 0 { "," } else { "" })?;
-            match *part {
+            match part {
                 Part::Rest => f.write_str("...")?,
                 Part::Index(index) => write!(f, "{index}")?,
                 Part::Range { start, stop, step: 1 } => write!(f, "{}:{}", bound(start), bound(stop))?,
                 Part::Range { start, stop, step } => write!(f, "{}:{}:{step}", bound(start), bound(stop))?,
+                Part::List(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        f.write_str(if index > 0 { "," } else { "[" })?;
+                        match item {
+                            Item::Index(index) => write!(f, "{index}")?,
+                            Item::Range { start, stop } => write!(f, "{}:{}", bound(start), bound(stop))?,
+                        }
+                    }
+                    f.write_str(if items.is_empty() { "[]" } else { "]" })?;
+                }
             }
         }
         Ok(())
@@ -218,6 +342,10 @@ mod tests {
             (" 0 : 2 : 1 , ... ", &[3, 4], &[2, 4]),
             ("...", &[], &[]),
             ("::9223372036854775808", &[3], &[1]),
+            ("[2,0,0,-1]", &[3, 4], &[4, 4]),
+            (" [ 1 ] , 1 ", &[3, 4], &[1]),
+            ("[0:2,-1,7:9],::2", &[3, 4], &[3, 2]),
+            ("[],...", &[3, 4], &[0, 4]),
         ] {
             let slice: Slice = text.parse().unwrap();
             assert_eq!(slice.select(shape).unwrap().shape(), taken, "{text}");
@@ -226,18 +354,39 @@ mod tests {
 
     #[test]
     fn invalid_slices_are_rejected_with_reason() {
-        for text in ["a", "1:2:3:4", "::0", "::-1", "1,,2", "..", "...,...", "99999999999999999999", "1:x", ","] {
+        for text in [
+            "a",
+            "1:2:3:4",
+            "::0",
+            "::-1",
+            "1,,2",
+            "..",
+            "...,...",
+            "99999999999999999999",
+            "1:x",
+            ",",
+            "[1",
+            "1]",
+            "[1]2",
+            "[a]",
+            "[::2]",
+            "[...]",
+            "0,[1]",
+            "[[1]]",
+        ] {
             assert!(text.parse::<Slice>().is_err(), "{text}");
         }
         assert!("0".repeat(65).split("").collect::<Vec<_>>().join(",").parse::<Slice>().is_err());
-        for (text, shape) in [("3", &[3][..]), ("-4", &[3]), ("0", &[0]), ("0,0", &[3]), ("0", &[])] {
+        for (text, shape) in
+            [("3", &[3][..]), ("-4", &[3]), ("0", &[0]), ("0,0", &[3]), ("0", &[]), ("[3]", &[3]), ("[0,1],0", &[3])]
+        {
             assert!(text.parse::<Slice>().unwrap().select(shape).is_err(), "{text} of {shape:?}");
         }
     }
 
     #[test]
     fn a_slice_is_written_as_it_is_read() {
-        for text in ["0:10,5,::2", "...,-1", ":,:", "1:", ":-1"] {
+        for text in ["0:10,5,::2", "...,-1", ":,:", "1:", ":-1", "[3,-1,:5],2", "[]"] {
             assert_eq!(text.parse::<Slice>().unwrap().to_string(), text);
         }
     }

@@ -1,7 +1,7 @@
 //! Codecs for dag-pb and UnixFS, path resolution, directory listing and file import.
 //!
-//! All functions read from a [`BlockSource`] or write to a [`BlockSink`], and are independent of HTTP, stores and
-//! configuration. The formats are specified in <https://specs.ipfs.tech/unixfs/> and
+//! Except for [`local_tree`], all functions read from a [`BlockSource`] or write to a [`BlockSink`], and are independent
+//! of HTTP, stores and configuration. The formats are specified in <https://specs.ipfs.tech/unixfs/> and
 //! <https://ipld.io/specs/codecs/dag-pb/spec/>. Imports produce the same content IDs as Kubo.
 
 mod blocks;
@@ -13,6 +13,7 @@ mod import;
 mod ipld;
 mod link_name;
 mod list;
+pub mod local_tree;
 mod murmur3;
 mod node;
 mod resolve;

@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("ipfrs-node", &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-tensor", "ipfrs-unixfs", "ipfrs-stream"]),
     ("ipfrs-middleware", &["ipfrs-core", "ipfrs-node"]),
     // JSON types for servers, and a client.
-    ("ipfrs-rpc", &["ipfrs-core"]),
+    ("ipfrs-rpc", &["ipfrs-core", "ipfrs-unixfs"]),
     ("ipfrs-http", &["ipfrs-core", "ipfrs-ipns", "ipfrs-node", "ipfrs-middleware", "ipfrs-rpc"]),
     // Clients use this crate too.
     ("ipfrs-proto", &[]),
@@ -63,6 +63,24 @@ fn crates_depend_only_on_lower_layers() {
     }
     for name in arrows.keys() {
         assert!(dependencies.contains_key(*name), "{name} is gone");
+    }
+}
+
+/// A program that only stores blocks needs neither DNS nor TLS.
+#[test]
+fn the_node_without_features_has_no_network_libraries() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--package", "ipfrs-node", "--edges", "normal", "--prefix", "none"])
+        .args(["--no-default-features", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(&"ipfrs-store"));
+    for library in ["hickory-resolver", "hyper", "idna", "reqwest", "rustls"] {
+        assert!(!names.contains(&library), "ipfrs-node without features depends on {library}");
     }
 }
 

@@ -153,7 +153,13 @@ async fn errors_of_every_form_name_no_file_system_path() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_503_during_startup_and_draining() {
     let (repo, config, registry) = (tempfile::tempdir().unwrap(), Config::default(), Registry::new());
-    let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
+    let node = Node::builder(repo.path())
+        .store(config.store.clone())
+        .config(config.node())
+        .registry(&registry)
+        .open()
+        .await
+        .unwrap();
     let lifecycle = Lifecycle::new();
     let memory = MemoryPool::register(&node, &registry).unwrap();
     let app = ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), memory, &registry).unwrap();

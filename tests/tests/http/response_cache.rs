@@ -58,7 +58,13 @@ async fn small_file_is_cached_only_for_plain_requests() {
     let root = gateway.add_tree("", &[("d/a.txt", text.as_str())]).await;
     let (repo, mut config, registry) = (gateway.stop().await, Config::default(), Registry::new());
     config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
-    let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
+    let node = Node::builder(repo.path())
+        .store(config.store.clone())
+        .config(config.node())
+        .registry(&registry)
+        .open()
+        .await
+        .unwrap();
     let memory = MemoryPool::register(&node, &registry).unwrap();
     let app = ipfrs_http::app(node.clone(), &config.http(), 8080, Lifecycle::new(), memory, &registry).unwrap();
     let path = format!("/ipfs/{root}/a.txt");

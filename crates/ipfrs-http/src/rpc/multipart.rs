@@ -367,7 +367,7 @@ mod tests {
 
     async fn pool() -> (tempfile::TempDir, MemoryPool) {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
-        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await;
+        let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).config(config).open().await;
         (repo, MemoryPool::register(&node.unwrap(), &Registry::new()).unwrap())
     }
 

@@ -167,7 +167,6 @@ mod tests {
     use hyper::body::Incoming;
     use ipfrs_http::{CacheableRequest, SerializedResponse};
     use ipfrs_node::{MemoryStore, Node, NodeConfig};
-    use prometheus::Registry;
 
     use super::*;
     use crate::conn::request_head::Refusal;
@@ -234,7 +233,8 @@ mod tests {
     #[tokio::test]
     async fn whole_responses_are_written_and_others_are_left_to_hyper() {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
-        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
+        let node =
+            Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).config(config).open().await.unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         let mut respond = |path: &str| {
             let bytes = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -382,7 +382,7 @@ mod tests {
     use axum::http::{HeaderValue, Request, Response};
     use ipfrs_http::SerializedResponse;
     use ipfrs_node::{MemoryStore, NodeConfig};
-    use prometheus::Registry;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -426,7 +426,8 @@ mod tests {
     #[tokio::test]
     async fn draining_disables_the_fast_path() {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
-        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
+        let node =
+            Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).config(config).open().await.unwrap();
         let settings = Settings {
             node,
             max_request: Duration::from_secs(3_600),

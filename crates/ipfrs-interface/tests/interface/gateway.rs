@@ -7,7 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use ipfrs_core::ErrorKind;
-use ipfrs_interface::{Gateway, Local, running_url};
+use ipfrs_interface::{Embedded, Gateway, running_url};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{Running, config, rest_of};
@@ -58,10 +58,10 @@ async fn repo_is_locked_by_one_gateway() {
     let repo = running.repo.path();
     let refused = Gateway::bind(&config(), repo).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
-    assert_eq!(Local::open(&config(), repo, "test").await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(Embedded::open(&config(), repo, "test").await.unwrap_err().kind(), ErrorKind::Conflict);
     running.gateway.shutdown();
     running.gateway.join().await.unwrap();
-    Local::open(&config(), repo, "test").await.unwrap().close().await.unwrap();
+    Embedded::open(&config(), repo, "test").await.unwrap().close().await.unwrap();
     let mut again = Gateway::bind(&config(), repo).await.unwrap();
     again.shutdown();
     again.join().await.unwrap();
@@ -71,7 +71,7 @@ async fn repo_is_locked_by_one_gateway() {
 async fn next_user_of_the_repo_removes_a_stale_url() {
     let repo = tempfile::tempdir().unwrap();
     fs::write(repo.path().join("api"), "http://127.0.0.1:1\n").unwrap();
-    Local::open(&config(), repo.path(), "test").await.unwrap().close().await.unwrap();
+    Embedded::open(&config(), repo.path(), "test").await.unwrap().close().await.unwrap();
     assert_eq!(running_url(repo.path()).unwrap(), None);
 }
 
@@ -84,7 +84,7 @@ async fn a_port_in_use_leaves_the_repo_free() {
     let error = Gateway::bind(&taken, repo.path()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.message().contains(&format!("port {} on 127.0.0.1 is in use", taken.server.port)), "{error}");
-    Local::open(&config(), repo.path(), "test").await.unwrap().close().await.unwrap();
+    Embedded::open(&config(), repo.path(), "test").await.unwrap().close().await.unwrap();
 }
 
 #[tokio::test]

@@ -38,6 +38,8 @@ pub struct Listed {
     /// Size of a file in bytes. 0 for directories and symlinks; the cumulative size in the link if the target is
     /// unknown.
     pub size: u64,
+    /// Bytes of all blocks below the entry, as the directory claims. 0 for links of formats without sizes.
+    pub dag_size: u64,
     /// Target of a symlink. Empty if it is longer than any path may be (4,096 bytes, `PATH_MAX` on Linux).
     pub target: LinkName,
     /// Mode and modification time, if they are stored and the target is known.
@@ -197,6 +199,7 @@ impl Target {
             cid: entry.cid,
             kind: self.kind,
             size: self.size,
+            dag_size: entry.tsize,
             target: self.symlink,
             attributes: self.attributes,
         }
@@ -231,6 +234,7 @@ fn unresolved(entry: DirEntry) -> Listed {
         cid: entry.cid,
         kind: ListedKind::Unknown,
         size: entry.tsize,
+        dag_size: entry.tsize,
         target: LinkName::default(),
         attributes: Attributes::default(),
     }

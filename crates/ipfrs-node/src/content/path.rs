@@ -1,6 +1,7 @@
 //! Content paths.
 
 use std::fmt;
+use std::str::FromStr;
 
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
@@ -83,6 +84,21 @@ impl ContentPath {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         with_segments(format!("/ipfs/{}", self.root), &self.segments)
+    }
+}
+
+impl From<Cid> for ContentPath {
+    fn from(root: Cid) -> Self {
+        Self { root, segments: Vec::new() }
+    }
+}
+
+impl FromStr for ContentPath {
+    type Err = Error;
+
+    /// Same as [`ContentPath::parse`].
+    fn from_str(path: &str) -> Result<Self> {
+        Self::parse(path)
     }
 }
 

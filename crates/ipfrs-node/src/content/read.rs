@@ -1,17 +1,22 @@
 //! Reads of files as bytes and of directories as entries.
 
+use std::ops::{Bound, RangeBounds};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use ipfrs_core::Result;
+#[cfg(doc)]
+use ipfrs_core::ErrorKind;
+use ipfrs_core::{Error, Result};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
 use ipfrs_unixfs::DirEntry;
 
-use super::object::{Directory, FileContent};
+use super::listing::Listed;
+use super::object::{Directory, FileContent, ObjectKind};
+use super::path::ContentPath;
 use crate::Node;
 use crate::metrics::{Active, Metrics};
 
@@ -20,6 +25,48 @@ impl Node {
     /// distance ahead of the consumer. Dropping the stream stops the reads.
     pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
         self.metered(self.reader(file, span))
+    }
+
+    /// Returns bytes of the file at a path, up to the end of the file. All of them are held in memory; [`Self::read`]
+    /// streams them.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`] and the stream of [`Self::read`]; [`ErrorKind::InvalidInput`] if the path does not lead to
+    /// a file.
+    pub async fn read_range(
+        &self,
+        path: impl Into<ContentPath> + Send,
+        range: impl RangeBounds<u64> + Send,
+    ) -> Result<Bytes> {
+        let object = self.resolve(path.into()).await?.whole()?;
+        let ObjectKind::File(file) = &object.kind else {
+            let path = &object.resolved.path;
+            return Err(Error::invalid(format!("{path} is not a file: list its entries, or read its block")));
+        };
+        let span = span_of(&range, file.size());
+        let mut pieces = self.read(file, span);
+        let mut bytes = BytesMut::new();
+        while let Some(piece) = pieces.next().await.transpose()? {
+            // A range within one block is not copied.
+            if piece.len() as u64 == span.len {
+                return Ok(piece);
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes.freeze())
+    }
+
+    /// Returns the entries of the directory at a path in stored order, with the kind and size of their targets, as a
+    /// stream with bounded memory.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`ErrorKind::InvalidInput`] if the path does not lead to a directory.
+    pub async fn read_dir(&self, path: impl Into<ContentPath> + Send) -> Result<BoxStream<'static, Result<Listed>>> {
+        let object = self.resolve(path.into()).await?.whole()?;
+        match &object.kind {
+            ObjectKind::Directory(_) => Ok(self.list(&object, usize::MAX)),
+            _ => Err(Error::invalid(format!("{} is not a directory: read it", object.resolved.path))),
+        }
     }
 
     /// Returns a reader of a span of a file that does not count as a download.
@@ -66,6 +113,21 @@ impl Node {
         let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
         ipfrs_unixfs::entries(source, directory.0.clone())
     }
+}
+
+/// Returns the part of a file of `size` bytes that `range` selects.
+fn span_of(range: &impl RangeBounds<u64>, size: u64) -> Span {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => size,
+    };
+    Span::within(size, start, Some(end.saturating_sub(start)))
 }
 
 /// Stream of the bytes of a file that updates the streaming metrics.

@@ -111,7 +111,7 @@ impl Denylists {
                 }
             }
             denylists.put_in_force(&watched);
-            Ok((denylists, watched))
+            Ok::<_, Error>((denylists, watched))
         });
         let (denylists, watched) =
             loading.await.map_err(|e| Error::internal("loading the denylists failed").with_source(e))??;

@@ -1,13 +1,14 @@
 //! Garbage collection: removes every block that no pin leads to. Adds, reads and pins continue meanwhile;
 //! [`crate::gc::protection`] explains why no needed block is lost.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{CompactOptions, DamagedPack, PinMode, Spared};
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Sender, channel};
 
 use crate::Node;
 use crate::dag::{Leaves, Marks, Reachable};
@@ -20,7 +21,26 @@ const BATCH_BLOCKS: usize = 1_000;
 /// Number of blocks between two progress events.
 const TELL_BLOCKS: u64 = 10_000;
 
-/// Progress event of [`Node::collect`].
+/// Number of events of [`Node::gc`] that wait for the closure.
+const EVENTS_AHEAD: usize = 16;
+
+/// Options of [`Node::gc`].
+#[derive(Default)]
+pub struct GcOptions<'a> {
+    /// Whether gc runs although the pin database was missing when the store already had blocks. The caller accepts
+    /// the current pins as complete.
+    pub force: bool,
+    /// Called with each progress event, by the task that waits for gc.
+    pub progress: Option<Box<dyn FnMut(GcEvent) + Send + 'a>>,
+}
+
+impl fmt::Debug for GcOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GcOptions").field("force", &self.force).finish_non_exhaustive()
+    }
+}
+
+/// Progress event of [`Node::gc`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GcEvent {
     /// Number of blocks that are known to be kept so far.
@@ -33,7 +53,7 @@ pub enum GcEvent {
     Compacting,
 }
 
-/// Result of [`Node::collect`].
+/// Result of [`Node::gc`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GcReport {
     /// Number of blocks that pins lead to.
@@ -55,12 +75,27 @@ pub struct GcReport {
 pub type Removal = (Cid, Result<()>);
 
 impl Node {
-    /// Deletes every block that no pin leads to and reclaims the space. Progress events are sent to `events`; gc
-    /// waits while the channel is full and continues if the receiver is closed. Dropping the future ends gc between
-    /// two batches.
+    /// Deletes every block that no pin leads to and reclaims the space. Dropping the future ends gc between two
+    /// batches.
     ///
-    /// If the pin database was missing when the store already had blocks, gc runs only with `force`, by which the
-    /// caller accepts the current pins as complete.
+    /// # Errors
+    /// As [`Self::collect`].
+    pub async fn gc(&self, options: GcOptions<'_>) -> Result<GcReport> {
+        let GcOptions { force, mut progress } = options;
+        let (sender, mut events) = channel(EVENTS_AHEAD);
+        let report = async {
+            while let Some(event) = events.recv().await {
+                if let Some(progress) = &mut progress {
+                    progress(event);
+                }
+            }
+        };
+        let (collected, ()) = futures::join!(self.collect(force, sender), report);
+        collected
+    }
+
+    /// Same as [`Self::gc`], for callers that pass the events on to a client and must not buffer them. gc waits while
+    /// the channel is full, so the receiver must be read or dropped.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if gc is already running, if running imports have written too much, or, without

@@ -134,7 +134,8 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for an invalid domain name; [`ErrorKind::Timeout`] and [`ErrorKind::Unavailable`]
-    /// if no resolver responds, with the domain and the resolver in the message.
+    /// if no resolver responds, with the domain and the resolver in the message; [`ErrorKind::Unsupported`] for domains
+    /// without a configured link if the crate was built without its feature `dns`.
     pub async fn dnslink(&self, domain: &str) -> Result<Option<Link>> {
         self.inner.dnslink.lookup(domain, Answers::Kept).await
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use ipfrs_core::{Cid, Result};
 use ipfrs_stream::Span;
-use ipfrs_tensor::{Catalogue, Dtype, Order, Plan, Slice, TensorInfo};
+use ipfrs_tensor::{Catalogue, Dtype, Order, Plan, Selection, Slice, TensorInfo, column_major};
 
 use super::metrics::TensorOperation;
+use super::rows::Rows;
 use crate::{ContentPath, FileContent};
 
 /// A file with tensors.
@@ -37,6 +38,10 @@ pub struct TensorPart {
     /// [`TensorOperation::Get`] for a whole tensor, or [`TensorOperation::Slice`].
     pub(super) operation: TensorOperation,
     pub(super) plan: Plan,
+    /// If the slice lists indices of the first dimension: the rows, in place of `plan`.
+    pub(super) rows: Option<Rows>,
+    /// Order in which the file has the elements.
+    pub(super) stored_order: Order,
     /// Start of the tensor in the file.
     pub(super) offset: u64,
     pub(super) is_big_endian: bool,
@@ -48,9 +53,13 @@ impl TensorFile {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the shape of the tensor, or
-    /// is not a whole number of bytes.
+    /// is not a whole number of bytes; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a list of indices of a
+    /// column-major tensor with more than two dimensions.
     pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
         let selection = slice.select(&tensor.shape)?;
+        if selection.rows().is_some() {
+            return self.listed(tensor, selection);
+        }
         let plan = Plan::new(tensor.dtype, &selection, tensor.order)?;
         let start = match plan.as_one() {
             Some(run) => Some(run.start),
@@ -66,6 +75,33 @@ impl TensorFile {
             order,
             operation: if slice.is_whole() { TensorOperation::Get } else { TensorOperation::Slice },
             plan,
+            rows: None,
+            stored_order: tensor.order,
+            offset: tensor.offset,
+            is_big_endian: tensor.is_big_endian,
+            file: self.file.clone(),
+        })
+    }
+
+    /// Returns the rows of a tensor that a selection lists.
+    fn listed(&self, tensor: &TensorInfo, selection: Selection) -> Result<TensorPart> {
+        let row = selection.at_rows(0..1);
+        if tensor.order == Order::ColumnMajor && !row.is_one_line() {
+            return Err(column_major());
+        }
+        let plan = Plan::new(tensor.dtype, &row, tensor.order)?;
+        let (shape, row_bytes) = (selection.shape(), plan.bytes());
+        let rows = Rows::new(selection, row_bytes)?;
+        Ok(TensorPart {
+            dtype: tensor.dtype,
+            shape,
+            bytes: rows.bytes(),
+            span: None,
+            order: Order::RowMajor,
+            operation: TensorOperation::Slice,
+            plan,
+            rows: Some(rows),
+            stored_order: tensor.order,
             offset: tensor.offset,
             is_big_endian: tensor.is_big_endian,
             file: self.file.clone(),

@@ -77,6 +77,9 @@ impl Node {
 
     /// Same as [`Self::read_part`], without conversion of the stored bytes.
     pub(super) fn read_stored(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
+        if let Some(rows) = &part.rows {
+            return rows.read(self, part, span);
+        }
         match part.span.filter(|_| self.inner.config.tensor.zero_copy) {
             Some(Span { start, .. }) => {
                 self.reader(&part.file, Span { start: start + span.start, len: span.len }).boxed()

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, poll, stream};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_node::{
-    AddOptions, Attributes, BlockFormat, ContentPath, GcEvent, GcReport, MemoryStore, Node, NodeConfig, ObjectKind,
-    PinFilter, PinOptions, PutBlock, Span, StoreConfig,
+    AddOptions, Attributes, BlockFormat, ContentPath, GcEvent, GcReport, MemoryStore, Node, ObjectKind, PinFilter,
+    PinOptions, PutBlock, Span,
 };
-use prometheus::Registry;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Mutex, mpsc};
@@ -28,7 +27,7 @@ const PIECES: u64 = 64;
 const PIECE_BYTES: usize = 16 * 1024;
 
 async fn open(repo: &tempfile::TempDir) -> Node {
-    Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &Registry::new()).await.unwrap()
+    Node::open_default(repo.path()).await.unwrap()
 }
 
 async fn collect(node: &Node) -> Result<GcReport> {
@@ -64,9 +63,7 @@ async fn gc_refuses_to_run_after_pins_were_lost() {
 #[tokio::test]
 async fn gc_over_engine_with_blocks_requires_force() {
     let engine = Arc::new(MemoryStore::default());
-    let over = async |repo: &tempfile::TempDir| {
-        Node::over(engine.clone(), repo.path(), NodeConfig::default(), &Registry::new()).await.unwrap()
-    };
+    let over = async |repo: &tempfile::TempDir| Node::builder(repo.path()).engine(engine.clone()).open().await.unwrap();
     let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let node = over(&first).await;
     node.put_block(put(codec::RAW, "a block")).await.unwrap();

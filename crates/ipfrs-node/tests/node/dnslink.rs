@@ -30,7 +30,7 @@ impl Resolving {
         let dnslink: BTreeMap<_, _> = links.iter().map(|(name, to)| ((*name).to_owned(), (*to).to_owned())).collect();
         let config = NodeConfig { dns, dnslink, ..NodeConfig::default() };
         let store = StoreConfig { engine: Engine::Memory, ..StoreConfig::default() };
-        let node = Node::open(repo.path(), store, config, "test", &registry).await.unwrap();
+        let node = Node::builder(repo.path()).store(store).config(config).registry(&registry).open().await.unwrap();
         Self { node, registry, _repo: repo }
     }
 

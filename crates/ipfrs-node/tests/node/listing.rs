@@ -6,15 +6,14 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, poll};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, codec};
-use ipfrs_node::{BlockFormat, ContentPath, Listed, ListedKind, Node, NodeConfig, Object, PutBlock, StoreConfig};
+use ipfrs_node::{BlockFormat, ContentPath, Listed, ListedKind, Node, Object, PutBlock, StoreConfig};
 use ipfrs_store::Engine;
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use prometheus::Registry;
 use tokio::task::yield_now;
 
 async fn memory_node(repo: &tempfile::TempDir) -> Node {
     let store = StoreConfig { engine: Engine::Memory, ..StoreConfig::default() };
-    Node::open(repo.path(), store, NodeConfig::default(), "test", &Registry::new()).await.unwrap()
+    Node::builder(repo.path()).store(store).open().await.unwrap()
 }
 
 async fn put(node: &Node, codec: u64, data: Bytes) -> Cid {

@@ -8,7 +8,6 @@ use ipfrs_core::ErrorKind;
 use ipfrs_ipns::PrivateKey;
 use ipfrs_node::{KeyFormat, KeyType, Name, Node, NodeConfig, PublishOptions, Record, StoreConfig};
 use ipfrs_store::Engine;
-use prometheus::Registry;
 
 const TARGET: &str = "/ipfs/bafkqaaa";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -17,7 +16,7 @@ async fn open(repo: &tempfile::TempDir, max_records: usize) -> Node {
     let mut config = NodeConfig::default();
     config.ipns.max_records = max_records;
     let store = StoreConfig { engine: Engine::Memory, ..StoreConfig::default() };
-    Node::open(repo.path(), store, config, "test", &Registry::new()).await.unwrap()
+    Node::builder(repo.path()).store(store).config(config).open().await.unwrap()
 }
 
 fn key() -> (PrivateKey, Name) {

@@ -35,6 +35,7 @@ from .errors import (
     ClosedError,
     ConflictError,
     CorruptError,
+    FilePermissionError,
     ForbiddenError,
     ForkedError,
     GoneError,
@@ -43,6 +44,7 @@ from .errors import (
     InvalidInputError,
     IpfrsError,
     LegalReasonsError,
+    LocalFileError,
     MissingPackageError,
     NoSpaceError,
     NotFoundError,
@@ -55,6 +57,7 @@ from .errors import (
 )
 
 # Not part of `from ipfrs import *`, because these names would hide built-in ones.
+from .errors import FileExistsError as FileExistsError
 from .errors import FileNotFoundError as FileNotFoundError
 from .errors import TimeoutError as TimeoutError
 
@@ -69,6 +72,7 @@ __all__ = [
     "ConflictError",
     "CorruptError",
     "Entry",
+    "FilePermissionError",
     "ForbiddenError",
     "ForkedError",
     "Gateway",
@@ -78,6 +82,7 @@ __all__ = [
     "InvalidInputError",
     "IpfrsError",
     "LegalReasonsError",
+    "LocalFileError",
     "MissingPackageError",
     "NoSpaceError",
     "Node",

@@ -29,21 +29,21 @@ _GATHERED_BYTES = 256 * 1024
 def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Progress | None) -> Steps[str]:
     """Adds one file from bytes, a path, a binary file object or pieces."""
     taken = native_options(options, "add")
-    told = Told(progress)
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fsdecode(source)
-        yield partial(_check_file, path)
-        cid, _ = yield native.add_path(path, cast(Any, taken), told.callback)
+    with Told(progress) as told:
+        if isinstance(source, (str, os.PathLike)):
+            path = os.fsdecode(source)
+            yield partial(_check_file, path)
+            cid, _ = yield native.add_path(path, cast(Any, taken), told.callback)
+            return cast(str, cid)
+        data = buffer(source)
+        if data is not None:
+            cid, _ = yield native.add(data, cast(Any, taken))
+            told.tell(memoryview(data).nbytes, memoryview(data).nbytes)
+            return cast(str, cid)
+        read = _reader(source)
+        writer = yield native.begin_add(cast(Any, taken))
+        cid, _ = yield from _poured(read, writer, told)
         return cast(str, cid)
-    data = buffer(source)
-    if data is not None:
-        cid, _ = yield native.add(data, cast(Any, taken))
-        told.tell(memoryview(data).nbytes, memoryview(data).nbytes)
-        return cast(str, cid)
-    read = _reader(source)
-    writer = yield native.begin_add(cast(Any, taken))
-    cid, _ = yield from _poured(read, writer, told)
-    return cast(str, cid)
 
 
 def add_dir(
@@ -51,11 +51,11 @@ def add_dir(
 ) -> Steps[str]:
     """Adds a directory with all its contents."""
     taken = native_options(options, "add_dir")
-    told = Told(progress)
     name = os.fsdecode(path)
     yield partial(_check_directory, name)
-    cid, _ = yield native.add_path(name, cast(Any, {**taken, "hidden": hidden}), told.callback)
-    return cast(str, cid)
+    with Told(progress) as told:
+        cid, _ = yield native.add_path(name, cast(Any, {**taken, "hidden": hidden}), told.callback)
+        return cast(str, cid)
 
 
 def import_car(native: Backend, source: Any, pin_roots: bool) -> Steps[list[str]]:

@@ -15,6 +15,7 @@ from ._lifetime import forgotten
 from ._steps import in_thread
 from ._sync import Client
 from ._toml import document
+from .errors import ForkedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,6 +40,7 @@ class Gateway:
 
     Raises:
         TypeError: A section is not a mapping, or a value has no TOML representation.
+        InvalidInputError: The configuration is wrong. The message names the key and the remedy.
 
     Example:
         >>> with ipfrs.Gateway(repo="served") as gateway:
@@ -66,9 +68,11 @@ class Gateway:
             kind = type(config).__name__
             raise TypeError(f"config must be the path of a TOML file or a mapping of sections, not {kind}")
         self._config = document(sections) or None
+        _native.Gateway.check(self._repo, self._file, self._config)
         self._native: _native.Gateway | None = None
         # Starting takes time, and two threads must not start two gateways.
         self._turn = threading.Lock()
+        self._process = os.getpid()
 
     def start(self) -> Self:
         """Opens the repo and starts listening. Returns when the gateway accepts requests. Has no effect if it is
@@ -78,8 +82,7 @@ class Gateway:
             The gateway itself.
 
         Raises:
-            InvalidInputError: The configuration is wrong (the message names the key and the remedy), or no
-                interface has the address.
+            InvalidInputError: The configuration file is wrong by now, or no interface has the address.
             ConflictError: Another process has the repo open, or the port is in use.
             ForbiddenError: The address is beyond loopback without `allow_unauthenticated`.
 
@@ -202,11 +205,16 @@ class Gateway:
     def _exclusive(self) -> threading.Lock:
         """Returns the lock. Raises an error in a forked process, where a thread of the parent may hold the lock
         forever."""
-        _native.check_fork()
+        if self._is_inherited():
+            raise ForkedError(f"the gateway belongs to process {self._process}, which was forked: stop it there")
         return self._turn
 
+    def _is_inherited(self) -> bool:
+        return os.getpid() != self._process
+
     def _started(self) -> _native.Gateway:
-        if self._native is None or not self._native.running:
+        # A forked child cannot tell whether the gateway still runs in its parent.
+        if self._native is None or not (self._native.running or self._is_inherited()):
             raise RuntimeError("the gateway is not running: start it with `with`, or with start()")
         return self._native
 

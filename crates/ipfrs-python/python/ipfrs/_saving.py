@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._progress import Told
-from .errors import InvalidInputError, IpfrsError
+from .errors import InvalidInputError, IpfrsError, local_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,6 @@ _RAW, _DAG_PB = ("bafkrei",), ("bafybei", "Qm")
 
 def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> Steps[str]:
     """Saves a file, a symlink or a directory with all its contents, and returns its path."""
-    told = Told(progress)
     # An IPNS name may resolve differently from one call to the next.
     cid, kind, size, *_ = yield native.stat(path)
     if kind == "node":
@@ -58,14 +57,16 @@ def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> St
         raise InvalidInputError(f"{path} is neither a file nor a directory: {remedy}")
     target: str = yield partial(_target, path, os.fsdecode(dest))
 
-    def built(root: str) -> Steps[str]:
-        if kind == "directory":
-            yield from _tree(native, cid, root, told)
-        else:
-            yield from _leaf(native, cid, kind, root, told, size)
-        return target
+    with Told(progress) as told:
 
-    return (yield from _staged(target, kind == "file", built))
+        def built(root: str) -> Steps[str]:
+            if kind == "directory":
+                yield from _tree(native, cid, root, told)
+            else:
+                yield from _leaf(native, cid, kind, root, told, size)
+            return target
+
+        return (yield from _staged(path, target, kind == "file", built))
 
 
 def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
@@ -78,11 +79,21 @@ def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
         with (yield partial(open, root, "xb")) as file:
             return (yield from _written(chunks, file, Told(None), None))
 
-    return (yield from _staged(os.fsdecode(dest), True, built))
+    return (yield from _staged(path, os.fsdecode(dest), True, built))
 
 
-def _staged(target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
-    """Builds content in a temporary directory, moves it to the target, and returns the result of ``built``."""
+def _staged(path: str, target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
+    """Builds the content of ``path`` in a temporary directory, moves it to the target, and returns the result of
+    ``built``."""
+    try:
+        return (yield from _moved(target, is_file, built))
+    except OSError as error:
+        if isinstance(error, IpfrsError):
+            raise
+        raise local_error(f"cannot save {path} to {target}", error, target) from error
+
+
+def _moved(target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
     directory = _stage(target)
     # Failing to remove the directory does not fail a completed operation.
     remove = partial(shutil.rmtree, directory, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
@@ -23,23 +23,34 @@ if TYPE_CHECKING:
     from ._native import Backend
     from ._steps import Steps
 
-    Part: TypeAlias = Union[int, slice, EllipsisType, None]
+    Part: TypeAlias = Union[int, slice, EllipsisType, None, list[int], numpy.ndarray[Any, Any]]
     Index: TypeAlias = Union[Part, tuple[Part, ...]]
     Key: TypeAlias = Union[str, Index]
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
-__all__ = ["load_tensors", "safetensors_pieces", "tensor", "tensors"]
+__all__ = ["load_tensors", "safetensors_pieces", "tensor", "tensor_many", "tensors"]
 
 # Adjacent tensors are read together, up to this many bytes. A model of a thousand small tensors then takes a few
 # reads, and an array that is kept alive keeps at most this much memory alive.
 _GROUP_BYTES = 4 * 1024 * 1024
 _MAX_INT64 = 2**63 - 1
+# Number of listed rows per request. As text they must fit into the head of a request.
+_MAX_LISTED = 2_000
+# Short names, as in safetensors.safe_open.
+_FRAMEWORKS = {"np": "numpy", "pt": "torch"}
 
 
-def tensors(backend: Backend, path: str) -> Steps[TensorFile]:
-    """Returns all tensors of a file, and its metadata."""
+def tensors(backend: Backend, path: str, run: Callable[[Steps[Array]], Any] | None = None) -> Steps[TensorFile]:
+    """Returns all tensors of a file, and its metadata. ``run`` reads their slices."""
     cid, form, metadata, infos = yield backend.tensors(path)
-    found = tuple(TensorInfo(name, dtype, tuple(shape), nbytes, offset) for name, dtype, shape, nbytes, offset in infos)
+
+    def read(name: str, key: Key) -> Any:
+        return run(tensor(backend, cid, name, key)) if run else None
+
+    found = tuple(
+        TensorInfo(name, dtype, tuple(shape), nbytes, offset, run and read)
+        for name, dtype, shape, nbytes, offset in infos
+    )
     return TensorFile(cid, form, metadata, found)
 
 
@@ -54,7 +65,15 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
         key = _parsed(key)
     wanted = Selection.of(key)
     try:
-        dtype, shape, data = yield backend.tensor(path, name, wanted.text)
+        array = yield from _fetched(backend, path, name, wanted.text)
+        if wanted.more:
+            import numpy
+
+            arrays = [array]
+            for text in wanted.more:
+                arrays.append((yield from _fetched(backend, path, name, text)))
+            array = numpy.concatenate(arrays)
+            array.flags.writeable = False
     except UnsupportedError:
         file = yield from tensors(backend, path)
         if file.format != "npy":
@@ -65,13 +84,76 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
         import numpy
 
         return whole if key is None else numpy.asarray(whole[key])
+    return array if wanted.view is None else array[wanted.view]
+
+
+def _fetched(backend: Backend, path: str, name: str, text: str) -> Steps[Array]:
+    """Returns the array that a slice in the syntax of the RPC selects."""
+    dtype, shape, data = yield backend.tensor(path, name, text)
     expected = -(-math.prod(shape) * _dtypes.known(dtype).bits // 8)
     if data.nbytes != expected:
         raise CorruptError(
             f"received {data.nbytes} bytes of tensor {name!r}, which has {expected}: is it an ipfrs gateway?"
         )
-    array = _dtypes.array(dtype, tuple(shape), data)
-    return array if wanted.view is None else array[wanted.view]
+    return _dtypes.array(dtype, tuple(shape), data)
+
+
+def tensor_many(backend: Backend, path: str, name: str, keys: Iterable[int | slice]) -> Steps[list[Array]]:
+    """Returns one read-only array for each key. They are views of the arrays that are fetched."""
+    wanted = [_row_key(key) for key in keys]
+    starts = [(key.start or 0, key.stop) if isinstance(key, slice) else (key, key) for key in wanted]
+    is_known = all(stop is not None and start >= 0 and stop >= 0 for start, stop in starts)
+    if not is_known:
+        wanted = yield from _within(backend, path, name, wanted)
+    rows = yield from _rows(backend, path, name, wanted)
+    if sum(map(_count, wanted)) != len(rows):
+        # Ranges end beyond the tensor.
+        wanted = yield from _within(backend, path, name, wanted)
+    if sum(map(_count, wanted)) != len(rows):
+        raise CorruptError(f"received {len(rows)} rows of tensor {name!r}: is it an ipfrs gateway?")
+    found: list[Array] = []
+    start = 0
+    for key in wanted:
+        end = start + _count(key)
+        found.append(rows[start:end] if isinstance(key, slice) else rows[start])
+        start = end
+    return found
+
+
+def _row_key(key: object) -> int | slice:
+    if not isinstance(key, slice):
+        return _integer(key)
+    if key.step not in (None, 1):
+        raise InvalidInputError("tensor_many takes rows and ranges of rows without a step: index the result")
+    start = None if key.start is None else _integer(key.start)
+    return slice(start, None if key.stop is None else _integer(key.stop))
+
+
+def _count(key: int | slice) -> int:
+    return max(key.stop - (key.start or 0), 0) if isinstance(key, slice) else 1
+
+
+def _within(backend: Backend, path: str, name: str, keys: list[int | slice]) -> Steps[list[int | slice]]:
+    """Returns the same keys, counted from the start of the tensor and limited to it."""
+    file = yield from tensors(backend, path)
+    info = file[name] if name or len(file) != 1 else file.tensors[0]
+    size = info.shape[0] if info.shape else 0
+    return [slice(*key.indices(size)[:2]) if isinstance(key, slice) else key for key in keys]
+
+
+def _rows(backend: Backend, path: str, name: str, keys: list[int | slice]) -> Steps[Array]:
+    texts = [_range(key.start, key.stop, 1) if isinstance(key, slice) else str(key) for key in keys]
+    groups = [texts[start : start + _MAX_LISTED] for start in range(0, len(texts), _MAX_LISTED)]
+    arrays = []
+    for group in groups or [[]]:
+        arrays.append((yield from _fetched(backend, path, name, f"[{','.join(group)}]")))
+    if len(arrays) == 1:
+        return arrays[0]
+    import numpy
+
+    array = numpy.concatenate(arrays)
+    array.flags.writeable = False
+    return array
 
 
 @dataclass(frozen=True)
@@ -81,25 +163,50 @@ class Selection:
     Attributes:
         text: The slice to fetch.
         view: The index to apply to the fetched array; None if it already is the result.
+        more: Slices whose arrays follow that of `text`, because a list of rows is too long for one request.
     """
 
     text: str
     view: tuple[slice | EllipsisType | None, ...] | None
+    more: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, key: Index) -> Selection:
         """Returns the selection for ``array[key]``. None selects everything.
 
         Raises:
-            InvalidInputError: An element of `key` is not an integer, a slice, ``...`` or None.
+            InvalidInputError: An element of `key` is not an integer, a slice, ``...`` or None, and it is not a list or
+                array of integers in the first place.
         """
         if key is None:
             return cls("", None)
+        first = key[0] if isinstance(key, tuple) and key else key
+        if isinstance(first, list) or getattr(first, "ndim", 0) > 0:
+            return cls._of_rows(first, key[1:] if isinstance(key, tuple) else ())
         parts = [_part(part) for part in (key if isinstance(key, tuple) else (key,))]
         text = ",".join(part.text for part in parts if part.text)
         view = tuple(part.view for part in parts if part.stays)
         is_as_fetched = all(part is Ellipsis or part == slice(None) for part in view)
         return cls(text, None if is_as_fetched else view)
+
+    @classmethod
+    def _of_rows(cls, rows: Any, rest: tuple[Any, ...]) -> Selection:
+        """Returns the selection for listed rows and an index of each of them."""
+        import numpy
+
+        listed = numpy.asarray(rows) if len(rows) else numpy.empty(0, int)
+        if listed.ndim != 1 or listed.dtype.kind not in "iu":
+            raise InvalidInputError(
+                "a list in a slice of a tensor must contain integers, in one dimension: index the result with others"
+            )
+        if any(part is None for part in rest):
+            raise InvalidInputError("a slice cannot contain both a list and None: index the result with None")
+        below = cls.of((slice(None), *rest))
+        text = below.text[1:]
+        numbers = listed.tolist()
+        groups = [numbers[start : start + _MAX_LISTED] for start in range(0, len(numbers), _MAX_LISTED)]
+        texts = [f"[{','.join(map(str, group))}]{text}" for group in groups or [[]]]
+        return cls(texts[0], below.view, tuple(texts[1:]))
 
 
 @dataclass(frozen=True)
@@ -187,8 +294,9 @@ def load_tensors(
 
     The bytes are read directly into their final memory, so there is never a second copy.
     """
+    framework = _FRAMEWORKS.get(framework, framework)
     if framework not in ("numpy", "torch"):
-        raise InvalidInputError(f"unknown framework {framework!r}: use 'numpy' or 'torch'")
+        raise InvalidInputError(f"unknown framework {framework!r}: use 'np' or 'pt' (or 'numpy', 'torch')")
     finished = _dtypes.array if framework == "numpy" else _dtypes.torch_tensor
     file = yield from tensors(backend, path)
     wanted = _named(file, names)

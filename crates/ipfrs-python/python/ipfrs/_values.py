@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import html
 import os
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Protocol, TypedDict, Union
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, Optional, Protocol, TypedDict, Union
 
 from .errors import NotFoundError
 
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 
     import numpy
     from typing_extensions import TypeAlias
+
+    from ._tensors import Key
+
+_SHOWN_ROWS = 50
+"""Number of tensors in the table of a notebook."""
 
 Kind = Literal["file", "directory", "symlink", "node"]
 """Kind of the content at a path. ``"node"`` is a node that is not UnixFS, such as dag-cbor."""
@@ -52,7 +59,7 @@ class Stat:
         cid: Content ID that the path resolves to.
         kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for a node that is not UnixFS.
         size: Size of a file in bytes; 0 for a directory or a symlink; otherwise the size of the block.
-        blocks: Number of links of the root block; None if unknown.
+        links: Number of links of the root block; None if unknown.
         mode: Unix permissions, such as ``0o644``; None if none are stored.
         mtime: Modification time in seconds since 1970; None if none is stored.
 
@@ -64,7 +71,7 @@ class Stat:
     cid: str
     kind: Kind
     size: int
-    blocks: int | None = None
+    links: int | None = None
     mode: int | None = None
     mtime: float | None = None
 
@@ -118,8 +125,12 @@ class TensorInfo:
         offset: Position of the first byte in the file.
 
     Example:
-        >>> TensorInfo("weight", "F32", (2, 3), 24, 0).shape
+        >>> model = node.add_tensors({"weight": numpy.arange(6.0).reshape(2, 3)})
+        >>> weight = node.tensors(model)["weight"]
+        >>> weight.shape
         (2, 3)
+        >>> weight[1, :2]
+        array([3., 4.])
     """
 
     name: str
@@ -127,9 +138,27 @@ class TensorInfo:
     shape: tuple[int, ...]
     nbytes: int
     offset: int
+    _read: Callable[[str, Any], Any] | None = field(default=None, repr=False, compare=False)
+
+    def __getitem__(self, key: Key) -> Any:
+        """Reads the tensor or a slice of it, as :meth:`Node.tensor` does. Only the bytes of the slice are read. With
+        an `AsyncNode` or `AsyncClient`, the result is awaitable.
+
+        Raises:
+            TypeError: The description was not returned by ``tensors()``, or comes from another process.
+        """
+        if self._read is None:
+            raise TypeError("this description of a tensor has no file to read: get it from tensors() in this process")
+        return self._read(self.name, key)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"iterating over {self.name!r} would read it row by row: read it first, with [...]")
+
+    def __reduce__(self) -> Any:
+        return TensorInfo, (self.name, self.dtype, self.shape, self.nbytes, self.offset)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TensorFile(Mapping[str, TensorInfo]):
     """The tensors of a ``.safetensors`` or ``.npy`` file by name, as returned by :meth:`Node.tensors`.
 
@@ -154,7 +183,9 @@ class TensorFile(Mapping[str, TensorInfo]):
         try:
             return self._by_name[name]
         except KeyError:
-            raise NotFoundError(f"no tensor named {name!r} among the {len(self.tensors)} of {self.cid}") from None
+            similar = difflib.get_close_matches(str(name)[:256], list(self)[:1000], 1)
+            hint = f": did you mean {similar[0]!r}?" if similar else ""
+            raise NotFoundError(f"no tensor named {name!r} among the {len(self.tensors)} of {self.cid}{hint}") from None
 
     def __iter__(self) -> Iterator[str]:
         return (info.name for info in self.tensors)
@@ -162,9 +193,40 @@ class TensorFile(Mapping[str, TensorInfo]):
     def __len__(self) -> int:
         return len(self.tensors)
 
+    def __repr__(self) -> str:
+        return f"<TensorFile {self.cid}: {self.format}, {len(self)} tensors, {_readable_size(self._nbytes)}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(info.name)}</td><td>{info.dtype}</td><td>{list(info.shape)}</td>"
+            f"<td>{_readable_size(info.nbytes)}</td></tr>"
+            for info in self.tensors[:_SHOWN_ROWS]
+        )
+        more = len(self) - _SHOWN_ROWS
+        rest = f"<p>and {more} more</p>" if more > 0 else ""
+        head = "<tr><th>name</th><th>dtype</th><th>shape</th><th>size</th></tr>"
+        return f"<p>{html.escape(repr(self))}</p><table>{head}{rows}</table>{rest}"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    @property
+    def _nbytes(self) -> int:
+        return sum(info.nbytes for info in self.tensors)
+
     @functools.cached_property
     def _by_name(self) -> dict[str, TensorInfo]:
         return {info.name: info for info in self.tensors}
+
+
+def _readable_size(count: int) -> str:
+    """Returns a number of bytes for people, such as ``1.5 GB``."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
 
 
 class AddOptions(TypedDict, total=False):
@@ -249,4 +311,4 @@ if TYPE_CHECKING:
     Source: TypeAlias = Union[BytesLike, Path, _Readable, Iterable[BytesLike]]
     AsyncSource: TypeAlias = Union[Source, AsyncIterable[BytesLike]]
     Destination: TypeAlias = Union[Path, _Writable]
-    Progress: TypeAlias = Union[Callable[[int, Optional[int]], object], _Bar]
+    Progress: TypeAlias = Union[Callable[[int, Optional[int]], object], _Bar, bool]

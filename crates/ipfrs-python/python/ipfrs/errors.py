@@ -3,8 +3,12 @@
 =======================  ====================  ===================================================
 class                    is also a             when
 =======================  ====================  ===================================================
-`NotFoundError`          KeyError              the block, path, tensor or pin was not found
-`FileNotFoundError`      FileNotFoundError     a local file was not found
+`NotFoundError`          KeyError and          the block, path, tensor or pin was not found
+                         FileNotFoundError
+`LocalFileError`         OSError               a local file cannot be read or written
+`FileNotFoundError`      FileNotFoundError     a local file was not found; a `LocalFileError`
+`FileExistsError`        FileExistsError       a local file is in the way; a `LocalFileError`
+`FilePermissionError`    PermissionError       access to a local file is denied; a `LocalFileError`
 `UnresolvableError`      LookupError           a name does not resolve to content
 `GoneError`              KeyError              a denylist blocks it, or it is over a limit
 `InvalidInputError`      ValueError            the call is wrong, and will be
@@ -23,10 +27,11 @@ class                    is also a             when
 `NoSpaceError`           OSError               the disk is full
 `InternalError`          OSError               a bug, or a failure of the machine
 `ClosedError`            ValueError            the object is closed, as with a closed file
-`ForkedError`            RuntimeError          the process was forked after ``import ipfrs``
+`ForkedError`            RuntimeError          a Node, Gateway or stream of the parent in a forked child
 =======================  ====================  ===================================================
 
-``error.kind`` is the stable code that the daemon's errors have too, or ``file_not_found``, ``closed`` or ``forked``.
+``error.kind`` is the stable code that the daemon's errors have too, or ``local_file``, ``file_not_found``,
+``file_exists``, ``file_permission``, ``closed`` or ``forked``.
 ``str(error)`` is the message. Arguments of a wrong type raise the built-in TypeError, and errors of local files are the
 built-in OSError. All errors can be pickled.
 
@@ -47,7 +52,9 @@ __all__ = [
     "ClosedError",
     "ConflictError",
     "CorruptError",
+    "FileExistsError",
     "FileNotFoundError",
+    "FilePermissionError",
     "ForbiddenError",
     "ForkedError",
     "GoneError",
@@ -56,6 +63,7 @@ __all__ = [
     "InvalidInputError",
     "IpfrsError",
     "LegalReasonsError",
+    "LocalFileError",
     "MissingPackageError",
     "NoSpaceError",
     "NotFoundError",
@@ -80,17 +88,38 @@ class IpfrsError(Exception):
         return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
 
-class NotFoundError(IpfrsError, KeyError):
+class NotFoundError(IpfrsError, KeyError, builtins.FileNotFoundError):
     """The block, path or other resource was not found."""
 
     kind = "not_found"
+    errno = _errno.ENOENT
 
 
-class FileNotFoundError(IpfrsError, builtins.FileNotFoundError):
+class LocalFileError(IpfrsError, OSError):
+    """A local file or directory cannot be read or written. The cause is in ``__cause__``."""
+
+    kind = "local_file"
+
+
+class FileNotFoundError(LocalFileError, builtins.FileNotFoundError):
     """A local file was not found."""
 
     kind = "file_not_found"
     errno = _errno.ENOENT
+
+
+class FileExistsError(LocalFileError, builtins.FileExistsError):
+    """A local file or directory is in the way."""
+
+    kind = "file_exists"
+    errno = _errno.EEXIST
+
+
+class FilePermissionError(LocalFileError, PermissionError):
+    """Access to a local file or directory is denied."""
+
+    kind = "file_permission"
+    errno = _errno.EACCES
 
 
 class UnresolvableError(IpfrsError, LookupError):
@@ -201,7 +230,7 @@ class ClosedError(IpfrsError, ValueError):
 
 
 class ForkedError(IpfrsError, RuntimeError):
-    """The process was forked after ``import ipfrs``. The threads and locks belong to the parent."""
+    """The object belongs to the process that this one was forked from, with its threads and locks."""
 
     kind = "forked"
 
@@ -210,7 +239,10 @@ BY_KIND: dict[str, type[IpfrsError]] = {
     error.kind: error
     for error in (
         NotFoundError,
+        LocalFileError,
         FileNotFoundError,
+        FileExistsError,
+        FilePermissionError,
         UnresolvableError,
         InvalidInputError,
         InvalidContentError,
@@ -232,3 +264,23 @@ BY_KIND: dict[str, type[IpfrsError]] = {
     )
 }
 """Exception class of each kind."""
+
+
+def local_error(action: str, error: OSError, place: str) -> IpfrsError:
+    """Returns the error for an action that failed at a local ``place``, with a message that names the cause."""
+    message = f"{action}: {error.strerror or error}"
+    if error.filename not in (None, place):
+        message += f" ({error.filename})"
+    if error.errno in (_errno.ENOSPC, _errno.EDQUOT):
+        return NoSpaceError(message)
+    made: LocalFileError
+    if isinstance(error, builtins.FileNotFoundError):
+        made = FileNotFoundError(message)
+    elif isinstance(error, builtins.FileExistsError):
+        made = FileExistsError(message)
+    elif isinstance(error, PermissionError):
+        made = FilePermissionError(message)
+    else:
+        made = LocalFileError(message)
+    made.errno, made.filename = error.errno, error.filename or place
+    return made

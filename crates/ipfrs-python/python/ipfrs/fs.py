@@ -25,7 +25,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore
 from fsspec.utils import tokenize  # type: ignore[import-untyped,unused-ignore]
 
 from ._sync import Client, Node
-from .errors import InvalidInputError, NotFoundError
+from .errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from typing import Optional, Union
@@ -52,19 +52,31 @@ _sharing = threading.Lock()
 
 
 def _after_fork_in_child() -> None:
-    # Another thread may have held the lock. Shared stores remain, and raise an error about the fork when used.
+    # Another thread may have held the lock. Clients remain and connect again; nodes belong to the parent.
     global _sharing
     _sharing = threading.Lock()
+    for place in [place for place in _shared if len(place) == 1]:
+        del _shared[place]
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
+class _ByAddress(type(AbstractFileSystem)):  # type: ignore[misc]
+    """fsspec keeps instances by their arguments. The address from the environment becomes one of them."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        address = os.environ.get("IPFRS_URL")
+        if address and all(kwargs.get(name) is None for name in ("endpoint_url", "path", "client")):
+            kwargs["endpoint_url"] = address
+        return super().__call__(*args, **kwargs)
+
+
+class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore[misc,unused-ignore]
     """A read-only file system of files and directories by content ID.
 
-    Paths have the form ``CID/a/b``, optionally with the prefix ``ipfrs://`` or ``/ipfs/``. A path ``/ipns/NAME/a/b``
-    is resolved each time that it is used.
+    Paths have the form ``CID/a/b``, optionally with the prefix ``ipfrs://``, ``ipfs://`` or ``/ipfs/``. A path
+    ``/ipns/NAME/a/b`` is resolved each time that it is used.
 
     Args:
         endpoint_url: URL of the daemon. Defaults to the environment variable ``IPFRS_URL``, or else to the default of
@@ -87,7 +99,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         b'1,2\\n'
     """
 
-    protocol = "ipfrs"
+    protocol = ("ipfrs", "ipfs")
     root_marker = ""
     blocksize = _BLOCK_BYTES
 
@@ -106,7 +118,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             raise InvalidInputError(message)
         self._given = client
         if path is None:
-            self._place: _Place = (endpoint_url or os.environ.get("IPFRS_URL") or None, token)
+            self._place: _Place = (endpoint_url or None, token)
         else:
             self._place = (os.path.realpath(path),)
 
@@ -322,7 +334,11 @@ def _opened(place: _Place) -> Node | Client:
         store = _shared.get(place)
         if store is None or store.closed:
             if len(place) == 1:
-                store = Node(place[0])
+                try:
+                    store = Node(place[0])
+                except ConflictError as error:
+                    hint = 'to use a Node that is open in this process, pass it: storage_options={"client": node}'
+                    raise ConflictError(f"{error}; {hint}") from error
             else:
                 url, token = place
                 store = Client(token=token) if url is None else Client(url, token=token)
@@ -353,8 +369,9 @@ def _described(name: str, found: Entry | Stat) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _missing(path: str) -> Iterator[None]:
-    """Converts errors to those that users of file systems expect."""
+    """Adds the path to errors about missing content, as file systems do."""
     try:
         yield
     except NotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, str(error), path) from error
+        error.filename = path
+        raise

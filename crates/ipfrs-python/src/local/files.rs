@@ -90,13 +90,13 @@ pub(super) async fn stat(node: &OpenNode, path: &LinkName) -> Result<Stat> {
     let cid = object.cid.to_string();
     if matches!(object.kind, ObjectKind::Other) {
         let size = object.block.len() as u64;
-        return Ok(Stat { cid, kind: "node", size, blocks: None, mode: None, mtime: None });
+        return Ok(Stat { cid, kind: "node", size, links: None, mode: None, mtime: None });
     }
     let info = node.object_info(&object).await?;
     #[expect(clippy::cast_precision_loss, reason = "current Unix times are far below 2^52")]
     let mtime = info.attributes.mtime.map(|time| time.seconds as f64 + f64::from(time.nanos) / 1e9);
     let (kind, mode) = (kind_name(info.kind), info.attributes.mode);
-    Ok(Stat { cid, kind, size: info.size, blocks: Some(info.links as u64), mode, mtime })
+    Ok(Stat { cid, kind, size: info.size, links: Some(info.links as u64), mode, mtime })
 }
 
 pub(super) async fn tensors(node: &OpenNode, path: &LinkName) -> Result<TensorList> {

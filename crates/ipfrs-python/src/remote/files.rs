@@ -84,7 +84,7 @@ pub(super) async fn stat(client: &Client, path: &LinkName) -> Result<Stat> {
             _ => "node",
         },
         size: stat.size,
-        blocks: Some(stat.blocks),
+        links: Some(stat.blocks),
         mode: attributes.mode.as_deref().and_then(|mode| u32::from_str_radix(mode, 8).ok()).map(unix_mode),
         mtime: attributes.mtime.map(seconds),
     })
@@ -106,7 +106,7 @@ fn rooted(path: &LinkName) -> LinkName {
 async fn stat_of_node(client: &Client, path: &LinkName) -> Result<Stat> {
     let cid = resolve(client, path).await?;
     let size = super::blocks::size(client, &cid).await?;
-    Ok(Stat { cid, kind: "node", size, blocks: None, mode: None, mtime: None })
+    Ok(Stat { cid, kind: "node", size, links: None, mode: None, mtime: None })
 }
 
 pub(super) async fn resolve(client: &Client, path: &LinkName) -> Result<String> {

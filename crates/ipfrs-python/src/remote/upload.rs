@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use ipfrs_core::{Error, Result};
+use ipfrs_node::Attributes;
 use ipfrs_rpc::client::{Client, Form, Request, Source, multipart};
 use ipfrs_rpc::mode::go_mode;
 use ipfrs_rpc::types::{Added as AddedLine, ImportedLine};
@@ -21,7 +22,7 @@ pub(super) async fn add(client: &Client, content: Pieces, options: &AddOptions) 
         return send(client, options, FILE, content).await;
     }
     let mut form = Form::new();
-    let (head, end) = (form.file(options.name.as_bytes(), None), form.end());
+    let (head, end) = (form.file(options.name.as_bytes(), Attributes::default()), form.end());
     let text = |text: String| stream::iter([Ok(Bytes::from(text))]);
     let body = text(head).chain(content).chain(text(end)).boxed();
     send(client, options, &form.media_type(), body).await

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use ipfrs_core::{Error, Result};
+use ipfrs_unixfs::Attributes;
+use ipfrs_unixfs::local_tree::{TreeVisitor, WalkOptions, read_piece, walk};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use tokio::sync::mpsc;
 
 use super::Pieces;
-use super::tree::{Attributes, TreeVisitor, WalkOptions, read_piece, walk};
 use crate::mode::go_mode;
 
 /// Size of a piece of the body, in bytes. The thread that reads the sources stays at most [`PIECES_AHEAD`] pieces
@@ -55,22 +56,23 @@ impl Form {
     }
 
     /// Returns the text before the content of a file, including the end of the previous part.
-    pub fn file(&mut self, path: &[u8], attributes: Option<Attributes>) -> String {
+    pub fn file(&mut self, path: &[u8], attributes: Attributes) -> String {
         self.part(path, attributes, FILE)
     }
 
-    fn part(&mut self, path: &[u8], attributes: Option<Attributes>, media_type: &str) -> String {
+    fn part(&mut self, path: &[u8], attributes: Attributes, media_type: &str) -> String {
         let before = if std::mem::replace(&mut self.has_parts, true) { "\r\n" } else { "" };
         // As in Kubo's clients, the field name has the attributes, and the whole path is escaped, including its
         // slashes. The daemon decides which attributes to keep.
-        let attributes = attributes.map(|Attributes { mode, mtime: (seconds, nanos) }| {
-            format!("?mode=0{:o}&mtime={seconds}&mtime-nsecs={nanos}", go_mode(mode))
-        });
+        let mode = attributes.mode.map(|mode| format!("mode=0{:o}", go_mode(mode)));
+        let mtime = attributes.mtime.map(|time| format!("mtime={}&mtime-nsecs={}", time.seconds, time.nanos));
+        let attributes: Vec<_> = [mode, mtime].into_iter().flatten().collect();
+        let query = if attributes.is_empty() { String::new() } else { format!("?{}", attributes.join("&")) };
         format!(
             "{before}--{}\r\nContent-Disposition: form-data; name=\"file{}\"; filename=\"{}\"\r\n\
              Content-Type: {media_type}\r\n\r\n",
             self.boundary,
-            attributes.unwrap_or_default(),
+            query,
             percent_encode(path, NON_ALPHANUMERIC)
         )
     }
@@ -148,7 +150,7 @@ impl Writer {
         for source in sources {
             match source {
                 Source::Reader { mut content, name } => {
-                    let head = self.form.file(b"", None);
+                    let head = self.form.file(b"", Attributes::default());
                     self.append(head.as_bytes())?;
                     self.content(Path::new(name), &mut content)?;
                 }
@@ -187,18 +189,18 @@ impl Writer {
 
 impl TreeVisitor for Writer {
     fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<()> {
-        let head = self.form.part(path, Some(attributes), DIRECTORY);
+        let head = self.form.part(path, attributes, DIRECTORY);
         self.append(head.as_bytes())
     }
 
     fn symlink(&mut self, path: &[u8], attributes: Attributes, target: &[u8]) -> Result<()> {
-        let head = self.form.part(path, Some(attributes), SYMLINK);
+        let head = self.form.part(path, attributes, SYMLINK);
         self.append(head.as_bytes())?;
         self.append(target)
     }
 
     fn file(&mut self, path: &[u8], attributes: Attributes, source: &Path, content: &mut dyn Read) -> Result<()> {
-        let head = self.form.part(path, Some(attributes), FILE);
+        let head = self.form.part(path, attributes, FILE);
         self.append(head.as_bytes())?;
         self.content(source, content)
     }

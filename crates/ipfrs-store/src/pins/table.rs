@@ -89,8 +89,8 @@ impl Table {
         Self::load(file, path, Contents::Existing)
     }
 
-    pub(super) fn in_memory() -> Result<Self> {
-        Self::load(InMemoryBackend::new(), Path::new("memory"), Contents::New)
+    pub(super) fn in_memory(has_blocks: bool) -> Result<Self> {
+        Self::load(InMemoryBackend::new(), Path::new("memory"), Contents::new(has_blocks))
     }
 
     fn load(file: impl StorageBackend, path: &Path, contents: Contents) -> Result<Self> {

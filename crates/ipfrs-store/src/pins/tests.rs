@@ -25,7 +25,7 @@ async fn all(pins: &Pins) -> Vec<Pin> {
 
 #[tokio::test]
 async fn pin_rules_match_kubo() {
-    let pins = Pins::in_memory().unwrap();
+    let pins = Pins::in_memory(false).unwrap();
     let get = async || pins.get(&cid("a")).await.unwrap();
     pins.insert_many(vec![named("a", PinMode::Direct, "first")]).await.unwrap();
     pins.insert_many(vec![named("a", PinMode::Recursive, "")]).await.unwrap();
@@ -51,7 +51,7 @@ async fn pin_rules_match_kubo() {
 
 #[tokio::test]
 async fn versions_of_a_cid_are_one_pin_and_codecs_are_not() {
-    let pins = Pins::in_memory().unwrap();
+    let pins = Pins::in_memory(false).unwrap();
     let v0 = new_cid(0, codec::DAG_PB, hash::sha2_256(b"a")).unwrap();
     let raw = new_cid(1, codec::RAW, hash::sha2_256(b"a")).unwrap();
     pins.insert_many(vec![Pin::recursive(v0)]).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+#[cfg(feature = "dns")]
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 use ipfrs_core::{Error, Result};
 
@@ -15,6 +16,7 @@ const MAX_LABEL_BYTES: usize = 63;
 
 /// Top-level domains that no public resolver knows: RFC 6761 (example, invalid, localhost, test), RFC 6762 (local),
 /// RFC 7686 (onion), RFC 9476 (alt). Queries for them would disclose local names to third parties.
+#[cfg(feature = "dns")]
 const NOT_PUBLIC: [&str; 7] = ["alt", "example", "invalid", "local", "localhost", "onion", "test"];
 
 /// Normalizes `text` for comparison: to ASCII (Unicode becomes Punycode according to UTS #46), in lower case, without
@@ -31,9 +33,15 @@ pub(crate) fn ascii_domain(text: &str) -> Result<String> {
     if text.len() > 4 * MAX_BYTES {
         return Err(invalid(&format!("it has {} bytes, but at most {MAX_BYTES} characters are allowed", text.len())));
     }
+    #[cfg(feature = "dns")]
     let ascii = Uts46::new()
         .to_ascii(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore)
         .map_err(|_| invalid("it contains characters that are not allowed in names"))?;
+    #[cfg(not(feature = "dns"))]
+    let ascii = match text.is_ascii() {
+        true => text.to_ascii_lowercase(),
+        false => return Err(invalid("this program was built without DNS: write it in Punycode (xn--)")),
+    };
     let domain = ascii.strip_suffix('.').unwrap_or(&ascii);
     if domain.len() > MAX_BYTES {
         return Err(invalid(&format!("it has {} characters, but at most {MAX_BYTES} are allowed", domain.len())));
@@ -61,6 +69,7 @@ pub(super) fn is_address(text: &str) -> bool {
 }
 
 /// Whether a domain, as returned by [`ascii_domain`], may be queried in public DNS.
+#[cfg(feature = "dns")]
 pub(super) fn is_public(domain: &str) -> bool {
     domain.rsplit_once('.').is_some_and(|(_, top)| !NOT_PUBLIC.contains(&top))
 }

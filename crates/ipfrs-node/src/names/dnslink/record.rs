@@ -8,6 +8,7 @@ use super::domain::ascii_domain;
 use crate::ContentPath;
 
 /// Prefix of the text of a DNSLink record.
+#[cfg(feature = "dns")]
 const MARK: &str = "dnslink=";
 /// Maximum length of a target, in bytes.
 const MAX_TARGET_BYTES: usize = 4_096;
@@ -31,6 +32,7 @@ fn check_target(target: &str) -> Result<()> {
 }
 
 /// Returns the content path in one TXT record, if it is a DNSLink in a supported namespace.
+#[cfg(feature = "dns")]
 fn target_of(text: &[u8]) -> Option<&str> {
     let target = std::str::from_utf8(text).ok()?.strip_prefix(MARK)?.trim_end_matches('/');
     check_target(target).is_ok().then_some(target)
@@ -38,6 +40,7 @@ fn target_of(text: &[u8]) -> Option<&str> {
 
 /// Returns the content path in the TXT records of a domain. If several records contain one, the first in byte order
 /// is used (as dnslink.dev specifies), so that the result does not depend on the order of the records.
+#[cfg(feature = "dns")]
 pub(super) fn link_of<'a>(domain: &str, records: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let mut targets: Vec<_> = records.filter_map(target_of).collect();
     targets.sort_unstable();

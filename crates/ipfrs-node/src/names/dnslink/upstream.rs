@@ -11,8 +11,10 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, Record};
 use ipfrs_core::{Error, ErrorKind, Result};
+#[cfg(feature = "https")]
 use reqwest::Url;
 
+#[cfg(feature = "https")]
 use super::https::Https;
 use super::system::System;
 
@@ -60,6 +62,7 @@ pub(super) enum Address {
     /// A server that is queried over UDP, and over TCP for long responses.
     Server(SocketAddr),
     /// A server that is queried over HTTP (RFC 8484).
+    #[cfg(feature = "https")]
     Https(Url),
 }
 
@@ -71,9 +74,14 @@ impl Address {
             return Ok(Self::System);
         }
         if text.starts_with("https://") || text.starts_with("http://") {
+            #[cfg(feature = "https")]
             return Url::parse(text)
                 .map(Self::Https)
                 .map_err(|e| Error::invalid(format!("{text:?} is not a URL: {e}")));
+            #[cfg(not(feature = "https"))]
+            return Err(Error::unsupported(format!(
+                "{text:?} cannot be queried: this program was built without DNS over HTTPS (feature `https` of ipfrs-node)"
+            )));
         }
         let of_ip = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
         text.parse::<SocketAddr>().or_else(|_| of_ip()).map(Self::Server).map_err(|_| {
@@ -90,6 +98,7 @@ impl fmt::Display for Address {
         match self {
             Self::System => f.write_str("the system's resolvers"),
             Self::Server(address) => write!(f, "the resolver {address}"),
+            #[cfg(feature = "https")]
             Self::Https(url) => write!(f, "the resolver {url}"),
         }
     }
@@ -107,6 +116,7 @@ pub(super) struct Upstream {
 enum Way {
     System(System),
     Server(Box<TokioResolver>),
+    #[cfg(feature = "https")]
     Https(Https),
 }
 
@@ -121,6 +131,7 @@ impl Upstream {
                 let config = ResolverConfig::from_name_servers(vec![config]);
                 Way::Server(Box::new(resolver(config, time_limit, address)?))
             }
+            #[cfg(feature = "https")]
             Address::Https(url) => Way::Https(Https::new(url.clone())?),
         };
         Ok(Self { address: address.clone(), way })
@@ -131,6 +142,7 @@ impl Upstream {
         let texts = match &self.way {
             Way::System(system) => ask(&*system.resolver().await?, name).await,
             Way::Server(resolver) => ask(resolver, name).await,
+            #[cfg(feature = "https")]
             Way::Https(client) => client.texts(name).await,
         };
         texts.map_err(|e| Error::new(e.kind(), format!("{}: {e}", self.address)))

@@ -127,7 +127,7 @@ class AsyncNode(_Asynchronous):
 
     def __del__(self) -> None:
         native = getattr(self, "_native", None)
-        if native is not None and not native.closed:
+        if native is not None and not native.closed and not native.is_inherited:
             forgotten(self, "use `async with`, or await close()")
 
     def __reduce__(self) -> Any:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .._native import Backend
     from .._tensors import Key
+    from .._values import Progress
 
 
 class AsyncTensorMethods:
@@ -23,14 +24,18 @@ class AsyncTensorMethods:
     _native: Backend
 
     async def tensors(self, path: str) -> TensorFile:
-        """Returns the tensors of a ``.safetensors`` or ``.npy`` file, as :meth:`Node.tensors` does.
+        """Returns the tensors of a ``.safetensors`` or ``.npy`` file, as :meth:`Node.tensors` does. Their slices are
+        awaitable.
 
         Example:
             >>> model = await anode.add_tensors({"weight": numpy.ones((2, 3), "float32")})
-            >>> [info.name for info in (await anode.tensors(model)).tensors]
+            >>> file = await anode.tensors(model)
+            >>> list(file)
             ['weight']
+            >>> await file["weight"][1, 1:]
+            array([1., 1.], dtype=float32)
         """
-        return await awaited(_tensors.tensors(self._native, _arguments.path(path)))
+        return await awaited(_tensors.tensors(self._native, _arguments.path(path), awaited))
 
     async def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
         """Returns a tensor, or a slice of it, as :meth:`Node.tensor` does.
@@ -41,6 +46,16 @@ class AsyncTensorMethods:
             array([4., 5.], dtype=float32)
         """
         return await awaited(_tensors.tensor(self._native, _arguments.path(path), name, slice))
+
+    async def tensor_many(self, path: str, name: str, slices: Iterable[int | slice]) -> list[numpy.ndarray[Any, Any]]:
+        """Returns several rows, or ranges of rows, of a tensor, as :meth:`Node.tensor_many` does.
+
+        Example:
+            >>> model = await anode.add_tensors({"weight": numpy.arange(8).reshape(4, 2)})
+            >>> (await anode.tensor_many(model, "weight", [3]))[0]
+            array([6, 7])
+        """
+        return await awaited(_tensors.tensor_many(self._native, _arguments.path(path), name, slices))
 
     async def load_tensors(
         self, path: str, names: Iterable[str] | None = None, *, framework: str = "numpy"
@@ -59,6 +74,7 @@ class AsyncTensorMethods:
         tensors: Mapping[str, Any],
         *,
         metadata: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
         """Adds tensors as one safetensors file, as :meth:`Node.add_tensors` does.
@@ -69,7 +85,7 @@ class AsyncTensorMethods:
             {'by': 'me'}
         """
         pieces = _tensors.safetensors_pieces(tensors, metadata)
-        return await awaited(_adding.add(self._native, pieces, options, None))
+        return await awaited(_adding.add(self._native, pieces, options, progress))
 
     async def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
         """Returns statistics of a tensor, as :meth:`Node.tensor_stats` does.

@@ -142,7 +142,7 @@ class Node(_Blocking):
 
     def __del__(self) -> None:
         native = getattr(self, "_native", None)
-        if native is not None and not native.closed:
+        if native is not None and not native.closed and not native.is_inherited:
             forgotten(self, "use `with`, or call close()")
             # The next step may open the repo, so close it now. An error in a finalizer cannot be reported.
             with contextlib.suppress(Exception):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .._native import Backend
     from .._tensors import Key
+    from .._values import Progress
 
 
 class TensorMethods:
@@ -23,7 +24,9 @@ class TensorMethods:
     _native: Backend
 
     def tensors(self, path: str) -> TensorFile:
-        """Returns the tensors of a ``.safetensors`` or ``.npy`` file. Only the header of the file is read.
+        """Returns the tensors of a ``.safetensors`` or ``.npy`` file by name. Only the header of the file is read.
+
+        ``node.tensors(path)["w"][10:20]`` then reads a slice.
 
         Args:
             path: As for `cat`.
@@ -38,7 +41,7 @@ class TensorMethods:
             >>> info.name, info.dtype, info.shape, info.nbytes
             ('weight', 'F32', (2, 3), 24)
         """
-        return finished(_tensors.tensors(self._native, _arguments.path(path)))
+        return finished(_tensors.tensors(self._native, _arguments.path(path), finished))
 
     def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
         """Returns a tensor, or a slice of it. Only the bytes of the slice are read.
@@ -47,7 +50,8 @@ class TensorMethods:
             path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
             name: Name of the tensor. It may be omitted if the file has only one.
             slice: The slice, as a `numpy` index (``numpy.s_[0:10, ..., ::2]``) or as text (``"0:10,...,::2"``). None
-                for the whole tensor.
+                for the whole tensor. Its first part may be a list or an array of indices
+                (``numpy.s_[[3, 17, 900]]``): these rows are read with one request.
 
         Returns:
             A read-only array. For a `Node`, it is a view of the stored block, without a copy, if one block contains
@@ -65,6 +69,29 @@ class TensorMethods:
         """
         return finished(_tensors.tensor(self._native, _arguments.path(path), name, slice))
 
+    def tensor_many(self, path: str, name: str, slices: Iterable[int | slice]) -> list[numpy.ndarray[Any, Any]]:
+        """Returns several rows, or ranges of rows, of a tensor. They are read with one request.
+
+        Args:
+            path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
+            name: Name of the tensor; empty for the only one.
+            slices: Indices and slices of the first dimension.
+
+        Returns:
+            A read-only array for each of them.
+
+        Raises:
+            NotFoundError: There is no such tensor.
+            InvalidInputError: An index is outside of the tensor, or a slice has a step.
+
+        Example:
+            >>> model = node.add_tensors({"weight": numpy.arange(8).reshape(4, 2)})
+            >>> node.tensor_many(model, "weight", [3, slice(0, 2)])
+            [array([6, 7]), array([[0, 1],
+                   [2, 3]])]
+        """
+        return finished(_tensors.tensor_many(self._native, _arguments.path(path), name, slices))
+
     def load_tensors(
         self, path: str, names: Iterable[str] | None = None, *, framework: str = "numpy"
     ) -> dict[str, Any]:
@@ -73,7 +100,7 @@ class TensorMethods:
         Args:
             path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
             names: Names of the tensors; None for all.
-            framework: ``"numpy"`` or ``"torch"``.
+            framework: ``"np"`` (or ``"numpy"``) or ``"pt"`` (or ``"torch"``).
 
         Returns:
             Arrays, or torch tensors, by name. They own their memory and are writable.
@@ -95,6 +122,7 @@ class TensorMethods:
         tensors: Mapping[str, Any],
         *,
         metadata: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
         """Adds tensors as one safetensors file, with the same bytes that the package ``safetensors`` writes.
@@ -102,6 +130,7 @@ class TensorMethods:
         Args:
             tensors: NumPy, ml_dtypes or torch arrays by name.
             metadata: Strings by name, for the header of the file.
+            progress: As for `add`.
             **options: As for `add`.
 
         Returns:
@@ -116,7 +145,7 @@ class TensorMethods:
             {'by': 'me'}
         """
         pieces = _tensors.safetensors_pieces(tensors, metadata)
-        return finished(_adding.add(self._native, pieces, options, None))
+        return finished(_adding.add(self._native, pieces, options, progress))
 
     def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
         """Returns statistics of a tensor, computed in one pass over its bytes.

@@ -1,4 +1,4 @@
-//! The contracts of `BlockStore`.
+//! One function for each contract of [`BlockStore`]. It panics if the engine does not satisfy the contract.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -9,13 +9,13 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, codec, new_cid};
-use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, PutMode, RESERVED_CODEC, Stored};
 
-use crate::fixture::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
+use super::blocks::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
+use crate::{BlockStore, BlockStoreExt, CompactOptions, PutMode, RESERVED_CODEC, Stored};
 
 type Store = Arc<dyn BlockStore>;
 
-pub(super) async fn blocks_of_every_size_come_back(store: Store) {
+pub async fn blocks_of_every_size_come_back(store: Store) {
     let sizes = [0, 1, 127, 128, 4_095, 4_096, 4_097, 262_144, MAX_BLOCK_BYTES - 1, MAX_BLOCK_BYTES];
     let blocks: Vec<_> = sizes.into_iter().map(random_block).collect();
     for block in &blocks {
@@ -26,7 +26,7 @@ pub(super) async fn blocks_of_every_size_come_back(store: Store) {
     assert_holds(&*store, &blocks).await;
 }
 
-pub(super) async fn an_absent_block_is_none_and_seen_as_soon_as_it_is_put(store: Store) {
+pub async fn an_absent_block_is_none_and_seen_as_soon_as_it_is_put(store: Store) {
     for _ in 0..20 {
         let block = random_block(100);
         assert_eq!(store.get(block.cid()).await.unwrap(), None);
@@ -37,7 +37,7 @@ pub(super) async fn an_absent_block_is_none_and_seen_as_soon_as_it_is_put(store:
     }
 }
 
-pub(super) async fn a_block_is_found_under_every_codec_and_version_and_listed_as_first_put(store: Store) {
+pub async fn a_block_is_found_under_every_codec_and_version_and_listed_as_first_put(store: Store) {
     let data = Bytes::from_static(b"the same bytes");
     let hash = hash::sha2_256(&data);
     let names: Vec<Cid> = [(0, codec::DAG_PB), (1, codec::DAG_PB), (1, codec::RAW), (1, 0x1234_5678)]
@@ -56,7 +56,7 @@ pub(super) async fn a_block_is_found_under_every_codec_and_version_and_listed_as
     }
 }
 
-pub(super) async fn identity_blocks_are_always_there_and_never_stored(store: Store) {
+pub async fn identity_blocks_are_always_there_and_never_stored(store: Store) {
     let inline = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from_static(b"inline")).unwrap();
     let other = block("stored");
     assert_eq!(store.get(inline.cid()).await.unwrap().as_ref(), Some(inline.data()));
@@ -69,7 +69,7 @@ pub(super) async fn identity_blocks_are_always_there_and_never_stored(store: Sto
     assert_eq!(store.stats().await.unwrap().blocks, 0);
 }
 
-pub(super) async fn get_many_keeps_the_order_and_marks_what_is_missing(store: Store) {
+pub async fn get_many_keeps_the_order_and_marks_what_is_missing(store: Store) {
     let blocks = numbered(0..700);
     put_all(&*store, &blocks[..350]).await;
     // Alternates present and absent blocks, from both ends, some of them twice.
@@ -84,7 +84,7 @@ pub(super) async fn get_many_keeps_the_order_and_marks_what_is_missing(store: St
     assert_eq!(store.get_many(Vec::new()).count().await, 0);
 }
 
-pub(super) async fn batches_give_the_same_and_what_stands_before_the_data_is_of_its_block(store: Store) {
+pub async fn batches_give_the_same_and_what_stands_before_the_data_is_of_its_block(store: Store) {
     let blocks = numbered(0..700);
     put_all(&*store, &blocks[..350]).await;
     let inline = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from_static(b"inline")).unwrap();
@@ -112,7 +112,7 @@ pub(super) async fn batches_give_the_same_and_what_stands_before_the_data_is_of_
     assert_eq!(store.get_batches(Arc::new([])).count().await, 0);
 }
 
-pub(super) async fn a_block_is_new_once(store: Store) {
+pub async fn a_block_is_new_once(store: Store) {
     let (a, b) = (random_block(5_000), random_block(5_000));
     let outcomes = put_all(&*store, &[a.clone(), b.clone(), a.clone()]).await;
     assert_eq!(outcomes, [Stored::New, Stored::New, Stored::Present]);
@@ -128,7 +128,7 @@ pub(super) async fn a_block_is_new_once(store: Store) {
     );
 }
 
-pub(super) async fn an_atomic_put_with_a_refused_block_stores_nothing_and_removes_nothing(store: Store) {
+pub async fn an_atomic_put_with_a_refused_block_stores_nothing_and_removes_nothing(store: Store) {
     let kept = block("kept");
     store.put(kept.clone()).await.unwrap();
     let fresh = numbered(0..10);
@@ -145,7 +145,7 @@ pub(super) async fn an_atomic_put_with_a_refused_block_stores_nothing_and_remove
     assert_holds(&*store, &[kept]).await;
 }
 
-pub(super) async fn a_best_effort_put_stores_what_can_be_stored(store: Store) {
+pub async fn a_best_effort_put_stores_what_can_be_stored(store: Store) {
     let fresh = numbered(0..10);
     let mut batch = fresh.clone();
     batch.insert(5, reserved());
@@ -164,7 +164,7 @@ fn reserved() -> Block {
     Block::hash(1, RESERVED_CODEC, HashFunction::Sha2_256, Bytes::from_static(b"forged")).unwrap()
 }
 
-pub(super) async fn what_no_engine_keeps_is_refused(store: Store) {
+pub async fn what_no_engine_keeps_is_refused(store: Store) {
     let unknown_hash = Cid::new_v1(codec::RAW, Multihash::wrap(0x11, &[7; 20]).unwrap());
     let large = vec![0; MAX_BLOCK_BYTES + 1];
     let large_cid = Cid::new_v1(codec::RAW, hash::sha2_256(&large));
@@ -180,7 +180,7 @@ pub(super) async fn what_no_engine_keeps_is_refused(store: Store) {
     assert!(store.put_many(Vec::new(), PutMode::Atomic).await.is_empty());
 }
 
-pub(super) async fn a_batch_larger_than_every_internal_bound_is_stored(store: Store) {
+pub async fn a_batch_larger_than_every_internal_bound_is_stored(store: Store) {
     let blocks: Vec<_> = (0..35).map(|_| random_block(MAX_BLOCK_BYTES)).collect();
     let (atomic, best_effort) = blocks.split_at(34);
     assert_eq!(put_all(&*store, atomic).await, vec![Stored::New; 34]);
@@ -192,7 +192,7 @@ pub(super) async fn a_batch_larger_than_every_internal_bound_is_stored(store: St
     }
 }
 
-pub(super) async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
+pub async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
     let blocks = numbered(0..300);
     put_all(&*store, &blocks).await;
     assert_holds(&*store, &blocks).await;
@@ -211,7 +211,7 @@ pub(super) async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
     assert!(store.delete_many(&[]).await.unwrap().is_empty());
 }
 
-pub(super) async fn blocks_that_are_spared_stay(store: Store) {
+pub async fn blocks_that_are_spared_stay(store: Store) {
     let blocks = numbered(0..10);
     put_all(&*store, &blocks).await;
     let asked = Arc::new(Mutex::new(HashSet::new()));
@@ -237,7 +237,7 @@ pub(super) async fn blocks_that_are_spared_stay(store: Store) {
 }
 
 /// Users mark blocks as wanted and put them, while a collector deletes all blocks that are not marked.
-pub(super) async fn a_deletion_that_asks_at_the_last_moment_loses_no_block_that_is_wanted(store: Store) {
+pub async fn a_deletion_that_asks_at_the_last_moment_loses_no_block_that_is_wanted(store: Store) {
     let wanted = Arc::new(Mutex::new(HashSet::new()));
     let blocks = numbered(0..600);
     put_all(&*store, &blocks[..300]).await;
@@ -259,7 +259,7 @@ pub(super) async fn a_deletion_that_asks_at_the_last_moment_loses_no_block_that_
     assert_holds(&*store, &blocks).await;
 }
 
-pub(super) async fn bytes_in_use_outlive_their_deletion(store: Store) {
+pub async fn bytes_in_use_outlive_their_deletion(store: Store) {
     let block = random_block(100_000);
     store.put(block.clone()).await.unwrap();
     let held = store.require(block.cid()).await.unwrap().slice(10..90_000);
@@ -268,7 +268,7 @@ pub(super) async fn bytes_in_use_outlive_their_deletion(store: Store) {
     assert_eq!(held, block.data()[10..90_000]);
 }
 
-pub(super) async fn compaction_changes_nothing_that_can_be_read(store: Store) {
+pub async fn compaction_changes_nothing_that_can_be_read(store: Store) {
     let blocks: Vec<_> = (0..60).map(|n| random_block(n * 300)).collect();
     put_all(&*store, &blocks).await;
     let held = store.require(blocks[59].cid()).await.unwrap();
@@ -291,7 +291,7 @@ pub(super) async fn compaction_changes_nothing_that_can_be_read(store: Store) {
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
-pub(super) async fn iterate_lists_what_stays_while_blocks_come_and_go(store: Store) {
+pub async fn iterate_lists_what_stays_while_blocks_come_and_go(store: Store) {
     let (stays, goes, comes) = (numbered(0..2_500), numbered(2_500..3_500), numbered(3_500..4_500));
     put_all(&*store, &stays).await;
     put_all(&*store, &goes).await;
@@ -311,7 +311,7 @@ pub(super) async fn iterate_lists_what_stays_while_blocks_come_and_go(store: Sto
     assert_eq!(listed(&*store).await.len(), 3_500);
 }
 
-pub(super) async fn many_small_blocks_in_one_call(store: Store) {
+pub async fn many_small_blocks_in_one_call(store: Store) {
     let blocks = numbered(0..20_000);
     assert_eq!(put_all(&*store, &blocks).await, vec![Stored::New; blocks.len()]);
     assert_holds(&*store, &blocks).await;
@@ -320,7 +320,7 @@ pub(super) async fn many_small_blocks_in_one_call(store: Store) {
     assert!(listed(&*store).await.is_empty());
 }
 
-pub(super) async fn stats_count_blocks_and_payload(store: Store) {
+pub async fn stats_count_blocks_and_payload(store: Store) {
     let totals = || async {
         let stats = store.stats().await.unwrap();
         (stats.blocks, stats.payload_bytes)
@@ -336,7 +336,7 @@ pub(super) async fn stats_count_blocks_and_payload(store: Store) {
     assert_eq!(totals().await, (2, 10));
 }
 
-pub(super) async fn writers_and_readers_at_the_same_time(store: Store) {
+pub async fn writers_and_readers_at_the_same_time(store: Store) {
     // Adjacent writers put overlapping blocks. Each writer reads its own blocks immediately, with different methods.
     let writers = (0..8_u32).map(|writer| {
         let store = Arc::clone(&store);
@@ -362,7 +362,7 @@ pub(super) async fn writers_and_readers_at_the_same_time(store: Store) {
     assert_eq!(store.stats().await.unwrap().blocks, all.len() as u64);
 }
 
-pub(super) async fn dropped_futures_and_streams_leave_the_store_usable(store: Store) {
+pub async fn dropped_futures_and_streams_leave_the_store_usable(store: Store) {
     let blocks = numbered(0..1_000);
     for part in blocks.chunks(50) {
         // Polled once, then dropped: the put may or may not have taken effect.

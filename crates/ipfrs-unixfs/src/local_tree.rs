@@ -9,17 +9,10 @@ use std::path::Path;
 
 use ipfrs_core::{Error, Result};
 
+use crate::{Attributes, Mtime};
+
 /// Maximum depth of nested directories. Limits of local paths apply long before.
 const MAX_DEPTH: usize = 1_024;
-
-/// Permissions and modification time of an entry of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attributes {
-    /// The lowest 12 bits of `st_mode`.
-    pub mode: u32,
-    /// Modification time in seconds since 1970, and nanoseconds.
-    pub mtime: (i64, u32),
-}
 
 /// How to walk over a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -162,7 +155,9 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
 
 fn attributes(metadata: &Metadata) -> Attributes {
     let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
-    Attributes { mode: metadata.mode() & 0o7777, mtime: (metadata.mtime(), nanos) }
+    // As in Kubo, a mode of 0 means that there is none.
+    let mode = Some(metadata.mode() & 0o7777).filter(|mode| *mode != 0);
+    Attributes { mode, mtime: Some(Mtime { seconds: metadata.mtime(), nanos }) }
 }
 
 /// Returns the names in a directory in byte order.

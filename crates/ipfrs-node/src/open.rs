@@ -1,0 +1,254 @@
+//! Opening of a [`Node`].
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use futures::StreamExt;
+#[cfg(doc)]
+use ipfrs_core::ErrorKind;
+use ipfrs_core::{Error, Result};
+use ipfrs_store::{BlockStore, Engine, MemoryStore, PackOptions, PackStore, Pins, StoreConfig};
+use ipfrs_stream::{Bandwidth, NodeCache};
+use prometheus::Registry;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::Node;
+use crate::config::NodeConfig;
+use crate::denylist::{Denylists, Guarded};
+use crate::gc::Protection;
+use crate::keys::{Identity, Keystore};
+use crate::metrics::Metrics;
+use crate::names::Names;
+use crate::names::dnslink::Dnslink;
+use crate::node::{Inner, WORK_KIB};
+use crate::node_store::{NodeStore, RetrievalTimeout};
+use crate::operations::Operations;
+use crate::readiness::Readiness;
+use crate::tensors::Catalogues;
+use crate::uploads::Uploads;
+
+/// Settings with which a [`Node`] is opened; see [`Node::builder`].
+pub struct NodeBuilder {
+    repo: PathBuf,
+    holder: String,
+    store: StoreConfig,
+    config: NodeConfig,
+    engine: Option<Arc<dyn BlockStore>>,
+    keeps_pins_in_memory: bool,
+    registry: Registry,
+}
+
+impl fmt::Debug for NodeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut builder = f.debug_struct("NodeBuilder");
+        builder.field("repo", &self.repo).field("store", &self.store).field("config", &self.config);
+        builder.finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Opens the repo at `repo` with the default configuration, and creates it if it does not exist.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::open`].
+    pub async fn open_default(repo: impl Into<PathBuf>) -> Result<Self> {
+        Self::builder(repo).open().await
+    }
+
+    /// Returns the default settings for opening the repo at `repo`.
+    pub fn builder(repo: impl Into<PathBuf>) -> NodeBuilder {
+        NodeBuilder {
+            repo: repo.into(),
+            holder: "a program that embeds ipfrs".to_owned(),
+            store: StoreConfig::default(),
+            config: NodeConfig::default(),
+            engine: None,
+            keeps_pins_in_memory: false,
+            registry: Registry::new(),
+        }
+    }
+}
+
+impl NodeBuilder {
+    /// Sets the configuration of the store, `[store]`. With `read_only`, the repo must exist and is not changed;
+    /// operations that would change it fail with [`ErrorKind::Forbidden`].
+    #[must_use]
+    pub fn store(self, store: StoreConfig) -> Self {
+        Self { store, ..self }
+    }
+
+    /// Sets the configuration of the node.
+    #[must_use]
+    pub fn config(self, config: NodeConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Sets the name of this process in the error message that a second process gets when it opens the same repo.
+    #[must_use]
+    pub fn holder(self, holder: impl Into<String>) -> Self {
+        Self { holder: holder.into(), ..self }
+    }
+
+    /// Sets the registry that exports the metrics of the node. Each registry takes one node: a second node needs a
+    /// registry of its own, with a label that tells the two apart (`Registry::new_custom`). By default, the metrics are
+    /// not exported.
+    #[must_use]
+    pub fn registry(self, registry: &Registry) -> Self {
+        Self { registry: registry.clone(), ..self }
+    }
+
+    /// Sets a custom engine in place of the one in the configuration of the store. It must satisfy the contracts of
+    /// [`BlockStore`], which `ipfrs_store::testing` tests. The repo holds everything except the blocks: pins, the key,
+    /// unfinished uploads.
+    #[must_use]
+    pub fn engine(self, engine: Arc<dyn BlockStore>) -> Self {
+        Self { engine: Some(engine), ..self }
+    }
+
+    /// Keeps the pins of a custom engine in memory, for blocks that are a cache or belong to another program. They are
+    /// lost when the process ends. If the engine already has blocks, gc refuses to run without
+    /// [`GcOptions::force`](crate::GcOptions).
+    #[must_use]
+    pub fn pins_in_memory(self) -> Self {
+        Self { keeps_pins_in_memory: true, ..self }
+    }
+
+    /// Opens the repo, and creates it if it does not exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if another process has the repo open, or if the registry has the metrics of another
+    /// node; [`ErrorKind::InvalidInput`] for a setting out of range; otherwise errors of the file system or the store,
+    /// with the path.
+    pub async fn open(self) -> Result<Node> {
+        self.store.validate()?;
+        self.config.validate()?;
+        if self.keeps_pins_in_memory && self.engine.is_none() {
+            return Err(Error::invalid(
+                "only the pins of a custom engine can be in memory: without them, gc deletes all blocks of the repo",
+            ));
+        }
+        let metrics = Arc::new(Metrics::register(&self.registry)?);
+        let denylists = Denylists::open(&self.repo, &self.config.denylists, metrics.denylists.clone()).await?;
+        let config = self.config.clone();
+        let has_blocks = match &self.engine {
+            // The engine may be remote, so it is queried only if the pins do not exist.
+            Some(_) if !self.keeps_pins_in_memory && Pins::exist(&self.repo) => false,
+            Some(engine) => engine.iterate().next().await.transpose()?.is_some(),
+            None => false,
+        };
+        let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks));
+        let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
+        opened.into_node(config, metrics, denylists).await
+    }
+
+    /// Opens the engine, the pins and the identity. `has_blocks` says whether a custom engine, for which there may be
+    /// no pins yet, has blocks. Waits for the disk.
+    fn open_files(self, has_blocks: bool) -> Result<Opened> {
+        let Self { repo: path, holder, store, engine, keeps_pins_in_memory, .. } = self;
+        let (verify_on_read, read_only) = match &engine {
+            Some(_) => (false, false),
+            None => (store.verify_on_read, store.read_only),
+        };
+        if !read_only {
+            make_repo(&path)?;
+        }
+        let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
+            (Some(engine), _) if keeps_pins_in_memory => (engine, None, Pins::in_memory(has_blocks)?),
+            (Some(engine), _) => (engine, None, Pins::open(&path, has_blocks)?),
+            (None, Engine::Memory) => (Arc::new(MemoryStore::default()), None, Pins::in_memory(false)?),
+            (None, Engine::Pack) => {
+                let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
+                let durability = store.durability;
+                let options = PackOptions { durability, verify_on_read, read_only, holder, ..PackOptions::default() };
+                // The store is opened first, because its lock also protects the pins.
+                let pack = PackStore::open(&dir, options)?;
+                let pins = match read_only {
+                    true => Pins::open_read_only(&dir)?,
+                    false => Pins::open(&dir, !pack.is_empty())?,
+                };
+                (Arc::new(pack.clone()), Some(pack), pins)
+            }
+        };
+        let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
+        let repo = fs::canonicalize(&path)
+            .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
+        Ok(Opened { engine, pack, pins, repo, identity, verify_on_read, read_only })
+    }
+}
+
+/// Opened components of a node.
+struct Opened {
+    engine: Arc<dyn BlockStore>,
+    /// The same engine, if it is the pack engine.
+    pack: Option<PackStore>,
+    pins: Pins,
+    /// Absolute path without symlinks.
+    repo: PathBuf,
+    identity: Identity,
+    verify_on_read: bool,
+    read_only: bool,
+}
+
+impl Opened {
+    async fn into_node(self, config: NodeConfig, metrics: Arc<Metrics>, denylists: Option<Denylists>) -> Result<Node> {
+        let Self { engine, pack, pins, repo, identity, verify_on_read, read_only } = self;
+        if pins.are_lost().await? {
+            tracing::warn!(
+                repo = %repo.display(),
+                "the store already had blocks when pins.redb was created, so older pins may be missing: restore pins.redb \
+                 from a backup, or pin what must be kept; until then, gc runs only with `repo gc --force`"
+            );
+        }
+        let read_timeout = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
+        let protection = Protection::default();
+        let mappings = engine.mappings();
+        let store: Arc<dyn BlockStore> =
+            Arc::new(NodeStore::new(engine, read_timeout, metrics.clone(), protection.clone()));
+        let served: Arc<dyn BlockStore> = match &denylists {
+            Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
+            None => store.clone(),
+        };
+        let keeps = config.cache.enabled && !verify_on_read;
+        let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
+        let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
+        let inner = Inner {
+            mappings,
+            nodes: keeps.then(nodes),
+            catalogues: keeps.then(catalogues),
+            served,
+            denylists,
+            store,
+            pack,
+            sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
+            verify_on_read,
+            read_only,
+            pins,
+            protection,
+            collecting: Mutex::new(()),
+            names: Names::new(&repo, &config.ipns, config.cache.enabled),
+            #[cfg(feature = "dns")]
+            dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
+            #[cfg(not(feature = "dns"))]
+            dnslink: Dnslink::new(&config.dnslink)?,
+            imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
+            work: Arc::new(Semaphore::new(WORK_KIB as usize)),
+            config,
+            metrics,
+            identity,
+            keystore: Keystore::new(&repo),
+            bandwidth: Bandwidth::default(),
+            operations: Operations::default(),
+            uploads: Uploads::new(&repo),
+            readiness: Readiness::default(),
+            repo,
+        };
+        Ok(Node { inner: Arc::new(inner) })
+    }
+}
+
+fn make_repo(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot create the repo {}", path.display()), e))
+}

@@ -1,0 +1,160 @@
+//! Reads listed rows of a tensor, in the order of the list.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use ipfrs_core::{Error, Result};
+use ipfrs_stream::Span;
+use ipfrs_tensor::{Plan, Selection};
+
+use super::file::TensorPart;
+use super::gather::Gather;
+use crate::Node;
+
+/// Minimum length of a piece that is sent without a copy. Shorter ones are copied together.
+const SLICE_FROM_BYTES: usize = 32 * 1024;
+
+/// Size of the pieces into which rows are copied.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Number of ranges that are read concurrently. Each holds the first piece of the range in memory.
+const RANGES_AT_ONCE: usize = 16;
+
+/// Rows of a tensor that a slice lists.
+#[derive(Debug, Clone)]
+pub(super) struct Rows {
+    selection: Selection,
+    /// Size of a row in bytes.
+    row_bytes: u64,
+    /// Number of rows before each range.
+    before: Arc<[u64]>,
+    count: u64,
+}
+
+impl Rows {
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if the rows have more than 2^64 bytes together.
+    pub(super) fn new(selection: Selection, row_bytes: u64) -> Result<Self> {
+        let mut count = 0;
+        let ranges = selection.rows().map(|rows| &**rows).unwrap_or_default();
+        let before = ranges.iter().map(|range| {
+            let before = count;
+            count += range.end - range.start;
+            before
+        });
+        let before = before.collect();
+        match count.checked_mul(row_bytes) {
+            Some(_) => Ok(Self { selection, row_bytes, before, count }),
+            None => Err(Error::too_large("these rows have more than 2^64 bytes together")),
+        }
+    }
+
+    /// Returns the size of all rows in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.count * self.row_bytes
+    }
+
+    fn ranges(&self) -> &[Range<u64>] {
+        self.selection.rows().map(|rows| &**rows).unwrap_or_default()
+    }
+
+    /// Streams a span of the stored bytes of the rows of `part`. Ranges are read concurrently.
+    pub(super) fn read(&self, node: &Node, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
+        if span.len == 0 || self.row_bytes == 0 {
+            return stream::empty().boxed();
+        }
+        let (first, last) = (span.start / self.row_bytes, (span.end() - 1) / self.row_bytes);
+        let position = |row| self.before.partition_point(|before| *before <= row).saturating_sub(1);
+        let wanted = position(first)..position(last) + 1;
+        let (rows, node, part) = (self.clone(), node.clone(), part.clone());
+        let reads = stream::iter(wanted).map(move |index| {
+            let pieces = rows.read_range(&node, &part, index, span);
+            async move {
+                let mut pieces = pieces?;
+                let first = pieces.next().await.transpose()?.unwrap_or_default();
+                Ok((first, pieces))
+            }
+        });
+        let reading = Reading { ranges: reads.buffered(RANGES_AT_ONCE).boxed(), rest: None, next: None };
+        let pieces = stream::try_unfold(reading, |mut reading| async move {
+            let piece = reading.piece().await?;
+            Ok(piece.map(|piece| (piece, reading)))
+        });
+        pieces.boxed()
+    }
+
+    /// Streams the bytes of a range that are within a span of all rows.
+    fn read_range(
+        &self,
+        node: &Node,
+        part: &TensorPart,
+        index: usize,
+        span: Span,
+    ) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let range = self.ranges()[index].clone();
+        let plan = Plan::new(part.dtype, &self.selection.at_rows(range), part.stored_order)?;
+        let start = self.before[index] * self.row_bytes;
+        let (from, to) = (start.max(span.start), (start + plan.bytes()).min(span.end()));
+        let span = Span { start: from - start, len: to - from };
+        Ok(match plan.as_one() {
+            Some(run) => {
+                node.reader(&part.file, Span { start: part.offset + run.start + span.start, len: span.len }).boxed()
+            }
+            None => Gather::new(node, &part.file, part.offset, &plan, span).boxed(),
+        })
+    }
+}
+
+type Pieces = BoxStream<'static, Result<Bytes>>;
+
+/// Ranges that are being read.
+struct Reading {
+    /// The first piece of each range, and the others.
+    ranges: BoxStream<'static, Result<(Bytes, Pieces)>>,
+    /// The rest of the current range.
+    rest: Option<Pieces>,
+    /// A long piece that follows the bytes copied before it.
+    next: Option<Bytes>,
+}
+
+impl Reading {
+    /// Returns the next piece of the result, in which short pieces are copied together.
+    async fn piece(&mut self) -> Result<Option<Bytes>> {
+        if let Some(next) = self.next.take() {
+            return Ok(Some(next));
+        }
+        let mut copied = BytesMut::new();
+        while copied.len() < PIECE_BYTES {
+            let Some(piece) = self.stored().await? else { break };
+            if piece.len() < SLICE_FROM_BYTES {
+                copied.extend_from_slice(&piece);
+            } else if copied.is_empty() {
+                return Ok(Some(piece));
+            } else {
+                self.next = Some(piece);
+                break;
+            }
+        }
+        Ok((!copied.is_empty()).then(|| copied.freeze()))
+    }
+
+    /// Returns the next piece as it is stored.
+    async fn stored(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(rest) = &mut self.rest {
+                match rest.next().await.transpose()? {
+                    Some(piece) => return Ok(Some(piece)),
+                    None => self.rest = None,
+                }
+            }
+            let Some((first, rest)) = self.ranges.next().await.transpose()? else { return Ok(None) };
+            self.rest = Some(rest);
+            if !first.is_empty() {
+                return Ok(Some(first));
+            }
+        }
+    }
+}
