@@ -1,6 +1,7 @@
 //! A storage engine of your own: blocks in an SQL table, an object store or, here, one file per block in a directory.
-//! `cargo run --package ipfrs-examples --example own_engine [DIRECTORY]`. `cargo test --package ipfrs-examples` runs the
-//! contracts of engines on it.
+//! `cargo run --package ipfrs-examples --example own_engine [DIRECTORY]`.
+//!
+//! The tests at the end check that it satisfies the contracts of engines: `cargo test --package ipfrs-examples`.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeSet;

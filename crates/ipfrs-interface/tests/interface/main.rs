@@ -4,5 +4,6 @@
 
 mod config;
 mod drain;
+mod embedded;
 mod gateway;
 mod harness;
