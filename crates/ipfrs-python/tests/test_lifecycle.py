@@ -144,6 +144,29 @@ except KeyboardInterrupt:
             process.wait()
 
 
+def test_an_interrupted_add_pins_nothing_and_says_what_gc_does(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys, ipfrs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def pieces():
+    for number in range(100):
+        yield os.urandom(1_000_000)
+        if number == 50:
+            os.kill(os.getpid(), signal.SIGINT)
+with ipfrs.Node(sys.argv[1]) as node:
+    try:
+        node.add(pieces())
+    except KeyboardInterrupt as error:
+        print(error)
+    assert node.pins() == []
+    node.gc()
+    assert node.stats()["blocks"] == 0, node.stats()
+"""
+    done = run(script, tmp_path / "repo")
+    assert "gc frees the blocks" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 FORKING = """
 import asyncio, os, sys, warnings, ipfrs
 warnings.simplefilter("ignore")

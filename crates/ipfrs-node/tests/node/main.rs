@@ -6,3 +6,4 @@ mod dns_server;
 mod dnslink;
 mod listing;
 mod names;
+mod open;

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import stat
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, cast
 
@@ -26,10 +27,21 @@ _GATHERED_BYTES = 256 * 1024
 """Smaller pieces are combined up to this size."""
 
 
+@contextlib.contextmanager
+def _importing(progress: Progress | None) -> Iterator[Told]:
+    """Reports progress, and tells a user who interrupts the import what becomes of its blocks."""
+    try:
+        with Told(progress) as told:
+            yield told
+    except KeyboardInterrupt:
+        message = "the import was interrupted: it pinned nothing, and gc frees the blocks that it stored"
+        raise KeyboardInterrupt(message) from None
+
+
 def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Progress | None) -> Steps[str]:
     """Adds one file from bytes, a path, a binary file object or pieces."""
     taken = native_options(options, "add")
-    with Told(progress) as told:
+    with _importing(progress) as told:
         if isinstance(source, (str, os.PathLike)):
             path = os.fsdecode(source)
             yield partial(_check_file, path)
@@ -53,7 +65,7 @@ def add_dir(
     taken = native_options(options, "add_dir")
     name = os.fsdecode(path)
     yield partial(_check_directory, name)
-    with Told(progress) as told:
+    with _importing(progress) as told:
         cid, _ = yield native.add_path(name, cast(Any, {**taken, "hidden": hidden}), told.callback)
         return cast(str, cid)
 
