@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +69,13 @@ impl Inner {
     }
 
     fn size(&self, cid: &Cid) -> Result<Option<u64>> {
-        Ok(self.read(cid)?.map(|data| data.len() as u64))
+        if let Some(payload) = identity_payload(cid) {
+            return Ok(Some(payload.len() as u64));
+        }
+        let Some(mut file) = found(File::open(self.path(cid)))? else { return Ok(None) };
+        let mut length = [0];
+        file.read_exact(&mut length)?;
+        Ok(Some(file.metadata()?.len() - 1 - u64::from(length[0])))
     }
 
     /// Writes a block, which becomes visible as a whole.
@@ -98,12 +104,22 @@ impl Inner {
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
             if path.extension().is_none() {
-                let content = fs::read(path)?;
+                // The block may have been deleted meanwhile.
+                let Some(content) = found(fs::read(path))? else { continue };
                 let cid = Cid::try_from(&content[1..=cid_length(&content)?]);
                 cids.push(cid.map_err(|e| Error::corrupt("a file has no CID").with_source(e))?);
             }
         }
         Ok(cids)
+    }
+}
+
+/// Returns `None` for a file that does not exist.
+fn found<T>(outcome: io::Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.into()),
     }
 }
 

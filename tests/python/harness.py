@@ -12,7 +12,7 @@ class Daemon:
         self.directory = tempfile.TemporaryDirectory()
         settings = {name: value for name, value in os.environ.items() if not name.startswith("IPFRS_")}
         self.process = subprocess.Popen(
-            [os.environ["IPFRS_CLI"], "gateway", "start", "--port", "0", "--grpc-port", "0"],
+            [os.environ["IPFRS_CLI"], "gateway", "start", "--port", "0", "--grpc-port", "0", "--api-port", "0"],
             env={**settings, "IPFRS_PATH": os.path.join(self.directory.name, "repo")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -29,6 +29,15 @@ pub(crate) struct Api {
 #[derive(Debug, Deserialize)]
 struct Health {
     grpc: Option<Vec<String>>,
+    api: Option<Vec<String>>,
+}
+
+/// Addresses of the listeners besides the main one, as host and port. A list is empty if the listener is off, or if the
+/// daemon's version does not report it.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) grpc: Vec<String>,
+    pub(crate) api: Vec<String>,
 }
 
 /// Type of the content at a path.
@@ -85,12 +94,11 @@ impl Api {
         Ok(self.client.send_for_any(Request::get("/health/ready")).await?.status() == StatusCode::OK)
     }
 
-    /// Returns the host and port of each gRPC address. The list is empty if gRPC is off, or if the daemon's version
-    /// does not report addresses.
-    pub(crate) async fn grpc_addresses(&self) -> Result<Vec<String>> {
+    /// Returns the addresses of the listeners besides the main one.
+    pub(crate) async fn listeners(&self) -> Result<Listeners> {
         // A daemon that is not ready reports its health with another status.
         let health: Health = self.client.send_for_any(Request::get("/health")).await?.json().await?;
-        Ok(health.grpc.unwrap_or_default())
+        Ok(Listeners { grpc: health.grpc.unwrap_or_default(), api: health.api.unwrap_or_default() })
     }
 
     /// Returns `path`, resolved if it begins with an IPNS name, because the name may resolve elsewhere later.

@@ -127,6 +127,9 @@ pub(crate) struct StartArgs {
     /// Port for gRPC; 0 lets the system choose [default: 50051]
     #[arg(long, value_name = "PORT")]
     pub(crate) grpc_port: Option<u16>,
+    /// Port of the API listener; 0 lets the system choose [default: 5001]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) api_port: Option<u16>,
     /// Threads that serve requests [default: the number of cores]
     #[arg(long, value_name = "THREADS", value_parser = value::workers)]
     pub(crate) workers: Option<usize>,

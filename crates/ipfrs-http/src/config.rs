@@ -12,6 +12,7 @@ pub use ipfrs_middleware::Network;
 use serde::Deserialize;
 
 use crate::CompressionConfig;
+pub(crate) use api::ANY_ORIGIN;
 pub use api::ApiConfig;
 pub(crate) use hosts::MAX_LABEL_BYTES;
 pub use hosts::{HostConfig, Namespace};

@@ -63,6 +63,7 @@ pub(crate) async fn health(
         "payload_bytes": stats.payload_bytes,
         "disk_bytes": stats.disk_bytes,
         "grpc": state.grpc.get(),
+        "api": state.api_addresses.get(),
     });
     Ok((code, [NO_STORE], Json(body)).into_response())
 }

@@ -3,6 +3,7 @@
 //! [`app`] builds a [`Service`] over a [`Node`](ipfrs_node::Node); the composition root binds it to sockets.
 //! Each handler parses the request, calls one method of the Node and renders the result.
 
+mod api_listener;
 mod body;
 mod compression;
 mod config;

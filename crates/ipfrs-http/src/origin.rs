@@ -5,6 +5,8 @@ use http::header::{ORIGIN, REFERER, USER_AGENT, X_FRAME_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 
+use crate::api_listener::Checked;
+
 /// Whether the headers show that the request was not sent by a web page.
 ///
 /// As in Kubo, a client that sends neither `Origin` nor `Referer` is allowed, unless its `User-Agent` starts with
@@ -53,6 +55,10 @@ fn is_opened_by_person(headers: &HeaderMap) -> bool {
 /// # Errors
 /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind).
 pub(crate) fn check(request: &Request, port: u16) -> Result<()> {
+    // The API listener has rules of its own.
+    if request.extensions().get::<Checked>().is_some() {
+        return Ok(());
+    }
     let is_opened = is_read(request.method()) && is_opened_by_person(request.headers());
     if is_opened || is_allowed(request.headers(), port) {
         return Ok(());

@@ -70,6 +70,7 @@ pub fn app(
             .map_err(|e| Error::internal("the Cache-Control header could not be created").with_source(e))?,
         pages: Pages::new(),
         grpc: OnceLock::new(),
+        api_addresses: OnceLock::new(),
     });
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
@@ -95,7 +96,10 @@ pub fn app(
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
         .layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
     let router = with_content_routes(router).with_state(state.clone());
-    Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, metrics })
+    Ok(App {
+        service: Service { state, router, tunnels: Tunnels::default(), is_content_only: false, api: None },
+        metrics,
+    })
 }
 
 /// Returns the routes of a service that has content only.

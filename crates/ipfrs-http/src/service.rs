@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::Router;
@@ -17,6 +18,7 @@ use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
+use crate::api_listener::{self, ApiListener, Decision};
 use crate::config::Namespace;
 use crate::error;
 use crate::gateway::handler::serve_site;
@@ -44,6 +46,10 @@ pub struct Service {
     pub(crate) router: Router,
     /// Hosts of the tunnels that this connection's requests passed through.
     pub(crate) tunnels: Tunnels,
+    /// Whether there is content only. Hosts that are not configured are never looked up then.
+    pub(crate) is_content_only: bool,
+    /// Rules of the API listener, if this is its service.
+    pub(crate) api: Option<Arc<ApiListener>>,
 }
 
 impl Service {
@@ -61,7 +67,7 @@ impl Service {
     /// [`serialized_response`](Self::serialized_response). `headers` must not contain lines about the connection.
     /// Returns `None` if anything besides the path can affect the response.
     pub fn cacheable_request(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<CacheableRequest> {
-        if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() {
+        if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() || self.api.is_some() {
             return None;
         }
         let origin = Uri::default();
@@ -106,10 +112,16 @@ impl Service {
         if request.method() == Method::CONNECT {
             return self.connect(&request);
         }
+        if let Some(api) = &self.api {
+            return self.api_step(api, request, peer);
+        }
         let hosts = &self.state.hosts;
         let client = hosts.client(peer, request.headers());
         let request_host = hosts.read(&request, peer, &self.tunnels);
-        let way = request_host.map(|request_host| hosts.way(&request_host, request.uri().path()));
+        let way = request_host.map(|request_host| match hosts.way(&request_host, request.uri().path()) {
+            Route::Hosted(hosted_request) if self.is_content_only => hosted_request.without_websites(),
+            way => way,
+        });
         match way {
             Ok(Route::Daemon | Route::Gateway) => {
                 match self.state.response_cache.get(&self.state, &request, request.uri().path(), client) {
@@ -133,6 +145,23 @@ impl Service {
         }
     }
 
+    /// Decides how to respond to a request on the API listener.
+    fn api_step<B>(&self, api: &ApiListener, mut request: Request<B>, peer: Option<IpAddr>) -> Step
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        match api.decide(&request) {
+            Decision::Answer(response) => self.at_once(&request, response),
+            Decision::Serve(origin) => {
+                let client = self.state.hosts.client(peer, request.headers());
+                set_client(&mut request, client, None);
+                let answer = api_listener::serve(self.router.clone(), request.map(Body::new), origin);
+                Step::Content { inner: Box::pin(answer) }
+            }
+        }
+    }
+
     /// Responds to CONNECT, with 200 if it opens a tunnel.
     fn connect<B>(&self, request: &Request<B>) -> Step {
         match self.opened(request) {
@@ -152,7 +181,7 @@ impl Service {
     }
 
     fn opened<B>(&self, connect: &Request<B>) -> Result<Tunnels, (StatusCode, String)> {
-        if !self.state.hosts.is_proxy {
+        if !self.state.hosts.is_proxy || self.api.is_some() {
             let text = "CONNECT is not served: this gateway is not a forward proxy ([gateway] proxy = false)\n";
             return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
         }
@@ -206,7 +235,16 @@ impl Service {
     /// the native API nor metrics.
     #[must_use]
     pub fn content_only(&self) -> Self {
-        Self { router: content_router(self.state.clone()), ..self.clone() }
+        Self { router: content_router(self.state.clone()), is_content_only: true, ..self.clone() }
+    }
+
+    /// Returns the service of the API listener: all routes, with redirects to `gateway_port` in place of content. Its
+    /// addresses are those that `/health` reports.
+    #[must_use]
+    pub fn api_listener(&self, gateway_port: u16, addresses: Vec<String>) -> Self {
+        // A second call keeps the addresses of the first.
+        let _ = self.state.api_addresses.set(addresses);
+        Self { api: Some(ApiListener::new(&self.state.api, gateway_port)), ..self.clone() }
     }
 
     /// Returns the routes without the fast path.

@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) compression: Compression,
     /// Addresses of dedicated gRPC listeners, as host and port.
     pub(crate) grpc: OnceLock<Vec<String>>,
+    /// Addresses of the API listener, as host and port.
+    pub(crate) api_addresses: OnceLock<Vec<String>>,
 }
 
 impl Deref for AppState {

@@ -78,8 +78,11 @@ impl Embedded {
         self.node.start_republishing();
     }
 
-    /// Returns a service for content: `/ipfs`, `/ipns` and the hosts in `[gateway.hosts]`. It changes nothing in the
-    /// store.
+    /// Returns a service for content: `/ipfs` and `/ipns`, and on the hosts in `[gateway.hosts]` what they have. It
+    /// changes nothing in the store. Hosts that are not configured are not looked up in DNS.
+    ///
+    /// A host with subdomains or a website has content at every path, `/` included. A program that also has pages of its
+    /// own must pass requests for such hosts to this service before it matches paths.
     #[must_use]
     pub fn content(&self) -> GatewayService {
         GatewayService { service: self.service.content_only(), node: self.node.clone() }
@@ -197,10 +200,6 @@ impl HttpBody for WatchedBody {
              again to continue without the lost data",
         );
         Poll::Ready(Some(Err(axum::Error::new(lost))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::conn::Connections;
-use crate::listen::{Place, listen, listen_for_grpc};
+use crate::listen::{Place, listen, listen_for_api, listen_for_grpc};
 use crate::parts::Parts;
 use crate::{Config, ServerConfig};
 
@@ -41,6 +41,7 @@ pub fn running_url(repo: &Path) -> Result<Option<String>> {
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
+    api_addresses: Vec<SocketAddr>,
     node: Node,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
@@ -94,6 +95,8 @@ impl Gateway {
         let addresses = bound(&listeners)?;
         let grpc_listeners = listen_for_grpc(&config.grpc, &config.server).await?;
         let grpc_addresses = bound(&grpc_listeners)?;
+        let api_listeners = listen_for_api(&config.api, &config.server).await?;
+        let api_addresses = bound(&api_listeners)?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
@@ -104,6 +107,7 @@ impl Gateway {
             app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
             grpc = Some((services, grpc_listeners));
         }
+        let api = app.service.api_listener(port, api_addresses.iter().map(SocketAddr::to_string).collect());
         let max_request = Duration::from_secs(config.gateway.max_request_seconds);
         let connections = Connections::new(&config.server, max_request, node.clone(), app.metrics.connections_active);
         let api_file = match config.store.read_only {
@@ -113,12 +117,12 @@ impl Gateway {
         node.start_upload_expiry();
         node.start_republishing();
         lifecycle.set_ready();
-        tracing::info!(?addresses, grpc = ?grpc_addresses, repo = %repo.display(), "listening");
+        tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, repo = %repo.display(), "listening");
         let ending =
             Ending { lifecycle: lifecycle.clone(), node: node.clone(), api_file, server: config.server.clone() };
-        let accepting = accept(&connections, (app.service, listeners), grpc);
+        let accepting = accept(&connections, [(app.service, listeners), (api, api_listeners)], grpc);
         let running = tokio::spawn(ending.after(connections, accepting));
-        Ok(Self { addresses, grpc_addresses, node, lifecycle, running })
+        Ok(Self { addresses, grpc_addresses, api_addresses, node, lifecycle, running })
     }
 
     /// Returns the node that the gateway serves. It is closed when the gateway stops.
@@ -137,6 +141,13 @@ impl Gateway {
     #[must_use]
     pub fn grpc_addresses(&self) -> &[SocketAddr] {
         &self.grpc_addresses
+    }
+
+    /// Returns the addresses of the API listener, with the actual ports; empty if it is disabled, or if its default port
+    /// was in use.
+    #[must_use]
+    pub fn api_addresses(&self) -> &[SocketAddr] {
+        &self.api_addresses
     }
 
     /// Returns one URL per bound address.
@@ -178,12 +189,14 @@ fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
 /// Accepts connections from all listeners until the returned set is shut down.
 fn accept(
     connections: &Arc<Connections>,
-    (http, listeners): (Service, Vec<TcpListener>),
+    http: [(Service, Vec<TcpListener>); 2],
     grpc: Option<(Grpc, Vec<TcpListener>)>,
 ) -> JoinSet<()> {
     let mut accepting = JoinSet::new();
-    for listener in listeners {
-        accepting.spawn(Arc::clone(connections).accept(listener, http.clone()));
+    for (service, listeners) in http {
+        for listener in listeners {
+            accepting.spawn(Arc::clone(connections).accept(listener, service.clone()));
+        }
     }
     if let Some((services, listeners)) = grpc {
         for listener in listeners {

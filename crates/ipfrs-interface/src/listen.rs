@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_http::ApiConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
@@ -59,6 +60,20 @@ impl<'a> Place<'a> {
             instead: "; this port serves gRPC, which enabled = false in [grpc] turns off",
         }
     }
+
+    /// Returns the address for the API listener.
+    pub(crate) fn of_api(config: &'a ApiConfig, server: &'a ServerConfig) -> Self {
+        Self {
+            host: &config.host,
+            port: config.port.unwrap_or(ApiConfig::DEFAULT_PORT),
+            allow_unauthenticated: server.allow_unauthenticated,
+            loopback_congestion_control: &server.loopback_congestion_control,
+            section: "api",
+            other_host: "[api] host",
+            other_port: "--api-port or [api] port",
+            instead: "; this port serves the API, which enabled = false in [api] turns off",
+        }
+    }
 }
 
 /// Binds each address that the host resolves to, and listens on it. With port 0, all addresses use the port of the
@@ -99,6 +114,24 @@ pub(crate) async fn listen_for_grpc(config: &GrpcConfig, server: &ServerConfig) 
     match listen(Place::of_grpc(config, server)).await {
         Err(error) if error.kind() == ErrorKind::Conflict && config.port.is_none() => {
             tracing::warn!(%error, "gRPC has no separate listener");
+            Ok(Vec::new())
+        }
+        listeners => listeners,
+    }
+}
+
+/// Listens for the API if it is enabled. If the default port is in use, for example by Kubo, there is no API listener,
+/// and the API is available on the main listener.
+///
+/// # Errors
+/// As [`listen`].
+pub(crate) async fn listen_for_api(config: &ApiConfig, server: &ServerConfig) -> Result<Vec<TcpListener>> {
+    if !config.enabled {
+        return Ok(Vec::new());
+    }
+    match listen(Place::of_api(config, server)).await {
+        Err(error) if error.kind() == ErrorKind::Conflict && config.port.is_none() => {
+            tracing::warn!(%error, "the API has no separate listener");
             Ok(Vec::new())
         }
         listeners => listeners,

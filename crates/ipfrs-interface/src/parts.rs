@@ -41,7 +41,13 @@ impl Parts {
     /// Same as [`open`](Self::open), with an engine that the caller has opened.
     pub(crate) async fn over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
         let registry = registry()?;
-        let node = Node::builder(repo).engine(engine).config(config.node()).registry(&registry).open().await?;
+        let node = Node::builder(repo)
+            .store(config.store.clone())
+            .engine(engine)
+            .config(config.node())
+            .registry(&registry)
+            .open()
+            .await?;
         Self::new(node, registry)
     }
 

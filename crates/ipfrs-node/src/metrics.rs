@@ -2,6 +2,7 @@
 
 mod meter;
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -81,13 +82,20 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &Registry) -> Result<Self> {
-        let r = Registrar { registry };
+    /// Registers the metrics. Dropping the second result removes them again, unless it is kept.
+    pub(crate) fn register(registry: &Registry) -> Result<(Self, Registration)> {
+        let r = Registrar { registry, added: RefCell::default() };
+        let metrics = Self::register_with(&r);
+        let registration = Registration { registry: registry.clone(), added: r.added.into_inner() };
+        Ok((metrics?, registration))
+    }
+
+    fn register_with(r: &Registrar<'_>) -> Result<Self> {
         let seconds = vec![1e-6, 5e-6, 2.5e-5, 1e-4, 5e-4, 2.5e-3, 0.01, 0.05, 0.25, 1.0, 5.0];
         let counts = vec![1.0, 10.0, 50.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0];
         let bytes = vec![1_024.0, 16_384.0, 65_536.0, 262_144.0, 524_288.0, 1_048_576.0, 2_097_152.0];
         let streams = r.gauges("ipfrs_streaming_operations_active", "Open streams", "direction")?;
-        let block_errors = BlockErrors::register(&r)?;
+        let block_errors = BlockErrors::register(r)?;
         let batch_size = r.histograms("ipfrs_batch_operation_size", "Blocks per batch", "operation", counts)?;
         let batch_duration =
             r.histograms("ipfrs_batch_operation_duration_seconds", "Time per batch", "operation", seconds.clone())?;
@@ -130,7 +138,7 @@ impl Metrics {
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Disk space of the store, in bytes")?,
             store_faults: r.counter("ipfrs_store_faults_total", "Detected losses of pack bytes")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
-            collections: CollectionMetrics::register(&r)?,
+            collections: CollectionMetrics::register(r)?,
             denylists: r.denylists()?,
             #[cfg(feature = "dns")]
             dnslink: LookupMetrics::new(&r.add(LookupMetrics::family())?, links),
@@ -142,6 +150,29 @@ impl Metrics {
                 "limit",
             )?),
         })
+    }
+}
+
+/// Metrics in a registry. Dropping it removes them, so that opening a node can be tried again with the same registry.
+#[must_use]
+pub(crate) struct Registration {
+    registry: Registry,
+    added: Vec<Box<dyn Collector>>,
+}
+
+impl Registration {
+    /// Leaves the metrics in the registry.
+    pub(crate) fn keep(mut self) {
+        self.added.clear();
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        for metric in self.added.drain(..) {
+            // Fails only for a metric that is not in the registry.
+            let _ = self.registry.unregister(metric);
+        }
     }
 }
 
@@ -247,6 +278,8 @@ impl Metrics {
 
 struct Registrar<'a> {
     registry: &'a Registry,
+    /// Metrics that were registered.
+    added: RefCell<Vec<Box<dyn Collector>>>,
 }
 
 impl Registrar<'_> {
@@ -254,7 +287,10 @@ impl Registrar<'_> {
         let failed = |e| Error::internal("a metric could not be registered").with_source(e);
         let metric = metric.map_err(failed)?;
         match self.registry.register(Box::new(metric.clone())) {
-            Ok(()) => Ok(metric),
+            Ok(()) => {
+                self.added.borrow_mut().push(Box::new(metric.clone()));
+                Ok(metric)
+            }
             Err(prometheus::Error::AlreadyReg) => Err(Error::new(
                 ErrorKind::Conflict,
                 "the registry has the metrics of another node: give each node a registry of its own, with a label that \

@@ -100,7 +100,7 @@ impl NodeBuilder {
         Self { registry: registry.clone(), ..self }
     }
 
-    /// Sets a custom engine in place of the one in the configuration of the store. It must satisfy the contracts of
+    /// Sets a custom engine in place of the configuration of the store. It must satisfy the contracts of
     /// [`BlockStore`], which `ipfrs_store::testing` tests. The repo holds everything except the blocks: pins, the key,
     /// unfinished uploads.
     #[must_use]
@@ -130,7 +130,13 @@ impl NodeBuilder {
                 "only the pins of a custom engine can be in memory: without them, gc deletes all blocks of the repo",
             ));
         }
-        let metrics = Arc::new(Metrics::register(&self.registry)?);
+        if self.engine.is_some() && (self.store.read_only || self.store.verify_on_read) {
+            return Err(Error::invalid(
+                "store.read_only and store.verify_on_read have no effect on a custom engine, which decides itself: omit them",
+            ));
+        }
+        let (metrics, registration) = Metrics::register(&self.registry)?;
+        let metrics = Arc::new(metrics);
         let denylists = Denylists::open(&self.repo, &self.config.denylists, metrics.denylists.clone()).await?;
         let config = self.config.clone();
         let has_blocks = match &self.engine {
@@ -141,7 +147,9 @@ impl NodeBuilder {
         };
         let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks));
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        opened.into_node(config, metrics, denylists).await
+        let node = opened.into_node(config, metrics, denylists).await?;
+        registration.keep();
+        Ok(node)
     }
 
     /// Opens the engine, the pins and the identity. `has_blocks` says whether a custom engine, for which there may be

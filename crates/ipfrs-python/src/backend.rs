@@ -75,11 +75,23 @@ impl Backend {
     /// # Errors
     /// `ForkedError` in a child for the node of the parent.
     fn parts(&self, py: Python<'_>) -> PyResult<(Arc<dyn Backing>, Arc<CancellationToken>)> {
-        let mut open = self.open.lock();
-        if let Some(endpoint) = self.endpoint.as_ref().filter(|_| open.backing.origin().is_foreign()) {
-            *open = Open::new(Arc::new(endpoint.connect(py)?));
+        // No Python object is created while the lock is held, because another thread may wait for it with the GIL.
+        let here = |open: &Open| open.backing.here().cloned().zip(open.ending.here().cloned());
+        if let Some(parts) = here(&self.open.lock()) {
+            return Ok(parts);
         }
-        Ok((open.backing.share(py)?, open.ending.share(py)?))
+        let Some(endpoint) = &self.endpoint else { return Err(Failure::Forked.into_exception(py)) };
+        let connected = Open::new(Arc::new(endpoint.connect(py)?));
+        let mut open = self.open.lock();
+        // Another thread may have connected in the meantime.
+        let parts = here(&open).or_else(|| {
+            let parts = here(&connected);
+            // The connection of the parent is leaked, not closed.
+            *open = connected;
+            parts
+        });
+        drop(open);
+        parts.ok_or_else(|| Failure::Forked.into_exception(py))
     }
 
     /// Returns the backing.

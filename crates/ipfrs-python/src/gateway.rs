@@ -162,6 +162,9 @@ fn configuration(repo: &Path, file: Option<PathBuf>, text: Option<String>) -> Re
     if !settings.names("server", "port") {
         config.server.port = 0;
     }
+    if !["enabled", "host", "port"].iter().any(|key| settings.names("api", key)) {
+        config.api.enabled = false;
+    }
     if !["enabled", "host", "port"].iter().any(|key| settings.names("grpc", key)) {
         config.grpc.enabled = false;
     }

@@ -163,7 +163,7 @@ with ipfrs.Node(sys.argv[1]) as node:
     assert node.stats()["blocks"] == 0, node.stats()
 """
     done = run(script, tmp_path / "repo")
-    assert "gc frees the blocks" in done.stdout, done.stderr
+    assert "gc frees its blocks" in done.stdout, done.stderr
     assert done.returncode == 0, done.stderr
 
 

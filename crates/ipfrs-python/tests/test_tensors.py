@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from pathlib import Path
@@ -107,6 +108,7 @@ def test_listed_rows_are_those_of_numpy(store: Any) -> None:
     keys: list[Any] = [[], [3], [2, 2, -1, 0], numpy.array([5, 4, 3], "uint8"), list(range(300)), ([1, 9], 2)]
     keys += [([4, 0], slice(None, None, 2), -1), ([7], ...), ([3, 1], slice(None), slice(None, None, -1))]
     keys += [[chance.randrange(-300, 300) for _ in range(5_000)], numpy.int64(4)]
+    same(store.tensor(cid, "a", "[3, 0:2], 1"), array[[3, 0, 1], 1])
     for key in keys:
         found = store.tensor(cid, "a", key)
         same(found, array[key])
@@ -132,6 +134,20 @@ def test_many_slices_are_those_of_numpy(store: Any) -> None:
     for wrong in wrongs:
         with pytest.raises(ValueError):
             store.tensor_many(cid, "a", wrong)
+
+
+def test_listed_rows_of_column_major_arrays_are_in_order(store: Any, tmp_path: Path) -> None:
+    for shape in ((30, 4), (6, 5, 3), (9,)):
+        array = numpy.asfortranarray(numpy.arange(math.prod(shape), dtype="int32").reshape(shape))
+        numpy.save(tmp_path / "a.npy", array)
+        cid = store.add(tmp_path / "a.npy")
+        for key in ([0, 1], [1, 0, 1], [2, 3, 4, 0], list(range(5))):
+            found = store.tensor(cid, "", key)
+            same(found, array[key])
+            assert not found.flags.writeable
+            for one, row in zip(store.tensor_many(cid, "", key), key):
+                same(numpy.asarray(one), numpy.asarray(array[row]))
+        same(store.tensor_many(cid, "", [slice(0, 4)])[0], array[:4])
 
 
 def test_rows_take_one_request(tmp_path: Path) -> None:

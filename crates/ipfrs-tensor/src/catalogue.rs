@@ -7,9 +7,11 @@ use ipfrs_core::{Error, Result};
 use crate::Dtype;
 use crate::{npy, safetensors};
 
-/// Bounds of the search for a similar name: number of names, and length of a name in bytes.
-const MAX_COMPARED_NAMES: usize = 1_000;
-const MAX_COMPARED_BYTES: usize = 256;
+/// Bounds of the search for a similar name, which takes some microseconds for each: number of names, length of a name
+/// in bytes, and difference of the lengths.
+const MAX_COMPARED_NAMES: usize = 64;
+const MAX_COMPARED_BYTES: usize = 128;
+const MAX_LENGTH_DIFFERENCE: usize = 2;
 
 /// Minimum Jaro-Winkler similarity of a name that is suggested.
 const MIN_SIMILARITY: f64 = 0.85;
@@ -192,14 +194,16 @@ impl Catalogue {
         })
     }
 
-    /// Returns the name among the first [`MAX_COMPARED_NAMES`] that is most similar to `name`, if one is.
+    /// Returns the name among the first [`MAX_COMPARED_NAMES`] of about the same length that is most similar to `name`,
+    /// if one is.
     fn similar(&self, name: &str) -> Option<&str> {
         if name.len() > MAX_COMPARED_BYTES {
             return None;
         }
-        let names = self.tensors.iter().map(|tensor| tensor.name.as_str()).take(MAX_COMPARED_NAMES);
-        let short = names.filter(|other| !other.is_empty() && other.len() <= MAX_COMPARED_BYTES);
-        let compared = short.map(|other| (strsim::jaro_winkler(name, other), other));
+        let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
+        let is_near = |other: &&str| !other.is_empty() && other.len().abs_diff(name.len()) <= MAX_LENGTH_DIFFERENCE;
+        let compared =
+            names.filter(is_near).take(MAX_COMPARED_NAMES).map(|other| (strsim::jaro_winkler(name, other), other));
         compared
             .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
             .max_by(|(a, _), (b, _)| a.total_cmp(b))

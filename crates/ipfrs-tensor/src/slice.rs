@@ -210,6 +210,21 @@ impl Selection {
         self.rows.as_ref()
     }
 
+    /// Returns this selection with a range for each row, in place of ranges of several rows. For an order of elements in
+    /// which only single rows are contiguous.
+    #[must_use]
+    pub fn with_single_rows(mut self) -> Self {
+        let single = |rows: &Arc<[Range<u64>]>| rows.iter().cloned().flatten().map(|row| row..row + 1).collect();
+        self.rows = self.rows.as_ref().map(single);
+        self
+    }
+
+    /// Returns the number of indices that the first dimension of the result has.
+    #[must_use]
+    pub fn first_count(&self) -> u64 {
+        self.dims.first().map_or(1, |dim| dim.count)
+    }
+
     /// Returns this selection with one range of the first dimension.
     #[must_use]
     pub fn at_rows(&self, rows: Range<u64>) -> Self {

@@ -63,6 +63,7 @@ async fn a_port_in_use_is_named() {
     assert!(error.message().contains(&gateway.port().to_string()), "{error}");
     config.server.port = 0;
     config.grpc.port = Some(0);
+    config.api.enabled = false;
     // The failed attempt has released the repo.
     drop(Gateway::bind(&config, repo.path()).await.unwrap());
 }

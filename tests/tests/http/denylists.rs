@@ -369,6 +369,7 @@ async fn invalid_denylist_prevents_startup() {
         let mut config = Config::default();
         config.server.port = 0;
         config.grpc.port = Some(0);
+        config.api.enabled = false;
         config.gateway.denylists = vec![name.into()];
         let error = Gateway::bind(&config, repo.path()).await.unwrap_err();
         assert!(error.message().contains(name) && error.message().contains(expected), "{error}");

@@ -16,7 +16,7 @@ use crate::multipart::Form;
 
 /// A gateway with its own port and repo. Dropping it stops the gateway and removes the repo.
 pub(crate) struct TestGateway {
-    gateway: Gateway,
+    pub(crate) gateway: Gateway,
     repo: TempDir,
     client: Client,
 }
@@ -46,6 +46,7 @@ impl TestGateway {
         let mut config = Config::default();
         config.server.port = 0;
         config.grpc.port = Some(0);
+        config.api.enabled = false;
         change(&mut config);
         let gateway = Gateway::bind_over(&config, repo.path(), Arc::new(engine)).await.unwrap();
         Self { gateway, repo, client: client().build().unwrap() }
@@ -56,6 +57,7 @@ impl TestGateway {
         let mut config = Config::default();
         config.server.port = 0;
         config.grpc.port = Some(0);
+        config.api.enabled = false;
         change(&mut config);
         let gateway = Gateway::bind(&config, repo.path()).await.unwrap();
         Self { gateway, repo, client: client().build().unwrap() }

@@ -6,6 +6,7 @@
 
 mod add_files;
 mod add_trees;
+mod api_listener;
 mod arrows;
 mod batch_get;
 mod batch_put;

@@ -40,6 +40,7 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
         ("--host", ("server", "host"), args.host.clone()),
         ("--port", ("server", "port"), args.port.map(|port| port.to_string())),
         ("--grpc-port", ("grpc", "port"), args.grpc_port.map(|port| port.to_string())),
+        ("--api-port", ("api", "port"), args.api_port.map(|port| port.to_string())),
         ("--workers", ("server", "workers"), args.workers.map(|workers| workers.to_string())),
         ("--read-only", ("store", "read_only"), args.read_only.then(|| "true".to_owned())),
     ];
@@ -55,13 +56,17 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
 }
 
 fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()> {
-    let (urls, grpc) = (gateway.urls(), gateway.grpc_addresses());
+    let (urls, grpc, api) = (gateway.urls(), gateway.grpc_addresses(), gateway.api_addresses());
     if out.is_json() {
-        return out.object(&json!({ "repo": session.repo, "urls": urls, "grpc": grpc, "pid": std::process::id() }));
+        let pid = std::process::id();
+        return out.object(&json!({ "repo": session.repo, "urls": urls, "grpc": grpc, "api": api, "pid": pid }));
     }
     out.line(&format!("Repo: {}", session.repo.display()))?;
     for url in urls {
         out.line(&format!("Gateway: {url}"))?;
+    }
+    for address in api {
+        out.line(&format!("API: http://{address}"))?;
     }
     for address in grpc {
         out.line(&format!("gRPC: {address}"))?;
@@ -72,12 +77,13 @@ fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()
 async fn status(api: &Api, out: &mut Output) -> Result<()> {
     let version = api.version().await?;
     let is_ready = api.is_ready().await?;
-    let grpc = api.grpc_addresses().await?;
+    let listeners = api.listeners().await?;
     let repo = api.repo_stat().await?;
     if out.is_json() {
         return out.object(&json!({
             "url": api.url(),
-            "grpc": grpc,
+            "grpc": listeners.grpc,
+            "api": listeners.api,
             "ready": is_ready,
             "version": version,
             "repo": repo.repo_path,
@@ -86,7 +92,10 @@ async fn status(api: &Api, out: &mut Output) -> Result<()> {
         }));
     }
     out.line(&format!("Gateway: {} ({})", api.url(), if is_ready { "ready" } else { "not ready" }))?;
-    for address in grpc {
+    for address in listeners.api {
+        out.line(&format!("API: http://{address}"))?;
+    }
+    for address in listeners.grpc {
         out.line(&format!("gRPC: {address}"))?;
     }
     out.line(&format!("Version: {version}"))?;

@@ -62,6 +62,7 @@ impl Place {
             .env_remove("RUST_LOG")
             .env("IPFRS_PATH", self.repo())
             .env("IPFRS_GRPC_PORT", "0")
+            .env("IPFRS_API_PORT", "0")
             .current_dir(self.directory.path());
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -3,13 +3,19 @@
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
+use crate::gateway::hosts::Named;
+
 /// Version of Kubo whose RPC is implemented.
 const KUBO_VERSION: &str = "0.44.0";
 
 /// Maximum length of a reported version, in bytes.
 const MAX_VERSION_BYTES: usize = 64;
 
-/// `[api]`: the Kubo RPC.
+/// Stands for all origins.
+pub(crate) const ANY_ORIGIN: &str = "*";
+
+/// `[api]`: the Kubo RPC, and the API listener, which serves everything except content. `[server]` determines whether it
+/// may use addresses other than loopback, and the limits of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
@@ -18,15 +24,37 @@ pub struct ApiConfig {
     pub version: Option<String>,
     /// Maximum number of arguments of one command that are read from a request body.
     pub max_arguments: usize,
+    /// Whether there is an API listener.
+    pub enabled: bool,
+    /// Address or name that it listens on. A name is resolved, and each of its addresses is bound.
+    pub host: String,
+    /// TCP port; 0 lets the system choose one. The default is [`Self::DEFAULT_PORT`]. If another process uses the
+    /// default port, the daemon starts without this listener.
+    pub port: Option<u16>,
+    /// Names that the header `Host` may have, in addition to IP addresses and localhost.
+    pub hosts: Vec<String>,
+    /// Origins of other pages that may call the API, such as `https://console.example.org`; `*` for all.
+    pub allowed_origins: Vec<String>,
 }
 
 impl Default for ApiConfig {
     fn default() -> Self {
-        Self { version: None, max_arguments: 65_536 }
+        Self {
+            version: None,
+            max_arguments: 65_536,
+            enabled: true,
+            host: "127.0.0.1".to_owned(),
+            port: None,
+            hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+        }
     }
 }
 
 impl ApiConfig {
+    /// Default port, which clients of Kubo expect. Used if none is configured and it is free.
+    pub const DEFAULT_PORT: u16 = 5_001;
+
     /// Returns the version to report to clients.
     pub(crate) fn reported_version(&self) -> String {
         let default = || format!("{KUBO_VERSION}+ipfrs.{}", env!("CARGO_PKG_VERSION"));
@@ -46,8 +74,32 @@ impl ApiConfig {
             let given = self.max_arguments;
             return Err(Error::invalid(format!("api.max_arguments = {given}: accepted values are 1 to 1000000")));
         }
+        if self.host.trim().is_empty() {
+            return Err(Error::invalid("api.host = \"\": give an address such as \"127.0.0.1\", or a host name"));
+        }
+        if let Some(name) = self.hosts.iter().find(|name| !is_host_name(name)) {
+            return Err(Error::invalid(format!(
+                "api.hosts = {name:?}: give names without port, such as \"example.org\""
+            )));
+        }
+        if let Some(origin) = self.allowed_origins.iter().find(|origin| !is_origin(origin)) {
+            let accepted = "scheme, host and port as in \"https://example.org:8443\", or \"*\"";
+            return Err(Error::invalid(format!("api.allowed_origins = {origin:?}: give {accepted}")));
+        }
         Ok(())
     }
+}
+
+fn is_host_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(':') && Named::parse(name).is_ok()
+}
+
+/// Whether a text is the origin of web pages as browsers send it, or [`ANY_ORIGIN`].
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, authority)) = text.split_once("://") else { return text == ANY_ORIGIN };
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    is_scheme && !authority.is_empty() && Named::parse(authority).is_ok()
 }
 
 /// Whether clients can parse a version according to <https://semver.org>; they refuse others.
@@ -69,6 +121,16 @@ fn is_semantic(version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn origins_are_those_of_browsers() {
+        for good in ["*", "http://localhost:3000", "https://example.org", "http://[::1]:80", "chrome-extension://abc"] {
+            assert!(is_origin(good), "{good}");
+        }
+        for bad in ["", "example.org", "https://", "https://example.org/", "https://a/b", "://a", "https://*.a.org"] {
+            assert!(!is_origin(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn versions_are_semantic_ones() {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
@@ -36,7 +36,7 @@ pub(crate) struct RequestHost<'a> {
 
 /// A host name or address, with an optional port.
 #[derive(Debug)]
-pub(super) struct Named<'a> {
+pub(crate) struct Named<'a> {
     /// Name or address as sent, without port and trailing dot. Empty if an HTTP/1.0 request names no host.
     name: &'a str,
     /// Port, if it was sent.
@@ -67,11 +67,11 @@ impl<'a> RequestHost<'a> {
 
 impl<'a> Named<'a> {
     /// Reads `Host`; `None` if it is missing.
-    pub(super) fn of_header(headers: &'a HeaderMap) -> Result<Option<Self>> {
+    pub(crate) fn of_header(headers: &'a HeaderMap) -> Result<Option<Self>> {
         headers.get(HOST).map(|host| Self::parse(host.to_str().unwrap_or("(not ASCII)"))).transpose()
     }
 
-    pub(super) fn parse(host: &'a str) -> Result<Self> {
+    pub(crate) fn parse(host: &'a str) -> Result<Self> {
         let (name, port) = split(host).ok_or_else(|| {
             let shown: String = host.chars().take(256).collect();
             Error::invalid(format!("{shown:?} is not a host name: send one as in a URL, with or without a port"))
@@ -80,7 +80,7 @@ impl<'a> Named<'a> {
     }
 
     /// Returns the name in lower case, and an IPv6 address in canonical form.
-    pub(super) fn lower(&self) -> Cow<'a, str> {
+    pub(crate) fn lower(&self) -> Cow<'a, str> {
         let bare = self.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         if let Some(address) = bare.and_then(|bare| bare.parse::<Ipv6Addr>().ok()) {
             return format!("[{address}]").into();
@@ -89,6 +89,16 @@ impl<'a> Named<'a> {
             true => self.name.to_ascii_lowercase().into(),
             false => self.name.into(),
         }
+    }
+
+    /// Whether this is an IP address.
+    pub(crate) fn is_address(&self) -> bool {
+        self.name.starts_with('[') || self.name.parse::<Ipv4Addr>().is_ok()
+    }
+
+    /// Returns the name in lower case with the port, if one was sent.
+    pub(crate) fn authority(&self) -> String {
+        with_port(&self.lower(), self.port)
     }
 
     /// Whether this cannot be a public DNS name, judged by its form: an address, or a name without a dot.
@@ -161,6 +171,20 @@ pub(crate) struct HostedRequest {
     pub(super) otherwise: Option<Box<HostedRequest>>,
     /// See [`RequestHost::beside`].
     pub(super) beside: Vec<String>,
+}
+
+impl HostedRequest {
+    /// Returns the route if hosts that are not configured are never websites.
+    pub(crate) fn without_websites(mut self: Box<Self>) -> Route {
+        match (&self.place, self.otherwise.take()) {
+            (Place::Local | Place::Unknown, Some(otherwise)) => otherwise.without_websites(),
+            (Place::Local | Place::Unknown, None) => Route::Daemon,
+            (_, otherwise) => {
+                self.otherwise = otherwise;
+                Route::Hosted(self)
+            }
+        }
+    }
 }
 
 /// Configuration of a host.

@@ -62,6 +62,12 @@ async fn content_service_has_content_and_nothing_else() {
         let status = response.split(' ').nth(1).unwrap_or_default();
         assert!(matches!(status, "404" | "405"), "{request}: {response}");
     }
+    // A name that is not configured is not looked up in DNS, where it could lead to a website.
+    let unknown = "GET /nothing HTTP/1.0\r\nHost: app.example.com\r\n\r\n";
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection.write_all(unknown.as_bytes()).await.unwrap();
+    let response = rest_of(connection).await;
+    assert!(response.contains(" 404 "), "{response}");
     assert!(send(address, "CONNECT example.com:80 HTTP/1.1").await.starts_with("HTTP/1.1 501"));
     embedded.close().await.unwrap();
 }

@@ -18,6 +18,7 @@ pub(crate) fn config() -> Config {
     let mut config = Config::default();
     config.server.port = 0;
     config.grpc.port = Some(0);
+    config.api.enabled = false;
     config
 }
 

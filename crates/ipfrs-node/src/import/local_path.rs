@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::thread;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -22,8 +23,8 @@ use crate::Node;
 const PIECE_BYTES: usize = 256 * 1024;
 const EVENTS_AHEAD: usize = 8;
 
-/// Number of files of a tree between checks for files that have become durable.
-const FILES_PER_LOOK: usize = 256;
+/// Number of entries of a tree between checks for entries that have become durable.
+const ENTRIES_PER_LOOK: usize = 256;
 
 /// Options of [`Node::add_path`].
 pub struct AddPathOptions<'a> {
@@ -71,8 +72,8 @@ impl Node {
     ) -> Result<Added> {
         let AddPathOptions { add, walk, mut progress } = options.into();
         let mut session = self.add(add).await?;
-        let mut tree = Tree::read(path.into(), walk);
-        let (mut files, mut latest) = (0, None);
+        let mut tree = Tree::read(path.into(), walk)?;
+        let (mut entries, mut latest) = (0, None);
         while let Some(event) = tree.events.recv().await.transpose()? {
             match event {
                 TreeEvent::Directory { path, attributes } => session.directory(&path, attributes).await?,
@@ -86,14 +87,21 @@ impl Node {
                         }
                     };
                     session.file(&path, attributes, tree.content(), count).await?;
-                    files += 1;
-                    if files % FILES_PER_LOOK == 0 {
-                        latest = session.acknowledged().await?.pop().or(latest);
-                    }
                 }
                 TreeEvent::Piece(_) | TreeEvent::FileEnd => {
                     return Err(Error::internal("received content without a file"));
                 }
+            }
+            entries += 1;
+            if entries % ENTRIES_PER_LOOK == 0 {
+                latest = session.acknowledged().await?.pop().or(latest);
+            }
+        }
+        // The import holds what was not acknowledged, and a tree may have millions of directories.
+        while session.build_next().await? {
+            entries += 1;
+            if entries % ENTRIES_PER_LOOK == 0 {
+                latest = session.acknowledged().await?.pop().or(latest);
             }
         }
         let last = session.finish().await?.pop().or(latest);
@@ -129,17 +137,20 @@ struct Tree {
 }
 
 impl Tree {
-    /// Starts to read the file or directory at `path`. Must be called within the runtime.
-    fn read(path: PathBuf, options: WalkOptions) -> Self {
+    /// Starts to read the file or directory at `path`. The thread lives as long as the import, so it is none of the
+    /// runtime's, which the import itself needs.
+    fn read(path: PathBuf, options: WalkOptions) -> Result<Self> {
         let (sender, events) = mpsc::channel(EVENTS_AHEAD);
-        tokio::task::spawn_blocking(move || {
+        let read = move || {
             let mut events = Events { sender };
             if let Err(error) = walk(&path, &options, &mut events) {
                 // Fails if the importer no longer reads the events.
                 let _ = events.sender.blocking_send(Err(error));
             }
-        });
-        Self { events }
+        };
+        let started = thread::Builder::new().name("ipfrs-add".to_owned()).spawn(read);
+        started.map_err(|e| Error::io("cannot start a thread that reads local files", e))?;
+        Ok(Self { events })
     }
 
     /// Returns the content of the current file, up to its end.

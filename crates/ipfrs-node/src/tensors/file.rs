@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipfrs_core::{Cid, Result};
 use ipfrs_stream::Span;
-use ipfrs_tensor::{Catalogue, Dtype, Order, Plan, Selection, Slice, TensorInfo, column_major};
+use ipfrs_tensor::{Catalogue, Dtype, MAX_LISTED, Order, Plan, Selection, Slice, TensorInfo, column_major};
 
 use super::metrics::TensorOperation;
 use super::rows::Rows;
@@ -54,7 +54,7 @@ impl TensorFile {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the shape of the tensor, or
     /// is not a whole number of bytes; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a list of indices of a
-    /// column-major tensor with more than two dimensions.
+    /// column-major tensor if a row has more than one dimension, or if the list selects very many rows.
     pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
         let selection = slice.select(&tensor.shape)?;
         if selection.rows().is_some() {
@@ -86,8 +86,13 @@ impl TensorFile {
     /// Returns the rows of a tensor that a selection lists.
     fn listed(&self, tensor: &TensorInfo, selection: Selection) -> Result<TensorPart> {
         let row = selection.at_rows(0..1);
-        if tensor.order == Order::ColumnMajor && !row.is_one_line() {
-            return Err(column_major());
+        let mut selection = selection;
+        if tensor.order == Order::ColumnMajor {
+            if !row.is_one_line() || selection.first_count() > MAX_LISTED as u64 {
+                return Err(column_major());
+            }
+            // The file has the elements of several rows in another order.
+            selection = selection.with_single_rows();
         }
         let plan = Plan::new(tensor.dtype, &row, tensor.order)?;
         let (shape, row_bytes) = (selection.shape(), plan.bytes());

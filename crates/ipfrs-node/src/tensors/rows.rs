@@ -20,8 +20,11 @@ const SLICE_FROM_BYTES: usize = 32 * 1024;
 /// Size of the pieces into which rows are copied.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Number of ranges that are read concurrently. Each holds the first piece of the range in memory.
-const RANGES_AT_ONCE: usize = 16;
+/// Maximum number of ranges that are read concurrently.
+const MOST_RANGES: u64 = 16;
+
+/// Minimum number of bytes that a range counts for in the read-ahead window, because it holds a slice of a block.
+const RANGE_BYTES: u64 = 256 * 1024;
 
 /// Rows of a tensor that a slice lists.
 #[derive(Debug, Clone)]
@@ -69,16 +72,23 @@ impl Rows {
         let (first, last) = (span.start / self.row_bytes, (span.end() - 1) / self.row_bytes);
         let position = |row| self.before.partition_point(|before| *before <= row).saturating_sub(1);
         let wanted = position(first)..position(last) + 1;
-        let (rows, node, part) = (self.clone(), node.clone(), part.clone());
+        // Each reader has a window of its own, so long ranges share one by being read one after another.
+        let longest = self.ranges().iter().map(|range| range.end - range.start).max().unwrap_or(0);
+        let longest = longest.saturating_mul(self.row_bytes).max(RANGE_BYTES);
+        let at_once = node.inner.config.streaming.flow_control.window_bytes() / longest;
+        let at_once = usize::try_from(at_once.clamp(1, MOST_RANGES)).unwrap_or(1);
+        let (rows, node, part) = (self.clone(), node, part.clone());
+        let reader = node.clone();
         let reads = stream::iter(wanted).map(move |index| {
-            let pieces = rows.read_range(&node, &part, index, span);
+            let pieces = rows.read_range(&reader, &part, index, span);
             async move {
                 let mut pieces = pieces?;
                 let first = pieces.next().await.transpose()?.unwrap_or_default();
                 Ok((first, pieces))
             }
         });
-        let reading = Reading { ranges: reads.buffered(RANGES_AT_ONCE).boxed(), rest: None, next: None };
+        let slice_from = if node.inner.config.tensor.zero_copy { SLICE_FROM_BYTES } else { usize::MAX };
+        let reading = Reading { ranges: reads.buffered(at_once).boxed(), rest: None, next: None, slice_from };
         let pieces = stream::try_unfold(reading, |mut reading| async move {
             let piece = reading.piece().await?;
             Ok(piece.map(|piece| (piece, reading)))
@@ -100,10 +110,10 @@ impl Rows {
         let (from, to) = (start.max(span.start), (start + plan.bytes()).min(span.end()));
         let span = Span { start: from - start, len: to - from };
         Ok(match plan.as_one() {
-            Some(run) => {
+            Some(run) if node.inner.config.tensor.zero_copy => {
                 node.reader(&part.file, Span { start: part.offset + run.start + span.start, len: span.len }).boxed()
             }
-            None => Gather::new(node, &part.file, part.offset, &plan, span).boxed(),
+            _ => Gather::new(node, &part.file, part.offset, &plan, span).boxed(),
         })
     }
 }
@@ -118,6 +128,8 @@ struct Reading {
     rest: Option<Pieces>,
     /// A long piece that follows the bytes copied before it.
     next: Option<Bytes>,
+    /// Minimum length of a piece that is not copied.
+    slice_from: usize,
 }
 
 impl Reading {
@@ -129,7 +141,7 @@ impl Reading {
         let mut copied = BytesMut::new();
         while copied.len() < PIECE_BYTES {
             let Some(piece) = self.stored().await? else { break };
-            if piece.len() < SLICE_FROM_BYTES {
+            if piece.len() < self.slice_from {
                 copied.extend_from_slice(&piece);
             } else if copied.is_empty() {
                 return Ok(Some(piece));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::TryStreamExt;
 use ipfrs_node::{
-    AddOptions, AddPathOptions, ContentPath, ErrorKind, GcEvent, GcOptions, MemoryStore, Node, Registry, WalkOptions,
+    AddOptions, AddPathOptions, ContentPath, ErrorKind, GcEvent, GcOptions, MemoryStore, Node, Registry, StoreConfig,
+    WalkOptions,
 };
 
 #[tokio::test]
@@ -25,6 +26,30 @@ async fn registry_takes_one_node_and_labels_tell_two_apart() {
     assert!(labels.iter().any(|label| (label.name(), label.value()) == ("node", "second")), "{labels:?}");
     node.close().await.unwrap();
     second.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn failed_open_leaves_the_registry_as_it_was() {
+    let repo = tempfile::tempdir().unwrap();
+    let holder = Node::open_default(repo.path()).await.unwrap();
+    let registry = Registry::new();
+    for _ in 0..2 {
+        let refused = Node::builder(repo.path()).registry(&registry).open().await.unwrap_err();
+        assert!(!refused.message().contains("registry"), "{refused}");
+        assert!(registry.gather().is_empty());
+    }
+    holder.close().await.unwrap();
+    let node = Node::builder(repo.path()).registry(&registry).open().await.unwrap();
+    assert!(!registry.gather().is_empty());
+    node.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_without_effect_on_an_engine_are_errors() {
+    let repo = tempfile::tempdir().unwrap();
+    let store = StoreConfig { read_only: true, ..StoreConfig::default() };
+    let builder = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).store(store);
+    assert_eq!(builder.open().await.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ def _importing(progress: Progress | None) -> Iterator[Told]:
         with Told(progress) as told:
             yield told
     except KeyboardInterrupt:
-        message = "the import was interrupted: it pinned nothing, and gc frees the blocks that it stored"
+        message = "the import was interrupted: gc frees its blocks, unless it had just been completed and pinned"
         raise KeyboardInterrupt(message) from None
 
 

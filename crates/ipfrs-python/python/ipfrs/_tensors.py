@@ -47,10 +47,11 @@ def tensors(backend: Backend, path: str, run: Callable[[Steps[Array]], Any] | No
     def read(name: str, key: Key) -> Any:
         return run(tensor(backend, cid, name, key)) if run else None
 
-    found = tuple(
-        TensorInfo(name, dtype, tuple(shape), nbytes, offset, run and read)
-        for name, dtype, shape, nbytes, offset in infos
-    )
+    found = tuple(TensorInfo(name, dtype, tuple(shape), nbytes, offset) for name, dtype, shape, nbytes, offset in infos)
+    if run:
+        for info in found:
+            # Not a field, because it is no part of the description.
+            object.__setattr__(info, "_read", read)
     return TensorFile(cid, form, metadata, found)
 
 
@@ -62,8 +63,14 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
     size, which numpy supports.
     """
     if isinstance(key, str):
+        if key.lstrip().startswith("["):
+            # A list of rows. Everything in it is as the daemon takes it.
+            return (yield from _fetched(backend, path, name, key))
         key = _parsed(key)
     wanted = Selection.of(key)
+    if wanted.more:
+        # A name may resolve differently from one request to the next.
+        path = yield backend.resolve(path)
     try:
         array = yield from _fetched(backend, path, name, wanted.text)
         if wanted.more:
@@ -83,7 +90,9 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
         whole.flags.writeable = False
         import numpy
 
-        return whole if key is None else numpy.asarray(whole[key])
+        part = whole if key is None else numpy.asarray(whole[key])
+        part.flags.writeable = False
+        return part
     return array if wanted.view is None else array[wanted.view]
 
 
@@ -105,7 +114,12 @@ def tensor_many(backend: Backend, path: str, name: str, keys: Iterable[int | sli
     is_known = all(stop is not None and start >= 0 and stop >= 0 for start, stop in starts)
     if not is_known:
         wanted = yield from _within(backend, path, name, wanted)
-    rows = yield from _rows(backend, path, name, wanted)
+    try:
+        rows = yield from _rows(backend, path, name, wanted)
+    except UnsupportedError:
+        # As in `tensor`: an array in column-major order that is read as a whole.
+        array = yield from tensor(backend, path, name)
+        return [array[key] for key in wanted]
     if sum(map(_count, wanted)) != len(rows):
         # Ranges end beyond the tensor.
         wanted = yield from _within(backend, path, name, wanted)
@@ -144,6 +158,9 @@ def _within(backend: Backend, path: str, name: str, keys: list[int | slice]) -> 
 def _rows(backend: Backend, path: str, name: str, keys: list[int | slice]) -> Steps[Array]:
     texts = [_range(key.start, key.stop, 1) if isinstance(key, slice) else str(key) for key in keys]
     groups = [texts[start : start + _MAX_LISTED] for start in range(0, len(texts), _MAX_LISTED)]
+    if len(groups) > 1:
+        # A name may resolve differently from one request to the next.
+        path = yield backend.resolve(path)
     arrays = []
     for group in groups or [[]]:
         arrays.append((yield from _fetched(backend, path, name, f"[{','.join(group)}]")))

@@ -7,8 +7,8 @@ import functools
 import html
 import os
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, Optional, Protocol, TypedDict, Union
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Literal, NoReturn, Optional, Protocol, TypedDict, Union
 
 from .errors import NotFoundError
 
@@ -138,7 +138,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     nbytes: int
     offset: int
-    _read: Callable[[str, Any], Any] | None = field(default=None, repr=False, compare=False)
+    _read: ClassVar[Any] = None
 
     def __getitem__(self, key: Key) -> Any:
         """Reads the tensor or a slice of it, as :meth:`Node.tensor` does. Only the bytes of the slice are read. With
@@ -186,6 +186,14 @@ class TensorFile(Mapping[str, TensorInfo]):
             similar = difflib.get_close_matches(str(name)[:256], list(self)[:1000], 1)
             hint = f": did you mean {similar[0]!r}?" if similar else ""
             raise NotFoundError(f"no tensor named {name!r} among the {len(self.tensors)} of {self.cid}{hint}") from None
+
+    # The methods of Mapping would search for similar names.
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the tensor with this name, or the default."""
+        return self._by_name.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return (info.name for info in self.tensors)

@@ -337,7 +337,10 @@ def _opened(place: _Place) -> Node | Client:
                 try:
                     store = Node(place[0])
                 except ConflictError as error:
-                    hint = 'to use a Node that is open in this process, pass it: storage_options={"client": node}'
+                    hint = (
+                        'to use a Node that is open in this process, pass it: storage_options={"client": node}; '
+                        "other processes, also forked ones, need a daemon"
+                    )
                     raise ConflictError(f"{error}; {hint}") from error
             else:
                 url, token = place

@@ -39,7 +39,7 @@ class FileMethods:
 
                 Files and pieces are streamed, so they may be larger than memory.
             progress: A callable that receives the number of bytes done and the total number of bytes (None if
-                unknown); or a bar with ``update(n)``, such as tqdm's.
+                unknown); a bar with ``update(n)``, such as tqdm's; or True for a bar of tqdm, which must be installed.
             **options: See `AddOptions` for details:
 
                 * profile (str): set of defaults, ``"unixfs-v0-2015"`` or ``"unixfs-v1-2025"``;
@@ -90,7 +90,7 @@ class FileMethods:
         Args:
             path: The directory, or a symlink to one.
             hidden: Include files whose names begin with a dot.
-            progress: As for `add`: a callable, or a bar such as tqdm's.
+            progress: As for `add`: a callable, a bar such as tqdm's, or True.
             **options: As for `add`.
 
         Returns:
