@@ -159,8 +159,9 @@ with ipfrs.Node(sys.argv[1]) as node:
     except KeyboardInterrupt as error:
         print(error)
     assert node.pins() == []
-    node.gc()
-    assert node.stats()["blocks"] == 0, node.stats()
+    # Blocks that were being written when the import ended may arrive after the first gc.
+    while node.stats()["blocks"]:
+        node.gc()
 """
     done = run(script, tmp_path / "repo")
     assert "gc frees its blocks" in done.stdout, done.stderr

@@ -192,7 +192,13 @@ class TensorFile(Mapping[str, TensorInfo]):
         return name in self._by_name
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Returns the tensor with this name, or the default."""
+        """Returns the tensor with this name, or the default.
+
+        Example:
+            >>> file = TensorFile("Qm", "safetensors", {}, (TensorInfo("w", "F32", (2,), 8, 128),))
+            >>> file.get("w").nbytes, file.get("bias")
+            (8, None)
+        """
         return self._by_name.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
