@@ -57,11 +57,15 @@ pub use ipfrs_tensor::{
 /// How [`Node::add_path`] walks over a local tree.
 pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
 pub use ipfrs_unixfs::{Attributes, Chunker, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
-pub use keys::{Identity, KeyFormat, NamedKey, export_key};
+pub use keys::Identity;
+#[cfg(feature = "keys")]
+pub use keys::{KeyFormat, NamedKey, export_key};
 pub use metrics::CacheMeter;
-pub use names::{Answers, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName};
+pub use names::{Answers, IpnsConfig, Link, NameRoot, ResolvedName};
 #[cfg(feature = "dns")]
 pub use names::{DnsConfig, ResolverList};
+#[cfg(feature = "keys")]
+pub use names::{PublishOptions, PublishedName};
 pub use node::Node;
 pub use node_store::RetrievalConfig;
 pub use open::NodeBuilder;

@@ -15,7 +15,9 @@ use tokio::time::timeout;
 use crate::config::NodeConfig;
 use crate::denylist::Denylists;
 use crate::gc::Protection;
-use crate::keys::{Identity, Keystore};
+use crate::keys::Identity;
+#[cfg(feature = "keys")]
+use crate::keys::Keystore;
 use crate::metrics::{CacheMeter, Metrics};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
@@ -72,6 +74,7 @@ pub(crate) struct Inner {
     /// One permit for each KiB of memory that work on requests uses.
     pub(crate) work: Arc<Semaphore>,
     pub(crate) identity: Identity,
+    #[cfg(feature = "keys")]
     pub(crate) keystore: Keystore,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) operations: Operations,

@@ -19,7 +19,9 @@ use crate::Node;
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
 use crate::gc::Protection;
-use crate::keys::{Identity, Keystore};
+use crate::keys::Identity;
+#[cfg(feature = "keys")]
+use crate::keys::Keystore;
 use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
@@ -246,6 +248,7 @@ impl Opened {
             config,
             metrics,
             identity,
+            #[cfg(feature = "keys")]
             keystore: Keystore::new(&repo),
             bandwidth: Bandwidth::default(),
             operations: Operations::default(),

@@ -1,13 +1,14 @@
-//! Files that contain private keys: `<repo>/keystore/`, in the format of Kubo, and `identity.key`.
+//! Files of named keys: `<repo>/keystore/`, in the format of Kubo.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use ipfrs_core::{Base, Error, ErrorKind, Result};
+use ipfrs_core::{Base, Error, Result};
 use ipfrs_ipns::PrivateKey;
-use zeroize::Zeroizing;
+
+use super::private_file::{Exposed, read_private, sync_parent, write_private};
 
 /// Name of the directory in the repo.
 const DIRECTORY: &str = "keystore";
@@ -15,12 +16,6 @@ const DIRECTORY: &str = "keystore";
 /// Prefix of each file name. The name of the key follows in base32, so that it cannot form a path outside the
 /// directory.
 const PREFIX: &str = "key_";
-
-/// Maximum size of a key file, far above that of the largest key.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
-
-/// Permission bits of the group and of others.
-const OTHERS: u32 = 0o077;
 
 /// The directory of named keys.
 #[derive(Debug, Clone)]
@@ -103,58 +98,4 @@ impl KeyFiles {
         let removed = fs::remove_file(&path).and_then(|()| sync_parent(&path));
         removed.map_err(|e| Error::io(format_args!("cannot remove {}", path.display()), e))
     }
-}
-
-/// Policy for a private key that users other than its owner can access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exposed {
-    /// Refuse to use it, as ssh does.
-    Refuse,
-    /// Log a warning.
-    Warn,
-}
-
-/// Reads a file with a private key. Returns `None` if it does not exist.
-pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Vec<u8>>>> {
-    let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(cannot(e)),
-    };
-    let metadata = file.metadata().map_err(cannot)?;
-    let mode = metadata.permissions().mode() & 0o7777;
-    if mode & OTHERS != 0 {
-        let file = path.display();
-        if exposed == Exposed::Refuse {
-            // Clients receive this message, so it must not reveal the location of the repo.
-            let name = path.file_name().unwrap_or_default().display();
-            let what = format!("{name} in the keystore is a private key that other users can access (mode {mode:04o})");
-            return Err(Error::new(ErrorKind::Forbidden, format!("{what}, and is not used: run chmod 600 on it")));
-        }
-        tracing::warn!(%file, mode = format!("{mode:04o}"), "other users can access a private key: run chmod 600");
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize));
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(cannot)?;
-    Ok(Some(bytes))
-}
-
-/// Writes a file with a private key, durably and atomically. Only its owner can read it.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    // A draft that a crash left behind could have another mode.
-    match fs::remove_file(&draft) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    sync_parent(path)
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }

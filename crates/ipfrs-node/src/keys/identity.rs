@@ -5,7 +5,7 @@ use std::path::Path;
 use ipfrs_core::{Error, Result};
 use ipfrs_ipns::{KeyType, Name, PrivateKey};
 
-use super::files::{Exposed, read_private, write_private};
+use super::private_file::{Exposed, read_private, write_private};
 
 /// File of the key in the repo: PKCS#8 (RFC 5958), readable by its owner only.
 const FILE: &str = "identity.key";
@@ -78,6 +78,7 @@ impl Identity {
         &self.public_key
     }
 
+    #[cfg(feature = "keys")]
     pub(crate) fn private_key(&self) -> &PrivateKey {
         &self.key
     }

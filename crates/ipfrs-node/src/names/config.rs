@@ -12,6 +12,7 @@ use crate::config::in_range;
 #[serde(default, deny_unknown_fields)]
 pub struct IpnsConfig {
     /// Default validity of a record that is published here, in seconds.
+    #[cfg(feature = "keys")]
     pub record_lifetime_seconds: u64,
     /// Default time to live, in seconds: for records that are published here without one, and for resolving records
     /// that have none.
@@ -19,6 +20,7 @@ pub struct IpnsConfig {
     /// Maximum time to live of a resolution, whatever its record states, in seconds.
     pub max_cache_ttl_seconds: u64,
     /// Whether the daemon renews the records of its own keys before they expire.
+    #[cfg(feature = "keys")]
     pub republish: bool,
     /// Maximum number of names whose records are stored, not counting own keys.
     pub max_records: usize,
@@ -27,9 +29,11 @@ pub struct IpnsConfig {
 impl Default for IpnsConfig {
     fn default() -> Self {
         Self {
+            #[cfg(feature = "keys")]
             record_lifetime_seconds: 172_800,
             record_ttl_seconds: 300,
             max_cache_ttl_seconds: 31_536_000,
+            #[cfg(feature = "keys")]
             republish: true,
             max_records: 100_000,
         }
@@ -38,6 +42,7 @@ impl Default for IpnsConfig {
 
 impl IpnsConfig {
     /// Returns the default validity of a record that is published here.
+    #[cfg(feature = "keys")]
     #[must_use]
     pub fn record_lifetime(&self) -> Duration {
         Duration::from_secs(self.record_lifetime_seconds)
@@ -61,6 +66,7 @@ impl IpnsConfig {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and the accepted
     /// range.
     pub fn validate(&self) -> Result<()> {
+        #[cfg(feature = "keys")]
         in_range("ipns.record_lifetime_seconds", self.record_lifetime_seconds, 60, 3_153_600_000)?;
         in_range("ipns.record_ttl_seconds", self.record_ttl_seconds, 0, 31_536_000)?;
         in_range("ipns.max_cache_ttl_seconds", self.max_cache_ttl_seconds, 0, 31_536_000)?;

@@ -1,5 +1,6 @@
 //! Name records: reading, verifying and storing them.
 
+#[cfg(not(feature = "keys"))]
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -68,6 +69,7 @@ impl Node {
     }
 
     /// Same as [`Self::put_ipns_record`] for a record that an own key signed. `ipns.max_records` does not apply.
+    #[cfg(feature = "keys")]
     pub(super) async fn put_own_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
         let record = self.verified(name, bytes).await?;
         self.keep_record(name, record, true).await
@@ -99,11 +101,18 @@ impl Node {
     /// Removes the expired records of other keys, unless this was done recently. Returns whether any were removed.
     async fn clear_records(&self) -> Result<bool> {
         let inner = self.inner.clone();
+        // Without the keys, the expired record of an own key cannot be told from others. Its value is needed later.
+        if !cfg!(feature = "keys") {
+            return Ok(false);
+        }
         let mut writing = inner.names.store.write_lock().await;
         if !inner.names.store.may_clear(&writing) {
             return Ok(false);
         }
-        let own: HashSet<_> = self.keys().await?.into_iter().map(|key| key.id).collect();
+        #[cfg(feature = "keys")]
+        let own = self.keys().await?.into_iter().map(|key| key.id).collect();
+        #[cfg(not(feature = "keys"))]
+        let own = HashSet::new();
         on_disk(move || {
             let removed = inner.names.store.clear(&mut writing, &own)?;
             for name in &removed {

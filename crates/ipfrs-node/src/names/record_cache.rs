@@ -88,6 +88,7 @@ impl Names {
     }
 
     /// Stores the handle of the background task until the node is closed.
+    #[cfg(feature = "keys")]
     pub(super) fn tend(&self, background_task: JoinHandle<()>) {
         *self.background_task.lock() = Some(background_task);
     }
