@@ -28,6 +28,7 @@ const INTERRUPTED: u8 = 130;
 /// Runs the program. Exit codes: 0 on success, 1 if the command failed, 2 for a usage error (set by clap), 130 after
 /// an interrupt.
 fn main() -> ExitCode {
+    avoid_huge_pages();
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
@@ -35,6 +36,16 @@ fn main() -> ExitCode {
             eprintln!("Error: {}", describe(&error));
             if error.is::<Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// Keeps the kernel from backing the allocator's memory with huge pages, of which a page that is touched once takes
+/// 2 MiB: with dozens of threads the daemon would use several times the memory that it allocates.
+fn avoid_huge_pages() {
+    #[cfg(target_os = "linux")]
+    {
+        // If the kernel cannot do it, the program works nevertheless.
+        let _ = rustix::thread::disable_transparent_huge_pages(true);
     }
 }
 
