@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
 pub use ipfrs_middleware::Network;
+use ipfrs_middleware::websocket::WebSocketConfig;
 use serde::Deserialize;
 
 use crate::CompressionConfig;
@@ -26,6 +27,8 @@ pub struct HttpConfig {
     pub api: ApiConfig,
     /// `[compression]`.
     pub compression: CompressionConfig,
+    /// `[websocket]`.
+    pub websocket: WebSocketConfig,
 }
 
 impl HttpConfig {
@@ -36,7 +39,8 @@ impl HttpConfig {
     pub fn validate(&self) -> Result<()> {
         self.gateway.validate()?;
         self.api.validate()?;
-        self.compression.validate()
+        self.compression.validate()?;
+        self.websocket.validate()
     }
 }
 

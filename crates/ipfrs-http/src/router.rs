@@ -7,12 +7,14 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{MemoryPool, RequestIds, RequestPermits, Requests};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
 use crate::compression::Compression;
 use crate::error::GatewayError;
+use crate::events::{self, SentMessages};
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
@@ -51,7 +53,10 @@ pub fn app(
     let response_cache = ResponseCache::new(&node, &metrics);
     let (most, per_client) = (config.gateway.max_concurrent_requests, config.gateway.max_requests_per_client);
     let permits = RequestPermits::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
+    let websockets = WebSockets::register(&node, &config.websocket, lifecycle.clone(), registry)?;
     let state = AppState::new(Shared {
+        sent_messages: SentMessages::new(&websockets),
+        websockets,
         path_cache: PathCache::new(&node),
         response_cache,
         permits,
@@ -91,6 +96,7 @@ pub fn app(
         .route("/health/live", get(health::live).layer(health_guard.clone()))
         .route("/health/ready", get(health::ready).layer(health_guard.clone()))
         .route("/metrics", get(health::metrics).layer(health_guard))
+        .route("/ws", get(events::connect).layer(from_fn_with_state(state.clone(), events::guard)))
         .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))

@@ -36,6 +36,9 @@ use crate::state::AppState;
 /// Path prefix of immutable content.
 const IPFS_PREFIX: &str = "/ipfs/";
 
+/// Paths at which connections can become WebSockets.
+pub const WEBSOCKET_PATHS: &[&str] = &["/ws", "/graphql", "/graphql/ws"];
+
 /// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
 

@@ -4,11 +4,13 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
+use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
 use crate::compression::Compression;
+use crate::events::SentMessages;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
@@ -58,6 +60,10 @@ pub(crate) struct Shared {
     pub(crate) path_cache: PathCache,
     /// Response cache for small files.
     pub(crate) response_cache: ResponseCache,
+    /// WebSocket connections.
+    pub(crate) websockets: WebSockets,
+    /// Counters of the messages of `/ws`.
+    pub(crate) sent_messages: SentMessages,
     /// Content codings of responses.
     pub(crate) compression: Compression,
     /// Addresses of dedicated gRPC listeners, as host and port.

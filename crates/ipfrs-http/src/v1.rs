@@ -18,6 +18,7 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
 
+pub(crate) use progress::ProgressReport;
 use refusal::Refusal;
 
 use crate::error::{Problem, problem};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipfrs_core::Result;
 use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
+use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig,
     StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
@@ -71,6 +72,8 @@ sections! {
     gateway: GatewayConfig,
     /// `[api]`: the Kubo RPC.
     api: ApiConfig,
+    /// `[websocket]`: limits of WebSocket connections.
+    websocket: WebSocketConfig,
     /// `[dns]`: resolvers for DNSLinks.
     dns: DnsConfig,
     /// `[log]`: log output.
@@ -107,7 +110,12 @@ impl Config {
     /// Returns the sections that the HTTP front-end reads.
     #[must_use]
     pub fn http(&self) -> HttpConfig {
-        HttpConfig { gateway: self.gateway.clone(), api: self.api.clone(), compression: self.compression.clone() }
+        HttpConfig {
+            gateway: self.gateway.clone(),
+            api: self.api.clone(),
+            compression: self.compression.clone(),
+            websocket: self.websocket.clone(),
+        }
     }
 
     /// Returns the sections that the Node reads.

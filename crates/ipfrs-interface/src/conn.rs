@@ -27,7 +27,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ipfrs_http::log_broken_off;
-use ipfrs_middleware::RequestDeadline;
+use ipfrs_middleware::{RequestDeadline, catch_panic};
 use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
@@ -179,6 +179,13 @@ impl Connections {
                     idle.enter(front_end);
                     socket = left;
                     true
+                }
+                Ok(Outcome::WebSocket(left, session)) => {
+                    drop(idle);
+                    let session = catch_panic(session(Box::new(left)), || ());
+                    return drop(
+                        futures::future::select(pin!(session), pin!(poll_fn(|cx| deadlines.poll_cut(cx)))).await,
+                    );
                 }
                 Ok(Outcome::Closing(left)) => return close(left, &mut deadlines).await,
                 Ok(Outcome::Closed) => return,

@@ -13,6 +13,7 @@ mod panic;
 pub mod request_id;
 mod request_memory;
 mod request_permits;
+pub mod websocket;
 
 pub use client::{Client, TrustedProxies};
 pub use deadline::RequestDeadline;

@@ -39,6 +39,8 @@ pub enum Requests {
     Http,
     /// gRPC, on its listener.
     Grpc,
+    /// WebSocket connections.
+    WebSocket,
 }
 
 impl Requests {
@@ -47,6 +49,9 @@ impl Requests {
         match self {
             Self::Http => ("requests", "gateway.max_concurrent_requests", "gateway.max_requests_per_client"),
             Self::Grpc => ("calls", "grpc.max_concurrent_calls", "grpc.max_calls_per_client"),
+            Self::WebSocket => {
+                ("WebSocket connections", "websocket.max_connections", "websocket.max_connections_per_client")
+            }
         }
     }
 
@@ -56,6 +61,8 @@ impl Requests {
             (Self::Http, Shortage::Share | Shortage::Client) => Limit::RequestsPerClient,
             (Self::Grpc, Shortage::Total) => Limit::ConcurrentCalls,
             (Self::Grpc, Shortage::Share | Shortage::Client) => Limit::CallsPerClient,
+            (Self::WebSocket, Shortage::Total) => Limit::WebSockets,
+            (Self::WebSocket, Shortage::Share | Shortage::Client) => Limit::WebSocketsPerClient,
         }
     }
 }

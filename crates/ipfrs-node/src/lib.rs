@@ -8,6 +8,7 @@ mod config;
 mod content;
 mod dag;
 mod denylist;
+mod events;
 mod fingerprint;
 mod gc;
 mod import;
@@ -32,6 +33,7 @@ pub use content::{
 };
 pub use dag::{DagExport, DagImport, DagPath, DagSize, DagStats, ImportedDags, PutNode};
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
+pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
 pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};
 pub use import::{AddOptions, AddPathOptions, AddSession, Added};
 /// Types of content IDs, blocks and errors.

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::config::NodeConfig;
 use crate::denylist::Denylists;
+use crate::events::Events;
 use crate::gc::Protection;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
@@ -77,6 +78,8 @@ pub(crate) struct Inner {
     #[cfg(feature = "keys")]
     pub(crate) keystore: Keystore,
     pub(crate) bandwidth: Bandwidth,
+    /// Events for those who watch.
+    pub(crate) events: Events,
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
     /// Health check of the store's disk.

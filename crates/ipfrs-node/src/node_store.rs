@@ -18,6 +18,7 @@ use ipfrs_store::{
 pub use self::retrieval_timeout::RetrievalConfig;
 pub(crate) use self::retrieval_timeout::RetrievalTimeout;
 use crate::StoreEpoch;
+use crate::events::{EventData, Events, Topic};
 use crate::gc::Protection;
 use crate::metrics::Metrics;
 
@@ -29,6 +30,7 @@ pub(crate) struct NodeStore {
     read_timeout: RetrievalTimeout,
     metrics: Arc<Metrics>,
     protection: Protection,
+    events: Events,
 }
 
 impl NodeStore {
@@ -37,14 +39,22 @@ impl NodeStore {
         read_timeout: RetrievalTimeout,
         metrics: Arc<Metrics>,
         protection: Protection,
+        events: Events,
     ) -> Self {
-        Self { inner, read_timeout, metrics, protection }
+        Self { inner, read_timeout, metrics, protection, events }
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
         if let Err(error) = result {
             self.metrics.block_errors.failed(operation, error);
         }
+    }
+
+    /// Emits the events of a deletion, or counts its failure.
+    fn deleted(&self, cids: &[Cid], result: &Result<Vec<bool>>) {
+        self.failed("delete", result);
+        let removed = result.iter().flatten().zip(cids).filter(|(removed, _)| **removed);
+        self.events.emit(Topic::Blocks, removed.map(|(_, cid)| EventData::BlockRemoved { cid: *cid }));
     }
 }
 
@@ -106,12 +116,21 @@ impl BlockStore for NodeStore {
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         // Blocks must be touched before the engine may find that they exist already.
         self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
+        let watched = self.events.are_recorded(Topic::Blocks).then(|| {
+            let added = |block: &Block| EventData::BlockAdded { cid: *block.cid(), size: block.data().len() as u64 };
+            blocks.iter().map(added).collect::<Vec<_>>()
+        });
         let outcomes = self.inner.put_many(blocks, mode).await;
-        for outcome in &outcomes {
-            self.failed("put", outcome);
-            if matches!(outcome, Ok(Stored::New)) {
-                self.metrics.blocks_stored.inc();
+        let is_new = |outcome: &Result<Stored>| matches!(outcome, Ok(Stored::New));
+        outcomes.iter().for_each(|outcome| self.failed("put", outcome));
+        let new = outcomes.iter().filter(|outcome| is_new(outcome)).count();
+        self.metrics.blocks_stored.inc_by(new as u64);
+        match watched {
+            Some(added) => {
+                let new = added.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome));
+                self.events.emit(Topic::Blocks, new.map(|(event, _)| event));
             }
+            None => self.events.count(Topic::Blocks, new),
         }
         outcomes
     }
@@ -125,13 +144,13 @@ impl BlockStore for NodeStore {
 
     async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
         let result = self.inner.delete_unless(cids, spared).await;
-        self.failed("delete", &result);
+        self.deleted(cids, &result);
         result
     }
 
     async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
         let result = self.inner.delete_many(cids).await;
-        self.failed("delete", &result);
+        self.deleted(cids, &result);
         result
     }
 

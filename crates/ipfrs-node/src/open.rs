@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::Node;
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
+use crate::events::Events;
 use crate::gc::Protection;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
@@ -215,8 +216,9 @@ impl Opened {
         let read_timeout = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
+        let events = Events::default();
         let store: Arc<dyn BlockStore> =
-            Arc::new(NodeStore::new(engine, read_timeout, metrics.clone(), protection.clone()));
+            Arc::new(NodeStore::new(engine, read_timeout, metrics.clone(), protection.clone(), events.clone()));
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
             None => store.clone(),
@@ -251,7 +253,8 @@ impl Opened {
             #[cfg(feature = "keys")]
             keystore: Keystore::new(&repo),
             bandwidth: Bandwidth::default(),
-            operations: Operations::default(),
+            operations: Operations::new(events.clone()),
+            events,
             uploads: Uploads::new(&repo),
             readiness: Readiness::default(),
             repo,

@@ -15,6 +15,8 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::events::{EventData, Events, Topic};
+
 /// Maximum number of stored operations, running and ended.
 const MAX_OPERATIONS: usize = 10_000;
 
@@ -23,6 +25,9 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// Maximum length of an ID, in bytes.
 const MAX_ID_BYTES: usize = 128;
+
+/// Minimum time between two events about the progress of an operation.
+const EVENT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The rate is averaged over one to two of these windows.
 const PACE_WINDOW: Duration = Duration::from_secs(2);
@@ -118,6 +123,19 @@ pub enum OperationState {
     },
 }
 
+impl OperationState {
+    /// Returns the stable name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Done { .. } => "done",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// Progress of an operation.
 #[derive(Debug, Clone)]
 pub struct Progress {
@@ -205,6 +223,8 @@ impl Progress {
 pub(crate) struct Operation {
     progress: watch::Sender<Progress>,
     registry: Operations,
+    /// Time of the last event about progress.
+    emitted: Mutex<Instant>,
 }
 
 impl Operation {
@@ -220,11 +240,17 @@ impl Operation {
             (progress.bytes, progress.blocks) = (bytes, blocks);
             progress.pace.advance(bytes);
         });
+        let mut emitted = self.emitted.lock();
+        if emitted.elapsed() >= EVENT_INTERVAL {
+            *emitted = Instant::now();
+            self.emit();
+        }
     }
 
     /// Reports that the operation waits for its client, which has sent `bytes` so far.
     pub(crate) fn pause(&self, bytes: u64) {
         self.change(|progress| (progress.state, progress.bytes) = (OperationState::Paused, bytes));
+        self.emit();
     }
 
     /// Reports that the operation continues. The pause does not count as working time.
@@ -233,6 +259,7 @@ impl Operation {
             progress.state = OperationState::Running;
             progress.pace = Pace::from(progress.bytes);
         });
+        self.emit();
     }
 
     /// Reports success: `size` bytes of content are stored in `blocks` blocks under `cid`.
@@ -259,7 +286,14 @@ impl Operation {
         });
         if has_ended {
             self.registry.0.registered.lock().finished.push_back((Instant::now(), self.id()));
+            self.emit();
         }
+    }
+
+    /// Emits the current state.
+    fn emit(&self) {
+        let progress = self.progress.borrow().clone();
+        self.registry.0.events.emit(Topic::Operations, [EventData::Operation(progress)]);
     }
 
     fn change(&self, change: impl FnOnce(&mut Progress)) {
@@ -285,6 +319,7 @@ struct Shared {
     registered: Mutex<Known>,
     /// Notifies watchers when an operation begins.
     begun: watch::Sender<()>,
+    events: Events,
 }
 
 #[derive(Debug, Default)]
@@ -310,6 +345,11 @@ impl Known {
 }
 
 impl Operations {
+    /// Creates an empty registry, which emits `events`.
+    pub(crate) fn new(events: Events) -> Self {
+        Self(Arc::new(Shared { events, ..Shared::default() }))
+    }
+
     /// Begins an operation of which `bytes` of `total` bytes were received before.
     ///
     /// # Errors
@@ -341,7 +381,9 @@ impl Operations {
         registered.by_id.insert(id, receiver);
         drop(registered);
         self.0.begun.send_replace(());
-        Ok(Operation { progress: sender, registry: self.clone() })
+        let operation = Operation { progress: sender, registry: self.clone(), emitted: Mutex::new(Instant::now()) };
+        operation.emit();
+        Ok(operation)
     }
 
     fn find(&self, id: &OperationId) -> Option<watch::Receiver<Progress>> {

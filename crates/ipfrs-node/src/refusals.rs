@@ -43,13 +43,19 @@ pub enum Limit {
     UploadIdle,
     /// The body of a request, or a part of it, was too large: the limits of batches, blocks and uploads.
     BodyBytes,
+    /// There were too many WebSocket connections (`websocket.max_connections`).
+    WebSockets,
+    /// One client had too many WebSocket connections (`websocket.max_connections_per_client`, or its share of all).
+    WebSocketsPerClient,
+    /// A WebSocket client did not respond to a ping (`websocket.heartbeat_seconds`).
+    WebSocketIdle,
     /// A shared resource was exhausted: imports, memory for work on requests, operations, records.
     Capacity,
 }
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::RetrievalTimeout,
         Self::RequestTime,
         Self::ConcurrentRequests,
@@ -68,6 +74,9 @@ impl Limit {
         Self::HeaderTimeout,
         Self::UploadIdle,
         Self::BodyBytes,
+        Self::WebSockets,
+        Self::WebSocketsPerClient,
+        Self::WebSocketIdle,
         Self::Capacity,
     ];
 
@@ -93,6 +102,9 @@ impl Limit {
             Self::HeaderTimeout => "header_timeout",
             Self::UploadIdle => "upload_idle",
             Self::BodyBytes => "max_body",
+            Self::WebSockets => "max_websockets",
+            Self::WebSocketsPerClient => "max_websockets_per_client",
+            Self::WebSocketIdle => "websocket_heartbeat",
             Self::Capacity => "capacity",
         }
     }

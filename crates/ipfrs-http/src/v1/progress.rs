@@ -48,7 +48,7 @@ pub(super) struct WaitQuery {
 
 /// Progress of an operation, as sent to clients.
 #[derive(Serialize)]
-struct Report {
+pub(crate) struct ProgressReport {
     operation_id: String,
     kind: &'static str,
     state: &'static str,
@@ -70,21 +70,20 @@ enum End {
     Failed { code: &'static str, error: String },
 }
 
-impl Report {
-    fn of(progress: &Progress) -> Self {
-        let (state, end) = match &progress.state {
-            OperationState::Running => ("running", None),
-            OperationState::Paused => ("paused", None),
-            OperationState::Done { cid, size } => ("done", Some(End::Done { cid: cid.to_string(), size: *size })),
+impl ProgressReport {
+    pub(crate) fn of(progress: &Progress) -> Self {
+        let end = match &progress.state {
+            OperationState::Running | OperationState::Paused => None,
+            OperationState::Done { cid, size } => Some(End::Done { cid: cid.to_string(), size: *size }),
             OperationState::Failed { kind, message } => {
                 let error = error::text(&Error::new(*kind, message.clone()));
-                ("failed", Some(End::Failed { code: kind.code(), error }))
+                Some(End::Failed { code: kind.code(), error })
             }
         };
         Self {
             operation_id: progress.id.to_string(),
             kind: progress.kind.name(),
-            state,
+            state: progress.state.name(),
             bytes: progress.bytes,
             total: progress.total,
             blocks: progress.blocks,
@@ -97,7 +96,7 @@ impl Report {
 
 /// Lists the operations that have not ended.
 pub(super) async fn list(State(state): State<AppState>) -> Response {
-    let operations: Vec<_> = state.node.operations().iter().map(Report::of).collect();
+    let operations: Vec<_> = state.node.operations().iter().map(ProgressReport::of).collect();
     ([(CACHE_CONTROL, "no-store")], Json(serde_json::json!({ "operations": operations }))).into_response()
 }
 
@@ -193,6 +192,6 @@ impl Feed {
 
 fn event(out: &mut Vec<u8>, name: &str, id: u64, progress: &Progress) {
     // Strings and numbers always serialize, and the JSON has no line breaks.
-    let data = serde_json::to_string(&Report::of(progress)).unwrap_or_default();
+    let data = serde_json::to_string(&ProgressReport::of(progress)).unwrap_or_default();
     out.extend_from_slice(format!("id: {id}\nevent: {name}\ndata: {data}\n\n").as_bytes());
 }

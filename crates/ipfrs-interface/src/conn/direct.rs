@@ -178,6 +178,8 @@ mod tests {
     impl FrontEnd for Paths {
         const SENDS_AT_ONCE: bool = false;
 
+        const WEBSOCKET_PATHS: &'static [&'static str] = &[];
+
         type Answering = Ready<Result<Response<Body>, Infallible>>;
 
         fn answer(&self, request: Request<Received>, _: IpAddr) -> Self::Answering {

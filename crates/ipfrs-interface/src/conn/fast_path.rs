@@ -262,7 +262,10 @@ impl<F: FrontEnd> IdleConnection<F> {
         let checked = if is_partial && may_go_on { Ok(None) } else { request_head::check(rest, max_header_bytes) };
         Poll::Ready(Ok(match checked {
             Ok(Some(extent)) => {
-                socket.unread(without_upgrade(rest, extent.head));
+                socket.unread(match opens_websocket::<F>(&rest[..extent.head]) {
+                    true => Bytes::copy_from_slice(rest),
+                    false => without_upgrade(rest, extent.head),
+                });
                 Some(Wakeup::Asks(Asks::Http1(extent)))
             }
             Ok(None) => {
@@ -349,6 +352,13 @@ fn ends_first_line(bytes: &[u8], seen: usize) -> bool {
     memchr::memchr(b'\n', &bytes[seen..]).is_some() && memchr::memchr(b'\n', &bytes[..seen]).is_none()
 }
 
+/// Whether a head belongs to the handshake of a WebSocket at a path that has one. Its response is short, so it is sent
+/// before hyper ends the connection.
+fn opens_websocket<F: FrontEnd>(head: &[u8]) -> bool {
+    let target = head.strip_prefix(b"GET ").and_then(|rest| rest.split(|byte| matches!(byte, b' ' | b'?')).next());
+    target.is_some_and(|target| F::WEBSOCKET_PATHS.iter().any(|path| path.as_bytes() == target))
+}
+
 /// Returns a head for hyper, in which `Upgrade` has another name: hyper would end the connection for it, and with that
 /// what it has not yet sent of the response. A server may ignore the header (RFC 9110, 7.8).
 fn without_upgrade(head: &[u8], len: usize) -> Bytes {
@@ -398,6 +408,8 @@ mod tests {
 
     impl FrontEnd for Asked {
         const SENDS_AT_ONCE: bool = false;
+
+        const WEBSOCKET_PATHS: &'static [&'static str] = &[];
 
         type Answering = Pending<Result<Response<Body>, Infallible>>;
 

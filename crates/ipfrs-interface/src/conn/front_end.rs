@@ -17,6 +17,9 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     /// Whether each short HTTP/2 response is sent separately, before other responses that are ready at the same time.
     const SENDS_AT_ONCE: bool;
 
+    /// Paths at which connections can become WebSockets.
+    const WEBSOCKET_PATHS: &'static [&'static str];
+
     /// Future of a response.
     type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
 
@@ -44,6 +47,8 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
 
 impl FrontEnd for Service {
     const SENDS_AT_ONCE: bool = false;
+
+    const WEBSOCKET_PATHS: &'static [&'static str] = ipfrs_http::WEBSOCKET_PATHS;
 
     type Answering = ipfrs_http::Answering;
 
@@ -76,6 +81,8 @@ impl FrontEnd for Service {
 impl FrontEnd for Grpc {
     /// A client can process each response while the server prepares the next ones.
     const SENDS_AT_ONCE: bool = true;
+
+    const WEBSOCKET_PATHS: &'static [&'static str] = &[];
 
     type Answering = ipfrs_grpc::Answering;
 

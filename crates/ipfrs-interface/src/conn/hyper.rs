@@ -16,6 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ipfrs_http::log_broken_off;
 use ipfrs_middleware::RequestDeadline;
+use ipfrs_middleware::websocket::Session;
 use ipfrs_node::Node;
 use ipfrs_stream::{Socket, Traffic};
 use parking_lot::Mutex;
@@ -69,6 +70,8 @@ pub(crate) enum Outcome<F> {
     IdleConnection(Socket),
     /// A tunnel, in which HTTP starts again, with the front-end for its requests.
     Tunnel(Socket, F),
+    /// A WebSocket, with the session that uses it.
+    WebSocket(Socket, Session),
     /// To be closed.
     Closing(Socket),
     /// Already closed.
@@ -186,6 +189,9 @@ impl Protocols {
             // The rest of the response is lost: a reset tells the client.
             (Done::Ended, _) if !state.is_flushed() => Outcome::Closed,
             (Done::Idle, _) => Outcome::IdleConnection(socket.with_unread(read)),
+            (Done::Ended, None) if let Some(session) = asked.take_session() => {
+                Outcome::WebSocket(socket.with_unread(read), session)
+            }
             (Done::Ended, Some(front_end)) => Outcome::Tunnel(socket.with_unread(read), front_end),
             // hyper leaves a connection open if its client requested a protocol upgrade. The client may still be
             // sending.
@@ -254,9 +260,11 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     type Error = Infallible;
     type Future = Watched<Either<Answering<F>, Ready<Result<Response<Body>, Infallible>>>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.asked.note(&request, &self.front_end);
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let version = request.version();
+        if version != Version::HTTP_2 {
+            self.asked.note(&mut request, &self.front_end);
+        }
         let begun = self.begun.lock().take();
         let new_deadline = || RequestDeadline::new(&self.node, self.max_request);
         let deadline = begun.as_ref().map_or_else(new_deadline, |begun| begun.deadline.clone());

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{Sender, channel};
 
 use crate::Node;
 use crate::dag::{Leaves, Marks, Reachable};
+use crate::events::{EventData, GcPhase, Topic};
 use crate::gc::Lease;
 use crate::pins::Pinned;
 
@@ -110,9 +111,32 @@ impl Node {
         let metrics = &self.inner.metrics.collections;
         let _running = metrics.running();
         let start = Instant::now();
+        self.emit_gc(GcPhase::Started);
         let collected = self.mark_and_sweep(force, &events).await;
         metrics.ended(start.elapsed(), collected.is_ok());
-        collected.map(|collected| GcReport { duration: start.elapsed(), ..collected })
+        let collected = collected.map(|collected| GcReport { duration: start.elapsed(), ..collected });
+        self.emit_gc(match &collected {
+            Ok(report) => GcPhase::Done(report.clone()),
+            Err(error) => GcPhase::Failed { kind: error.kind(), message: error.message().to_owned() },
+        });
+        collected
+    }
+
+    fn emit_gc(&self, phase: GcPhase) {
+        self.inner.events.emit(Topic::Gc, [EventData::Gc(phase)]);
+    }
+
+    /// Reports progress to the caller and to those who watch.
+    async fn report_gc(&self, event: GcEvent, events: &Sender<GcEvent>) {
+        match &event {
+            GcEvent::Marked(blocks) => self.emit_gc(GcPhase::Marked(*blocks)),
+            GcEvent::Swept(blocks) => self.emit_gc(GcPhase::Swept(*blocks)),
+            // The topic of blocks has these.
+            GcEvent::Removed(_) => {}
+            GcEvent::Compacting => self.emit_gc(GcPhase::Compacting),
+        }
+        // The caller may have stopped to read the events.
+        let _ = events.send(event).await;
     }
 
     async fn mark_and_sweep(&self, force: bool, events: &Sender<GcEvent>) -> Result<GcReport> {
@@ -140,7 +164,7 @@ impl Node {
         }
         let mut collected = GcReport { kept, ..GcReport::default() };
         self.sweep(marks, lease, &mut collected, events).await?;
-        let _ = events.send(GcEvent::Compacting).await;
+        self.report_gc(GcEvent::Compacting, events).await;
         let compacted = self.inner.store.compact(CompactOptions::default()).await?;
         self.inner.metrics.collections.freed(compacted.freed_bytes);
         Ok(GcReport { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
@@ -177,11 +201,11 @@ impl Node {
                 }
                 if kept - reported >= TELL_BLOCKS {
                     reported = kept;
-                    let _ = events.send(GcEvent::Marked(kept)).await;
+                    self.report_gc(GcEvent::Marked(kept), events).await;
                 }
             }
         }
-        let _ = events.send(GcEvent::Marked(kept)).await;
+        self.report_gc(GcEvent::Marked(kept), events).await;
         Ok((reachable.into_marks(), kept))
     }
 
@@ -207,11 +231,11 @@ impl Node {
             }
             if seen - reported >= TELL_BLOCKS {
                 reported = seen;
-                let _ = events.send(GcEvent::Swept(seen)).await;
+                self.report_gc(GcEvent::Swept(seen), events).await;
             }
         }
         self.remove_garbage(&mut garbage, &lease, collected, events).await?;
-        let _ = events.send(GcEvent::Swept(seen)).await;
+        self.report_gc(GcEvent::Swept(seen), events).await;
         Ok(())
     }
 
@@ -238,7 +262,7 @@ impl Node {
         collected.removed_bytes += bytes;
         self.inner.metrics.collections.removed(gone.len());
         if !gone.is_empty() {
-            let _ = events.send(GcEvent::Removed(gone)).await;
+            self.report_gc(GcEvent::Removed(gone), events).await;
         }
         Ok(())
     }

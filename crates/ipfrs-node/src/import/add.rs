@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::Stream;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{Pin, Pins};
+use ipfrs_store::Pin;
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{Attributes, BlockSink, Entry, ImportOptions, Importer, Mark, Overrides, Profile};
 use prometheus::IntCounter;
@@ -58,8 +58,8 @@ pub struct AddSession {
     /// The entry for `last_root`, where directories before it are reported after it would be: clients take the last
     /// line for the root of the import.
     held: Option<Added>,
-    /// Pin store, and the name for the pins of the roots. `None` if the import creates no pins.
-    pins: Option<(Pins, String)>,
+    /// The node, and the name for the pins of the roots. `None` if the import creates no pins.
+    pins: Option<(Node, String)>,
     /// Protects the written blocks from garbage collection until they are pinned.
     lease: Lease,
     _active: Active,
@@ -164,7 +164,7 @@ impl Node {
             operation,
             imported_bytes: 0,
             latest: None,
-            pins: (!options.only_hash && !options.unpinned).then(|| (self.inner.pins.clone(), options.pin_name)),
+            pins: (!options.only_hash && !options.unpinned).then(|| (self.clone(), options.pin_name)),
             lease: self.inner.protection.lease(),
             _active: active,
             _import_permit: import_permit,
@@ -305,12 +305,12 @@ impl AddSession {
 
     /// Pins the entries of `added` that are in no directory of the import.
     async fn pin_roots(&self, added: &[Added]) -> Result<()> {
-        let Some((pins, name)) = &self.pins else { return Ok(()) };
+        let Some((node, name)) = &self.pins else { return Ok(()) };
         let is_root =
             |added: &&Added| if self.wrap { added.name.is_empty() } else { !added.name.as_bytes().contains(&b'/') };
         let roots = added.iter().filter(is_root);
         let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
-        pins::insert(pins, roots.map(pin).collect(), &self.lease).await
+        pins::insert(node, roots.map(pin).collect(), &self.lease).await
     }
 
     /// Builds the next directory, each after the directories that it contains. Returns `false` when all are built.

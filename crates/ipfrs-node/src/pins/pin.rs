@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_store::{Pin, PinMode, Pins};
+use ipfrs_store::{Pin, PinMode};
 use ipfrs_stream::BlockStoreSource;
 
 use crate::dag::{Leaves, Reachable};
+use crate::events::{EventData, Topic};
 use crate::gc::Lease;
 use crate::{ContentPath, Node};
 
@@ -36,12 +37,18 @@ pub struct Walked {
 
 /// Creates pins. The task runs to completion under the lease even if the caller is cancelled: once the lease has
 /// ended, gc may delete the blocks, and a pin created after that could refer to missing blocks.
-pub(crate) async fn insert(pins: &Pins, new: Vec<Pin>, lease: &Lease) -> Result<()> {
+pub(crate) async fn insert(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<()> {
     if new.is_empty() {
         return Ok(());
     }
-    let pins = pins.clone();
-    under(lease, async move { pins.insert_many(new).await }).await
+    let (pins, events) = (node.inner.pins.clone(), node.inner.events.clone());
+    let insertion = async move {
+        pins.insert_many(new.clone()).await?;
+        let added = new.into_iter().map(|Pin { cid, mode, name }| EventData::PinAdded { cid, mode, name });
+        events.emit(Topic::Pins, added);
+        Ok(())
+    };
+    under(lease, insertion).await
 }
 
 /// Runs `work` to completion under a lease, even if the caller is cancelled.
@@ -74,7 +81,7 @@ impl Node {
         let mode = if options.recursive { PinMode::Recursive } else { PinMode::Direct };
         self.require_all(&cids, mode, progress).await?;
         let pins = cids.iter().map(|cid| Pin { cid: *cid, mode, name: options.name.clone() }).collect();
-        insert(&self.inner.pins, pins, &lease).await?;
+        insert(self, pins, &lease).await?;
         Ok(cids)
     }
 
@@ -88,6 +95,7 @@ impl Node {
     pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
         let cids = self.targets_of(paths).await?;
         self.inner.pins.remove_many(cids.clone(), recursive).await?;
+        self.inner.events.emit(Topic::Pins, cids.iter().map(|cid| EventData::PinRemoved { cid: *cid }));
         Ok(cids)
     }
 
@@ -106,8 +114,16 @@ impl Node {
             return Err(Error::not_found(format!("{from} is not pinned recursively: pin {to} itself")));
         }
         self.require_all(&[to], PinMode::Recursive, |_| {}).await?;
-        let pins = pins.clone();
-        under(&lease, async move { pins.replace(&from, &to, keep).await }).await?;
+        let (pins, events) = (pins.clone(), self.inner.events.clone());
+        let replacement = async move {
+            pins.replace(&from, &to, keep).await?;
+            let pin = pins.get(&to).await?;
+            let added = pin.map(|Pin { cid, mode, name }| EventData::PinAdded { cid, mode, name });
+            let removed = (!keep && from != to).then_some(EventData::PinRemoved { cid: from });
+            events.emit(Topic::Pins, added.into_iter().chain(removed));
+            Ok(())
+        };
+        under(&lease, replacement).await?;
         Ok((from, to))
     }
 

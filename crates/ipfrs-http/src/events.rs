@@ -1,0 +1,74 @@
+//! `GET /ws`: events over a WebSocket. [`protocol`] has the messages, docs/API.md describes them.
+
+mod filter;
+mod json;
+mod protocol;
+mod session;
+
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use ipfrs_middleware::websocket::HandshakeError;
+use ipfrs_node::Topic;
+use serde_json::Map;
+
+use crate::error::{Problem, problem};
+use crate::origin;
+use crate::request_id::RequestId;
+use crate::state::AppState;
+
+/// Refuses requests from pages of other origins, which browsers do not restrict for WebSockets (RFC 6455, 10.2).
+pub(crate) async fn guard(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match origin::check(&request, state.port) {
+        Ok(()) => next.run(request).await,
+        Err(e) => Problem::new(e, &id).into_response(),
+    }
+}
+
+/// Accepts a client.
+pub(crate) async fn connect(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Response {
+    let shared = state.clone();
+    match state.websockets.accept(&request, &[], |socket, _| session::run(shared, socket)) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => refused(&error, &id),
+    }
+}
+
+fn refused(error: &HandshakeError, id: &RequestId) -> Response {
+    let status = error.status();
+    let code = match status {
+        StatusCode::UPGRADE_REQUIRED => "upgrade_required",
+        StatusCode::BAD_REQUEST => "invalid_input",
+        StatusCode::NOT_IMPLEMENTED => "unsupported",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        _ => "rate_limited",
+    };
+    let mut response = problem(status, code, &error.text(), id, Map::new());
+    response.headers_mut().extend(error.headers());
+    response
+}
+
+/// Counters of sent messages, by topic.
+#[derive(Debug)]
+pub(crate) struct SentMessages([prometheus::IntCounter; Topic::ALL.len()]);
+
+impl SentMessages {
+    pub(crate) fn new(websockets: &ipfrs_middleware::websocket::WebSockets) -> Self {
+        Self(Topic::ALL.map(|topic| websockets.sent(topic.name())))
+    }
+
+    fn of(&self, topic: Topic) -> &prometheus::IntCounter {
+        &self.0[topic as usize]
+    }
+}

@@ -1,0 +1,323 @@
+//! WebSockets (RFC 6455) for all front-ends: the handshake, permits, heartbeats and the limits of a connection.
+//!
+//! A handler calls [`WebSockets::accept`]. The connection finds the session in the request's [`Takeover`] once the
+//! response is sent, and passes it the socket.
+
+mod config;
+mod handshake;
+mod takeover;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures::{SinkExt, StreamExt};
+use http::{Request, Response};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{Limit, Node};
+use prometheus::core::Collector;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use tokio::io::AsyncWriteExt;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
+
+use crate::client::Client;
+use crate::lifecycle::Lifecycle;
+use crate::request_permits::{RequestPermit, RequestPermits, Requests};
+
+pub use config::WebSocketConfig;
+pub use handshake::{HandshakeError, is_websocket};
+pub use takeover::{Session, Takeover, Transport};
+pub use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WebSocketCloseCode;
+
+/// Size of the buffer for arriving messages, in bytes: connections are many and their messages short. It grows for a
+/// longer message.
+const READ_BUFFER_BYTES: usize = 1_024;
+
+/// Maximum time that a client gets to read the close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum length of the reason in a close frame, in bytes (RFC 6455, 5.5).
+const MAX_REASON_BYTES: usize = 123;
+
+/// The WebSocket connections of all front-ends. Clones share permits and metrics.
+#[derive(Debug, Clone)]
+pub struct WebSockets(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: WebSocketConfig,
+    node: Node,
+    lifecycle: Lifecycle,
+    permits: RequestPermits,
+    sent: IntCounterVec,
+    received: IntCounter,
+}
+
+impl WebSockets {
+    /// Creates the permits and registers the metrics.
+    ///
+    /// # Errors
+    /// If the metrics are already registered.
+    pub fn register(node: &Node, config: &WebSocketConfig, lifecycle: Lifecycle, registry: &Registry) -> Result<Self> {
+        let active = IntGauge::new("ipfrs_websocket_connections_active", "Open WebSocket connections");
+        let active = registered(registry, active)?;
+        let sent = Opts::new("ipfrs_websocket_messages_sent_total", "WebSocket messages sent, by topic");
+        let sent = registered(registry, IntCounterVec::new(sent, &["topic"]))?;
+        let received = IntCounter::new("ipfrs_websocket_messages_received_total", "WebSocket messages received");
+        let received = registered(registry, received)?;
+        let (most, per_client) = (config.max_connections, config.max_connections_per_client);
+        let permits = RequestPermits::new(node, Requests::WebSocket, active, most, per_client);
+        let (node, config) = (node.clone(), config.clone());
+        Ok(Self(Arc::new(Shared { config, node, lifecycle, permits, sent, received })))
+    }
+
+    /// Returns the counter of messages sent for a topic, which must come from a bounded set.
+    #[must_use]
+    pub fn sent(&self, topic: &str) -> IntCounter {
+        self.0.sent.with_label_values(&[topic])
+    }
+
+    /// Returns the state of the daemon.
+    #[must_use]
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.0.lifecycle
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn config(&self) -> &WebSocketConfig {
+        &self.0.config
+    }
+
+    /// Accepts a handshake. `protocols` are the supported subprotocols; the first that the client names too is used.
+    /// `session` runs on the connection once the response is sent, with the subprotocol.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] for a request that is not a valid handshake, for a client with too many connections, and
+    /// while the daemon drains.
+    pub fn accept<B, F>(
+        &self,
+        request: &Request<B>,
+        protocols: &[&'static str],
+        session: impl FnOnce(WebSocket, Option<&'static str>) -> F + Send + 'static,
+    ) -> std::result::Result<Response<()>, HandshakeError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (response, protocol) = handshake::check(request, protocols)?;
+        let takeover = request.extensions().get::<Takeover>().ok_or(HandshakeError::NoConnection)?;
+        if self.0.lifecycle.is_draining() {
+            return Err(HandshakeError::Draining);
+        }
+        let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+        let taken = self.0.permits.take(client);
+        let permit = taken.map_err(|refused| HandshakeError::Refused(self.0.permits.refusal(refused)))?;
+        let shared = Arc::clone(&self.0);
+        takeover.set(Box::new(move |transport| {
+            Box::pin(async move {
+                let socket = WebSocket::open(transport, shared, permit).await;
+                session(socket, protocol).await;
+            })
+        }));
+        Ok(response)
+    }
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> Result<C> {
+    let failed = |e| Error::internal("a metric could not be registered").with_source(e);
+    let metric = metric.map_err(failed)?;
+    registry.register(Box::new(metric.clone())).map_err(failed)?;
+    Ok(metric)
+}
+
+/// A message of the client.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Text, which is valid UTF-8.
+    Text(Utf8Bytes),
+    /// Bytes.
+    Binary(Bytes),
+}
+
+/// The connection has ended, or must end because the client does not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disconnected;
+
+/// An open WebSocket connection. Dropping it closes the socket.
+#[derive(Debug)]
+pub struct WebSocket {
+    inner: WebSocketStream<Box<dyn Transport>>,
+    shared: Arc<Shared>,
+    /// Time at which something last arrived.
+    heard: Instant,
+    /// Whether a ping was sent since.
+    has_pinged: bool,
+    /// Whether a close frame was sent, after which nothing else may follow.
+    is_closing: bool,
+    _permit: RequestPermit,
+}
+
+impl WebSocket {
+    async fn open(transport: Box<dyn Transport>, shared: Arc<Shared>, permit: RequestPermit) -> Self {
+        let most = shared.config.max_message_bytes;
+        let config = tungstenite::protocol::WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER_BYTES)
+            .write_buffer_size(0)
+            .max_write_buffer_size(most.saturating_add(READ_BUFFER_BYTES))
+            .max_message_size(Some(most))
+            .max_frame_size(Some(most));
+        let inner = WebSocketStream::from_raw_socket(transport, Role::Server, Some(config)).await;
+        Self { inner, shared, heard: Instant::now(), has_pinged: false, is_closing: false, _permit: permit }
+    }
+
+    /// Waits for the next message. Answers pings, and sends one to a client that is silent for
+    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. Returns `None` at the
+    /// end. Dropping the future loses nothing.
+    pub async fn receive(&mut self) -> Option<Incoming> {
+        let heartbeat = self.shared.config.heartbeat();
+        loop {
+            let intervals = if self.has_pinged { 2 } else { 1 };
+            let Ok(next) = timeout_at(self.heard + heartbeat * intervals, self.inner.next()).await else {
+                if self.has_pinged {
+                    self.shared.node.count_refusal(Limit::WebSocketIdle);
+                    return None;
+                }
+                self.has_pinged = true;
+                self.send_message(Message::Ping(Bytes::new())).await.ok()?;
+                continue;
+            };
+            (self.heard, self.has_pinged) = (Instant::now(), false);
+            match next? {
+                Ok(Message::Text(text)) => {
+                    self.shared.received.inc();
+                    return Some(Incoming::Text(text));
+                }
+                Ok(Message::Binary(bytes)) => {
+                    self.shared.received.inc();
+                    return Some(Incoming::Binary(bytes));
+                }
+                // The library answers pings and close frames.
+                Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_)) => {
+                    self.flush().await.ok()?;
+                }
+                Err(error) => {
+                    if let Some((code, reason)) = close_of(&error) {
+                        self.close(code, &reason).await;
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Sends a text message.
+    ///
+    /// # Errors
+    /// [`Disconnected`] if the client is gone, or does not read for `websocket.send_timeout_seconds`.
+    pub async fn send(&mut self, text: impl Into<Utf8Bytes>) -> std::result::Result<(), Disconnected> {
+        self.send_message(Message::Text(text.into())).await
+    }
+
+    async fn send_message(&mut self, message: Message) -> std::result::Result<(), Disconnected> {
+        let limit = self.shared.config.send_timeout();
+        let sent = timeout(limit, self.inner.send(message)).await;
+        self.in_time(sent.map(|sent| sent.is_ok()).ok())
+    }
+
+    async fn flush(&mut self) -> std::result::Result<(), Disconnected> {
+        let limit = self.shared.config.send_timeout();
+        let flushed = timeout(limit, self.inner.flush()).await;
+        self.in_time(flushed.map(|flushed| flushed.is_ok()).ok())
+    }
+
+    fn in_time(&self, outcome: Option<bool>) -> std::result::Result<(), Disconnected> {
+        match outcome {
+            Some(true) => Ok(()),
+            Some(false) => Err(Disconnected),
+            None => {
+                self.shared.node.count_refusal(Limit::WriteTimeout);
+                Err(Disconnected)
+            }
+        }
+    }
+
+    /// Sends messages that are already [framed](text_frame), without a copy. Several connections can share them.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_frames(&mut self, mut frames: impl Buf + Send) -> std::result::Result<(), Disconnected> {
+        if self.is_closing {
+            return Err(Disconnected);
+        }
+        // A part of another frame may be in the buffer of the library.
+        self.flush().await?;
+        let limit = self.shared.config.send_timeout();
+        let socket = self.inner.get_mut();
+        let sending = async {
+            while frames.has_remaining() {
+                // The limit is on a pause, not on a long batch to a slow client.
+                match timeout(limit, socket.write_buf(&mut frames)).await {
+                    Ok(Ok(written)) if written > 0 => {}
+                    Ok(_) => return Some(false),
+                    Err(_) => return None,
+                }
+            }
+            timeout(limit, socket.flush()).await.map(|flushed| flushed.is_ok()).ok()
+        };
+        let outcome = sending.await;
+        self.in_time(outcome)
+    }
+
+    /// Closes the connection with a code and a reason, which is shortened if necessary.
+    pub async fn close(&mut self, code: CloseCode, reason: &str) {
+        self.is_closing = true;
+        let mut end = reason.len().min(MAX_REASON_BYTES);
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        let frame = CloseFrame { code, reason: reason[..end].into() };
+        let closing = async {
+            // A client that is gone needs no close frame.
+            if self.inner.close(Some(frame)).await.is_ok() {
+                // Until the client answers: what it has sent meanwhile must not lead to a reset.
+                while let Some(Ok(_)) = self.inner.next().await {}
+            }
+        };
+        let _ = timeout(CLOSE_TIMEOUT, closing).await;
+    }
+}
+
+/// Returns the close code and the reason for an error of the client (RFC 6455, 7.4.1); `None` if the socket failed.
+fn close_of(error: &tungstenite::Error) -> Option<(CloseCode, String)> {
+    match error {
+        tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
+        tungstenite::Error::Protocol(e) => Some((CloseCode::Protocol, e.to_string())),
+        tungstenite::Error::Utf8(_) => Some((CloseCode::Invalid, "a text message is not UTF-8".to_owned())),
+        tungstenite::Error::Capacity(CapacityError::MessageTooLong { max_size, .. }) => {
+            let reason = format!("the message is longer than {max_size} bytes (websocket.max_message_bytes)");
+            Some((CloseCode::Size, reason))
+        }
+        _ => None,
+    }
+}
+
+/// Appends a text message as a frame of a server (RFC 6455, 5.2) to `out`.
+pub fn text_frame(out: &mut Vec<u8>, text: &[u8]) {
+    const FINAL_TEXT: u8 = 0x81;
+    out.push(FINAL_TEXT);
+    if let Ok(length @ ..126) = u8::try_from(text.len()) {
+        out.push(length);
+    } else if let Ok(length) = u16::try_from(text.len()) {
+        out.push(126);
+        out.extend_from_slice(&length.to_be_bytes());
+    } else {
+        out.push(127);
+        out.extend_from_slice(&(text.len() as u64).to_be_bytes());
+    }
+    out.extend_from_slice(text);
+}
