@@ -32,6 +32,8 @@ pub struct App {
     pub service: Service,
     /// HTTP metrics; the accept loop updates the connection gauge.
     pub metrics: HttpMetrics,
+    /// WebSocket connections, for other front-ends on the same listeners.
+    pub websockets: WebSockets,
 }
 
 /// Builds the front-end over a node. `port` is the port that it will be bound to: pages served from this port may
@@ -56,7 +58,7 @@ pub fn app(
     let websockets = WebSockets::register(&node, &config.websocket, lifecycle.clone(), registry)?;
     let state = AppState::new(Shared {
         sent_messages: SentMessages::new(&websockets),
-        websockets,
+        websockets: websockets.clone(),
         path_cache: PathCache::new(&node),
         response_cache,
         permits,
@@ -105,6 +107,7 @@ pub fn app(
     Ok(App {
         service: Service { state, router, tunnels: Tunnels::default(), is_content_only: false, api: None },
         metrics,
+        websockets,
     })
 }
 

@@ -6,6 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use ipfrs_core::Result;
+use ipfrs_graphql::GraphQlConfig;
 use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_middleware::websocket::WebSocketConfig;
@@ -48,6 +49,8 @@ sections! {
     server: ServerConfig,
     /// `[grpc]`: the gRPC services.
     grpc: GrpcConfig,
+    /// `[graphql]`: limits of GraphQL requests.
+    graphql: GraphQlConfig,
     /// `[concurrency]`: limits on concurrent work.
     concurrency: ConcurrencyConfig,
     /// `[streaming]`: how files are sent.
@@ -101,6 +104,7 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
         self.grpc.validate()?;
+        self.graphql.validate()?;
         self.store.validate()?;
         self.http().validate()?;
         self.log.validate()?;

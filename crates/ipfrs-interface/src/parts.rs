@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
+use ipfrs_graphql::GraphQl;
 use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
 use ipfrs_middleware::{MemoryPool, TrustedProxies};
@@ -67,9 +68,15 @@ impl Parts {
         Grpc::new(&self.node, &self.memory, limits, lifecycle, &self.registry)
     }
 
-    /// Creates the HTTP front-end of the Node. `port` is the port that browsers may send in `Origin`.
+    /// Creates the HTTP front-end of the Node, with GraphQL. `port` is the port that browsers may send in `Origin`.
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
-        ipfrs_http::app(self.node.clone(), &config.http(), port, lifecycle.clone(), self.memory.clone(), &self.registry)
+        let (node, memory, registry) = (&self.node, &self.memory, &self.registry);
+        let mut app = ipfrs_http::app(node.clone(), &config.http(), port, lifecycle.clone(), memory.clone(), registry)?;
+        if config.graphql.enabled {
+            let graphql = GraphQl::new(node, &config.graphql, memory, &app.websockets, lifecycle, registry)?;
+            app.service.mount_graphql(graphql.routes());
+        }
+        Ok(app)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use ipfrs_store::{BlockBatch, BlockStoreExt, PutMode, Stored};
@@ -187,6 +187,20 @@ impl Node {
             yielded += batch.len();
             batch
         }))
+    }
+
+    /// Returns up to `most` content IDs of stored blocks behind `after`, in an order that does not change, and whether
+    /// there are more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if the engine has no order; also errors of the store.
+    pub async fn block_page(&self, after: Option<&Cid>, most: usize) -> Result<(Vec<Cid>, bool)> {
+        let store = &self.inner.store;
+        let blocks = after.map_or_else(|| store.iterate(), |after| store.iterate_after(after));
+        let mut page: Vec<_> = blocks.take(most.saturating_add(1)).try_collect().await?;
+        let has_more = page.len() > most;
+        page.truncate(most);
+        Ok((page, has_more))
     }
 
     /// Stores a batch of blocks durably.

@@ -45,7 +45,7 @@ pub use ipfrs_store::{
     refuse_all,
 };
 pub use ipfrs_store::{
-    DamagedPack, Disk, Durability, Engine, EpochCache, Mappings, PinMode, PutMode, Reserve, Stats, StoreConfig,
+    DamagedPack, Disk, Durability, Engine, EpochCache, Mappings, Pin, PinMode, PutMode, Reserve, Stats, StoreConfig,
     StoreEpoch, Stored,
 };
 /// Tests of a custom storage engine.

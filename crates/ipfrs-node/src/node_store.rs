@@ -158,6 +158,10 @@ impl BlockStore for NodeStore {
         self.inner.iterate()
     }
 
+    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
+        self.inner.iterate_after(after)
+    }
+
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
         // The number of items is unknown.
         self.read_timeout.stream(self.inner.scrub(), 0, |_| 0).boxed()

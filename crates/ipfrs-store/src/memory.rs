@@ -63,6 +63,20 @@ impl Contents {
     }
 }
 
+impl MemoryStore {
+    /// Returns the blocks behind the one with the hash `after`, in the order of the hashes.
+    fn blocks_after(&self, after: Option<Multihash>) -> BoxStream<'static, Result<Cid>> {
+        let contents = Arc::clone(&self.contents);
+        stream::unfold(after, move |after| {
+            let page = contents.read().page(after);
+            async move { page.last().map(|last| *last.hash()).map(|last| (page, Some(last))) }
+        })
+        .map(|page| stream::iter(page.into_iter().map(Ok)))
+        .flatten()
+        .boxed()
+    }
+}
+
 #[async_trait]
 impl BlockStore for MemoryStore {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
@@ -122,14 +136,11 @@ impl BlockStore for MemoryStore {
     }
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        let contents = Arc::clone(&self.contents);
-        stream::unfold(None, move |after| {
-            let page = contents.read().page(after);
-            async move { page.last().map(|last| *last.hash()).map(|last| (page, Some(last))) }
-        })
-        .map(|page| stream::iter(page.into_iter().map(Ok)))
-        .flatten()
-        .boxed()
+        self.blocks_after(None)
+    }
+
+    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
+        self.blocks_after(Some(*after.hash()))
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
@@ -269,6 +269,14 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Returns the CID, as first put, of every block that was present when the stream was created and still is, in no
     /// particular order. Blocks put meanwhile may be listed as well. Memory use is bounded for any size of the store.
     fn iterate(&self) -> BoxStream<'static, Result<Cid>>;
+
+    /// Same as [`iterate`](Self::iterate), from behind a block on, which need not exist any more. The order of two
+    /// blocks is always the same. By default, the stream is an error of kind
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind), for engines without an order.
+    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
+        let error = Error::unsupported(format!("this store cannot list its blocks from {after} on: list all of them"));
+        stream::iter([Err(error)]).boxed()
+    }
 
     /// Visits once every block that is present during the whole call. If the engine has an order in which reading is
     /// faster than block by block, it compares the block with its content ID; otherwise it returns the CID. Memory

@@ -40,6 +40,7 @@ macro_rules! engine_tests {
             a_deletion_that_asks_at_the_last_moment_loses_no_block_that_is_wanted,
             bytes_in_use_outlive_their_deletion,
             compaction_changes_nothing_that_can_be_read,
+            iterate_after_continues_behind_a_block,
             iterate_lists_what_stays_while_blocks_come_and_go,
             many_small_blocks_in_one_call,
             stats_count_blocks_and_payload,

@@ -97,6 +97,10 @@ impl BlockStore for Guarded {
         self.store.delete_many(cids).await
     }
 
+    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
+        self.store.iterate_after(after)
+    }
+
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
         self.store.scrub()
     }

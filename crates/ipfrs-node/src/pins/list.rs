@@ -92,6 +92,26 @@ impl Node {
         own.chain(indirect).boxed()
     }
 
+    /// Returns up to `most` direct and recursive pins behind that of `after`, in the order of their content IDs, and
+    /// whether there are more.
+    ///
+    /// # Errors
+    /// If the pins cannot be read.
+    pub async fn pin_page(&self, after: Option<Cid>, filter: PinFilter, most: usize) -> Result<(Vec<Pin>, bool)> {
+        let (mut selected, mut after) = (Vec::new(), after);
+        loop {
+            let page = self.inner.pins.page(after).await?;
+            let Some(last) = page.last() else { return Ok((selected, false)) };
+            after = Some(last.cid);
+            for pin in page.into_iter().filter(|pin| filter.takes(pin.mode)) {
+                if selected.len() == most {
+                    return Ok((selected, true));
+                }
+                selected.push(pin);
+            }
+        }
+    }
+
     /// Returns the target of each of `paths` and how it is pinned; `None` if `filter` selects no pin of it.
     ///
     /// # Errors

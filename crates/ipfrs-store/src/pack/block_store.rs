@@ -10,6 +10,7 @@ use ipfrs_core::{Block, Cid, Error, Result};
 
 use super::errors::again;
 use super::pack_store::PackStore;
+use super::record::{Key, key_of};
 use super::shared::Shared;
 use super::walk::Walk;
 use crate::store::{self, Admission};
@@ -17,6 +18,17 @@ use crate::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
     StoreEpoch, Stored,
 };
+
+impl PackStore {
+    /// Returns the blocks behind the one with the key `after`, in the order of the keys.
+    fn blocks_after(&self, after: Option<Key>) -> BoxStream<'static, Result<Cid>> {
+        let pages = stream::try_unfold((self.clone(), after), |(store, after)| async move {
+            let (cids, last) = store.blocking(move |shared| shared.page(after.as_deref())).await?;
+            Ok::<_, Error>(last.map(|last| (stream::iter(cids), (store, Some(last)))))
+        });
+        futures::TryStreamExt::try_flatten(pages).boxed()
+    }
+}
 
 #[async_trait]
 impl BlockStore for PackStore {
@@ -70,11 +82,11 @@ impl BlockStore for PackStore {
     }
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        let pages = stream::try_unfold((self.clone(), None), |(store, after)| async move {
-            let (cids, last) = store.blocking(move |shared| shared.page(after.as_deref())).await?;
-            Ok::<_, Error>(last.map(|last| (stream::iter(cids), (store, Some(last)))))
-        });
-        futures::TryStreamExt::try_flatten(pages).boxed()
+        self.blocks_after(None)
+    }
+
+    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
+        self.blocks_after(Some(key_of(after.hash())))
     }
 
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {

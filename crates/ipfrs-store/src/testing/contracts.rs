@@ -384,3 +384,22 @@ pub async fn dropped_futures_and_streams_leave_the_store_usable(store: Store) {
     assert_holds(&*store, &blocks).await;
     assert_eq!(store.stats().await.unwrap().blocks, 1_000);
 }
+
+pub async fn iterate_after_continues_behind_a_block(store: Store) {
+    put_all(&*store, &numbered(0..40)).await;
+    let all: Vec<_> = store.iterate().try_collect().await.unwrap();
+    let rest = async |after: &Cid| match store.iterate_after(after).try_collect::<Vec<_>>().await {
+        Ok(rest) => Some(rest),
+        // An engine without an order.
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::Unsupported);
+            None
+        }
+    };
+    for (index, cid) in all.iter().enumerate() {
+        assert!(rest(cid).await.is_none_or(|rest| rest == all[index + 1..]));
+    }
+    // The block may have been removed since.
+    store.delete_many(&all[..1]).await.unwrap();
+    assert!(rest(&all[0]).await.is_none_or(|rest| rest == all[1..]));
+}

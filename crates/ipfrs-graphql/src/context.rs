@@ -1,0 +1,161 @@
+//! Data of one request: its memory, its files, and the blocks that its fields read.
+
+use std::sync::Arc;
+
+use async_graphql::Context;
+use bytes::Bytes;
+use futures::StreamExt;
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_node::Node;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::GraphQlConfig;
+use crate::error::{FieldResult, failed};
+use crate::http::multipart::Files;
+use crate::limits::PAGE_ENTRIES;
+
+/// Data of a request.
+pub(crate) struct RequestContext {
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) blocks: BlockLoader,
+    /// Files of a multipart request.
+    pub(crate) files: Option<Files>,
+}
+
+impl RequestContext {
+    pub(crate) fn new(node: &Node, memory: &MemoryPool, config: &GraphQlConfig) -> Self {
+        let held = Mutex::new(Held { bytes: 0, memory: memory.reservation() });
+        let budget = Arc::new(Budget { most: config.max_response_bytes, held });
+        Self { budget, blocks: BlockLoader::new(node), files: None }
+    }
+}
+
+/// Returns the node.
+pub(crate) fn node<'a>(context: &Context<'a>) -> FieldResult<&'a Node> {
+    context.data()
+}
+
+/// Returns the data of the request.
+pub(crate) fn request<'a>(context: &Context<'a>) -> FieldResult<&'a RequestContext> {
+    context.data()
+}
+
+/// Returns the number of entries that a page may have.
+///
+/// # Errors
+/// If the query asks for a negative number or for too many.
+pub(crate) fn page_size(context: &Context<'_>, first: Option<i32>) -> FieldResult<usize> {
+    let most = context.data::<GraphQlConfig>()?.max_page_size;
+    let wanted = first.unwrap_or_else(|| PAGE_ENTRIES.min(i32::try_from(most).unwrap_or(i32::MAX)));
+    usize::try_from(wanted).ok().filter(|wanted| *wanted <= most).ok_or_else(|| {
+        failed(Error::invalid(format!("first = {wanted}: accepted values are 0 to {most} (graphql.max_page_size)")))
+    })
+}
+
+/// Returns the cost of a page.
+pub(crate) fn page_cost(first: Option<i32>, child_complexity: usize) -> usize {
+    let entries = usize::try_from(first.unwrap_or(PAGE_ENTRIES)).unwrap_or(0);
+    entries.saturating_mul(child_complexity).saturating_add(1)
+}
+
+/// Memory of the content in a response.
+pub(crate) struct Budget {
+    most: usize,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    bytes: usize,
+    memory: RequestMemory,
+}
+
+impl Budget {
+    /// Takes memory for content.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] over `graphql.max_response_bytes`; [`ErrorKind::RateLimited`] if the memory for requests
+    /// is used up.
+    pub(crate) fn take(&self, bytes: usize) -> Result<()> {
+        let mut held = self.held.lock();
+        let total = held.bytes.saturating_add(bytes);
+        if total > self.most {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "the response has more than {} bytes of content (graphql.max_response_bytes): query less, or stream \
+                     it from /v1 or /ipfs",
+                    self.most
+                ),
+            ));
+        }
+        // Small responses are bounded by the number of requests.
+        if total > SMALL_BYTES {
+            held.memory.grow_to(total)?;
+        }
+        held.bytes = total;
+        Ok(())
+    }
+
+    /// Returns the number of bytes that were taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.held.lock().bytes
+    }
+}
+
+/// Size of content that needs no reserved memory, in bytes.
+const SMALL_BYTES: usize = 16 * 1024;
+
+/// Reads the blocks that several fields of a request name, together.
+pub(crate) struct BlockLoader {
+    node: Node,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+/// A field that waits for its block.
+type Waiting = (Cid, oneshot::Sender<Result<Option<Bytes>>>);
+
+impl BlockLoader {
+    fn new(node: &Node) -> Self {
+        Self { node: node.clone(), waiting: Mutex::default() }
+    }
+
+    /// Returns a block, or `None` if it is not in the store. The fields of one level are polled one after another: the
+    /// first lets all others register, and then reads for them too.
+    pub(crate) async fn load(&self, cid: Cid) -> Result<Option<Bytes>> {
+        let (sender, receiver) = oneshot::channel();
+        let is_first = {
+            let mut waiting = self.waiting.lock();
+            waiting.push((cid, sender));
+            waiting.len() == 1
+        };
+        if is_first {
+            yield_now().await;
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            self.read(waiting).await?;
+        }
+        receiver.await.map_err(|e| Error::internal("the read of a block was dropped").with_source(e))?
+    }
+
+    async fn read(&self, waiting: Vec<Waiting>) -> Result<()> {
+        let most = self.node.config().batch.max_batch_size;
+        let mut waiting = waiting.into_iter().peekable();
+        while waiting.peek().is_some() {
+            let (cids, senders): (Vec<_>, Vec<_>) = waiting.by_ref().take(most).unzip();
+            let mut blocks = self.node.batch_get(cids)?;
+            for sender in senders {
+                let found = match blocks.next().await {
+                    Some((_, Ok(block))) => Ok(Some(block)),
+                    Some((_, Err(e))) if e.kind() == ErrorKind::NotFound => Ok(None),
+                    Some((_, Err(e))) => Err(e),
+                    None => Err(Error::internal("the store returned fewer results than requested")),
+                };
+                // The field may be gone.
+                let _ = sender.send(found);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! Mapping of errors to GraphQL: `extensions.code` has the kind of the error.
+
+use async_graphql::{ErrorExtensionValues, ErrorExtensions, ServerError, Value};
+use ipfrs_core::{Error, ErrorKind};
+
+/// Result of a resolver.
+pub(crate) type FieldResult<T> = Result<T, async_graphql::Error>;
+
+/// Returns the error of a field.
+pub(crate) fn failed(error: Error) -> async_graphql::Error {
+    log(&error);
+    let code = error.kind().code();
+    async_graphql::Error::new(error.public_message()).extend_with(|_, extensions| extensions.set("code", code))
+}
+
+/// Returns the error of a whole request.
+pub(crate) fn request_error(error: &Error) -> ServerError {
+    log(error);
+    with_code(ServerError::new(error.public_message(), None), error.kind().code())
+}
+
+/// Gives an error of the library, which is about the document, the code of invalid input.
+pub(crate) fn coded(error: ServerError) -> ServerError {
+    match &error.extensions {
+        Some(extensions) if extensions.get("code").is_some() => error,
+        _ => with_code(error, ErrorKind::InvalidInput.code()),
+    }
+}
+
+/// Sets the code of an error.
+pub(crate) fn with_code(mut error: ServerError, code: &str) -> ServerError {
+    let mut extensions = error.extensions.take().unwrap_or_else(ErrorExtensionValues::default);
+    extensions.set("code", Value::from(code));
+    error.extensions = Some(extensions);
+    error
+}
+
+/// Logs an error that the operator has to know about, or whose message for the client omits a part.
+fn log(error: &Error) {
+    let is_ours = matches!(error.kind(), ErrorKind::Internal | ErrorKind::Corrupt | ErrorKind::NoSpace);
+    if is_ours || error.public_message() != error.message() {
+        tracing::warn!(%error, "a GraphQL field failed");
+    }
+}

@@ -1,0 +1,143 @@
+//! GraphQL over HTTP (<https://graphql.github.io/graphql-over-http/draft/>).
+
+mod media;
+pub(crate) mod multipart;
+mod page;
+mod request;
+mod response;
+mod sse;
+mod websocket;
+
+use std::sync::Arc;
+
+use async_graphql::parser::types::OperationType;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, StatusCode};
+use ipfrs_core::{Error, Result};
+use ipfrs_middleware::websocket::{WebSockets, is_websocket};
+use ipfrs_middleware::{Lifecycle, MemoryPool};
+use ipfrs_node::Node;
+use prometheus::{IntCounter, Registry};
+
+use self::media::Media;
+use self::request::Parsed;
+use crate::GraphQlConfig;
+use crate::error::{request_error, with_code};
+use crate::operation::{Answer, Executor};
+
+/// The GraphQL front-end. Clones share its state.
+#[derive(Clone)]
+pub struct GraphQl(Arc<Shared>);
+
+struct Shared {
+    executor: Executor,
+    websockets: WebSockets,
+    /// Counter of messages over WebSockets.
+    sent: IntCounter,
+}
+
+impl std::fmt::Debug for GraphQl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GraphQl").finish_non_exhaustive()
+    }
+}
+
+impl GraphQl {
+    /// Creates the front-end of a node.
+    ///
+    /// # Errors
+    /// If its metrics are already registered.
+    pub fn new(
+        node: &Node,
+        config: &GraphQlConfig,
+        memory: &MemoryPool,
+        websockets: &WebSockets,
+        lifecycle: &Lifecycle,
+        registry: &Registry,
+    ) -> Result<Self> {
+        let executor = Executor::new(node, config, memory, lifecycle, registry)?;
+        let sent = websockets.sent("graphql");
+        Ok(Self(Arc::new(Shared { executor, websockets: websockets.clone(), sent })))
+    }
+
+    /// Returns the routes: `/graphql`, `/graphql/ws` and `/graphql/schema.graphql`.
+    pub fn routes(&self) -> Router {
+        Router::new()
+            .route("/graphql", any(serve))
+            .route("/graphql/ws", get(websocket::connect))
+            .route("/graphql/schema.graphql", get(schema_text))
+            .with_state(self.clone())
+    }
+}
+
+/// `GET /graphql/schema.graphql`: the schema in the schema definition language.
+async fn schema_text(State(graphql): State<GraphQl>) -> Response {
+    if !graphql.0.executor.config().introspection {
+        let error = Error::not_found("the schema is not served (graphql.introspection = false)");
+        return response::refused(StatusCode::NOT_FOUND, Media::Json, request_error(&error));
+    }
+    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], crate::sdl()).into_response()
+}
+
+/// `/graphql`: an operation, a WebSocket, or the page for people.
+async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
+    if is_websocket(&request) {
+        return websocket::connect(State(graphql), request).await;
+    }
+    let media = Media::accepted(request.headers());
+    let is_get = match *request.method() {
+        Method::GET | Method::HEAD => true,
+        Method::POST => false,
+        _ => {
+            let error = request_error(&Error::invalid("use GET or POST"));
+            return not_allowed("GET, HEAD, POST", media, with_code(error, "method_not_allowed"));
+        }
+    };
+    if is_get && media == Media::Html && !request::has_query(request.uri()) {
+        return page::page();
+    }
+    let executor = &graphql.0.executor;
+    let if_none_match = request.headers().get(http::header::IF_NONE_MATCH).cloned();
+    let parsed = match is_get {
+        true => request::of_query(request.uri()),
+        false => request::of_body(executor, request).await,
+    };
+    let Parsed { request, files, memory } = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return response::unreadable(media, &error),
+    };
+    let operation = match executor.parse(request) {
+        Ok(operation) => operation,
+        Err(error) if media == Media::EventStream => return sse::refused(Answer::refused(error)),
+        Err(error) => return response::refused(StatusCode::BAD_REQUEST, media, error),
+    };
+    if is_get && operation.kind == OperationType::Mutation {
+        let error = request_error(&Error::invalid("a mutation needs POST: GET must not change anything"));
+        return not_allowed("POST", media, with_code(error, "method_not_allowed"));
+    }
+    let operation = match files {
+        Some(files) => operation.with_files(files),
+        None => operation,
+    };
+    if media == Media::EventStream {
+        return sse::stream(executor.stream(operation));
+    }
+    if operation.kind == OperationType::Subscription {
+        let why = "a subscription needs a WebSocket (graphql-transport-ws), or \"Accept: text/event-stream\"";
+        return response::refused(StatusCode::BAD_REQUEST, media, request_error(&Error::invalid(why)));
+    }
+    let outcome = executor.execute(operation).await;
+    drop(memory);
+    response::whole(outcome, media, is_get, if_none_match.as_ref()).await
+}
+
+fn not_allowed(allow: &'static str, media: Media, error: async_graphql::ServerError) -> Response {
+    let mut response = response::refused(StatusCode::METHOD_NOT_ALLOWED, media, error);
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}

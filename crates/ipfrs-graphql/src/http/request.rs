@@ -1,0 +1,118 @@
+//! Requests: from the query of a GET, or from the body of a POST.
+
+use async_graphql::Request;
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::Uri;
+use http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::{MemoryPool, RequestMemory};
+
+use super::multipart::{self, Files};
+use crate::limits::MAX_BODY_BYTES;
+use crate::operation::Executor;
+
+/// A request that was read.
+pub(super) struct Parsed {
+    pub(super) request: Request,
+    /// Files of a multipart request.
+    pub(super) files: Option<Files>,
+    /// Memory of the body.
+    pub(super) memory: Option<RequestMemory>,
+}
+
+/// Whether the query of a target has an operation.
+pub(super) fn has_query(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    form_urlencoded::parse(query.as_bytes()).any(|(name, _)| matches!(&*name, "query" | "extensions"))
+}
+
+/// Reads a request from the query of a target.
+pub(super) fn of_query(uri: &Uri) -> Result<Parsed> {
+    let query = uri.query().unwrap_or_default();
+    let (mut document, mut operation, mut variables, mut extensions) = (String::new(), None, None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "query" => document = value.into_owned(),
+            "operationName" => operation = Some(value.into_owned()).filter(|name| !name.is_empty()),
+            "variables" => variables = Some(value.into_owned()).filter(|text| !text.is_empty()),
+            "extensions" => extensions = Some(value.into_owned()).filter(|text| !text.is_empty()),
+            _ => {}
+        }
+    }
+    let mut request = Request::new(document);
+    request.operation_name = operation;
+    let malformed = |name: &str| {
+        let name = name.to_owned();
+        move |e| Error::invalid(format!("{name} is not a JSON object: {e}"))
+    };
+    if let Some(text) = variables {
+        request.variables = serde_json::from_str(&text).map_err(malformed("variables"))?;
+    }
+    if let Some(text) = extensions {
+        request.extensions = serde_json::from_str(&text).map_err(malformed("extensions"))?;
+    }
+    Ok(Parsed { request, files: None, memory: None })
+}
+
+/// Reads a request from a body: JSON, a document (`application/graphql`), or a multipart form with files.
+pub(super) async fn of_body(executor: &Executor, request: axum::extract::Request) -> Result<Parsed> {
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media.starts_with("multipart/") {
+        let boundary = multer::parse_boundary(content_type)
+            .map_err(|e| Error::invalid(format!("the Content-Type has no boundary: {e}")))?;
+        return multipart::read(executor, request.into_body(), boundary).await;
+    }
+    let (body, memory) = whole(executor.memory(), request.into_body()).await?;
+    let request = if media == "application/graphql" {
+        let document = str::from_utf8(&body).map_err(|e| Error::invalid(format!("the document is not UTF-8: {e}")))?;
+        Request::new(document)
+    } else {
+        // As everywhere in the API, JSON is read as JSON whatever the type says.
+        of_json(&body)?
+    };
+    Ok(Parsed { request, files: None, memory: Some(memory) })
+}
+
+/// Parses a request in JSON.
+pub(super) fn of_json(json: &[u8]) -> Result<Request> {
+    if json.trim_ascii_start().starts_with(b"[") {
+        return Err(Error::invalid("the body is an array: send one request at a time"));
+    }
+    serde_json::from_slice(json).map_err(|e| {
+        Error::invalid(format!(
+            "the body is not a GraphQL request: {e}; send {{\"query\": \"...\", \"variables\": {{}}}}"
+        ))
+    })
+}
+
+/// Reads a body into memory.
+async fn whole(memory: &MemoryPool, mut body: Body) -> Result<(Bytes, RequestMemory)> {
+    let (mut bytes, mut memory) = (BytesMut::new(), memory.reservation());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(unreadable)?;
+        let Ok(piece) = frame.into_data() else { continue };
+        append(&mut bytes, &piece, MAX_BODY_BYTES)?;
+        // Parsed JSON takes several times the memory of its text.
+        memory.grow_to(bytes.len().saturating_mul(4))?;
+    }
+    Ok((bytes.freeze(), memory))
+}
+
+/// Appends a piece to a text of at most `most` bytes.
+pub(super) fn append(bytes: &mut BytesMut, piece: &[u8], most: usize) -> Result<()> {
+    if bytes.len() + piece.len() > most {
+        return Err(Error::too_large(format!(
+            "the request has more than {most} bytes: upload files as multipart/form-data, and blocks with /v1"
+        )));
+    }
+    bytes.extend_from_slice(piece);
+    Ok(())
+}
+
+/// Returns the error for a body that ended early.
+pub(super) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("the body cannot be read: {error}")).with_source(error)
+}

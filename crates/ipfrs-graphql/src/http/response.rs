@@ -1,0 +1,123 @@
+//! Responses to single requests.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_graphql::ServerError;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, RETRY_AFTER, VARY};
+use http::{HeaderValue, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use ipfrs_core::{Error, ErrorKind, hash};
+
+use super::media::Media;
+use crate::context::Budget;
+use crate::error::request_error;
+use crate::operation::{Answer, Outcome};
+
+/// Size of content from which a response is serialized off the runtime workers, in bytes.
+const LARGE_BYTES: usize = 256 * 1024;
+
+/// Number of bytes of a hash in an `ETag`.
+const TAG_BYTES: usize = 16;
+
+/// Returns the response to a request that cannot be read as a GraphQL request.
+pub(super) fn unreadable(media: Media, error: &Error) -> Response {
+    let status = match error.kind() {
+        ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorKind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Timeout => StatusCode::REQUEST_TIMEOUT,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    let mut response = refused(status, Media::GraphQlJson, request_error(error));
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media.name()));
+    response
+}
+
+/// Returns the response to an operation that was not executed. With `application/json`, its status is 200.
+pub(super) fn refused(status: StatusCode, media: Media, error: ServerError) -> Response {
+    let status = if media == Media::GraphQlJson { status } else { StatusCode::OK };
+    let body = serde_json::to_vec(&Answer::refused(error)).unwrap_or_default();
+    (status, headers(media, "no-store"), body).into_response()
+}
+
+fn headers(media: Media, cache_control: &'static str) -> [(http::HeaderName, &'static str); 3] {
+    [(CONTENT_TYPE, media.name()), (CACHE_CONTROL, cache_control), (VARY, "Accept")]
+}
+
+/// Returns the response to an executed operation. That to a GET has a validator: caches may keep it, and ask each time
+/// whether it is still the same.
+pub(super) async fn whole(
+    outcome: Outcome,
+    media: Media,
+    is_get: bool,
+    if_none_match: Option<&HeaderValue>,
+) -> Response {
+    let Outcome { response: answer, budget } = outcome;
+    let is_refused = !answer.is_executed();
+    let has_errors = !answer.errors.is_empty();
+    let serialize = move || serde_json::to_vec(&answer).unwrap_or_default();
+    let body = if budget.as_ref().is_some_and(|budget| budget.bytes() > LARGE_BYTES) {
+        tokio::task::spawn_blocking(serialize).await.unwrap_or_default()
+    } else {
+        serialize()
+    };
+    let status = if is_refused && media == Media::GraphQlJson { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    if !is_get || has_errors {
+        return (status, headers(media, "no-store"), held(body, budget)).into_response();
+    }
+    let tag: String = hash::sha2_256(&body).digest().iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let tag = format!("W/\"{tag}\"");
+    let tags = if_none_match.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_known = tags.split(',').map(str::trim).any(|given| given == "*" || weak(given) == weak(&tag));
+    let (status, body) = match is_known {
+        true => (StatusCode::NOT_MODIFIED, Body::empty()),
+        false => (status, held(body, budget)),
+    };
+    let mut response = (status, headers(media, "private, no-cache"), body).into_response();
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// Returns a validator without the mark of a weak one (RFC 9110, 13.1.2).
+fn weak(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// Returns a body that holds the memory of its content.
+fn held(bytes: Vec<u8>, budget: Option<Arc<Budget>>) -> Body {
+    Body::new(HeldBody { bytes: Some(bytes.into()), _budget: budget })
+}
+
+/// A body in one piece, with the memory that was reserved for it.
+struct HeldBody {
+    bytes: Option<Bytes>,
+    _budget: Option<Arc<Budget>>,
+}
+
+impl HttpBody for HeldBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}

@@ -1,0 +1,51 @@
+//! Operations over server-sent events: the distinct connections mode of graphql-sse
+//! (<https://github.com/enisdenjo/graphql-sse/blob/master/PROTOCOL.md>).
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use http::HeaderName;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use tokio::time::timeout;
+
+use crate::operation::Answer;
+
+/// Time without an event after which a comment is sent, so that proxies do not consider the connection dead.
+const HEARTBEAT: Duration = Duration::from_secs(12);
+
+/// Header that asks proxies, such as nginx, to forward each event immediately.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+const COMPLETE: Bytes = Bytes::from_static(b"event: complete\ndata:\n\n");
+
+/// Returns the response to an operation that was not executed.
+pub(super) fn refused(answer: Answer) -> Response {
+    stream(stream::iter([answer]).boxed())
+}
+
+/// Returns the results of an operation as events.
+pub(super) fn stream(answers: BoxStream<'static, Answer>) -> Response {
+    let events = stream::unfold(Some(answers), |answers| async move {
+        let mut answers = answers?;
+        Some(match timeout(HEARTBEAT, answers.next()).await {
+            Ok(Some(answer)) => (next(&answer), Some(answers)),
+            Ok(None) => (COMPLETE, None),
+            Err(_) => (Bytes::from_static(b":\n\n"), Some(answers)),
+        })
+    });
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store"), (X_ACCEL_BUFFERING, "no")];
+    // The first bytes go out at once: clients wait for them before they consider the connection open.
+    let opened = stream::iter([Bytes::from_static(b":\n\n")]);
+    (headers, Body::from_stream(opened.chain(events).map(Ok::<_, Infallible>))).into_response()
+}
+
+fn next(answer: &Answer) -> Bytes {
+    // JSON has no line breaks outside of strings, and escapes them there.
+    let json = serde_json::to_string(answer).unwrap_or_default();
+    format!("event: next\ndata: {json}\n\n").into()
+}

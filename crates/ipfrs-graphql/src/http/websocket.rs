@@ -1,0 +1,240 @@
+//! Operations over WebSockets: graphql-transport-ws
+//! (<https://github.com/enisdenjo/graphql-ws/blob/master/PROTOCOL.md>).
+//!
+//! async-graphql has this protocol too, but with other close codes, with errors as results, and without a limit on the
+//! operations of a connection.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_graphql::Request;
+use async_graphql::parser::types::OperationType;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::GraphQl;
+use crate::error::request_error;
+use crate::operation::{Answer, Executor};
+
+/// Subprotocol of the connection.
+const PROTOCOL: &str = "graphql-transport-ws";
+
+/// Time for the first message.
+const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum length of the ID of an operation, in bytes.
+const MAX_ID_BYTES: usize = 128;
+
+/// A message of the client.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Message {
+    ConnectionInit {
+        #[serde(default, rename = "payload")]
+        _payload: Value,
+    },
+    Ping {
+        #[serde(default)]
+        payload: Option<Value>,
+    },
+    Pong {
+        #[serde(default, rename = "payload")]
+        _payload: Value,
+    },
+    Subscribe {
+        id: String,
+        payload: Request,
+    },
+    Complete {
+        id: String,
+    },
+}
+
+/// A message to the client.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Reply<'a> {
+    ConnectionAck,
+    Pong {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        payload: Option<Value>,
+    },
+    Next {
+        id: &'a str,
+        payload: &'a Answer,
+    },
+    Error {
+        id: &'a str,
+        payload: &'a [async_graphql::ServerError],
+    },
+    Complete {
+        id: &'a str,
+    },
+}
+
+/// A running operation.
+struct Running {
+    answers: BoxStream<'static, Answer>,
+    is_subscription: bool,
+    has_begun: bool,
+}
+
+/// End of a connection: a close code and a reason.
+struct Close(u16, String);
+
+/// Accepts a client. One without the subprotocol is told so by a close code.
+pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extract::Request) -> Response {
+    let shared = graphql.clone();
+    let accepted = graphql.0.websockets.accept(&request, &[PROTOCOL], |mut socket, protocol| async move {
+        if protocol.is_none() {
+            return socket.close(4406.into(), "Subprotocol not acceptable").await;
+        }
+        let draining = shared.0.websockets.lifecycle().clone();
+        let mut session = Session { graphql: shared, is_acknowledged: false, running: HashMap::new() };
+        if let Some(Close(code, reason)) = session.run(&mut socket, draining.drain_begun()).await {
+            socket.close(code.into(), &reason).await;
+        }
+    });
+    match accepted {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &HandshakeError) -> Response {
+    (error.status(), error.headers(), format!("{}\n", error.text())).into_response()
+}
+
+/// The state of a connection.
+struct Session {
+    graphql: GraphQl,
+    is_acknowledged: bool,
+    running: HashMap<String, Running>,
+}
+
+impl Session {
+    /// Serves a client until it disconnects. Returns how to close the connection if it is still open.
+    async fn run(&mut self, socket: &mut WebSocket, draining: impl Future<Output = ()>) -> Option<Close> {
+        let mut draining = pin!(draining);
+        let init_deadline = Instant::now() + INIT_TIMEOUT;
+        loop {
+            let outcome = tokio::select! {
+                incoming = socket.receive() => self.handle(socket, incoming?).await,
+                (id, answer) = next(&mut self.running) => self.send(socket, id, answer).await,
+                () = sleep_until(init_deadline), if !self.is_acknowledged => {
+                    return Some(Close(4408, "Connection initialisation timeout".to_owned()));
+                }
+                () = &mut draining => return Some(Close(1001, "the daemon is shutting down".to_owned())),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Some(close)) => return Some(close),
+                Err(None) => return None,
+            }
+        }
+    }
+
+    /// Processes a message. An error ends the connection.
+    async fn handle(&mut self, socket: &mut WebSocket, incoming: Incoming) -> Result<(), Option<Close>> {
+        let Incoming::Text(text) = incoming else {
+            return Err(Some(Close(4400, "messages are JSON text".to_owned())));
+        };
+        let message = serde_json::from_str(&text).map_err(|e| Some(Close(4400, format!("Invalid message: {e}"))))?;
+        match message {
+            Message::ConnectionInit { .. } if self.is_acknowledged => {
+                Err(Some(Close(4429, "Too many initialisation requests".to_owned())))
+            }
+            Message::ConnectionInit { .. } => {
+                self.is_acknowledged = true;
+                self.reply(socket, &Reply::ConnectionAck).await
+            }
+            Message::Ping { payload } => self.reply(socket, &Reply::Pong { payload }).await,
+            Message::Pong { .. } => Ok(()),
+            Message::Complete { id } => {
+                self.running.remove(&id);
+                Ok(())
+            }
+            Message::Subscribe { .. } if !self.is_acknowledged => Err(Some(Close(4401, "Unauthorized".to_owned()))),
+            Message::Subscribe { id, .. } if id.is_empty() || id.len() > MAX_ID_BYTES => {
+                Err(Some(Close(4400, format!("Invalid message: an id has 1 to {MAX_ID_BYTES} bytes"))))
+            }
+            Message::Subscribe { id, .. } if self.running.contains_key(&id) => {
+                Err(Some(Close(4409, format!("Subscriber for {id} already exists"))))
+            }
+            Message::Subscribe { id, payload } => self.subscribe(socket, id, payload).await,
+        }
+    }
+
+    /// Begins an operation.
+    async fn subscribe(&mut self, socket: &mut WebSocket, id: String, request: Request) -> Result<(), Option<Close>> {
+        let executor: &Executor = &self.graphql.0.executor;
+        let most = executor.config().max_operations_per_connection;
+        let parsed = if self.running.len() >= most {
+            Err(request_error(&Error::new(
+                ErrorKind::RateLimited,
+                format!(
+                    "the connection has {most} operations (graphql.max_operations_per_connection): complete one, or open \
+                     another connection"
+                ),
+            )))
+        } else {
+            executor.parse(request)
+        };
+        match parsed {
+            Ok(operation) => {
+                let is_subscription = operation.kind == OperationType::Subscription;
+                let answers = executor.stream(operation);
+                self.running.insert(id, Running { answers, is_subscription, has_begun: false });
+                Ok(())
+            }
+            Err(error) => self.reply(socket, &Reply::Error { id: &id, payload: &[error] }).await,
+        }
+    }
+
+    /// Sends a result, or the end of an operation.
+    async fn send(&mut self, socket: &mut WebSocket, id: String, answer: Option<Answer>) -> Result<(), Option<Close>> {
+        let Some(answer) = answer else {
+            self.running.remove(&id);
+            return self.reply(socket, &Reply::Complete { id: &id }).await;
+        };
+        let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
+        let is_first = !std::mem::replace(&mut running.has_begun, true);
+        // The operation was refused before it was executed, or the source of its events could not be created.
+        let is_refused = is_first && (!answer.is_executed() || (running.is_subscription && answer.has_no_data()));
+        if is_refused {
+            self.running.remove(&id);
+            return self.reply(socket, &Reply::Error { id: &id, payload: &answer.errors }).await;
+        }
+        self.reply(socket, &Reply::Next { id: &id, payload: &answer }).await
+    }
+
+    async fn reply(&mut self, socket: &mut WebSocket, reply: &Reply<'_>) -> Result<(), Option<Close>> {
+        let text = serde_json::to_string(reply).unwrap_or_default();
+        self.graphql.0.sent.inc();
+        socket.send(text).await.map_err(|Disconnected| None)
+    }
+}
+
+/// Waits for a result of any operation, or for the end of one.
+async fn next(running: &mut HashMap<String, Running>) -> (String, Option<Answer>) {
+    poll_fn(|cx| {
+        for (id, running) in running.iter_mut() {
+            if let Poll::Ready(answer) = running.answers.poll_next_unpin(cx) {
+                return Poll::Ready((id.clone(), answer));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,25 @@
+//! Bounds that are not configurable.
+
+/// Number of entries on a page if the query names none.
+pub(crate) const PAGE_ENTRIES: i32 = 100;
+
+/// Maximum number of directives on one field.
+pub(crate) const MAX_DIRECTIVES: usize = 10;
+
+/// Maximum depth of the document's syntax, which includes the values of arguments.
+pub(crate) const MAX_RECURSION: usize = 64;
+
+/// Maximum number of bytes that a field returns of a file.
+pub(crate) const MAX_READ_BYTES: u64 = 1024 * 1024;
+
+/// Number of bytes that a field returns of a file if the query names none.
+pub(crate) const READ_BYTES: u64 = 64 * 1024;
+
+/// Maximum size of the body of a request without files, in bytes: a block in base64, and its document.
+pub(crate) const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+
+/// Maximum number of files in a request.
+pub(crate) const MAX_FILES: usize = 100;
+
+/// Memory for persisted queries, in bytes.
+pub(crate) const PERSISTED_BYTES: u64 = 8 * 1024 * 1024;

@@ -1,0 +1,203 @@
+//! Operations: their limits and their execution, for all transports.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_graphql::parser::types::OperationType;
+use async_graphql::{Request, Response, ServerError, Value};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::{Lifecycle, MemoryPool};
+use ipfrs_node::Node;
+use prometheus::Registry;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::GraphQlConfig;
+use crate::context::{Budget, RequestContext};
+use crate::error::{coded, request_error};
+use crate::http::multipart::Files;
+use crate::metrics::Metrics;
+use crate::persisted::PersistedQueries;
+use crate::schema::{NodeSchema, schema};
+
+/// Executes operations. Clones share the state.
+#[derive(Clone)]
+pub(crate) struct Executor(Arc<Shared>);
+
+struct Shared {
+    schema: NodeSchema,
+    node: Node,
+    memory: MemoryPool,
+    config: GraphQlConfig,
+    persisted: PersistedQueries,
+    metrics: Metrics,
+}
+
+/// An operation whose document is parsed.
+pub(crate) struct Operation {
+    request: Request,
+    pub(crate) kind: OperationType,
+    context: RequestContext,
+    /// Whether the time for the operation is limited: not while a file arrives.
+    is_timed: bool,
+}
+
+impl Operation {
+    /// Adds the files of a multipart request.
+    pub(crate) fn with_files(mut self, files: Files) -> Self {
+        self.context.files = Some(files);
+        self.is_timed = false;
+        self
+    }
+}
+
+/// The result of a query or a mutation.
+pub(crate) struct Outcome {
+    pub(crate) response: Answer,
+    /// Memory of the content, to be held until the response is sent. `None` if nothing was executed.
+    pub(crate) budget: Option<Arc<Budget>>,
+}
+
+/// A response as sent to the client.
+#[derive(Serialize)]
+pub(crate) struct Answer {
+    /// `None` if the operation was not executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) errors: Vec<ServerError>,
+}
+
+impl Answer {
+    /// Returns the response to a request that was not executed.
+    pub(crate) fn refused(error: ServerError) -> Self {
+        Self { data: None, errors: vec![error] }
+    }
+
+    /// Returns the response of the library. Errors without a path arose before the execution.
+    fn of(response: Response) -> Self {
+        let is_refused = response.data == Value::Null
+            && !response.errors.is_empty()
+            && response.errors.iter().all(|error| error.path.is_empty());
+        let errors = response.errors.into_iter().map(coded).collect();
+        Self { data: (!is_refused).then_some(response.data), errors }
+    }
+
+    /// Whether the operation was executed.
+    pub(crate) fn is_executed(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// Whether the response has no data, for whatever reason.
+    pub(crate) fn has_no_data(&self) -> bool {
+        self.data.as_ref().is_none_or(|data| *data == Value::Null)
+    }
+}
+
+impl Executor {
+    pub(crate) fn new(
+        node: &Node,
+        config: &GraphQlConfig,
+        memory: &MemoryPool,
+        lifecycle: &Lifecycle,
+        registry: &Registry,
+    ) -> Result<Self> {
+        Ok(Self(Arc::new(Shared {
+            schema: schema(node, config, lifecycle),
+            node: node.clone(),
+            memory: memory.clone(),
+            config: config.clone(),
+            persisted: PersistedQueries::default(),
+            metrics: Metrics::register(registry)?,
+        })))
+    }
+
+    /// Returns the settings.
+    pub(crate) fn config(&self) -> &GraphQlConfig {
+        &self.0.config
+    }
+
+    /// Returns the memory for request bodies.
+    pub(crate) fn memory(&self) -> &MemoryPool {
+        &self.0.memory
+    }
+
+    /// Parses the document of a request.
+    pub(crate) fn parse(&self, request: Request) -> Result<Operation, ServerError> {
+        let parsed = self.parsed(request);
+        if parsed.is_err() {
+            self.0.metrics.ended(OperationType::Query, false);
+        }
+        parsed
+    }
+
+    fn parsed(&self, request: Request) -> Result<Operation, ServerError> {
+        let mut request = self.0.persisted.complete(request)?;
+        let most = self.0.config.max_query_bytes;
+        if request.query.len() > most {
+            return Err(request_error(&Error::too_large(format!(
+                "the document has {} bytes, more than {most} (graphql.max_query_bytes): use variables, or several requests",
+                request.query.len()
+            ))));
+        }
+        if request.query.trim().is_empty() {
+            return Err(request_error(&Error::invalid(
+                "the request has no query: send {\"query\": \"{ version { version } }\"}",
+            )));
+        }
+        let name = request.operation_name.clone();
+        let document = request.parsed_query().map_err(coded)?;
+        let is_meant = |given: Option<&async_graphql::Name>| match &name {
+            Some(name) => given.is_some_and(|given| given.as_str() == name),
+            None => true,
+        };
+        // A name that does not exist, or a missing one, is an error of the execution.
+        let operation = document.operations.iter().find(|(given, _)| is_meant(*given));
+        let kind = operation.map_or(OperationType::Query, |(_, operation)| operation.node.ty);
+        let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config);
+        Ok(Operation { request, kind, context, is_timed: true })
+    }
+
+    /// Executes a query or a mutation.
+    pub(crate) async fn execute(&self, operation: Operation) -> Outcome {
+        let Operation { request, kind, context, is_timed } = operation;
+        let (start, budget) = (Instant::now(), Arc::clone(&context.budget));
+        let executing = self.0.schema.execute(request.data(context));
+        let response = if is_timed {
+            let limit = self.0.config.timeout();
+            timeout(limit, executing).await.unwrap_or_else(|_| {
+                let error = Error::new(
+                    ErrorKind::Timeout,
+                    format!("the operation took more than {} s (graphql.timeout_seconds): query less", limit.as_secs()),
+                );
+                Response::from_errors(vec![request_error(&error)])
+            })
+        } else {
+            executing.await
+        };
+        self.0.metrics.took(kind, start);
+        self.0.metrics.ended(kind, response.is_ok());
+        Outcome { response: Answer::of(response), budget: Some(budget) }
+    }
+
+    /// Executes any operation as a stream of responses, of which a query or a mutation has one.
+    pub(crate) fn stream(&self, operation: Operation) -> BoxStream<'static, Answer> {
+        let executor = self.clone();
+        if operation.kind != OperationType::Subscription {
+            return futures::stream::once(async move { executor.execute(operation).await.response }).boxed();
+        }
+        let open = self.0.metrics.subscription();
+        let mut is_first = true;
+        let responses = self.0.schema.execute_stream(operation.request.data(operation.context));
+        let answers = responses.map(move |response| {
+            let _until_the_end = &open;
+            if std::mem::replace(&mut is_first, false) {
+                executor.0.metrics.ended(OperationType::Subscription, response.is_ok());
+            }
+            Answer::of(response)
+        });
+        answers.boxed()
+    }
+}

@@ -1,0 +1,195 @@
+//! Queries.
+
+use async_graphql::connection::{Connection, Edge, EmptyFields};
+use async_graphql::{Context, Object};
+use ipfrs_core::{Error, parse_cid};
+use ipfrs_node::PinFilter;
+
+use crate::context::{node, page_cost, page_size};
+use crate::error::{FieldResult, failed};
+use crate::scalars::{Cid, Long};
+use crate::types::block::{Block, load};
+use crate::types::content::{self, DAG_JSON, DagNode, DirectoryEntry, DirectoryFields, File, Position, object_at};
+use crate::types::name::Name;
+use crate::types::operation::Operation;
+use crate::types::pin::{Pin, PinType};
+use crate::types::store::{Bandwidth, Stats, Version};
+use crate::types::tensor::{Tensor, TensorFields};
+
+/// Root of queries.
+pub(crate) struct Query;
+
+/// What the node has. Paths are content paths: /ipfs/{cid}/..., /ipns/{name}/..., or a content ID.
+#[Object]
+impl Query {
+    /// A block; null if it is not in this store. All blocks that a query names on one level are read together.
+    async fn block(&self, context: &Context<'_>, cid: Cid) -> FieldResult<Option<Block>> {
+        load(context, cid.0).await
+    }
+
+    /// Whether a block is in this store.
+    async fn has_block(&self, context: &Context<'_>, cid: Cid) -> FieldResult<bool> {
+        let found = node(context)?.batch_has(&[cid.0]).await.map_err(failed)?;
+        Ok(found.iter().all(Option::is_some))
+    }
+
+    /// Blocks by their content IDs, in this order; null for each that is not in this store.
+    #[graphql(complexity = "cids.len() * child_complexity + 1")]
+    async fn blocks_by_cid(&self, context: &Context<'_>, cids: Vec<Cid>) -> FieldResult<Vec<Option<Block>>> {
+        page_size(context, Some(i32::try_from(cids.len()).unwrap_or(i32::MAX)))?;
+        futures::future::try_join_all(cids.into_iter().map(|cid| load(context, cid.0))).await
+    }
+
+    /// All blocks of the store, in the order of their hashes.
+    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    async fn blocks(
+        &self,
+        context: &Context<'_>,
+        #[graphql(desc = "Maximum number of blocks; 100 if missing.")] first: Option<i32>,
+        #[graphql(desc = "Cursor of the block before the first.")] after: Option<String>,
+    ) -> FieldResult<Connection<String, Block>> {
+        let most = page_size(context, first)?;
+        let after = cid_cursor(after.as_deref())?;
+        let (cids, has_more) = node(context)?.block_page(after.as_ref(), most).await.map_err(failed)?;
+        let mut page = Connection::new(after.is_some(), has_more);
+        page.edges.extend(cids.into_iter().map(|cid| Edge::new(cid.to_string(), Block::listed(cid))));
+        Ok(page)
+    }
+
+    /// A value of the IPLD data model: a block, or a value within a block.
+    async fn dag(&self, context: &Context<'_>, path: String) -> FieldResult<DagNode> {
+        let node = node(context)?;
+        let path = node.content_path(&path).await.map_err(failed)?;
+        let (found, json) = node.get_node(path, DAG_JSON).await.map_err(failed)?;
+        let remainder = found.remainder.iter().map(ToString::to_string).collect();
+        Ok(DagNode { cid: found.cid, remainder, json })
+    }
+
+    /// A file, a directory or a symlink.
+    async fn file(&self, context: &Context<'_>, path: String) -> FieldResult<File> {
+        Ok(File { object: object_at(node(context)?, &path).await.map_err(failed)? })
+    }
+
+    /// The entries of a directory, in their stored order.
+    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    async fn directory(
+        &self,
+        context: &Context<'_>,
+        path: String,
+        #[graphql(desc = "Maximum number of entries; 100 if missing.")] first: Option<i32>,
+        #[graphql(desc = "Cursor of the entry before the first.")] after: Option<String>,
+    ) -> FieldResult<Connection<String, DirectoryEntry, DirectoryFields, EmptyFields>> {
+        let most = page_size(context, first)?;
+        let node = node(context)?;
+        let object = object_at(node, &path).await.map_err(failed)?;
+        let total_count = match &object.kind {
+            ipfrs_node::ObjectKind::Directory(directory) => directory.count().map(Long::from),
+            _ => None,
+        };
+        let from = Position::parse(after.as_deref(), &object.cid).map_err(failed)?;
+        let (entries, has_more) = content::entries(node, &object, from, most).await.map_err(failed)?;
+        let fields = DirectoryFields { cid: Cid(object.cid), total_count };
+        let mut page = Connection::with_additional_fields(after.is_some(), has_more, fields);
+        page.edges.extend(entries.into_iter().map(|(cursor, entry)| Edge::new(cursor, entry)));
+        Ok(page)
+    }
+
+    /// Direct and recursive pins, in the order of their content IDs.
+    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    async fn pins(
+        &self,
+        context: &Context<'_>,
+        #[graphql(name = "type", desc = "Only pins of this type.")] pin_type: Option<PinType>,
+        #[graphql(desc = "Maximum number of pins; 100 if missing.")] first: Option<i32>,
+        #[graphql(desc = "Cursor of the pin before the first.")] after: Option<String>,
+    ) -> FieldResult<Connection<String, Pin>> {
+        let most = page_size(context, first)?;
+        let after = cid_cursor(after.as_deref())?;
+        let filter = pin_type.map_or(PinFilter::All, PinFilter::from);
+        let (pins, has_more) = node(context)?.pin_page(after, filter, most).await.map_err(failed)?;
+        let mut page = Connection::new(after.is_some(), has_more);
+        page.edges.extend(pins.into_iter().map(|pin| Edge::new(pin.cid.to_string(), Pin(pin))));
+        Ok(page)
+    }
+
+    /// The tensors of a safetensors or .npy file, in their order in the file.
+    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    async fn tensors(
+        &self,
+        context: &Context<'_>,
+        path: String,
+        #[graphql(desc = "Maximum number of tensors; 100 if missing.")] first: Option<i32>,
+        #[graphql(desc = "Cursor of the tensor before the first.")] after: Option<String>,
+    ) -> FieldResult<Connection<String, Tensor, TensorFields, EmptyFields>> {
+        let most = page_size(context, first)?;
+        let node = node(context)?;
+        let path = node.content_path(&path).await.map_err(failed)?;
+        let file = node.tensors(path).await.map_err(failed)?;
+        let start = number_cursor(after.as_deref())?;
+        let tensors = file.catalogue.tensors();
+        let fields = TensorFields { cid: Cid(file.cid), total_count: tensors.len().into() };
+        let has_more = start.saturating_add(most) < tensors.len();
+        let mut page = Connection::with_additional_fields(start > 0, has_more, fields);
+        page.edges.extend(tensors.iter().enumerate().skip(start).take(most).map(|(index, info)| {
+            Edge::new((index + 1).to_string(), Tensor { file: file.clone(), info: info.clone() })
+        }));
+        Ok(page)
+    }
+
+    /// The IPNS names whose keys are in this repo: the identity first, the others by name.
+    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    async fn names(
+        &self,
+        context: &Context<'_>,
+        #[graphql(desc = "Maximum number of names; 100 if missing.")] first: Option<i32>,
+        #[graphql(desc = "Cursor of the name before the first.")] after: Option<String>,
+    ) -> FieldResult<Connection<String, Name>> {
+        let most = page_size(context, first)?;
+        let keys = node(context)?.keys().await.map_err(failed)?;
+        let start = match &after {
+            None => 0,
+            Some(after) => keys.iter().position(|key| key.name == *after).map_or(keys.len(), |index| index + 1),
+        };
+        let mut page = Connection::new(start > 0, start.saturating_add(most) < keys.len());
+        let keys = keys.into_iter().skip(start).take(most);
+        page.edges.extend(keys.map(|key| Edge::new(key.name.clone(), Name(key))));
+        Ok(page)
+    }
+
+    /// Operations that have not ended.
+    async fn operations(&self, context: &Context<'_>) -> FieldResult<Vec<Operation>> {
+        Ok(node(context)?.operations().into_iter().map(Operation).collect())
+    }
+
+    /// Totals of the store.
+    async fn stats(&self, context: &Context<'_>) -> FieldResult<Stats> {
+        let node = node(context)?;
+        let stats = node.stats().await.map_err(failed)?;
+        Ok(Stats {
+            blocks: Long(stats.blocks),
+            payload_bytes: Long(stats.payload_bytes),
+            disk_bytes: Long(stats.disk_bytes),
+            dead_bytes: Long(stats.dead_bytes),
+            bandwidth: Bandwidth::of(&node.bandwidth()),
+        })
+    }
+
+    /// Version of the daemon.
+    async fn version(&self, context: &Context<'_>) -> FieldResult<Version> {
+        let peer_id = node(context)?.identity().peer_id().to_string();
+        Ok(Version { version: env!("CARGO_PKG_VERSION"), peer_id })
+    }
+}
+
+/// Parses a cursor that is a content ID.
+fn cid_cursor(after: Option<&str>) -> FieldResult<Option<ipfrs_core::Cid>> {
+    let cid = after.map(parse_cid).transpose();
+    cid.map_err(|_| failed(Error::invalid("after is not a cursor of this connection: omit it to start over")))
+}
+
+/// Parses a cursor that is the number of entries before it.
+fn number_cursor(after: Option<&str>) -> FieldResult<usize> {
+    let number = after.map(str::parse).transpose();
+    let number = number.map_err(|_| failed(Error::invalid("after is not a cursor of this connection: omit it")));
+    Ok(number?.unwrap_or(0))
+}

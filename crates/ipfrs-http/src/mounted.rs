@@ -1,0 +1,71 @@
+//! Routes of other front-ends, served on the HTTP listener: gRPC-Web and GraphQL.
+
+use axum::Router;
+use axum::extract::{Extension, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::Error;
+
+use crate::head_deadline::in_time;
+use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::state::AppState;
+use crate::{Service, compression, origin, request_lifecycle};
+
+impl Service {
+    /// Adds `routes`, which serve gRPC-Web, with the same limits and access rules as all other routes. `addresses`
+    /// are those of the dedicated gRPC listeners, which `/health` reports.
+    pub fn mount_grpc(&mut self, routes: Router, addresses: Vec<String>) {
+        // A second call keeps the addresses of the first.
+        let _ = self.state.grpc.set(addresses);
+        let guarded = routes.layer(from_fn_with_state(self.state.clone(), guard));
+        let routes = guarded.layer(from_fn_with_state(self.state.clone(), request_lifecycle::observe));
+        self.router = self.router.clone().merge(routes);
+    }
+}
+
+impl Service {
+    /// Adds `routes`, which serve GraphQL, with the same limits and access rules as all other routes.
+    pub fn mount_graphql(&mut self, routes: Router) {
+        let guarded = routes.layer(from_fn_with_state(self.state.clone(), graphql_guard));
+        let routes = guarded.layer(from_fn_with_state(self.state.clone(), request_lifecycle::observe));
+        self.router = self.router.clone().merge(routes);
+    }
+}
+
+/// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
+async fn graphql_guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    if let Err(e) = origin::check(&request, state.port) {
+        return graphql_error(StatusCode::FORBIDDEN, &e);
+    }
+    if let Some(why) = compression::upload::refusal(request.headers()) {
+        let mut response = graphql_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &Error::unsupported(why));
+        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        return response;
+    }
+    let deadline = request.extensions().get().cloned();
+    let mut response = in_time(deadline, next.run(request), |e| graphql_error(StatusCode::GATEWAY_TIMEOUT, &e)).await;
+    origin::isolate(response.headers_mut());
+    response
+}
+
+fn graphql_error(status: StatusCode, error: &Error) -> Response {
+    let (message, code) = (error.public_message(), error.kind().code());
+    let error = serde_json::json!({ "errors": [{ "message": message, "extensions": { "code": code } }] });
+    (status, axum::Json(error)).into_response()
+}
+
+/// Refuses calls from pages of other origins, and passes the request ID on to the service.
+async fn guard(
+    State(state): State<AppState>,
+    Extension(RequestId(id)): Extension<RequestId>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if let Err(e) = origin::check(&request, state.port) {
+        return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();
+    }
+    request.headers_mut().insert(X_REQUEST_ID, id);
+    next.run(request).await
+}
