@@ -27,6 +27,19 @@ pub(crate) fn coded(error: ServerError) -> ServerError {
     }
 }
 
+/// Maximum length of a message, in bytes: the library quotes the document.
+const MAX_MESSAGE_BYTES: usize = 1_024;
+
+/// Shortens a long message.
+pub(crate) fn shortened(mut error: ServerError) -> ServerError {
+    if error.message.len() > MAX_MESSAGE_BYTES {
+        let end = (0..=MAX_MESSAGE_BYTES).rev().find(|end| error.message.is_char_boundary(*end)).unwrap_or(0);
+        error.message.truncate(end);
+        error.message.push_str(" ...");
+    }
+    error
+}
+
 /// Sets the code of an error.
 pub(crate) fn with_code(mut error: ServerError, code: &str) -> ServerError {
     let mut extensions = error.extensions.take().unwrap_or_else(ErrorExtensionValues::default);

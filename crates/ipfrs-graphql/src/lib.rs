@@ -6,6 +6,7 @@
 
 mod config;
 mod context;
+mod document;
 mod error;
 mod http;
 mod limits;

@@ -6,7 +6,8 @@ pub(crate) const PAGE_ENTRIES: i32 = 100;
 /// Maximum number of directives on one field.
 pub(crate) const MAX_DIRECTIVES: usize = 10;
 
-/// Maximum depth of the document's syntax, which includes the values of arguments.
+/// Maximum depth of the document's syntax, which includes the values of arguments. With the default stack of a thread,
+/// the parser fails far beyond it.
 pub(crate) const MAX_RECURSION: usize = 64;
 
 /// Maximum number of bytes that a field returns of a file.

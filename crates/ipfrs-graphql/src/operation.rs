@@ -16,7 +16,8 @@ use tokio::time::timeout;
 
 use crate::GraphQlConfig;
 use crate::context::{Budget, RequestContext};
-use crate::error::{coded, request_error};
+use crate::document::{check_fragments, check_nesting};
+use crate::error::{coded, request_error, shortened, with_code};
 use crate::http::multipart::Files;
 use crate::metrics::Metrics;
 use crate::persisted::PersistedQueries;
@@ -77,11 +78,11 @@ impl Answer {
     }
 
     /// Returns the response of the library. Errors without a path arose before the execution.
-    fn of(response: Response) -> Self {
+    fn of(response: Response, executor: &Executor) -> Self {
         let is_refused = response.data == Value::Null
             && !response.errors.is_empty()
             && response.errors.iter().all(|error| error.path.is_empty());
-        let errors = response.errors.into_iter().map(coded).collect();
+        let errors = response.errors.into_iter().map(|error| executor.explained(error)).collect();
         Self { data: (!is_refused).then_some(response.data), errors }
     }
 
@@ -147,8 +148,10 @@ impl Executor {
                 "the request has no query: send {\"query\": \"{ version { version } }\"}",
             )));
         }
+        check_nesting(&request.query).map_err(|e| request_error(&e))?;
         let name = request.operation_name.clone();
-        let document = request.parsed_query().map_err(coded)?;
+        let document = request.parsed_query().map_err(|error| self.explained(error))?;
+        check_fragments(document, self.0.config.max_complexity).map_err(|e| request_error(&e))?;
         let is_meant = |given: Option<&async_graphql::Name>| match &name {
             Some(name) => given.is_some_and(|given| given.as_str() == name),
             None => true,
@@ -158,6 +161,23 @@ impl Executor {
         let kind = operation.map_or(OperationType::Query, |(_, operation)| operation.node.ty);
         let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config);
         Ok(Operation { request, kind, context, is_timed: true })
+    }
+
+    /// Gives an error of the library a code, and names the limit that it is about.
+    fn explained(&self, error: ServerError) -> ServerError {
+        let config = &self.0.config;
+        let error = shortened(coded(error));
+        let message = match error.message.as_str() {
+            "Query is too complex." => {
+                let most = config.max_complexity;
+                format!("the operation costs more than {most} (graphql.max_complexity): query smaller pages")
+            }
+            "Query is nested too deep." => {
+                format!("the fields are nested more than {} levels deep (graphql.max_depth)", config.max_depth)
+            }
+            _ => return error,
+        };
+        with_code(ServerError { message, ..error }, ErrorKind::TooLarge.code())
     }
 
     /// Executes a query or a mutation.
@@ -179,7 +199,7 @@ impl Executor {
         };
         self.0.metrics.took(kind, start);
         self.0.metrics.ended(kind, response.is_ok());
-        Outcome { response: Answer::of(response), budget: Some(budget) }
+        Outcome { response: Answer::of(response, self), budget: Some(budget) }
     }
 
     /// Executes any operation as a stream of responses, of which a query or a mutation has one.
@@ -196,7 +216,7 @@ impl Executor {
             if std::mem::replace(&mut is_first, false) {
                 executor.0.metrics.ended(OperationType::Subscription, response.is_ok());
             }
-            Answer::of(response)
+            Answer::of(response, &executor)
         });
         answers.boxed()
     }

@@ -1,0 +1,176 @@
+//! Checks of a document before the library parses and validates it.
+
+use std::collections::HashMap;
+
+use async_graphql::parser::types::{ExecutableDocument, FragmentDefinition, Selection, SelectionSet};
+use async_graphql::{Name, Positioned};
+use ipfrs_core::{Error, Result};
+
+use crate::limits::MAX_RECURSION;
+
+/// Checks that the brackets of a document are not nested too deeply. The library's parser uses the stack of its thread
+/// for each level, and a document that is deep enough would end the process.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) states the limit.
+pub(crate) fn check_nesting(document: &str) -> Result<()> {
+    let mut rest = document.as_bytes();
+    let mut depth = 0_usize;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        match first {
+            b'{' | b'[' | b'(' => {
+                depth += 1;
+                if depth > MAX_RECURSION {
+                    return Err(Error::invalid(format!(
+                        "the brackets of the document are nested more than {MAX_RECURSION} levels deep, which is a fixed \
+                         limit: query in several steps"
+                    )));
+                }
+            }
+            b'}' | b']' | b')' => depth = depth.saturating_sub(1),
+            b'#' => rest = behind_line(rest),
+            b'"' => rest = behind_string(rest),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a document with its fragments put in place has at most `most` fields and fragments. The library visits
+/// each of them, so that a short document in which each fragment uses the next one twice would take years.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) states the limit.
+pub(crate) fn check_fragments(document: &ExecutableDocument, most: usize) -> Result<()> {
+    let mut expansion = Expansion { fragments: &document.fragments, counted: HashMap::new() };
+    let operations = document.operations.iter().map(|(_, operation)| &operation.node.selection_set.node);
+    let fragments = document.fragments.values().map(|fragment| &fragment.node.selection_set.node);
+    let counts = operations.chain(fragments).map(|selections| expansion.count(selections, 0));
+    if counts.fold(0, usize::saturating_add) <= most {
+        return Ok(());
+    }
+    Err(Error::too_large(format!(
+        "with its fragments in place, the document has more than {most} fields (graphql.max_complexity): query less"
+    )))
+}
+
+/// Sizes of the fragments of a document.
+struct Expansion<'a> {
+    fragments: &'a HashMap<Name, Positioned<FragmentDefinition>>,
+    /// Sizes that are known; 0 for a fragment that is being counted, because the library refuses cycles.
+    counted: HashMap<&'a str, usize>,
+}
+
+impl<'a> Expansion<'a> {
+    /// Returns the number of fields and fragments in `selections`. `level` is the number of selections around them.
+    fn count(&mut self, selections: &'a SelectionSet, level: usize) -> usize {
+        // The library would refuse the document too, and sizes that are known must not depend on the level.
+        if level > MAX_RECURSION {
+            return usize::MAX;
+        }
+        let mut total = 0_usize;
+        for selection in &selections.items {
+            let below = match &selection.node {
+                Selection::Field(field) => self.count(&field.node.selection_set.node, level + 1),
+                Selection::InlineFragment(fragment) => self.count(&fragment.node.selection_set.node, level + 1),
+                Selection::FragmentSpread(spread) => self.fragment(&spread.node.fragment_name.node, level + 1),
+            };
+            total = total.saturating_add(below).saturating_add(1);
+        }
+        total
+    }
+
+    fn fragment(&mut self, name: &'a str, level: usize) -> usize {
+        if let Some(count) = self.counted.get(name) {
+            return *count;
+        }
+        let fragments = self.fragments;
+        let Some(fragment) = fragments.get(name) else { return 0 };
+        self.counted.insert(name, 0);
+        let count = self.count(&fragment.node.selection_set.node, level);
+        self.counted.insert(name, count);
+        count
+    }
+}
+
+fn behind_line(rest: &[u8]) -> &[u8] {
+    let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len());
+    &rest[end..]
+}
+
+/// Returns what follows a string whose first quotation mark was read. A string that does not end is an error of the
+/// parser, which reads no further than the line, so the brackets behind it count.
+fn behind_string(rest: &[u8]) -> &[u8] {
+    if let Some(block) = rest.strip_prefix(b"\"\"") {
+        let mut at = 0;
+        while at < block.len() {
+            match &block[at..] {
+                [b'\\', b'"', b'"', b'"', ..] => at += 4,
+                [b'"', b'"', b'"', behind @ ..] => return behind,
+                _ => at += 1,
+            }
+        }
+        return block;
+    }
+    let mut at = 0;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            b'"' => return &rest[at + 1..],
+            b'\n' | b'\r' => break,
+            _ => at += 1,
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_count_as_often_as_they_are_used() {
+        let check = |document: &str| check_fragments(&async_graphql::parser::parse_query(document).unwrap(), 100);
+        let doubling = |levels: usize| {
+            let fragments = (0..levels).map(|n| format!("fragment f{n} on Query {{ ...f{} ...f{} }}", n + 1, n + 1));
+            format!("{{ ...f0 }} {} fragment f{levels} on Query {{ a }}", fragments.collect::<String>())
+        };
+        check(&doubling(3)).unwrap();
+        check(&doubling(6)).unwrap_err();
+        check(&doubling(60)).unwrap_err();
+        check(&format!("{{ {} }}", "a ".repeat(100))).unwrap();
+        check(&format!("{{ {} }}", "a { b } ".repeat(51))).unwrap_err();
+        check("{ ...a } fragment a on Query { ...b } fragment b on Query { ...a c }").unwrap();
+        check("{ ...missing ... on Query { a } }").unwrap();
+    }
+
+    #[test]
+    fn only_brackets_of_the_syntax_count() {
+        let nested = |levels: usize| format!("{{a(x:{}1{})}}", "[".repeat(levels), "]".repeat(levels));
+        check_nesting(&nested(MAX_RECURSION - 2)).unwrap();
+        check_nesting(&nested(MAX_RECURSION - 1)).unwrap_err();
+        check_nesting(&"{".repeat(10_000)).unwrap_err();
+        let many = "[".repeat(1_000);
+        for harmless in [
+            format!("{{a(x:\"{many}\")}}"),
+            format!("{{a(x:\"\\\"{many}\")}}"),
+            format!("{{a(x:\"\"\"{many}\\\"\"\"{many}\"\"\")}}"),
+            format!("# {many}\n{{a}}"),
+            "{a}".repeat(1_000),
+        ] {
+            check_nesting(&harmless).unwrap();
+        }
+        for hidden in [
+            format!("{{a(x:\"\")}}{many}"),
+            format!("# \"\n{many}"),
+            format!("{{a(x:\"\\\\\")}}{many}"),
+            format!("{{a(x:\"b\n{many}"),
+            format!("\"\"\"{many}"),
+            format!("\"\"\"\"\"\"{many}"),
+            format!("\"\"\"\\\\\"\"\"{many}"),
+        ] {
+            check_nesting(&hidden).unwrap_err();
+        }
+    }
+}
