@@ -55,6 +55,24 @@ pub(crate) fn check_fragments(document: &ExecutableDocument, most: usize) -> Res
     )))
 }
 
+/// Whether an operation or a fragment of a document asks for the schema.
+pub(crate) fn asks_for_schema(document: &ExecutableDocument) -> bool {
+    let operations = document.operations.iter().map(|(_, operation)| &operation.node.selection_set.node);
+    let fragments = document.fragments.values().map(|fragment| &fragment.node.selection_set.node);
+    let mut selections: Vec<_> = operations.chain(fragments).collect();
+    while let Some(next) = selections.pop() {
+        for selection in &next.items {
+            match &selection.node {
+                // Only the root of a query has these fields, and fragments of it.
+                Selection::Field(field) if matches!(&*field.node.name.node, "__schema" | "__type") => return true,
+                Selection::InlineFragment(fragment) => selections.push(&fragment.node.selection_set.node),
+                Selection::Field(_) | Selection::FragmentSpread(_) => {}
+            }
+        }
+    }
+    false
+}
+
 /// Sizes of the fragments of a document.
 struct Expansion<'a> {
     fragments: &'a HashMap<Name, Positioned<FragmentDefinition>>,

@@ -2,7 +2,6 @@
 
 mod media;
 pub(crate) mod multipart;
-mod page;
 mod request;
 mod response;
 mod sse;
@@ -77,13 +76,12 @@ impl GraphQl {
 /// `GET /graphql/schema.graphql`: the schema in the schema definition language.
 async fn schema_text(State(graphql): State<GraphQl>) -> Response {
     if !graphql.0.executor.config().introspection {
-        let error = Error::not_found("the schema is not served (graphql.introspection = false)");
-        return response::refused(StatusCode::NOT_FOUND, Media::Json, request_error(&error));
+        return (StatusCode::NOT_FOUND, "the schema is not served (graphql.introspection = false)\n").into_response();
     }
     ([(CONTENT_TYPE, "text/plain; charset=utf-8")], crate::sdl()).into_response()
 }
 
-/// `/graphql`: an operation, a WebSocket, or the page for people.
+/// `/graphql`: an operation, or a WebSocket.
 async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
     if is_websocket(&request) {
         return websocket::connect(State(graphql), request).await;
@@ -97,9 +95,6 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
             return not_allowed("GET, HEAD, POST", media, with_code(error, "method_not_allowed"));
         }
     };
-    if is_get && media == Media::Html && !request::has_query(request.uri()) {
-        return page::page();
-    }
     let executor = &graphql.0.executor;
     let if_none_match = request.headers().get(http::header::IF_NONE_MATCH).cloned();
     let parsed = match is_get {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::GraphQlConfig;
 use crate::context::{Budget, RequestContext};
-use crate::document::{check_fragments, check_nesting};
+use crate::document::{asks_for_schema, check_fragments, check_nesting};
 use crate::error::{coded, request_error, shortened, with_code};
 use crate::http::multipart::Files;
 use crate::metrics::Metrics;
@@ -152,6 +152,10 @@ impl Executor {
         let name = request.operation_name.clone();
         let document = request.parsed_query().map_err(|error| self.explained(error))?;
         check_fragments(document, self.0.config.max_complexity).map_err(|e| request_error(&e))?;
+        if !self.0.config.introspection && asks_for_schema(document) {
+            let why = "the schema is not served (graphql.introspection = false)";
+            return Err(request_error(&Error::new(ErrorKind::Forbidden, why)));
+        }
         let is_meant = |given: Option<&async_graphql::Name>| match &name {
             Some(name) => given.is_some_and(|given| given.as_str() == name),
             None => true,

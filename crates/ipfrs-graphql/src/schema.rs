@@ -31,3 +31,11 @@ pub(crate) fn schema(node: &Node, config: &GraphQlConfig, lifecycle: &Lifecycle)
 pub fn sdl() -> String {
     Schema::build(Query, Mutation, Subscription).finish().sdl()
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn schema_is_as_published() {
+        insta::assert_snapshot!(super::sdl());
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -16,10 +16,10 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use tower::Service as _;
 
-use crate::ApiConfig;
 use crate::body::header_text;
 use crate::config::{ANY_ORIGIN, Namespace};
 use crate::gateway::hosts::Named;
+use crate::{ApiConfig, ui};
 
 /// Methods that some route has.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
@@ -76,6 +76,13 @@ impl ApiListener {
                 "the API is not served at {name:?}, which could be the name of a foreign page (DNS rebinding): use an IP \
                  address or localhost, or add the name to [api] hosts"
             )));
+        }
+        if ui::asks_for_graphql_page(request) {
+            return Decision::Answer(Redirect::temporary(ui::GRAPHQL_PAGE).into_response());
+        }
+        // Links may lead to pages from anywhere. They contain nothing of this node.
+        if path.starts_with(ui::PREFIX) && matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Decision::Serve(None);
         }
         let authority = host.authority();
         let asking = asking(headers, |origin| self.knows(origin, &authority));

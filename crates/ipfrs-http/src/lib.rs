@@ -26,6 +26,7 @@ mod routing;
 mod rpc;
 mod service;
 mod state;
+mod ui;
 mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};

@@ -11,7 +11,7 @@ use ipfrs_core::Error;
 use crate::head_deadline::in_time;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::state::AppState;
-use crate::{Service, compression, origin, request_lifecycle};
+use crate::{Service, compression, origin, request_lifecycle, ui};
 
 impl Service {
     /// Adds `routes`, which serve gRPC-Web, with the same limits and access rules as all other routes. `addresses`
@@ -36,6 +36,9 @@ impl Service {
 
 /// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
 async fn graphql_guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    if ui::asks_for_graphql_page(&request) {
+        return ui::graphql_page(&state, &request);
+    }
     if let Err(e) = origin::check(&request, state.port) {
         return graphql_error(StatusCode::FORBIDDEN, &e);
     }

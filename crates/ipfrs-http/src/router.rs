@@ -22,7 +22,7 @@ use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, request_lifecycle, routes, routing, rpc, v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, request_lifecycle, routes, routing, rpc, ui, v1,
 };
 
 /// The front-end, ready to be bound to sockets.
@@ -99,6 +99,7 @@ pub fn app(
         .route("/health/ready", get(health::ready).layer(health_guard.clone()))
         .route("/metrics", get(health::metrics).layer(health_guard))
         .route("/ws", get(events::connect).layer(from_fn_with_state(state.clone(), events::guard)))
+        .route("/ui/{*path}", get(ui::file))
         .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))

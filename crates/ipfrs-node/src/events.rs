@@ -27,7 +27,7 @@ pub use self::watch::{Delivered, EventWatch};
 const PACE: Duration = Duration::from_millis(20);
 
 /// Additional time for each watcher: a delivery to thousands takes a bounded share of a processor.
-const PACE_PER_WATCHER: Duration = Duration::from_micros(20);
+const PACE_PER_WATCHER: Duration = Duration::from_micros(50);
 
 /// Maximum time between two deliveries.
 const MAX_PACE: Duration = Duration::from_millis(500);

@@ -22,8 +22,12 @@ const ARROWS: [(&str, &[&str]); 15] = [
     // Clients use this crate too.
     ("ipfrs-proto", &[]),
     ("ipfrs-grpc", &["ipfrs-core", "ipfrs-node", "ipfrs-middleware", "ipfrs-proto"]),
+    ("ipfrs-graphql", &["ipfrs-core", "ipfrs-node", "ipfrs-middleware"]),
     // Its listeners use the socket type of `ipfrs-stream`.
-    ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-middleware", "ipfrs-http", "ipfrs-grpc"]),
+    (
+        "ipfrs-interface",
+        &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-middleware", "ipfrs-http", "ipfrs-graphql", "ipfrs-grpc"],
+    ),
     ("ipfrs-cli", &["ipfrs-core", "ipfrs-interface", "ipfrs-rpc"]),
     // Calls the node directly, without a front-end. Its tests depend on `ipfrs-test-features` so that dependencies
     // are built with the features of all tests.

@@ -41,6 +41,17 @@ impl Form {
         self
     }
 
+    /// Adds a field with text.
+    pub(crate) fn text(self, name: &str, text: &str) -> Self {
+        self.part(&format!("Content-Disposition: form-data; name=\"{name}\""), text.as_bytes())
+    }
+
+    /// Adds a file as browsers send it.
+    pub(crate) fn upload(self, name: &str, filename: &str, content: &str) -> Self {
+        let head = format!("Content-Disposition: form-data; name=\"{name}\"; filename=\"{filename}\"");
+        self.part(&head, content.as_bytes())
+    }
+
     pub(crate) fn content_type(&self) -> String {
         format!("multipart/form-data; boundary={BOUNDARY}")
     }

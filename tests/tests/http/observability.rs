@@ -337,6 +337,7 @@ async fn metrics_page_matches_the_registered_families() {
     let list = tempfile::NamedTempFile::new().unwrap();
     let gateway = TestGateway::start_with(|config| config.gateway.denylists = vec![list.path().to_owned()]).await;
     gateway.get("/health").await;
+    gateway.request(Method::POST, "/graphql").body(r#"{"query":"{ stats { blocks } }"}"#).send().await.unwrap();
     let text = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
     let comment = |kind: &'static str| {
         let lines = text.lines().filter_map(move |line| line.strip_prefix(kind)?.split_once(' '));

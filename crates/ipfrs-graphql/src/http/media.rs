@@ -12,8 +12,6 @@ pub(super) enum Media {
     GraphQlJson,
     /// `text/event-stream`.
     EventStream,
-    /// A page, for a browser that opens the address.
-    Html,
 }
 
 impl Media {
@@ -33,7 +31,6 @@ impl Media {
             "application/json" | "application/*" | "*/*" => Some(Self::Json),
             "application/graphql-response+json" => Some(Self::GraphQlJson),
             "text/event-stream" => Some(Self::EventStream),
-            "text/html" => Some(Self::Html),
             _ => None,
         });
         known.unwrap_or(Self::Json)
@@ -43,7 +40,7 @@ impl Media {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::GraphQlJson => "application/graphql-response+json; charset=utf-8",
-            Self::Json | Self::EventStream | Self::Html => "application/json; charset=utf-8",
+            Self::Json | Self::EventStream => "application/json; charset=utf-8",
         }
     }
 }
@@ -64,7 +61,7 @@ mod tests {
             ("application/json, application/graphql-response+json", Media::Json),
             ("application/graphql-response+json;q=0, application/json", Media::Json),
             ("TEXT/EVENT-STREAM", Media::EventStream),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", Media::Html),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Media::Json),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
             assert_eq!(Media::accepted(&headers), media, "{accept}");

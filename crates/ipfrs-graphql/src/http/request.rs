@@ -22,12 +22,6 @@ pub(super) struct Parsed {
     pub(super) memory: Option<RequestMemory>,
 }
 
-/// Whether the query of a target has an operation.
-pub(super) fn has_query(uri: &Uri) -> bool {
-    let query = uri.query().unwrap_or_default();
-    form_urlencoded::parse(query.as_bytes()).any(|(name, _)| matches!(&*name, "query" | "extensions"))
-}
-
 /// Reads a request from the query of a target.
 pub(super) fn of_query(uri: &Uri) -> Result<Parsed> {
     let query = uri.query().unwrap_or_default();

@@ -1,0 +1,395 @@
+//! GraphQL over HTTP, server-sent events and WebSockets.
+
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::harness::{TestGateway, header};
+use crate::multipart::Form;
+use crate::websocket::Client;
+
+const MEDIA: &str = "application/graphql-response+json";
+
+async fn send(gateway: &TestGateway, request: &Value) -> Response {
+    gateway.request(Method::POST, "/graphql").header("accept", MEDIA).json(request).send().await.unwrap()
+}
+
+/// Returns the data of a query without errors.
+async fn query(gateway: &TestGateway, document: &str, variables: Value) -> Value {
+    let response = send(gateway, &json!({"query": document, "variables": variables})).await;
+    let status = response.status();
+    let mut body: Value = response.json().await.unwrap();
+    assert_eq!((status.as_u16(), &body["errors"]), (200, &Value::Null), "{document}");
+    body["data"].take()
+}
+
+/// Returns the status, the code and the message of the first error.
+async fn refusal(gateway: &TestGateway, request: &Value) -> (u16, String, String) {
+    let response = send(gateway, request).await;
+    let status = response.status().as_u16();
+    let body: Value = response.json().await.unwrap();
+    let error = &body["errors"][0];
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{body}")).to_owned();
+    (status, text(&error["extensions"]["code"]), text(&error["message"]))
+}
+
+#[tokio::test]
+async fn queries_and_mutations_work_on_the_same_node_as_the_rpc() {
+    let gateway = TestGateway::start().await;
+    let add = r#"mutation { addBlock(data: "aGVsbG8=", pin: true) { cid size } }"#;
+    let added = query(&gateway, add, json!({})).await["addBlock"].take();
+    let cid = added["cid"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (added["size"].as_u64(), &*gateway.rpc_bytes(&format!("cat?arg={cid}")).await),
+        (Some(5), &b"hello"[..])
+    );
+    let document = "query($cid: Cid!, $other: Cid!) {
+        block(cid: $cid) { cid size codec data links { cid } }
+        none: block(cid: $other) { size }
+        hasBlock(cid: $cid)
+        blocksByCid(cids: [$cid, $other]) { size }
+        pins { nodes { cid type name block { size } } }
+        dag(path: $cid) { codec value }
+        stats { blocks }
+        version { version peerId }
+    }";
+    let other = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
+    let document = document.replace("dag(path: $cid)", &format!("dag(path: \"{cid}\")"));
+    let data = query(&gateway, &document, json!({"cid": cid, "other": other})).await;
+    let block = json!({"cid": cid, "size": 5, "codec": "raw", "data": "aGVsbG8=", "links": []});
+    assert_eq!((&data["block"], &data["none"], &data["hasBlock"]), (&block, &Value::Null, &Value::Bool(true)));
+    assert_eq!(data["blocksByCid"], json!([{"size": 5}, null]));
+    let pin = json!({"cid": cid, "type": "RECURSIVE", "name": "", "block": {"size": 5}});
+    assert_eq!(data["pins"]["nodes"], json!([pin]));
+    assert_eq!(data["dag"]["value"]["/"]["bytes"], "aGVsbG8");
+    assert_eq!(data["stats"]["blocks"], 1);
+    let pinned = json!({"query": format!("mutation {{ deleteBlock(cid: \"{cid}\") }}")});
+    let (status, code, message) = refusal(&gateway, &pinned).await;
+    assert_eq!((status, &*code), (200, "conflict"), "{message}");
+    let unpin = format!("mutation {{ unpin(path: \"/ipfs/{cid}\") deleteBlock(cid: \"{cid}\") }}");
+    assert_eq!(query(&gateway, &unpin, json!({})).await, json!({"unpin": cid, "deleteBlock": cid}));
+    assert_eq!(gateway.blocks().await, 0);
+}
+
+#[tokio::test]
+async fn connections_page_through_everything_once() {
+    let gateway = TestGateway::start().await;
+    let names: Vec<_> = (0..25).map(|n| format!("d/file-{n:02}")).collect();
+    let files: Vec<_> = names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+    let root = gateway.add_tree("pin=true", &files).await;
+    let mut all = Vec::new();
+    let mut after = Value::Null;
+    loop {
+        let document = format!(
+            "query($after: String) {{ directory(path: \"/ipfs/{root}\", first: 7, after: $after) {{
+                totalCount edges {{ cursor node {{ name kind size }} }} pageInfo {{ hasNextPage endCursor }} }} }}"
+        );
+        let page = query(&gateway, &document, json!({"after": after})).await["directory"].take();
+        assert_eq!(page["totalCount"], 25);
+        let edges = page["edges"].as_array().unwrap().clone();
+        // A client may continue behind any entry.
+        let behind = query(&gateway, &document, json!({"after": edges[0]["cursor"]})).await;
+        if let Some(second) = edges.get(1) {
+            assert_eq!(behind["directory"]["edges"][0]["node"], second["node"]);
+        }
+        all.extend(edges.into_iter().map(|edge| edge["node"]["name"].as_str().unwrap().to_owned()));
+        after = page["pageInfo"]["endCursor"].clone();
+        if page["pageInfo"]["hasNextPage"] == false {
+            break;
+        }
+    }
+    assert_eq!(all, names.iter().map(|name| name.strip_prefix("d/").unwrap()).collect::<Vec<_>>());
+    for (connection, count) in [("blocks", gateway.blocks().await), ("pins", 1), ("names", 1)] {
+        let (mut seen, mut after) = (Vec::new(), Value::Null);
+        loop {
+            let fields = if connection == "names" { "name" } else { "cid" };
+            let document = format!(
+                "query($after: String) {{ {connection}(first: 10, after: $after) {{
+                    nodes {{ {fields} }} pageInfo {{ hasNextPage endCursor }} }} }}"
+            );
+            let page = query(&gateway, &document, json!({"after": after})).await[connection].take();
+            seen.extend(page["nodes"].as_array().unwrap().clone());
+            after = page["pageInfo"]["endCursor"].clone();
+            if page["pageInfo"]["hasNextPage"] == false {
+                break;
+            }
+        }
+        let distinct: std::collections::HashSet<_> = seen.iter().map(Value::to_string).collect();
+        assert_eq!((seen.len() as u64, distinct.len() as u64), (count, count), "{connection}");
+    }
+}
+
+#[tokio::test]
+async fn fields_of_one_query_read_their_blocks_together() {
+    let gateway = TestGateway::start().await;
+    let mut cids = Vec::new();
+    for n in 0..100 {
+        cids.push(gateway.put_block("", format!("block {n}")).await);
+    }
+    let fields: Vec<_> = (0..).zip(&cids).map(|(n, cid)| format!("b{n}: block(cid: \"{cid}\") {{ data }}")).collect();
+    let data = query(&gateway, &format!("{{ {} }}", fields.join(" ")), json!({})).await;
+    assert_eq!(data.as_object().unwrap().len(), 100);
+    assert_eq!(gateway.metric("ipfrs_batch_operation_size_count{operation=\"get\"}").await, 1);
+    assert_eq!(gateway.metric("ipfrs_batch_operation_size_sum{operation=\"get\"}").await, 100);
+}
+
+#[tokio::test]
+async fn files_are_uploaded_in_multipart_requests() {
+    let gateway = TestGateway::start().await;
+    let operations = json!({
+        "query": "mutation($a: Upload!, $b: [Upload!]!) {
+            one: addFile(file: $a) { cid size } two: addFile(file: $b, wrap: true) { cid size operationId } }",
+        "variables": {"a": null, "b": [null]},
+    });
+    let operations = operations.to_string().replace("[Upload!]!", "Upload!").replace("[null]", "null");
+    let form = |map: Value| {
+        Form::new().text("operations", &operations).text("map", &map.to_string()).upload("0", "a.txt", "first").upload(
+            "1",
+            "b.txt",
+            "second file",
+        )
+    };
+    let post = async |form: Form| {
+        let request = gateway.request(Method::POST, "/graphql").header("content-type", form.content_type());
+        let body: Value = request.body(form.end()).send().await.unwrap().json().await.unwrap();
+        body
+    };
+    let body = post(form(json!({"0": ["variables.a"], "1": ["variables.b"]}))).await;
+    assert_eq!((&body["data"]["one"]["size"], &body["data"]["two"]["size"]), (&5.into(), &11.into()), "{body}");
+    let cid = body["data"]["one"]["cid"].as_str().unwrap();
+    assert_eq!(&*gateway.rpc_bytes(&format!("cat?arg={cid}")).await, b"first");
+    let wrapped = body["data"]["two"]["cid"].as_str().unwrap();
+    assert_eq!(&*gateway.content(&format!("/ipfs/{wrapped}/b.txt")).await, b"second file");
+    // The files arrive in another order than the operation needs them.
+    let body = post(form(json!({"0": ["variables.b"], "1": ["variables.a"]}))).await;
+    let message = body["errors"][0]["message"].as_str().unwrap();
+    assert!(message.contains("in the order of their use"), "{body}");
+    for map in [json!({"0": ["variables.x"]}), json!({"0": ["query"]}), json!([])] {
+        let body = post(form(map)).await;
+        assert_eq!(body["errors"][0]["extensions"]["code"], "invalid_input", "{body}");
+    }
+}
+
+#[tokio::test]
+async fn get_has_a_validator_and_changes_nothing() {
+    let gateway = TestGateway::start().await;
+    let path = "/graphql?query=%7Bstats%7Bblocks%7D%7D";
+    let first = gateway.get(path).await;
+    assert_eq!((first.status().as_u16(), header(&first, "cache-control")), (200, "private, no-cache"));
+    let tag = header(&first, "etag").to_owned();
+    let again = gateway.request(Method::GET, path).header("if-none-match", &tag).send().await.unwrap();
+    assert_eq!(again.status(), 304);
+    gateway.put_block("", "new").await;
+    let changed = gateway.request(Method::GET, path).header("if-none-match", &tag).send().await.unwrap();
+    assert_eq!(changed.status(), 200);
+    let mutation = gateway.get("/graphql?query=mutation%7Bunpin(path:%22x%22)%7D").await;
+    assert_eq!((mutation.status().as_u16(), header(&mutation, "allow")), (405, "POST"));
+    let put = gateway.request(Method::PUT, "/graphql").send().await.unwrap();
+    assert_eq!((put.status().as_u16(), header(&put, "allow")), (405, "GET, HEAD, POST"));
+}
+
+#[tokio::test]
+async fn persisted_queries_are_found_by_their_hash() {
+    let gateway = TestGateway::start().await;
+    let document = "{ version { version } }";
+    let hash = "aa".repeat(32);
+    let hash = hash.as_str();
+    let extensions = |hash: &str| json!({"persistedQuery": {"version": 1, "sha256Hash": hash}});
+    let unknown = refusal(&gateway, &json!({"extensions": extensions(hash)})).await;
+    assert_eq!((&*unknown.1, &*unknown.2), ("PERSISTED_QUERY_NOT_FOUND", "PersistedQueryNotFound"));
+    let wrong = refusal(&gateway, &json!({"query": document, "extensions": extensions(hash)})).await;
+    assert!(wrong.2.contains("not the hash"), "{wrong:?}");
+    let digest = ipfrs_core::hash::sha2_256(document.as_bytes());
+    let hash: String = digest.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    for request in
+        [json!({"query": document, "extensions": extensions(&hash)}), json!({"extensions": extensions(&hash)})]
+    {
+        let body: Value = send(&gateway, &request).await.json().await.unwrap();
+        assert_eq!(body["data"]["version"]["version"], env!("CARGO_PKG_VERSION"));
+    }
+    for bad in ["x", &"g".repeat(64)] {
+        assert_eq!(refusal(&gateway, &json!({"extensions": extensions(bad)})).await.1, "invalid_input");
+    }
+}
+
+#[tokio::test]
+async fn hostile_documents_are_refused_at_once() {
+    let gateway = TestGateway::start_with(|config| config.graphql.max_depth = 5).await;
+    let doubling: String =
+        (0..60).map(|n| format!("fragment f{n} on Query {{ ...f{} ...f{} }} ", n + 1, n + 1)).collect();
+    for (document, code, part) in [
+        ("{".to_owned(), "invalid_input", "expected"),
+        ("{ nothing }".to_owned(), "invalid_input", "Unknown field"),
+        (format!("{}{}", "{a".repeat(10_000), "}".repeat(10_000)), "invalid_input", "nested more than 64"),
+        (format!("{{ a(x: {}{}) }}", "[".repeat(10_000), "]".repeat(10_000)), "invalid_input", "nested more than 64"),
+        (format!("{{ ...f0 }} {doubling} fragment f60 on Query {{ stats {{ blocks }} }}"), "too_large", "fragments"),
+        ("fragment a on Query { ...b } fragment b on Query { ...a } { ...a }".to_owned(), "invalid_input", ""),
+        (format!("{{ stats {} {{ blocks }} }}", "@include(if: true) ".repeat(11)), "invalid_input", "directives"),
+        (format!("{{ stats {{ blocks }} {} }}", " ".repeat(70_000)), "too_large", "graphql.max_query_bytes"),
+        ("{ blocks(first: 1000) { nodes { links(first: 1000) { cid } } } }".to_owned(), "too_large", "max_complexity"),
+        (
+            "{ blocks(first: 1) { nodes { links(first: 1) { block { links(first: 1) { cid } } } } } }".to_owned(),
+            "too_large",
+            "max_depth",
+        ),
+        (String::new(), "invalid_input", "no query"),
+        ("query a { stats { blocks } } query b { stats { blocks } }".to_owned(), "invalid_input", "peration name"),
+    ] {
+        let (status, found, message) = refusal(&gateway, &json!({"query": document})).await;
+        let start: String = document.chars().take(60).collect();
+        assert_eq!((status, &*found), (400, code), "{start}: {message}");
+        assert!(message.contains(part) && message.len() < 2_000, "{start}: {message}");
+    }
+    for body in ["", "[]", "1", "{\"query\": 1}", "{\"query\": \"\u{0}"] {
+        let response = gateway.request(Method::POST, "/graphql").body(body).send().await.unwrap();
+        let (status, body) = (response.status(), response.json::<Value>().await.unwrap());
+        assert_eq!((status.as_u16(), &body["errors"][0]["extensions"]["code"]), (400, &"invalid_input".into()));
+    }
+    let large = json!({"query": "{ stats { blocks } }", "variables": {"x": "x".repeat(5_000_000)}});
+    assert_eq!(send(&gateway, &large).await.status(), 413);
+    // With plain JSON, a request that can be read has the status 200.
+    let plain = gateway.request(Method::POST, "/graphql").json(&json!({"query": "{ nothing }"})).send().await.unwrap();
+    assert_eq!(plain.status(), 200);
+    for (first, code) in [(-1, "invalid_input"), (1_001, "invalid_input")] {
+        let request = json!({"query": format!("{{ pins(first: {first}) {{ nodes {{ cid }} }} }}")});
+        assert_eq!(refusal(&gateway, &request).await.1, code);
+    }
+    assert_eq!(query(&gateway, "{ stats { blocks } }", json!({})).await, json!({"stats": {"blocks": 0}}));
+}
+
+#[tokio::test]
+async fn content_of_responses_is_limited() {
+    let gateway = TestGateway::start_with(|config| config.graphql.max_response_bytes = 100_000).await;
+    let cid = gateway.put_block("", vec![7; 60_000]).await;
+    let one = format!("{{ block(cid: \"{cid}\") {{ data }} }}");
+    assert_eq!(query(&gateway, &one, json!({})).await["block"]["data"].as_str().unwrap().len(), 80_000);
+    let two = format!("{{ a: block(cid: \"{cid}\") {{ data }} b: block(cid: \"{cid}\") {{ data }} }}");
+    let (_, code, message) = refusal(&gateway, &json!({"query": two})).await;
+    assert_eq!(code, "too_large");
+    assert!(message.contains("graphql.max_response_bytes"), "{message}");
+}
+
+#[tokio::test]
+async fn introspection_can_be_disabled() {
+    let gateway = TestGateway::start_with(|config| config.graphql.introspection = false).await;
+    let (_, code, message) = refusal(&gateway, &json!({"query": "{ __schema { types { name } } }"})).await;
+    assert_eq!(code, "forbidden", "{message}");
+    assert_eq!(gateway.get("/graphql/schema.graphql").await.status(), 404);
+    let disabled = TestGateway::start_with(|config| config.graphql.enabled = false).await;
+    assert_eq!(disabled.request(Method::POST, "/graphql").body("{}").send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn subscriptions_are_sent_as_server_sent_events() {
+    let gateway = TestGateway::start().await;
+    let document = "subscription { blockAdded { seq cid size } }";
+    let request = gateway.request(Method::POST, "/graphql").header("accept", "text/event-stream");
+    let mut response = request.json(&json!({"query": document})).send().await.unwrap();
+    assert_eq!(header(&response, "content-type"), "text/event-stream");
+    // The first bytes say that the subscription is open.
+    assert_eq!(response.chunk().await.unwrap().unwrap(), ":\n\n");
+    gateway.until_metric("ipfrs_graphql_subscriptions_active", |active| active == 1).await;
+    let cid = gateway.put_block("", "hello").await;
+    let event = response.chunk().await.unwrap().unwrap();
+    let data = event.strip_prefix(b"event: next\ndata: ").and_then(|rest| rest.strip_suffix(b"\n\n")).unwrap();
+    let expected = json!({"data": {"blockAdded": {"seq": 1, "cid": cid, "size": 5}}});
+    assert_eq!(serde_json::from_slice::<Value>(data).unwrap(), expected);
+    drop(response);
+    gateway.until_metric("ipfrs_graphql_subscriptions_active", |active| active == 0).await;
+    let once = gateway.request(Method::POST, "/graphql").header("accept", "text/event-stream");
+    let text = once.json(&json!({"query": "{ hello }"})).send().await.unwrap().text().await.unwrap();
+    assert!(text.contains("event: next\ndata: {\"errors\"") && text.ends_with("event: complete\ndata:\n\n"), "{text}");
+    let (status, _, message) = refusal(&gateway, &json!({"query": document})).await;
+    assert_eq!(status, 400);
+    assert!(message.contains("WebSocket"), "{message}");
+}
+
+#[tokio::test]
+async fn subscriptions_over_websockets_follow_the_protocol() {
+    let gateway = TestGateway::start_with(|config| config.graphql.max_operations_per_connection = 2).await;
+    let mut client = Client::graphql(gateway.address()).await;
+    let subscribe =
+        |id: &str, document: &str| json!({"type": "subscribe", "id": id, "payload": {"query": document}}).to_string();
+    client.send(subscribe("q", "{ stats { blocks } }")).await;
+    let next = json!({"type": "next", "id": "q", "payload": {"data": {"stats": {"blocks": 0}}}});
+    assert_eq!(client.receive().await, next);
+    assert_eq!(client.receive().await, json!({"type": "complete", "id": "q"}));
+    client.send(subscribe("e", "{ nothing }")).await;
+    let error = client.receive().await;
+    assert_eq!(
+        (&error["type"], &error["payload"][0]["extensions"]["code"]),
+        (&"error".into(), &"invalid_input".into())
+    );
+    client.send(subscribe("f", "subscription { bandwidth(intervalSeconds: 0) { totalIn } }")).await;
+    assert_eq!(client.receive().await["type"], "error", "the source of events was refused");
+    client.send(subscribe("pins", "subscription { pinChanged { cid isPinned type name } }")).await;
+    client.send(subscribe("ops", "subscription { operationProgress { id kind state } }")).await;
+    client.send(subscribe("more", "subscription { gcProgress { phase } }")).await;
+    let refused = client.receive().await;
+    assert_eq!(
+        (&refused["id"], &refused["payload"][0]["extensions"]["code"]),
+        (&"more".into(), &"rate_limited".into())
+    );
+    gateway.until_metric("ipfrs_graphql_subscriptions_active", |active| active == 2).await;
+    client.send(r#"{"type":"ping","payload":{"a":1}}"#).await;
+    assert_eq!(client.receive().await, json!({"type": "pong", "payload": {"a": 1}}));
+    let cid = gateway.add("", "hello").await;
+    let change = json!({"cid": cid, "isPinned": true, "type": "RECURSIVE", "name": ""});
+    let expected = json!({"type": "next", "id": "pins", "payload": {"data": {"pinChanged": change}}});
+    assert_eq!(client.receive().await, expected);
+    client.send(r#"{"type":"complete","id":"pins"}"#).await;
+    gateway.until_metric("ipfrs_graphql_subscriptions_active", |active| active == 1).await;
+    client.send(subscribe("ops", "{ stats { blocks } }")).await;
+    assert_eq!(client.close_code().await, 4409);
+    gateway.until_metric("ipfrs_graphql_subscriptions_active", |active| active == 0).await;
+}
+
+#[tokio::test]
+async fn violations_of_the_subscription_protocol_have_their_close_codes() {
+    let gateway = TestGateway::start().await;
+    let init = r#"{"type":"connection_init"}"#;
+    let early = r#"{"type":"subscribe","id":"1","payload":{"query":"{ stats { blocks } }"}}"#;
+    let protocol = [("sec-websocket-protocol", "graphql-transport-ws")];
+    for (messages, code) in [
+        (vec![early], 4401),
+        (vec![init, init], 4429),
+        (vec![init, "nonsense"], 4400),
+        (vec![init, r#"{"type":"unknown"}"#], 4400),
+        (vec![init, r#"{"type":"subscribe","id":"1"}"#], 4400),
+        (vec![init, r#"{"type":"subscribe","id":"","payload":{"query":"{a}"}}"#], 4400),
+    ] {
+        let mut client = Client::open(gateway.address(), "/graphql/ws", &protocol).await.unwrap();
+        for message in &messages {
+            client.send(*message).await;
+        }
+        assert_eq!(client.close_code().await, code, "{messages:?}");
+    }
+    // Without the subprotocol, and at the other address.
+    let mut client = Client::open(gateway.address(), "/graphql/ws", &[]).await.unwrap();
+    assert_eq!(client.close_code().await, 4406);
+    let mut client = Client::open(gateway.address(), "/graphql", &protocol).await.unwrap();
+    client.send(init).await;
+    assert_eq!(client.receive().await["type"], "connection_ack");
+    let page = [("sec-websocket-protocol", "graphql-transport-ws"), ("origin", "https://evil.example")];
+    assert_eq!(Client::open(gateway.address(), "/graphql/ws", &page).await.err(), Some(403));
+}
+
+#[tokio::test]
+async fn the_progress_of_an_operation_is_followed_to_its_end() {
+    let gateway = TestGateway::start().await;
+    let mut client = Client::graphql(gateway.address()).await;
+    let document = "subscription { operationProgress(id: \"mine\") { state bytes cid } }";
+    let subscribe = json!({"type": "subscribe", "id": "1", "payload": {"query": document}});
+    client.send(subscribe.to_string()).await;
+    gateway.until_metric("ipfrs_graphql_subscriptions_active", |active| active == 1).await;
+    let upload = gateway.request(Method::POST, "/v1/stream/upload?operation_id=mine").body("hello");
+    let uploaded: Value = upload.send().await.unwrap().json().await.unwrap();
+    let mut last = Value::Null;
+    loop {
+        let message = client.receive().await;
+        if message["type"] == "complete" {
+            break;
+        }
+        last = message["payload"]["data"]["operationProgress"].clone();
+    }
+    assert_eq!(last, json!({"state": "DONE", "bytes": 5, "cid": uploaded["cid"]}));
+}
