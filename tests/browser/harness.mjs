@@ -21,11 +21,12 @@ export class Daemon {
     daemon.repo = await mkdtemp(path.join(tmpdir(), "ipfrs-browser-"));
     const config = path.join(daemon.repo, "config.toml");
     await writeFile(config, '[gateway.hosts."localhost"]\nsubdomains = true\n');
-    const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0", "--grpc-port", "0"];
+    const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0", "--grpc-port", "0", "--api-port", "0"];
     daemon.process = spawn(told("IPFRS_CLI"), options, { stdio: ["ignore", "pipe", "inherit"] });
     daemon.ended = new Promise((resolve) => daemon.process.once("exit", resolve));
     for await (const line of readline.createInterface({ input: daemon.process.stdout })) {
       if (line.startsWith("Gateway: ")) daemon.origin = line.slice("Gateway: ".length);
+      if (line.startsWith("API: ")) daemon.api = line.slice("API: ".length);
       if (line === "Ready") return daemon;
     }
     throw new Error("the daemon ended before it was ready");

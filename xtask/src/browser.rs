@@ -32,7 +32,7 @@ struct Tools {
     tests: PathBuf,
 }
 
-/// Finds the tools of the tests and installs playwright-core.
+/// Finds the tools of the tests and installs their packages.
 ///
 /// # Errors
 /// Returns an error that names the missing tool and the remedy.
@@ -48,7 +48,7 @@ fn tools() -> Result<Tools> {
         install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]).current_dir(&tests);
         let status = install.status().context("npm could not be started")?;
         if !status.success() {
-            bail!("npm ci could not download playwright-core ({status})");
+            bail!("npm ci could not download the packages of the tests ({status})");
         }
     }
     Ok(Tools { node, chromium, tests })
@@ -80,7 +80,14 @@ fn is_installed(tests: &Path) -> bool {
 
 fn run(tools: &Tools) -> Result<()> {
     let cli = crate::command_line("browser")?;
-    let arguments = ["--test", "--test-timeout=60000", "--test-reporter=spec", "pages.test.mjs"];
+    let arguments = [
+        "--test",
+        "--test-timeout=60000",
+        "--test-reporter=spec",
+        "pages.test.mjs",
+        "graphql.test.mjs",
+        "clients.test.mjs",
+    ];
     eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));
     let status = Command::new(&tools.node)
         .args(arguments)

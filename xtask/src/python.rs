@@ -49,6 +49,7 @@ fn run(environment: &Environment) -> Result<()> {
         Ok(command)
     };
     crate::run("python", python(&["tensors.py"])?.current_dir(workspace()?.join("tests/python")))?;
+    crate::run("python", python(&["clients.py"])?.current_dir(workspace()?.join("tests/python")))?;
     crate::run("python", &mut python(&["-m", "ruff", "check", "python", "tests"])?)?;
     crate::run("python", &mut python(&["-m", "mypy"])?)?;
     let stubtest = ["-m", "mypy.stubtest", "ipfrs", "--allowlist", "tests/stubtest_allowed.txt"];

@@ -17,7 +17,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Limit, Node};
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::CapacityError;
@@ -284,8 +284,14 @@ impl WebSocket {
         let closing = async {
             // A client that is gone needs no close frame.
             if self.inner.close(Some(frame)).await.is_ok() {
-                // Until the client answers: what it has sent meanwhile must not lead to a reset.
+                // Until the client responds and ends the connection: what it sends meanwhile must not lead to a reset,
+                // which could destroy the close frame in transit.
                 while let Some(Ok(_)) = self.inner.next().await {}
+                let socket = self.inner.get_mut();
+                if socket.shutdown().await.is_ok() {
+                    let mut rest = [0; 512];
+                    while socket.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
+                }
             }
         };
         let _ = timeout(CLOSE_TIMEOUT, closing).await;

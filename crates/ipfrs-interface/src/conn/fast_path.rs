@@ -57,6 +57,8 @@ thread_local! {
 pub(crate) enum Asks {
     /// An HTTP/1.1 request.
     Http1(Extent),
+    /// An HTTP/1.1 request that may open a WebSocket.
+    WebSocket(Extent),
     /// An HTTP/2 connection.
     Http2,
 }
@@ -262,11 +264,13 @@ impl<F: FrontEnd> IdleConnection<F> {
         let checked = if is_partial && may_go_on { Ok(None) } else { request_head::check(rest, max_header_bytes) };
         Poll::Ready(Ok(match checked {
             Ok(Some(extent)) => {
-                socket.unread(match opens_websocket::<F>(&rest[..extent.head]) {
-                    true => Bytes::copy_from_slice(rest),
-                    false => without_upgrade(rest, extent.head),
-                });
-                Some(Wakeup::Asks(Asks::Http1(extent)))
+                if opens_websocket::<F>(&rest[..extent.head]) {
+                    socket.unread(Bytes::copy_from_slice(rest));
+                    Some(Wakeup::Asks(Asks::WebSocket(extent)))
+                } else {
+                    socket.unread(without_upgrade(rest, extent.head));
+                    Some(Wakeup::Asks(Asks::Http1(extent)))
+                }
             }
             Ok(None) => {
                 let before = read.len() - rest.len();

@@ -141,6 +141,9 @@ impl Protocols {
         };
         match asks {
             Asks::Http1(extent) => self.http1(OneRequest::new(socket, extent), front, deadlines).await,
+            Asks::WebSocket(extent) => {
+                self.http1(OneRequest::new(socket, extent).of_websocket(), front, deadlines).await
+            }
             Asks::Http2 => {
                 self.http2(socket, front, idle.since(), deadlines).await?;
                 Ok(Outcome::Closed)

@@ -18,6 +18,8 @@ pub(crate) struct OneRequest {
     socket: Socket,
     left: Remaining,
     state: Arc<RequestState>,
+    /// Whether the request may open a WebSocket.
+    is_of_websocket: bool,
 }
 
 /// State of a request, which the connection task checks.
@@ -62,7 +64,13 @@ impl OneRequest {
             BodyLength::Bytes(bytes) => Remaining::Bytes(head.saturating_add(bytes), None),
             BodyLength::Chunked => Remaining::Bytes(head, Some(Chunks::default())),
         };
-        Self { socket, left, state: Arc::default() }
+        Self { socket, left, state: Arc::default(), is_of_websocket: false }
+    }
+
+    /// Writes the names of headers as RFC 6455 does. They are the same in lower case, as hyper writes them, but some
+    /// clients of WebSockets look for these only.
+    pub(crate) fn of_websocket(self) -> Self {
+        Self { is_of_websocket: true, ..self }
     }
 
     pub(crate) fn state(&self) -> Arc<RequestState> {
@@ -136,6 +144,10 @@ impl AsyncRead for OneRequest {
 impl AsyncWrite for OneRequest {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.state.is_flushed.store(false, Ordering::Relaxed);
+        if self.is_of_websocket {
+            let bytes = with_names_of_websockets(buf);
+            return Pin::new(&mut self.socket).poll_write(cx, &bytes);
+        }
         Pin::new(&mut self.socket).poll_write(cx, buf)
     }
 
@@ -144,6 +156,10 @@ impl AsyncWrite for OneRequest {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.is_of_websocket {
+            let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+            return self.poll_write(cx, first);
+        }
         self.state.is_flushed.store(false, Ordering::Relaxed);
         Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
     }
@@ -165,6 +181,21 @@ impl AsyncWrite for OneRequest {
         self.state.is_shut.store(true, Ordering::Relaxed);
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
+}
+
+/// Returns a head with the names of headers as in RFC 6455.
+fn with_names_of_websockets(head: &[u8]) -> Vec<u8> {
+    const NAMES: [&str; 4] = ["Connection", "Upgrade", "Sec-WebSocket-Accept", "Sec-WebSocket-Protocol"];
+    let mut head = head.to_vec();
+    let lines: Vec<_> = memchr::memchr_iter(b'\n', &head).map(|end| end + 1).collect();
+    for (start, name) in lines.into_iter().flat_map(|start| NAMES.map(|name| (start, name))) {
+        let end = start + name.len();
+        let is_named = head.get(end) == Some(&b':') && head[start..end].eq_ignore_ascii_case(name.as_bytes());
+        if is_named {
+            head[start..end].copy_from_slice(name.as_bytes());
+        }
+    }
+    head
 }
 
 /// Position in a chunked body (RFC 9112, 7.1), to find its end. For every body that hyper accepts, this finds the
@@ -266,6 +297,15 @@ mod tests {
             }
         }
         Some(usize::MAX)
+    }
+
+    #[test]
+    fn names_of_websockets_are_those_of_the_specification() {
+        let head =
+            b"HTTP/1.1 101 x\r\nconnection: upgrade\r\nupgrade: y\r\nsec-websocket-accept: z\r\nupgraded: a\r\n\r\n";
+        let expected =
+            "HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: y\r\nSec-WebSocket-Accept: z\r\nupgraded: a\r\n\r\n";
+        assert_eq!(with_names_of_websockets(head), expected.as_bytes());
     }
 
     #[test]
