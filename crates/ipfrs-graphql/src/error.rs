@@ -1,6 +1,6 @@
 //! Mapping of errors to GraphQL: `extensions.code` has the kind of the error.
 
-use async_graphql::{ErrorExtensionValues, ErrorExtensions, ServerError, Value};
+use async_graphql::{ErrorExtensions, ServerError, Value};
 use ipfrs_core::{Error, ErrorKind};
 
 /// Result of a resolver.
@@ -42,7 +42,7 @@ pub(crate) fn shortened(mut error: ServerError) -> ServerError {
 
 /// Sets the code of an error.
 pub(crate) fn with_code(mut error: ServerError, code: &str) -> ServerError {
-    let mut extensions = error.extensions.take().unwrap_or_else(ErrorExtensionValues::default);
+    let mut extensions = error.extensions.take().unwrap_or_default();
     extensions.set("code", Value::from(code));
     error.extensions = Some(extensions);
     error

@@ -1,5 +1,7 @@
 //! Queries.
 
+#![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
+
 use async_graphql::connection::{Connection, Edge, EmptyFields};
 use async_graphql::{Context, Object};
 use ipfrs_core::{Error, parse_cid};

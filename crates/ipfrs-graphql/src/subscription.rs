@@ -1,5 +1,7 @@
 //! Subscriptions.
 
+#![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
+
 use std::time::Duration;
 
 use async_graphql::{Context, ErrorExtensions, SimpleObject};

@@ -183,9 +183,8 @@ impl Connections {
                 Ok(Outcome::WebSocket(left, session)) => {
                     drop(idle);
                     let session = catch_panic(session(Box::new(left)), || ());
-                    return drop(
-                        futures::future::select(pin!(session), pin!(poll_fn(|cx| deadlines.poll_cut(cx)))).await,
-                    );
+                    futures::future::select(pin!(session), pin!(poll_fn(|cx| deadlines.poll_cut(cx)))).await;
+                    return;
                 }
                 Ok(Outcome::Closing(left)) => return close(left, &mut deadlines).await,
                 Ok(Outcome::Closed) => return,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Allowed dependencies of each crate within the workspace. Layers: `core <- ipns, store, tensor, unixfs <- stream <-
 /// node <- front-ends <- interface <- shells`. Front-ends depend on the node and not on a store.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
     ("ipfrs-store", &["ipfrs-core"]),

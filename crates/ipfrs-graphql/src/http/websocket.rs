@@ -54,7 +54,7 @@ enum Message {
     },
     Subscribe {
         id: String,
-        payload: Request,
+        payload: Box<Request>,
     },
     Complete {
         id: String,
@@ -172,7 +172,7 @@ impl Session {
             Message::Subscribe { id, .. } if self.running.contains_key(&id) => {
                 Err(Some(Close(4409, format!("Subscriber for {id} already exists"))))
             }
-            Message::Subscribe { id, payload } => self.subscribe(socket, id, payload).await,
+            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload).await,
         }
     }
 
