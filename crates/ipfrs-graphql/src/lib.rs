@@ -7,6 +7,7 @@
 mod config;
 mod context;
 mod document;
+mod documents;
 mod error;
 mod http;
 mod limits;

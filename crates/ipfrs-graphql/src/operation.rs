@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use crate::GraphQlConfig;
 use crate::context::{Budget, RequestContext};
 use crate::document::{asks_for_schema, check_fragments, check_nesting};
+use crate::documents::Documents;
 use crate::error::{coded, request_error, shortened, with_code};
 use crate::http::multipart::Files;
 use crate::metrics::Metrics;
@@ -33,6 +34,7 @@ struct Shared {
     memory: MemoryPool,
     config: GraphQlConfig,
     persisted: PersistedQueries,
+    documents: Documents,
     metrics: Metrics,
 }
 
@@ -111,6 +113,7 @@ impl Executor {
             memory: memory.clone(),
             config: config.clone(),
             persisted: PersistedQueries::default(),
+            documents: Documents::default(),
             metrics: Metrics::register(registry)?,
         })))
     }
@@ -148,14 +151,13 @@ impl Executor {
                 "the request has no query: send {\"query\": \"{ version { version } }\"}",
             )));
         }
-        check_nesting(&request.query).map_err(|e| request_error(&e))?;
         let name = request.operation_name.clone();
-        let document = request.parsed_query().map_err(|error| self.explained(error))?;
-        check_fragments(document, self.0.config.max_complexity).map_err(|e| request_error(&e))?;
-        if !self.0.config.introspection && asks_for_schema(document) {
-            let why = "the schema is not served (graphql.introspection = false)";
-            return Err(request_error(&Error::new(ErrorKind::Forbidden, why)));
+        if let Some(known) = self.0.documents.get(&request.query) {
+            request.set_parsed_query(known.as_ref().clone());
+        } else {
+            self.check(&mut request)?;
         }
+        let document = request.parsed_query().map_err(|error| self.explained(error))?;
         let is_meant = |given: Option<&async_graphql::Name>| match &name {
             Some(name) => given.is_some_and(|given| given.as_str() == name),
             None => true,
@@ -165,6 +167,20 @@ impl Executor {
         let kind = operation.map_or(OperationType::Query, |(_, operation)| operation.node.ty);
         let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config);
         Ok(Operation { request, kind, context, is_timed: true })
+    }
+
+    /// Parses and checks a new document.
+    fn check(&self, request: &mut Request) -> Result<(), ServerError> {
+        check_nesting(&request.query).map_err(|e| request_error(&e))?;
+        let document = request.parsed_query().map_err(|error| self.explained(error))?;
+        check_fragments(document, self.0.config.max_complexity).map_err(|e| request_error(&e))?;
+        if !self.0.config.introspection && asks_for_schema(document) {
+            let why = "the schema is not served (graphql.introspection = false)";
+            return Err(request_error(&Error::new(ErrorKind::Forbidden, why)));
+        }
+        let document = document.clone();
+        self.0.documents.insert(&request.query, document);
+        Ok(())
     }
 
     /// Gives an error of the library a code, and names the limit that it is about.

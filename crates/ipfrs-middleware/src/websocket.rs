@@ -223,6 +223,14 @@ impl WebSocket {
         self.send_message(Message::Text(text.into())).await
     }
 
+    /// Sends a binary message.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_binary(&mut self, bytes: Bytes) -> std::result::Result<(), Disconnected> {
+        self.send_message(Message::Binary(bytes)).await
+    }
+
     async fn send_message(&mut self, message: Message) -> std::result::Result<(), Disconnected> {
         let limit = self.shared.config.send_timeout();
         let sent = timeout(limit, self.inner.send(message)).await;
