@@ -65,13 +65,14 @@ impl Client {
 
     /// Returns the code with which the server closes the connection.
     pub(crate) async fn close_code(&mut self) -> u16 {
-        loop {
-            match self.next().await {
-                Some(Message::Close(Some(frame))) => return frame.code.into(),
-                Some(Message::Close(None)) | None => return 0,
-                Some(_) => {}
+        let mut code = 0;
+        // The library responds to the close frame while it waits for the end.
+        while let Some(message) = self.next().await {
+            if let Message::Close(Some(frame)) = message {
+                code = frame.code.into();
             }
         }
+        code
     }
 
     /// Returns the connection below the WebSocket.
