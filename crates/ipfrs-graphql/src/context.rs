@@ -105,6 +105,15 @@ impl Budget {
     }
 }
 
+/// The field that reads for the others. If it is dropped too early, they wait no longer.
+struct Leader<'a>(&'a BlockLoader);
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().clear();
+    }
+}
+
 /// Size of content that needs no reserved memory, in bytes.
 const SMALL_BYTES: usize = 16 * 1024;
 
@@ -125,18 +134,24 @@ impl BlockLoader {
     /// Returns a block, or `None` if it is not in the store. The fields of one level are polled one after another: the
     /// first lets all others register, and then reads for them too.
     pub(crate) async fn load(&self, cid: Cid) -> Result<Option<Bytes>> {
-        let (sender, receiver) = oneshot::channel();
-        let is_first = {
-            let mut waiting = self.waiting.lock();
-            waiting.push((cid, sender));
-            waiting.len() == 1
-        };
-        if is_first {
-            yield_now().await;
-            let waiting = std::mem::take(&mut *self.waiting.lock());
-            self.read(waiting).await?;
+        loop {
+            let (sender, receiver) = oneshot::channel();
+            let is_first = {
+                let mut waiting = self.waiting.lock();
+                waiting.push((cid, sender));
+                waiting.len() == 1
+            };
+            if is_first {
+                let _leader = Leader(self);
+                yield_now().await;
+                let waiting = std::mem::take(&mut *self.waiting.lock());
+                self.read(waiting).await?;
+            }
+            // If the field that reads is dropped, because its parent failed, another one reads.
+            if let Ok(found) = receiver.await {
+                return found;
+            }
         }
-        receiver.await.map_err(|e| Error::internal("the read of a block was dropped").with_source(e))?
     }
 
     async fn read(&self, waiting: Vec<Waiting>) -> Result<()> {

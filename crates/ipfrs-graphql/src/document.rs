@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
-use async_graphql::parser::types::{ExecutableDocument, FragmentDefinition, Selection, SelectionSet};
-use async_graphql::{Name, Positioned};
+use async_graphql::parser::types::{
+    ExecutableDocument, FragmentDefinition, OperationDefinition, Selection, SelectionSet,
+};
+use async_graphql::{Name, Positioned, Value as ConstValue, Variables};
+use async_graphql_value::Value;
 use ipfrs_core::{Error, Result};
 
-use crate::limits::MAX_RECURSION;
+use crate::limits::{MAX_RECURSION, MAX_SCHEMA_FIELDS, MAX_SUBSCRIPTION_FIELDS};
 
 /// Checks that the brackets of a document are not nested too deeply. The library's parser uses the stack of its thread
 /// for each level, and a document that is deep enough would end the process.
@@ -43,11 +46,7 @@ pub(crate) fn check_nesting(document: &str) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) states the limit.
 pub(crate) fn check_fragments(document: &ExecutableDocument, most: usize) -> Result<()> {
-    let mut expansion = Expansion { fragments: &document.fragments, counted: HashMap::new() };
-    let operations = document.operations.iter().map(|(_, operation)| &operation.node.selection_set.node);
-    let fragments = document.fragments.values().map(|fragment| &fragment.node.selection_set.node);
-    let counts = operations.chain(fragments).map(|selections| expansion.count(selections, 0));
-    if counts.fold(0, usize::saturating_add) <= most {
+    if Expansion::total(document, None) <= most {
         return Ok(());
     }
     Err(Error::too_large(format!(
@@ -73,14 +72,110 @@ pub(crate) fn asks_for_schema(document: &ExecutableDocument) -> bool {
     false
 }
 
+/// Bytes of a variable that count as much as a field: the library copies a variable at each use.
+const BYTES_PER_FIELD: usize = 256;
+
+/// Size of variables from which their uses are counted, in bytes.
+const SMALL_VARIABLES: usize = 4 * 1024;
+
+/// Memory of a value besides its text, in bytes.
+const VALUE_BYTES: usize = 64;
+
+/// Sizes of the variables of a request, in bytes.
+pub(crate) struct VariableSizes(HashMap<Name, usize>);
+
+impl VariableSizes {
+    pub(crate) fn of(variables: &Variables) -> Self {
+        Self(variables.iter().map(|(name, value)| (name.clone(), size_of(value))).collect())
+    }
+}
+
+fn size_of(value: &ConstValue) -> usize {
+    let below = match value {
+        ConstValue::String(text) => text.len(),
+        ConstValue::List(items) => items.iter().map(size_of).sum(),
+        ConstValue::Object(members) => members.iter().map(|(name, value)| name.len() + size_of(value)).sum(),
+        _ => 0,
+    };
+    below.saturating_add(VALUE_BYTES)
+}
+
+/// Checks that large variables are not used too often.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind).
+pub(crate) fn check_variables(document: &ExecutableDocument, sizes: &VariableSizes, most: usize) -> Result<()> {
+    if sizes.0.values().sum::<usize>() <= SMALL_VARIABLES || Expansion::total(document, Some(sizes)) <= most {
+        return Ok(());
+    }
+    let bytes = most.saturating_mul(BYTES_PER_FIELD);
+    Err(Error::too_large(format!(
+        "the variables have more than {bytes} bytes, at all of their uses together (graphql.max_complexity): send \
+         several requests"
+    )))
+}
+
+/// Checks that a document does not ask for too much of the schema, whose lists have no pages.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind).
+pub(crate) fn check_introspection(document: &ExecutableDocument) -> Result<()> {
+    if !asks_for_schema(document) || Expansion::total(document, None) <= MAX_SCHEMA_FIELDS {
+        return Ok(());
+    }
+    Err(Error::too_large(format!(
+        "a document about the schema has at most {MAX_SCHEMA_FIELDS} fields: send several requests"
+    )))
+}
+
+/// Checks that a subscription selects one field (<https://spec.graphql.org/October2021/#sec-Single-root-field>), without
+/// fragments at its root, which the library ignores.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for several fields, [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
+/// for too many fields below it.
+pub(crate) fn check_subscription(document: &ExecutableDocument, operation: &OperationDefinition) -> Result<()> {
+    let root = &operation.selection_set.node;
+    if !matches!(&*root.items, [only] if matches!(only.node, Selection::Field(_))) {
+        return Err(Error::invalid("a subscription selects exactly one field, and no fragment at its root"));
+    }
+    let mut expansion = Expansion { fragments: &document.fragments, counted: HashMap::new(), sizes: None };
+    if expansion.count(root, 0) > MAX_SUBSCRIPTION_FIELDS {
+        return Err(Error::too_large(format!("a subscription has at most {MAX_SUBSCRIPTION_FIELDS} fields")));
+    }
+    Ok(())
+}
+
 /// Sizes of the fragments of a document.
 struct Expansion<'a> {
     fragments: &'a HashMap<Name, Positioned<FragmentDefinition>>,
+    /// Sizes of variables, if their uses count.
+    sizes: Option<&'a VariableSizes>,
     /// Sizes that are known; 0 for a fragment that is being counted, because the library refuses cycles.
     counted: HashMap<&'a str, usize>,
 }
 
 impl<'a> Expansion<'a> {
+    /// Returns the number of fields and fragments in all operations and fragments of a document.
+    fn total(document: &'a ExecutableDocument, sizes: Option<&'a VariableSizes>) -> usize {
+        let mut expansion = Expansion { fragments: &document.fragments, counted: HashMap::new(), sizes };
+        let operations = document.operations.iter().map(|(_, operation)| &operation.node.selection_set.node);
+        let fragments = document.fragments.values().map(|fragment| &fragment.node.selection_set.node);
+        let counts = operations.chain(fragments).map(|selections| expansion.count(selections, 0));
+        counts.fold(0, usize::saturating_add)
+    }
+
+    /// Returns the weight of the variables in a value.
+    fn weight(&self, value: &Value) -> usize {
+        let Some(sizes) = self.sizes else { return 0 };
+        match value {
+            Value::Variable(name) => sizes.0.get(name).map_or(0, |size| size / BYTES_PER_FIELD),
+            Value::List(items) => items.iter().map(|item| self.weight(item)).fold(0, usize::saturating_add),
+            Value::Object(members) => members.values().map(|value| self.weight(value)).fold(0, usize::saturating_add),
+            _ => 0,
+        }
+    }
+
     /// Returns the number of fields and fragments in `selections`. `level` is the number of selections around them.
     fn count(&mut self, selections: &'a SelectionSet, level: usize) -> usize {
         // The library would refuse the document too, and sizes that are known must not depend on the level.
@@ -90,7 +185,11 @@ impl<'a> Expansion<'a> {
         let mut total = 0_usize;
         for selection in &selections.items {
             let below = match &selection.node {
-                Selection::Field(field) => self.count(&field.node.selection_set.node, level + 1),
+                Selection::Field(field) => {
+                    let values = field.node.arguments.iter().map(|(_, value)| self.weight(&value.node));
+                    let weight = values.fold(0, usize::saturating_add);
+                    self.count(&field.node.selection_set.node, level + 1).saturating_add(weight)
+                }
                 Selection::InlineFragment(fragment) => self.count(&fragment.node.selection_set.node, level + 1),
                 Selection::FragmentSpread(spread) => self.fragment(&spread.node.fragment_name.node, level + 1),
             };

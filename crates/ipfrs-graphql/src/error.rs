@@ -3,6 +3,9 @@
 use async_graphql::{ErrorExtensions, ServerError, Value};
 use ipfrs_core::{Error, ErrorKind};
 
+/// Code of a subscription that is too slow.
+pub(crate) const LAGGED: &str = "lagged";
+
 /// Result of a resolver.
 pub(crate) type FieldResult<T> = Result<T, async_graphql::Error>;
 
@@ -10,7 +13,8 @@ pub(crate) type FieldResult<T> = Result<T, async_graphql::Error>;
 pub(crate) fn failed(error: Error) -> async_graphql::Error {
     log(&error);
     let code = error.kind().code();
-    async_graphql::Error::new(error.public_message()).extend_with(|_, extensions| extensions.set("code", code))
+    async_graphql::Error::new(short(error.public_message().into_owned()))
+        .extend_with(|_, extensions| extensions.set("code", code))
 }
 
 /// Returns the error of a whole request.
@@ -32,12 +36,18 @@ const MAX_MESSAGE_BYTES: usize = 1_024;
 
 /// Shortens a long message.
 pub(crate) fn shortened(mut error: ServerError) -> ServerError {
-    if error.message.len() > MAX_MESSAGE_BYTES {
-        let end = (0..=MAX_MESSAGE_BYTES).rev().find(|end| error.message.is_char_boundary(*end)).unwrap_or(0);
-        error.message.truncate(end);
-        error.message.push_str(" ...");
-    }
+    error.message = short(error.message);
     error
+}
+
+fn short(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE_BYTES {
+        let end = (0..=MAX_MESSAGE_BYTES).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+        message.shrink_to_fit();
+        message.push_str(" ...");
+    }
+    message
 }
 
 /// Sets the code of an error.

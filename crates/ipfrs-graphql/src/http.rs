@@ -107,7 +107,7 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
     };
     let operation = match executor.parse(request) {
         Ok(operation) => operation,
-        Err(error) if media == Media::EventStream => return sse::refused(Answer::refused(error)),
+        Err(error) if media == Media::EventStream => return sse::refused(Answer::refused(error)).await,
         Err(error) => return response::refused(StatusCode::BAD_REQUEST, media, error),
     };
     if is_get && operation.kind == OperationType::Mutation {
@@ -119,15 +119,15 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
         None => operation,
     };
     if media == Media::EventStream {
-        return sse::stream(executor.stream(operation));
+        return sse::stream(executor.stream(operation), graphql.0.websockets.lifecycle().clone()).await;
     }
     if operation.kind == OperationType::Subscription {
         let why = "a subscription needs a WebSocket (graphql-transport-ws), or \"Accept: text/event-stream\"";
         return response::refused(StatusCode::BAD_REQUEST, media, request_error(&Error::invalid(why)));
     }
-    let outcome = executor.execute(operation).await;
+    let answer = executor.execute(operation).await;
     drop(memory);
-    response::whole(outcome, media, is_get, if_none_match.as_ref()).await
+    response::whole(answer, media, is_get, if_none_match.as_ref()).await
 }
 
 fn not_allowed(allow: &'static str, media: Media, error: async_graphql::ServerError) -> Response {

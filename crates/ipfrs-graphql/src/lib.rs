@@ -20,6 +20,7 @@ mod scalars;
 mod schema;
 mod subscription;
 mod types;
+mod variables;
 
 pub use config::GraphQlConfig;
 pub use http::GraphQl;

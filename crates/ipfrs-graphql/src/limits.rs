@@ -22,5 +22,17 @@ pub(crate) const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum number of files in a request.
 pub(crate) const MAX_FILES: usize = 100;
 
+/// Maximum number of errors in a response.
+pub(crate) const MAX_ERRORS: usize = 100;
+
+/// Maximum number of fields about the schema, with fragments in place.
+pub(crate) const MAX_SCHEMA_FIELDS: usize = 1_000;
+
+/// Maximum number of fields of a subscription, with fragments in place: they are resolved for each event.
+pub(crate) const MAX_SUBSCRIPTION_FIELDS: usize = 200;
+
+/// Maximum length of a path in an argument, in bytes.
+pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
+
 /// Memory for persisted queries, in bytes.
 pub(crate) const PERSISTED_BYTES: u64 = 8 * 1024 * 1024;

@@ -8,6 +8,7 @@ use ipfrs_node::{BlockFormat, OperationId, PinOptions, PutBlock, UploadOptions};
 use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
 use crate::scalars::{Base64, Cid, Long, Upload};
+use crate::types::content::content_path;
 
 /// Root of mutations.
 pub(crate) struct Mutation;
@@ -46,7 +47,7 @@ impl Mutation {
         #[graphql(desc = "Codec of a new content ID; raw if missing.")] codec: Option<String>,
         #[graphql(desc = "Hash function of a new content ID; sha2-256 if missing.")] mhtype: Option<String>,
         #[graphql(desc = "Whether to pin the block and everything below it.", default)] pin: bool,
-    ) -> FieldResult<AddedBlock> {
+    ) -> FieldResult<Option<AddedBlock>> {
         if cid.is_some() && (codec.is_some() || mhtype.is_some()) {
             return Err(failed(Error::invalid("cid determines codec and mhtype: omit them, or omit cid")));
         }
@@ -57,7 +58,7 @@ impl Mutation {
         let node = node(context)?;
         let stored = if pin { node.put_pinned_block(block).await } else { node.put_block(block).await };
         let (cid, size) = stored.map_err(failed)?;
-        Ok(AddedBlock { cid: Cid(cid), size: size.into() })
+        Ok(Some(AddedBlock { cid: Cid(cid), size: size.into() }))
     }
 
     /// Imports a file while it arrives.
@@ -74,7 +75,7 @@ impl Mutation {
         #[graphql(desc = "Chunker, such as size-1048576.")] chunker: Option<String>,
         #[graphql(desc = "Import profile, such as unixfs-v1-2025.")] profile: Option<String>,
         #[graphql(desc = "ID of the operation; a random one if missing.")] operation_id: Option<String>,
-    ) -> FieldResult<AddedFile> {
+    ) -> FieldResult<Option<AddedFile>> {
         let files = request(context)?.files.as_ref();
         let files =
             files.ok_or_else(|| failed(Error::invalid("the request has no files: send it as multipart/form-data")))?;
@@ -95,7 +96,12 @@ impl Mutation {
         };
         let operation_id = id.to_string();
         let uploaded = node(context)?.upload(&options, id, None, part.content).await.map_err(failed)?;
-        Ok(AddedFile { cid: Cid(uploaded.cid), size: Long(uploaded.size), blocks: Long(uploaded.blocks), operation_id })
+        Ok(Some(AddedFile {
+            cid: Cid(uploaded.cid),
+            size: Long(uploaded.size),
+            blocks: Long(uploaded.blocks),
+            operation_id,
+        }))
     }
 
     /// Removes a block that no pin leads to. Returns its content ID.
@@ -104,11 +110,11 @@ impl Mutation {
         context: &Context<'_>,
         cid: Cid,
         #[graphql(desc = "Whether a missing block is no error.", default)] force: bool,
-    ) -> FieldResult<Cid> {
+    ) -> FieldResult<Option<Cid>> {
         for (_, outcome) in node(context)?.remove_blocks(&[cid.0], force).await.map_err(failed)? {
             outcome.map_err(|e| failed(Error::new(e.kind(), format!("cannot remove {}: {e}", cid.0))))?;
         }
-        Ok(cid)
+        Ok(Some(cid))
     }
 
     /// Pins the target of a path. All blocks must be in this store. Returns its content ID.
@@ -118,11 +124,11 @@ impl Mutation {
         path: String,
         #[graphql(desc = "Whether to pin everything below the block too.", default = true)] recursive: bool,
         #[graphql(desc = "Name of the pin.", default)] name: String,
-    ) -> FieldResult<Cid> {
+    ) -> FieldResult<Option<Cid>> {
         let node = node(context)?;
-        let path = node.content_path(&path).await.map_err(failed)?;
+        let path = content_path(node, &path).await.map_err(failed)?;
         let pinned = node.pin(&[path], &PinOptions { recursive, name }, |_| {}).await.map_err(failed)?;
-        pinned.first().map(|cid| Cid(*cid)).ok_or_else(|| failed(Error::internal("a pin without a content ID")))
+        Ok(pinned.first().map(|cid| Cid(*cid)))
     }
 
     /// Removes the pin of the target of a path. Returns its content ID.
@@ -131,10 +137,10 @@ impl Mutation {
         context: &Context<'_>,
         path: String,
         #[graphql(desc = "Whether a recursive pin is removed too.", default = true)] recursive: bool,
-    ) -> FieldResult<Cid> {
+    ) -> FieldResult<Option<Cid>> {
         let node = node(context)?;
-        let path = node.content_path(&path).await.map_err(failed)?;
+        let path = content_path(node, &path).await.map_err(failed)?;
         let unpinned = node.unpin(&[path], recursive).await.map_err(failed)?;
-        unpinned.first().map(|cid| Cid(*cid)).ok_or_else(|| failed(Error::internal("a pin without a content ID")))
+        Ok(unpinned.first().map(|cid| Cid(*cid)))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_graphql::parser::types::OperationType;
-use async_graphql::{Request, Response, ServerError, Value};
+use async_graphql::{Name, PathSegment, Request, Response, ServerError, Value};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -16,13 +16,18 @@ use tokio::time::timeout;
 
 use crate::GraphQlConfig;
 use crate::context::{Budget, RequestContext};
-use crate::document::{asks_for_schema, check_fragments, check_nesting};
+use crate::document::{
+    VariableSizes, asks_for_schema, check_fragments, check_introspection, check_nesting, check_subscription,
+    check_variables,
+};
 use crate::documents::Documents;
-use crate::error::{coded, request_error, shortened, with_code};
+use crate::error::{LAGGED, coded, request_error, shortened, with_code};
 use crate::http::multipart::Files;
+use crate::limits::MAX_ERRORS;
 use crate::metrics::Metrics;
 use crate::persisted::PersistedQueries;
 use crate::schema::{NodeSchema, schema};
+use crate::variables::check_values;
 
 /// Executes operations. Clones share the state.
 #[derive(Clone)]
@@ -51,16 +56,9 @@ impl Operation {
     /// Adds the files of a multipart request.
     pub(crate) fn with_files(mut self, files: Files) -> Self {
         self.context.files = Some(files);
-        self.is_timed = false;
+        self.is_timed = self.kind != OperationType::Mutation;
         self
     }
-}
-
-/// The result of a query or a mutation.
-pub(crate) struct Outcome {
-    pub(crate) response: Answer,
-    /// Memory of the content, to be held until the response is sent. `None` if nothing was executed.
-    pub(crate) budget: Option<Arc<Budget>>,
 }
 
 /// A response as sent to the client.
@@ -71,21 +69,29 @@ pub(crate) struct Answer {
     data: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) errors: Vec<ServerError>,
+    /// Memory of the content, to be held until the response is sent. `None` if nothing was executed.
+    #[serde(skip)]
+    pub(crate) budget: Option<Arc<Budget>>,
 }
 
 impl Answer {
     /// Returns the response to a request that was not executed.
     pub(crate) fn refused(error: ServerError) -> Self {
-        Self { data: None, errors: vec![error] }
+        Self { data: None, errors: vec![error], budget: None }
     }
 
     /// Returns the response of the library. Errors without a path arose before the execution.
-    fn of(response: Response, executor: &Executor) -> Self {
+    fn of(mut response: Response, executor: &Executor, budget: Option<Arc<Budget>>) -> Self {
+        for error in &response.errors {
+            set_null(&mut response.data, &error.path);
+        }
         let is_refused = response.data == Value::Null
             && !response.errors.is_empty()
             && response.errors.iter().all(|error| error.path.is_empty());
-        let errors = response.errors.into_iter().map(|error| executor.explained(error)).collect();
-        Self { data: (!is_refused).then_some(response.data), errors }
+        let errors: Vec<_> =
+            response.errors.into_iter().take(MAX_ERRORS).map(|error| executor.explained(error)).collect();
+        let errors = errors.into_iter().map(without_empty_path).collect();
+        Self { data: (!is_refused).then_some(response.data), errors, budget }
     }
 
     /// Whether the operation was executed.
@@ -93,10 +99,45 @@ impl Answer {
         self.data.is_some()
     }
 
+    /// Whether events of a subscription are lost, after which others follow.
+    pub(crate) fn is_lagged(&self) -> bool {
+        let lagged = Value::from(LAGGED);
+        let code = |error: &ServerError| error.extensions.as_ref().and_then(|known| known.get("code").cloned());
+        self.errors.iter().any(|error| code(error).as_ref() == Some(&lagged))
+    }
+
     /// Whether the response has no data, for whatever reason.
     pub(crate) fn has_no_data(&self) -> bool {
         self.data.as_ref().is_none_or(|data| *data == Value::Null)
     }
+}
+
+/// Sets a field that failed to null: the library omits it. All fields that can fail are nullable.
+fn set_null(data: &mut Value, path: &[PathSegment]) {
+    let Some((last, parents)) = path.split_last() else { return };
+    let mut target = data;
+    for segment in parents {
+        let child = match (target, segment) {
+            (Value::Object(fields), PathSegment::Field(name)) => fields.get_mut(name.as_str()),
+            (Value::List(items), PathSegment::Index(index)) => items.get_mut(*index),
+            _ => None,
+        };
+        let Some(child) = child else { return };
+        target = child;
+    }
+    if let (Value::Object(fields), PathSegment::Field(name)) = (target, last)
+        && !name.is_empty()
+    {
+        fields.entry(Name::new(name)).or_insert(Value::Null);
+    }
+}
+
+/// Removes the mark of an operation that took too long.
+fn without_empty_path(mut error: ServerError) -> ServerError {
+    if matches!(&*error.path, [PathSegment::Field(name)] if name.is_empty()) {
+        error.path.clear();
+    }
+    error
 }
 
 impl Executor {
@@ -157,14 +198,22 @@ impl Executor {
         } else {
             self.check(&mut request)?;
         }
+        let (variables, variables_given) = (VariableSizes::of(&request.variables), request.variables.clone());
         let document = request.parsed_query().map_err(|error| self.explained(error))?;
-        let is_meant = |given: Option<&async_graphql::Name>| match &name {
+        check_variables(document, &variables, self.0.config.max_complexity).map_err(|e| request_error(&e))?;
+        let is_meant = |given: Option<&Name>| match &name {
             Some(name) => given.is_some_and(|given| given.as_str() == name),
             None => true,
         };
         // A name that does not exist, or a missing one, is an error of the execution.
         let operation = document.operations.iter().find(|(given, _)| is_meant(*given));
         let kind = operation.map_or(OperationType::Query, |(_, operation)| operation.node.ty);
+        if let Some((_, operation)) = operation {
+            check_values(&operation.node, &variables_given).map_err(|e| request_error(&e))?;
+        }
+        if let Some((_, operation)) = operation.filter(|_| kind == OperationType::Subscription) {
+            check_subscription(document, &operation.node).map_err(|e| request_error(&e))?;
+        }
         let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config);
         Ok(Operation { request, kind, context, is_timed: true })
     }
@@ -178,6 +227,7 @@ impl Executor {
             let why = "the schema is not served (graphql.introspection = false)";
             return Err(request_error(&Error::new(ErrorKind::Forbidden, why)));
         }
+        check_introspection(document).map_err(|e| request_error(&e))?;
         let document = document.clone();
         self.0.documents.insert(&request.query, document);
         Ok(())
@@ -201,7 +251,7 @@ impl Executor {
     }
 
     /// Executes a query or a mutation.
-    pub(crate) async fn execute(&self, operation: Operation) -> Outcome {
+    pub(crate) async fn execute(&self, operation: Operation) -> Answer {
         let Operation { request, kind, context, is_timed } = operation;
         let (start, budget) = (Instant::now(), Arc::clone(&context.budget));
         let executing = self.0.schema.execute(request.data(context));
@@ -212,21 +262,24 @@ impl Executor {
                     ErrorKind::Timeout,
                     format!("the operation took more than {} s (graphql.timeout_seconds): query less", limit.as_secs()),
                 );
-                Response::from_errors(vec![request_error(&error)])
+                // A part may have been executed.
+                let mut response = Response::from_errors(vec![request_error(&error)]);
+                response.errors[0].path.push(PathSegment::Field(String::new()));
+                response
             })
         } else {
             executing.await
         };
         self.0.metrics.took(kind, start);
         self.0.metrics.ended(kind, response.is_ok());
-        Outcome { response: Answer::of(response, self), budget: Some(budget) }
+        Answer::of(response, self, Some(budget))
     }
 
     /// Executes any operation as a stream of responses, of which a query or a mutation has one.
     pub(crate) fn stream(&self, operation: Operation) -> BoxStream<'static, Answer> {
         let executor = self.clone();
         if operation.kind != OperationType::Subscription {
-            return futures::stream::once(async move { executor.execute(operation).await.response }).boxed();
+            return futures::stream::once(async move { executor.execute(operation).await }).boxed();
         }
         let open = self.0.metrics.subscription();
         let mut is_first = true;
@@ -236,7 +289,7 @@ impl Executor {
             if std::mem::replace(&mut is_first, false) {
                 executor.0.metrics.ended(OperationType::Subscription, response.is_ok());
             }
-            Answer::of(response, &executor)
+            Answer::of(response, &executor, None)
         });
         answers.boxed()
     }

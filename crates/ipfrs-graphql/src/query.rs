@@ -7,11 +7,13 @@ use async_graphql::{Context, Object};
 use ipfrs_core::{Error, parse_cid};
 use ipfrs_node::PinFilter;
 
-use crate::context::{node, page_cost, page_size};
+use crate::context::{node, page_cost, page_size, request};
 use crate::error::{FieldResult, failed};
 use crate::scalars::{Cid, Long};
 use crate::types::block::{Block, load};
-use crate::types::content::{self, DAG_JSON, DagNode, DirectoryEntry, DirectoryFields, File, Position, object_at};
+use crate::types::content::{
+    self, DAG_JSON, DagNode, DirectoryEntry, DirectoryFields, File, Position, content_path, object_at,
+};
 use crate::types::name::Name;
 use crate::types::operation::Operation;
 use crate::types::pin::{Pin, PinType};
@@ -30,16 +32,16 @@ impl Query {
     }
 
     /// Whether a block is in this store.
-    async fn has_block(&self, context: &Context<'_>, cid: Cid) -> FieldResult<bool> {
+    async fn has_block(&self, context: &Context<'_>, cid: Cid) -> FieldResult<Option<bool>> {
         let found = node(context)?.batch_has(&[cid.0]).await.map_err(failed)?;
-        Ok(found.iter().all(Option::is_some))
+        Ok(Some(found.iter().all(Option::is_some)))
     }
 
     /// Blocks by their content IDs, in this order; null for each that is not in this store.
     #[graphql(complexity = "cids.len() * child_complexity + 1")]
-    async fn blocks_by_cid(&self, context: &Context<'_>, cids: Vec<Cid>) -> FieldResult<Vec<Option<Block>>> {
+    async fn blocks_by_cid(&self, context: &Context<'_>, cids: Vec<Cid>) -> FieldResult<Option<Vec<Option<Block>>>> {
         page_size(context, Some(i32::try_from(cids.len()).unwrap_or(i32::MAX)))?;
-        futures::future::try_join_all(cids.into_iter().map(|cid| load(context, cid.0))).await
+        futures::future::try_join_all(cids.into_iter().map(|cid| load(context, cid.0))).await.map(Some)
     }
 
     /// All blocks of the store, in the order of their hashes.
@@ -49,27 +51,29 @@ impl Query {
         context: &Context<'_>,
         #[graphql(desc = "Maximum number of blocks; 100 if missing.")] first: Option<i32>,
         #[graphql(desc = "Cursor of the block before the first.")] after: Option<String>,
-    ) -> FieldResult<Connection<String, Block>> {
+    ) -> FieldResult<Option<Connection<String, Block>>> {
         let most = page_size(context, first)?;
         let after = cid_cursor(after.as_deref())?;
         let (cids, has_more) = node(context)?.block_page(after.as_ref(), most).await.map_err(failed)?;
         let mut page = Connection::new(after.is_some(), has_more);
         page.edges.extend(cids.into_iter().map(|cid| Edge::new(cid.to_string(), Block::listed(cid))));
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// A value of the IPLD data model: a block, or a value within a block.
-    async fn dag(&self, context: &Context<'_>, path: String) -> FieldResult<DagNode> {
+    #[graphql(complexity = "10 + child_complexity")]
+    async fn dag(&self, context: &Context<'_>, path: String) -> FieldResult<Option<DagNode>> {
         let node = node(context)?;
-        let path = node.content_path(&path).await.map_err(failed)?;
+        let path = content_path(node, &path).await.map_err(failed)?;
         let (found, json) = node.get_node(path, DAG_JSON).await.map_err(failed)?;
+        request(context)?.budget.take(json.len()).map_err(failed)?;
         let remainder = found.remainder.iter().map(ToString::to_string).collect();
-        Ok(DagNode { cid: found.cid, remainder, json })
+        Ok(Some(DagNode { cid: found.cid, remainder, json }))
     }
 
     /// A file, a directory or a symlink.
-    async fn file(&self, context: &Context<'_>, path: String) -> FieldResult<File> {
-        Ok(File { object: object_at(node(context)?, &path).await.map_err(failed)? })
+    async fn file(&self, context: &Context<'_>, path: String) -> FieldResult<Option<File>> {
+        Ok(Some(File { object: object_at(node(context)?, &path).await.map_err(failed)? }))
     }
 
     /// The entries of a directory, in their stored order.
@@ -80,7 +84,7 @@ impl Query {
         path: String,
         #[graphql(desc = "Maximum number of entries; 100 if missing.")] first: Option<i32>,
         #[graphql(desc = "Cursor of the entry before the first.")] after: Option<String>,
-    ) -> FieldResult<Connection<String, DirectoryEntry, DirectoryFields, EmptyFields>> {
+    ) -> FieldResult<Option<Connection<String, DirectoryEntry, DirectoryFields, EmptyFields>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
         let object = object_at(node, &path).await.map_err(failed)?;
@@ -90,10 +94,12 @@ impl Query {
         };
         let from = Position::parse(after.as_deref(), &object.cid).map_err(failed)?;
         let (entries, has_more) = content::entries(node, &object, from, most).await.map_err(failed)?;
+        let names = entries.iter().map(|(cursor, entry)| cursor.len() + entry.text_bytes()).sum();
+        request(context)?.budget.take(names).map_err(failed)?;
         let fields = DirectoryFields { cid: Cid(object.cid), total_count };
         let mut page = Connection::with_additional_fields(after.is_some(), has_more, fields);
         page.edges.extend(entries.into_iter().map(|(cursor, entry)| Edge::new(cursor, entry)));
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// Direct and recursive pins, in the order of their content IDs.
@@ -104,14 +110,14 @@ impl Query {
         #[graphql(name = "type", desc = "Only pins of this type.")] pin_type: Option<PinType>,
         #[graphql(desc = "Maximum number of pins; 100 if missing.")] first: Option<i32>,
         #[graphql(desc = "Cursor of the pin before the first.")] after: Option<String>,
-    ) -> FieldResult<Connection<String, Pin>> {
+    ) -> FieldResult<Option<Connection<String, Pin>>> {
         let most = page_size(context, first)?;
         let after = cid_cursor(after.as_deref())?;
         let filter = pin_type.map_or(PinFilter::All, PinFilter::from);
         let (pins, has_more) = node(context)?.pin_page(after, filter, most).await.map_err(failed)?;
         let mut page = Connection::new(after.is_some(), has_more);
         page.edges.extend(pins.into_iter().map(|pin| Edge::new(pin.cid.to_string(), Pin(pin))));
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// The tensors of a safetensors or .npy file, in their order in the file.
@@ -122,10 +128,10 @@ impl Query {
         path: String,
         #[graphql(desc = "Maximum number of tensors; 100 if missing.")] first: Option<i32>,
         #[graphql(desc = "Cursor of the tensor before the first.")] after: Option<String>,
-    ) -> FieldResult<Connection<String, Tensor, TensorFields, EmptyFields>> {
+    ) -> FieldResult<Option<Connection<String, Tensor, TensorFields, EmptyFields>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
-        let path = node.content_path(&path).await.map_err(failed)?;
+        let path = content_path(node, &path).await.map_err(failed)?;
         let file = node.tensors(path).await.map_err(failed)?;
         let start = number_cursor(after.as_deref())?;
         let tensors = file.catalogue.tensors();
@@ -135,7 +141,7 @@ impl Query {
         page.edges.extend(tensors.iter().enumerate().skip(start).take(most).map(|(index, info)| {
             Edge::new((index + 1).to_string(), Tensor { file: file.clone(), info: info.clone() })
         }));
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// The IPNS names whose keys are in this repo: the identity first, the others by name.
@@ -145,7 +151,7 @@ impl Query {
         context: &Context<'_>,
         #[graphql(desc = "Maximum number of names; 100 if missing.")] first: Option<i32>,
         #[graphql(desc = "Cursor of the name before the first.")] after: Option<String>,
-    ) -> FieldResult<Connection<String, Name>> {
+    ) -> FieldResult<Option<Connection<String, Name>>> {
         let most = page_size(context, first)?;
         let keys = node(context)?.keys().await.map_err(failed)?;
         let start = match &after {
@@ -155,31 +161,38 @@ impl Query {
         let mut page = Connection::new(start > 0, start.saturating_add(most) < keys.len());
         let keys = keys.into_iter().skip(start).take(most);
         page.edges.extend(keys.map(|key| Edge::new(key.name.clone(), Name(key))));
-        Ok(page)
+        Ok(Some(page))
     }
 
-    /// Operations that have not ended.
-    async fn operations(&self, context: &Context<'_>) -> FieldResult<Vec<Operation>> {
-        Ok(node(context)?.operations().into_iter().map(Operation).collect())
+    /// Operations that have not ended, in no particular order.
+    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    async fn operations(
+        &self,
+        context: &Context<'_>,
+        #[graphql(desc = "Maximum number of operations; 100 if missing.")] first: Option<i32>,
+    ) -> FieldResult<Option<Vec<Operation>>> {
+        let most = page_size(context, first)?;
+        Ok(Some(node(context)?.operations().into_iter().take(most).map(Operation).collect()))
     }
 
     /// Totals of the store.
-    async fn stats(&self, context: &Context<'_>) -> FieldResult<Stats> {
+    async fn stats(&self, context: &Context<'_>) -> FieldResult<Option<Stats>> {
         let node = node(context)?;
         let stats = node.stats().await.map_err(failed)?;
-        Ok(Stats {
+        Ok(Some(Stats {
             blocks: Long(stats.blocks),
             payload_bytes: Long(stats.payload_bytes),
             disk_bytes: Long(stats.disk_bytes),
             dead_bytes: Long(stats.dead_bytes),
             bandwidth: Bandwidth::of(&node.bandwidth()),
-        })
+        }))
     }
 
     /// Version of the daemon.
     async fn version(&self, context: &Context<'_>) -> FieldResult<Version> {
-        let peer_id = node(context)?.identity().peer_id().to_string();
-        Ok(Version { version: env!("CARGO_PKG_VERSION"), peer_id })
+        let node = node(context)?;
+        let (peer_id, instance) = (node.identity().peer_id(), node.events_instance());
+        Ok(Version { version: env!("CARGO_PKG_VERSION"), peer_id, instance })
     }
 }
 

@@ -19,6 +19,10 @@ impl ScalarType for Cid {
         }
     }
 
+    fn is_valid(value: &Value) -> bool {
+        matches!(value, Value::String(text) if parse_cid(text).is_ok())
+    }
+
     fn to_value(&self) -> Value {
         Value::String(self.0.to_string())
     }
@@ -47,6 +51,10 @@ impl ScalarType for Long {
         }
     }
 
+    fn is_valid(value: &Value) -> bool {
+        matches!(value, Value::Number(number) if number.is_u64())
+    }
+
     fn to_value(&self) -> Value {
         Value::from(self.0)
     }
@@ -67,6 +75,10 @@ impl ScalarType for Base64 {
             }
             other => Err(InputValueError::expected_type(other)),
         }
+    }
+
+    fn is_valid(value: &Value) -> bool {
+        matches!(value, Value::String(_))
     }
 
     fn to_value(&self) -> Value {
@@ -92,6 +104,10 @@ impl ScalarType for Upload {
         number.map(Self).ok_or_else(|| {
             InputValueError::custom("a file is sent in a multipart request: see graphql-multipart-request-spec")
         })
+    }
+
+    fn is_valid(value: &Value) -> bool {
+        Self::parse(value.clone()).is_ok()
     }
 
     fn to_value(&self) -> Value {

@@ -8,11 +8,11 @@ use async_graphql::{Context, ErrorExtensions, SimpleObject};
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, timestamp};
 use ipfrs_middleware::Lifecycle;
-use ipfrs_node::{Delivered, Event, EventData, GcPhase, Node, Topic};
+use ipfrs_node::{Delivered, Event, EventData, GcPhase, Topic};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::context::node;
-use crate::error::{FieldResult, failed};
+use crate::error::{FieldResult, LAGGED, failed};
 use crate::scalars::{Cid, Long};
 use crate::types::operation::Operation;
 use crate::types::pin::PinType;
@@ -80,6 +80,7 @@ impl Subscription {
         &self,
         context: &Context<'_>,
         #[graphql(desc = "Begins behind the event with this number, which may be long ago.")] after: Option<Long>,
+        #[graphql(desc = "The version.instance that the number came from.")] instance: Option<String>,
     ) -> FieldResult<impl Stream<Item = FieldResult<BlockAdded>> + use<>> {
         let added = |event: &Event| match &event.data {
             EventData::BlockAdded { cid, size } => {
@@ -87,7 +88,7 @@ impl Subscription {
             }
             _ => None,
         };
-        events(context, Topic::Blocks, after, added)
+        events(context, Topic::Blocks, Resume { after, instance }, added)
     }
 
     /// Pins that are created or removed.
@@ -96,6 +97,7 @@ impl Subscription {
         context: &Context<'_>,
         #[graphql(desc = "Only the pins of this content ID.")] cid: Option<Cid>,
         #[graphql(desc = "Begins behind the event with this number, which may be long ago.")] after: Option<Long>,
+        #[graphql(desc = "The version.instance that the number came from.")] instance: Option<String>,
     ) -> FieldResult<impl Stream<Item = FieldResult<PinChanged>> + use<>> {
         let changed = move |event: &Event| {
             let (seq, time) = (Long(event.seq), time_of(event));
@@ -111,7 +113,7 @@ impl Subscription {
             };
             cid.is_none_or(|cid| cid == change.cid).then_some(change)
         };
-        events(context, Topic::Pins, after, changed)
+        events(context, Topic::Pins, Resume { after, instance }, changed)
     }
 
     /// Progress of operations: of one, from its current state to its end, or of all.
@@ -125,7 +127,7 @@ impl Subscription {
                 EventData::Operation(progress) => Some(Operation(progress.clone())),
                 _ => None,
             };
-            return Ok(events(context, Topic::Operations, None, operation)?.left_stream());
+            return Ok(events(context, Topic::Operations, Resume::default(), operation)?.left_stream());
         };
         let id = id.parse().map_err(failed)?;
         let node = node(context)?.clone();
@@ -152,7 +154,7 @@ impl Subscription {
         &self,
         context: &Context<'_>,
     ) -> FieldResult<impl Stream<Item = FieldResult<GcProgress>> + use<>> {
-        events(context, Topic::Gc, None, |event| match &event.data {
+        events(context, Topic::Gc, Resume::default(), |event| match &event.data {
             EventData::Gc(phase) => Some(GcProgress::of(event, phase)),
             _ => None,
         })
@@ -180,6 +182,13 @@ impl Subscription {
     }
 }
 
+/// Where a subscription begins.
+#[derive(Default)]
+struct Resume {
+    after: Option<Long>,
+    instance: Option<String>,
+}
+
 fn lifecycle(context: &Context<'_>) -> FieldResult<Lifecycle> {
     context.data::<Lifecycle>().cloned()
 }
@@ -188,33 +197,42 @@ fn lifecycle(context: &Context<'_>) -> FieldResult<Lifecycle> {
 fn events<T, F>(
     context: &Context<'_>,
     topic: Topic,
-    after: Option<Long>,
+    resume: Resume,
     item: F,
 ) -> FieldResult<impl Stream<Item = FieldResult<T>> + use<T, F>>
 where
     T: Send + 'static,
     F: Fn(&Event) -> Option<T> + Send + 'static,
 {
-    let watch = Node::watch_events(node(context)?, topic, after.map(|after| after.0)).map_err(failed)?;
+    let Resume { after, instance } = resume;
+    let node = node(context)?;
+    // How many events of another process are lost is unknown.
+    let is_foreign = instance.is_some_and(|instance| instance != node.events_instance());
+    let after = after.filter(|_| !is_foreign).map(|after| after.0);
+    let watch = node.watch_events(topic, after).map_err(failed)?;
     let batches = stream::unfold(watch, |mut watch| async move {
         let delivered = watch.next().await;
         Some((delivered, watch))
     });
     let items = batches.flat_map(move |delivered| {
         let items: Vec<_> = match &delivered {
-            Delivered::Lagged(missed) => vec![Err(lagged(topic, *missed))],
+            Delivered::Lagged(missed) => vec![Err(lagged(topic, Some(*missed)))],
             Delivered::Events(..) => delivered.events().iter().filter_map(|event| item(event).map(Ok)).collect(),
         };
         stream::iter(items)
     });
+    let items = stream::iter(is_foreign.then(|| Err(lagged(topic, None)))).chain(items);
     let draining = lifecycle(context)?;
     Ok(items.take_until(Box::pin(async move { draining.drain_begun().await })))
 }
 
-fn lagged(topic: Topic, missed: u64) -> async_graphql::Error {
-    let text = format!("{missed} events of the topic {topic} are lost: read faster, or subscribe to less");
+fn lagged(topic: Topic, missed: Option<u64>) -> async_graphql::Error {
+    let text = match missed {
+        Some(missed) => format!("{missed} events of the topic {topic} are lost: read faster, or subscribe to less"),
+        None => format!("events of the topic {topic} are lost: the daemon has restarted"),
+    };
     async_graphql::Error::new(text).extend_with(|_, extensions| {
-        extensions.set("code", "lagged");
+        extensions.set("code", LAGGED);
         extensions.set("missed", missed);
     })
 }

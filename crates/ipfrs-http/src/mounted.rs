@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
+use ipfrs_middleware::Client;
 
 use crate::head_deadline::in_time;
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -48,7 +49,10 @@ async fn graphql_guard(State(state): State<AppState>, request: Request, next: Ne
         return response;
     }
     let deadline = request.extensions().get().cloned();
-    let mut response = in_time(deadline, next.run(request), |e| graphql_error(StatusCode::GATEWAY_TIMEOUT, &e)).await;
+    // The memory of responses counts for the client.
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let mut response =
+        in_time(deadline, client.scope(next.run(request)), |e| graphql_error(StatusCode::GATEWAY_TIMEOUT, &e)).await;
     origin::isolate(response.headers_mut());
     response
 }

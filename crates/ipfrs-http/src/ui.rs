@@ -12,6 +12,7 @@ use ipfrs_core::{Base, Error, hash};
 
 use crate::api_listener::Checked;
 use crate::error::GatewayError;
+use crate::gateway::hosts::Named;
 use crate::state::AppState;
 
 /// Path of the page with GraphQL queries.
@@ -97,8 +98,10 @@ pub(crate) fn asks_for_graphql_page<B>(request: &http::Request<B>) -> bool {
 /// Redirects a person from the main port to the page on the API listener.
 pub(crate) fn graphql_page(state: &AppState, request: &Request) -> Response {
     let addresses = state.api_addresses.get().map(Vec::as_slice).unwrap_or_default();
-    match addresses.first() {
-        Some(address) => Redirect::temporary(&format!("http://{address}{GRAPHQL_PAGE}")).into_response(),
+    // The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
+    let host = Named::of_header(request.headers()).ok().flatten().map(|host| host.lower());
+    match addresses.first().and_then(|address| address.rsplit(':').next()).zip(host) {
+        Some((port, host)) => Redirect::temporary(&format!("http://{host}:{port}{GRAPHQL_PAGE}")).into_response(),
         None => {
             let why = "the page for queries needs the API listener (api.enabled = true): web pages of this origin, which \
                        has content from anyone, must not control the daemon. Programs send POST requests here";

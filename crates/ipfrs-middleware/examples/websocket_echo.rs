@@ -63,4 +63,5 @@ async fn echo(mut socket: WebSocket) {
             return;
         }
     }
+    socket.finish().await;
 }

@@ -41,6 +41,9 @@ const READ_BUFFER_BYTES: usize = 1_024;
 /// Maximum time that a client gets to read the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Maximum length of the head of a frame that a server sends, in bytes (RFC 6455, 5.2).
+const MAX_FRAME_HEAD_BYTES: usize = 10;
+
 /// Maximum length of the reason in a close frame, in bytes (RFC 6455, 5.5).
 const MAX_REASON_BYTES: usize = 123;
 
@@ -121,7 +124,8 @@ impl WebSockets {
         takeover.set(Box::new(move |transport| {
             Box::pin(async move {
                 let socket = WebSocket::open(transport, shared, permit).await;
-                session(socket, protocol).await;
+                // The memory that the session reserves counts for its client.
+                client.scope(session(socket, protocol)).await;
             })
         }));
         Ok(response)
@@ -155,10 +159,12 @@ pub struct WebSocket {
     shared: Arc<Shared>,
     /// Time at which something last arrived.
     heard: Instant,
-    /// Whether a ping was sent since.
-    has_pinged: bool,
-    /// Whether a close frame was sent, after which nothing else may follow.
+    /// Time of the ping that was sent since.
+    pinged: Option<Instant>,
+    /// Whether a close frame was sent or received, after which nothing else may follow.
     is_closing: bool,
+    /// How the connection has to be closed, because the client violated the protocol.
+    violation: Option<(CloseCode, String)>,
     _permit: RequestPermit,
 }
 
@@ -168,30 +174,29 @@ impl WebSocket {
         let config = tungstenite::protocol::WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER_BYTES)
             .write_buffer_size(0)
-            .max_write_buffer_size(most.saturating_add(READ_BUFFER_BYTES))
             .max_message_size(Some(most))
             .max_frame_size(Some(most));
         let inner = WebSocketStream::from_raw_socket(transport, Role::Server, Some(config)).await;
-        Self { inner, shared, heard: Instant::now(), has_pinged: false, is_closing: false, _permit: permit }
+        Self { inner, shared, heard: Instant::now(), pinged: None, is_closing: false, violation: None, _permit: permit }
     }
 
     /// Waits for the next message. Answers pings, and sends one to a client that is silent for
     /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. Returns `None` at the
-    /// end. Dropping the future loses nothing.
+    /// end; the session must call [`finish`](Self::finish) then. Dropping the future loses nothing.
     pub async fn receive(&mut self) -> Option<Incoming> {
         let heartbeat = self.shared.config.heartbeat();
         loop {
-            let intervals = if self.has_pinged { 2 } else { 1 };
-            let Ok(next) = timeout_at(self.heard + heartbeat * intervals, self.inner.next()).await else {
-                if self.has_pinged {
+            let since = self.pinged.unwrap_or(self.heard);
+            let Ok(next) = timeout_at(since + heartbeat, self.inner.next()).await else {
+                if self.pinged.is_some() {
                     self.shared.node.count_refusal(Limit::WebSocketIdle);
                     return None;
                 }
-                self.has_pinged = true;
+                self.pinged = Some(Instant::now());
                 self.send_message(Message::Ping(Bytes::new())).await.ok()?;
                 continue;
             };
-            (self.heard, self.has_pinged) = (Instant::now(), false);
+            (self.heard, self.pinged) = (Instant::now(), None);
             match next? {
                 Ok(Message::Text(text)) => {
                     self.shared.received.inc();
@@ -202,13 +207,13 @@ impl WebSocket {
                     return Some(Incoming::Binary(bytes));
                 }
                 // The library answers pings and close frames.
-                Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_)) => {
+                Ok(Message::Close(_)) => {
+                    self.is_closing = true;
                     self.flush().await.ok()?;
                 }
+                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => self.flush().await.ok()?,
                 Err(error) => {
-                    if let Some((code, reason)) = close_of(&error) {
-                        self.close(code, &reason).await;
-                    }
+                    self.violation = close_of(&error);
                     return None;
                 }
             }
@@ -220,7 +225,10 @@ impl WebSocket {
     /// # Errors
     /// [`Disconnected`] if the client is gone, or does not read for `websocket.send_timeout_seconds`.
     pub async fn send(&mut self, text: impl Into<Utf8Bytes>) -> std::result::Result<(), Disconnected> {
-        self.send_message(Message::Text(text.into())).await
+        let text = text.into();
+        let mut frame = Vec::with_capacity(text.len() + MAX_FRAME_HEAD_BYTES);
+        text_frame(&mut frame, text.as_bytes());
+        self.send_frames(Bytes::from(frame)).await
     }
 
     /// Sends a binary message.
@@ -292,17 +300,30 @@ impl WebSocket {
         let closing = async {
             // A client that is gone needs no close frame.
             if self.inner.close(Some(frame)).await.is_ok() {
-                // Until the client responds and ends the connection: what it sends meanwhile must not lead to a reset,
-                // which could destroy the close frame in transit.
                 while let Some(Ok(_)) = self.inner.next().await {}
-                let socket = self.inner.get_mut();
-                if socket.shutdown().await.is_ok() {
-                    let mut rest = [0; 512];
-                    while socket.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
-                }
+                self.end().await;
             }
         };
         let _ = timeout(CLOSE_TIMEOUT, closing).await;
+    }
+
+    /// Ends the connection after [`receive`](Self::receive) has returned `None`: with a close code if the client
+    /// violated the protocol.
+    pub async fn finish(&mut self) {
+        match self.violation.take() {
+            Some((code, reason)) => self.close(code, &reason).await,
+            None => drop(timeout(CLOSE_TIMEOUT, self.end()).await),
+        }
+    }
+
+    /// Shuts the socket down and waits until the client ends the connection: what it sends meanwhile must not lead to a
+    /// reset, which could destroy in transit what was sent to it.
+    async fn end(&mut self) {
+        let socket = self.inner.get_mut();
+        if socket.shutdown().await.is_ok() {
+            let mut rest = [0; 512];
+            while socket.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::PinMode;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use self::log::TopicLog;
 use crate::{GcReport, Progress};
@@ -162,13 +162,21 @@ struct Logs {
     wake: Arc<Notify>,
     /// Whether the task that delivers is running.
     is_delivering: AtomicBool,
+    /// Held while pins change, so that their events have the same order.
+    pin_order: Mutex<()>,
 }
 
 impl Default for Logs {
     fn default() -> Self {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let instance = u64::try_from(since_epoch.as_micros()).unwrap_or_default();
-        Self { logs: Default::default(), instance, wake: Arc::default(), is_delivering: AtomicBool::default() }
+        Self {
+            logs: Default::default(),
+            instance,
+            wake: Arc::default(),
+            is_delivering: AtomicBool::default(),
+            pin_order: Mutex::default(),
+        }
     }
 }
 
@@ -180,6 +188,11 @@ impl Events {
     /// Whether events of a topic are recorded. Otherwise [`count`](Self::count) suffices.
     pub(crate) fn are_recorded(&self, topic: Topic) -> bool {
         self.log(topic).is_recorded()
+    }
+
+    /// Returns the lock for changes of pins.
+    pub(crate) fn pin_order(&self) -> &Mutex<()> {
+        &self.0.pin_order
     }
 
     /// Counts events that are not recorded.

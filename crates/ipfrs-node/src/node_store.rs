@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
     Stored,
@@ -50,12 +50,29 @@ impl NodeStore {
         }
     }
 
+    /// Stores blocks and emits events, even if the caller is gone by then: the engine completes what it has begun.
+    async fn put_watched(&self, blocks: Vec<Block>, mode: PutMode, added: Vec<EventData>) -> Vec<Result<Stored>> {
+        let (inner, events, count) = (Arc::clone(&self.inner), self.events.clone(), blocks.len());
+        let put = tokio::spawn(async move {
+            let outcomes = inner.put_many(blocks, mode).await;
+            let new = added.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome));
+            events.emit(Topic::Blocks, new.map(|(event, _)| event));
+            outcomes
+        });
+        let failed = || Err(Error::internal("a task that stores blocks failed"));
+        put.await.unwrap_or_else(|_| (0..count).map(|_| failed()).collect())
+    }
+
     /// Emits the events of a deletion, or counts its failure.
     fn deleted(&self, cids: &[Cid], result: &Result<Vec<bool>>) {
         self.failed("delete", result);
         let removed = result.iter().flatten().zip(cids).filter(|(removed, _)| **removed);
         self.events.emit(Topic::Blocks, removed.map(|(_, cid)| EventData::BlockRemoved { cid: *cid }));
     }
+}
+
+fn is_new(outcome: &Result<Stored>) -> bool {
+    matches!(outcome, Ok(Stored::New))
 }
 
 #[deny(clippy::missing_trait_methods, reason = "a default would bypass the inner store")]
@@ -120,18 +137,17 @@ impl BlockStore for NodeStore {
             let added = |block: &Block| EventData::BlockAdded { cid: *block.cid(), size: block.data().len() as u64 };
             blocks.iter().map(added).collect::<Vec<_>>()
         });
-        let outcomes = self.inner.put_many(blocks, mode).await;
-        let is_new = |outcome: &Result<Stored>| matches!(outcome, Ok(Stored::New));
+        let outcomes = match watched {
+            Some(added) => self.put_watched(blocks, mode, added).await,
+            None => {
+                let outcomes = self.inner.put_many(blocks, mode).await;
+                self.events.count(Topic::Blocks, outcomes.iter().filter(|outcome| is_new(outcome)).count());
+                outcomes
+            }
+        };
         outcomes.iter().for_each(|outcome| self.failed("put", outcome));
         let new = outcomes.iter().filter(|outcome| is_new(outcome)).count();
         self.metrics.blocks_stored.inc_by(new as u64);
-        match watched {
-            Some(added) => {
-                let new = added.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome));
-                self.events.emit(Topic::Blocks, new.map(|(event, _)| event));
-            }
-            None => self.events.count(Topic::Blocks, new),
-        }
         outcomes
     }
 

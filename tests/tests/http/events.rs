@@ -58,6 +58,11 @@ async fn every_topic_has_its_events() {
         }
     }
     assert_eq!((&phases[0], removed.unwrap()), (&"started".into(), uploaded["cid"].clone()));
+    // A pin that stays as it is has no event, and keeps its name.
+    gateway.rpc_json(&format!("pin/add?arg={cid}&name=x")).await;
+    gateway.rpc_json(&format!("pin/add?arg={cid}")).await;
+    let named = json!({"action": "added", "cid": cid, "type": "recursive", "name": "x"});
+    assert_eq!(client.receive().await["data"], named);
     gateway.rpc_json(&format!("pin/rm?arg={cid}")).await;
     assert_eq!(client.receive().await["data"], json!({"action": "removed", "cid": cid}));
 }
@@ -108,6 +113,11 @@ async fn bad_messages_are_explained_and_change_nothing() {
         (json!({"type": "subscribe", "topic": "gc", "filter": {"cid": "x"}}).to_string(), "phase"),
         (json!({"type": "subscribe", "topic": "blocks", "filter": {"cid": "x"}}).to_string(), "content ID"),
         (json!({"type": "subscribe", "topic": "pins", "filter": {"name": 3}}).to_string(), "must be strings"),
+        (
+            json!({"type": "subscribe", "topic": "pins", "filter": {"type": "indirect"}}).to_string(),
+            "direct, recursive",
+        ),
+        (json!({"type": "subscribe", "topic": "pins", "filter": {"name": []}}).to_string(), "no event would pass"),
         (json!({"type": "subscribe", "topic": "pins", "after": 5}).to_string(), "number 0"),
         (json!({"type": "ping", "id": long}).to_string(), "longer than 128"),
         (json!({"type": "subscribe", "topic": "pins", "filter": {"name": vec!["a"; 1001]}}).to_string(), "1000 values"),
@@ -137,6 +147,12 @@ async fn code_after(gateway: &TestGateway, bytes: &[u8]) -> u16 {
 async fn violations_of_the_protocol_have_their_close_codes() {
     let gateway = TestGateway::start().await;
     assert_eq!(code_after(&gateway, b"\x81\x02hi").await, 1002, "unmasked");
+    // The closing handshake of a client ends without a reset.
+    let mut socket = connect(&gateway).await.into_inner();
+    socket.write_all(b"\x88\x82\0\0\0\0\x03\xe8").await.unwrap();
+    let mut rest = Vec::new();
+    socket.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"\x88\x02\x03\xe8");
     assert_eq!(code_after(&gateway, b"\xf1\x80\0\0\0\0").await, 1002, "reserved bits");
     assert_eq!(code_after(&gateway, b"\x83\x80\0\0\0\0").await, 1002, "an unknown operation");
     assert_eq!(code_after(&gateway, b"\x81\x82\0\0\0\0\xff\xff").await, 1007, "no UTF-8");

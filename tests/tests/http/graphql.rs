@@ -7,6 +7,8 @@ use crate::harness::{TestGateway, header};
 use crate::multipart::Form;
 use crate::websocket::Client;
 
+const CID: &str = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
+
 const MEDIA: &str = "application/graphql-response+json";
 
 async fn send(gateway: &TestGateway, request: &Value) -> Response {
@@ -52,7 +54,7 @@ async fn queries_and_mutations_work_on_the_same_node_as_the_rpc() {
         stats { blocks }
         version { version peerId }
     }";
-    let other = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
+    let other = CID;
     let document = document.replace("dag(path: $cid)", &format!("dag(path: \"{cid}\")"));
     let data = query(&gateway, &document, json!({"cid": cid, "other": other})).await;
     let block = json!({"cid": cid, "size": 5, "codec": "raw", "data": "aGVsbG8=", "links": []});
@@ -148,6 +150,11 @@ async fn files_are_uploaded_in_multipart_requests() {
             "second file",
         )
     };
+    // A part that never ends is no file.
+    let endless = Form::new().text("operations", &operations).part(&"X: y\r\n".repeat(300_000), b"");
+    let request = gateway.request(Method::POST, "/graphql").header("content-type", endless.content_type());
+    let body: Value = request.body(endless.end()).send().await.unwrap().json().await.unwrap();
+    assert!(body["errors"][0]["message"].as_str().unwrap().contains("1048576"), "{body}");
     let post = async |form: Form| {
         let request = gateway.request(Method::POST, "/graphql").header("content-type", form.content_type());
         let body: Value = request.body(form.end()).send().await.unwrap().json().await.unwrap();
@@ -231,6 +238,17 @@ async fn hostile_documents_are_refused_at_once() {
             "too_large",
             "max_depth",
         ),
+        (
+            format!("{{ __schema {{ types {{ fields {{ {} }} }} }} }}", "name ".repeat(1_000)),
+            "too_large",
+            "about the schema",
+        ),
+        (
+            "subscription { gcProgress { phase } bandwidth { totalIn } }".to_owned(),
+            "invalid_input",
+            "exactly one field",
+        ),
+        ("{ hasBlock(cid: 5) }".to_owned(), "invalid_input", "cid"),
         (String::new(), "invalid_input", "no query"),
         ("query a { stats { blocks } } query b { stats { blocks } }".to_owned(), "invalid_input", "peration name"),
     ] {
@@ -244,6 +262,12 @@ async fn hostile_documents_are_refused_at_once() {
         let (status, body) = (response.status(), response.json::<Value>().await.unwrap());
         assert_eq!((status.as_u16(), &body["errors"][0]["extensions"]["code"]), (400, &"invalid_input".into()));
     }
+    let uses: String = (0..100).map(|n| format!("a{n}: blocksByCid(cids: $c) {{ cid }} ")).collect();
+    let many = json!({"query": format!("query($c: [Cid!]!) {{ {uses} }}"), "variables": {"c": vec![CID; 900]}});
+    assert_eq!(refusal(&gateway, &many).await.1, "too_large");
+    let long = json!({"query": "query($p: String!) { dag(path: $p) { cid } }", "variables": {"p": "x".repeat(20_000)}});
+    let (_, code, message) = refusal(&gateway, &long).await;
+    assert_eq!((&*code, message.len() < 100), ("too_large", true), "{message}");
     let large = json!({"query": "{ stats { blocks } }", "variables": {"x": "x".repeat(5_000_000)}});
     assert_eq!(send(&gateway, &large).await.status(), 413);
     // With plain JSON, a request that can be read has the status 200.
@@ -266,6 +290,59 @@ async fn content_of_responses_is_limited() {
     let (_, code, message) = refusal(&gateway, &json!({"query": two})).await;
     assert_eq!(code, "too_large");
     assert!(message.contains("graphql.max_response_bytes"), "{message}");
+}
+
+#[tokio::test]
+async fn nothing_is_executed_with_invalid_variables() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello").await;
+    let document = "mutation($p: String!, $n: Cid!) { unpin(path: $p) deleteBlock(cid: $n) }";
+    for variables in [json!({"p": cid}), json!({"p": cid, "n": 5}), json!({"p": cid, "n": "x"})] {
+        let (status, code, message) = refusal(&gateway, &json!({"query": document, "variables": variables})).await;
+        assert_eq!((status, &*code), (400, "invalid_input"), "{message}");
+        assert!(message.contains("$n"), "{message}");
+    }
+    assert_eq!(gateway.rpc_json("pin/ls").await["Keys"].as_object().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn fields_that_fail_are_null() {
+    let gateway = TestGateway::start().await;
+    let document = format!(
+        "{{ file(path: \"/ipfs/{CID}/x\") {{ size }} version {{ version }} gone: file(path: \"x\") {{ cid }} }}"
+    );
+    let body: Value = send(&gateway, &json!({"query": document})).await.json().await.unwrap();
+    let data = body["data"].as_object().unwrap();
+    assert_eq!((&data["file"], &data["gone"], data.len()), (&Value::Null, &Value::Null, 3), "{body}");
+    assert_eq!(body["errors"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn large_results_arrive_over_websockets() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.put_block("", vec![7; 1_000_000]).await;
+    let mut client = Client::graphql(gateway.address()).await;
+    let document = format!("{{ block(cid: \"{cid}\") {{ data }} }}");
+    client.send(json!({"type": "subscribe", "id": "1", "payload": {"query": document}}).to_string()).await;
+    let data = client.receive().await["payload"]["data"]["block"]["data"].take();
+    assert_eq!(data.as_str().unwrap().len(), 1_333_336);
+}
+
+#[tokio::test]
+async fn subscriptions_that_resume_too_late_continue() {
+    let gateway = TestGateway::start().await;
+    gateway.put_block("", "before anybody watched").await;
+    let mut client = Client::graphql(gateway.address()).await;
+    let document = "subscription { blockAdded(after: 0) { seq } }";
+    client.send(json!({"type": "subscribe", "id": "1", "payload": {"query": document}}).to_string()).await;
+    let lagged = client.receive().await;
+    let extensions = &lagged["payload"]["errors"][0]["extensions"];
+    assert_eq!(
+        (&lagged["type"], &extensions["code"], &extensions["missed"]),
+        (&"next".into(), &"lagged".into(), &1.into())
+    );
+    gateway.put_block("", "now").await;
+    assert_eq!(client.receive().await["payload"]["data"], json!({"blockAdded": {"seq": 2}}));
 }
 
 #[tokio::test]

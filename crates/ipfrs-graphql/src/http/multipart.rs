@@ -2,17 +2,19 @@
 //! arrive, so they must be sent in the order in which the operation uses them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::MultipartFeed;
 use multer::{Field, Multipart};
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::request::{Parsed, append, of_json, unreadable};
+use super::request::{Parsed, append, memory_of, of_json, unreadable};
 use crate::limits::{MAX_BODY_BYTES, MAX_FILES};
 use crate::operation::Executor;
 use crate::scalars::UPLOAD_MARK;
@@ -25,6 +27,8 @@ pub(crate) struct Files {
     /// Names of the parts, in the order of the map.
     names: Vec<String>,
     parts: Arc<Mutex<Multipart<'static>>>,
+    /// Number of parts and pieces of parts that the parser has returned.
+    claims: Arc<AtomicUsize>,
 }
 
 /// A file while it arrives.
@@ -43,7 +47,9 @@ impl Files {
         let wanted = self.names.get(number).ok_or_else(|| Error::invalid("the map has no such file"))?;
         let mut parts = Arc::clone(&self.parts).lock_owned().await;
         loop {
-            let Some(field) = parts.next_field().await.map_err(unreadable)? else {
+            let field = parts.next_field().await.map_err(unreadable)?;
+            self.claims.fetch_add(1, Ordering::Relaxed);
+            let Some(field) = field else {
                 return Err(Error::invalid(format!(
                     "the file {wanted:?} of the map was not sent, or was sent before a file that the operation uses \
                      earlier: send the files in the order of their use, each for one variable"
@@ -51,28 +57,35 @@ impl Files {
             };
             if field.name() == Some(wanted) {
                 let name = field.file_name().filter(|name| !name.is_empty()).map(str::to_owned);
-                return Ok(FilePart { name, content: content(field, parts) });
+                return Ok(FilePart { name, content: content(field, parts, Arc::clone(&self.claims)) });
             }
         }
     }
 }
 
 /// Returns the content of a part. Until it is dropped, no other part can be read.
-fn content(field: Field<'static>, parts: OwnedMutexGuard<Multipart<'static>>) -> BoxStream<'static, Result<Bytes>> {
-    let pieces = stream::unfold((field, parts), |(mut field, parts)| async move {
+fn content(
+    field: Field<'static>,
+    parts: OwnedMutexGuard<Multipart<'static>>,
+    claims: Arc<AtomicUsize>,
+) -> BoxStream<'static, Result<Bytes>> {
+    let pieces = stream::unfold((field, parts, claims), |(mut field, parts, claims)| async move {
         let piece = field.chunk().await.map_err(unreadable).transpose()?;
-        Some((piece, (field, parts)))
+        claims.fetch_add(1, Ordering::Relaxed);
+        Some((piece, (field, parts, claims)))
     });
     pieces.boxed()
 }
 
 /// Reads the operation of a multipart request and its map. The files follow.
 pub(super) async fn read(executor: &Executor, body: Body, boundary: String) -> Result<Parsed> {
-    let mut parts = Multipart::new(body.into_data_stream(), boundary);
+    let claims = Arc::new(AtomicUsize::new(0));
+    let feed = MultipartFeed::new(body.into_data_stream(), Arc::clone(&claims), executor.memory().reservation());
+    let mut parts = Multipart::new(feed, boundary);
     let mut memory = executor.memory().reservation();
-    let operations = text(&mut parts, "operations", MAX_BODY_BYTES).await?;
-    memory.grow_to(operations.len().saturating_mul(4))?;
-    let map = text(&mut parts, "map", MAX_MAP_BYTES).await?;
+    let operations = text(&mut parts, &claims, "operations", MAX_BODY_BYTES).await?;
+    memory.grow_to(memory_of(&operations))?;
+    let map = text(&mut parts, &claims, "map", MAX_MAP_BYTES).await?;
     let map: Map<String, Value> = serde_json::from_slice(&map)
         .map_err(|e| Error::invalid(format!("map is not an object of file names and paths of variables: {e}")))?;
     if map.len() > MAX_FILES {
@@ -89,13 +102,20 @@ pub(super) async fn read(executor: &Executor, body: Body, boundary: String) -> R
         names.push(name);
     }
     let request = of_json(&serde_json::to_vec(&request).unwrap_or_default())?;
-    let files = Files { names, parts: Arc::new(Mutex::new(parts)) };
-    Ok(Parsed { request, files: Some(files), memory: Some(memory) })
+    // Without files, this is a request like any other.
+    let files = (!names.is_empty()).then(|| Files { names, parts: Arc::new(Mutex::new(parts)), claims });
+    Ok(Parsed { request, files, memory: Some(memory) })
 }
 
 /// Reads the next part, which must have this name.
-async fn text(parts: &mut Multipart<'static>, name: &'static str, most: usize) -> Result<BytesMut> {
+async fn text(
+    parts: &mut Multipart<'static>,
+    claims: &AtomicUsize,
+    name: &'static str,
+    most: usize,
+) -> Result<BytesMut> {
     let field = parts.next_field().await.map_err(unreadable)?;
+    claims.fetch_add(1, Ordering::Relaxed);
     let Some(mut field) = field.filter(|field| field.name() == Some(name)) else {
         return Err(Error::invalid(format!(
             "the part {name:?} is missing: send the parts operations, map and then the files \
@@ -104,6 +124,7 @@ async fn text(parts: &mut Multipart<'static>, name: &'static str, most: usize) -
     };
     let mut text = BytesMut::new();
     while let Some(piece) = field.chunk().await.map_err(unreadable)? {
+        claims.fetch_add(1, Ordering::Relaxed);
         append(&mut text, &piece, most)?;
     }
     Ok(text)

@@ -89,10 +89,20 @@ async fn whole(memory: &MemoryPool, mut body: Body) -> Result<(Bytes, RequestMem
         let frame = frame.map_err(unreadable)?;
         let Ok(piece) = frame.into_data() else { continue };
         append(&mut bytes, &piece, MAX_BODY_BYTES)?;
-        // Parsed JSON takes several times the memory of its text.
-        memory.grow_to(bytes.len().saturating_mul(4))?;
+        memory.grow_to(bytes.len())?;
     }
+    memory.grow_to(memory_of(&bytes))?;
     Ok((bytes.freeze(), memory))
+}
+
+/// Memory of a parsed value in JSON, in bytes.
+const VALUE_BYTES: usize = 72;
+
+/// Returns an upper bound of the memory of a text in JSON and of what is parsed from it: each value is followed by a
+/// comma or a closing bracket.
+pub(super) fn memory_of(json: &[u8]) -> usize {
+    let values = json.iter().filter(|byte| matches!(byte, b',' | b']' | b'}')).count();
+    json.len().saturating_mul(2).saturating_add(values.saturating_mul(VALUE_BYTES))
 }
 
 /// Appends a piece to a text of at most `most` bytes.
@@ -108,5 +118,12 @@ pub(super) fn append(bytes: &mut BytesMut, piece: &[u8], most: usize) -> Result<
 
 /// Returns the error for a body that ended early.
 pub(super) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("the body cannot be read: {error}")).with_source(error)
+    // An upload that paused for too long, or exceeds a limit, has an error of its own.
+    let first: &(dyn std::error::Error + 'static) = &error;
+    let own =
+        std::iter::successors(Some(first), |cause| cause.source()).find_map(|cause| cause.downcast_ref::<Error>());
+    match own {
+        Some(own) => Error::new(own.kind(), own.message().to_owned()),
+        None => Error::new(ErrorKind::InvalidInput, format!("the body cannot be read: {error}")).with_source(error),
+    }
 }

@@ -15,7 +15,7 @@ use ipfrs_core::{Error, ErrorKind, hash};
 use super::media::Media;
 use crate::context::Budget;
 use crate::error::request_error;
-use crate::operation::{Answer, Outcome};
+use crate::operation::Answer;
 
 /// Size of content from which a response is serialized off the runtime workers, in bytes.
 const LARGE_BYTES: usize = 256 * 1024;
@@ -53,12 +53,12 @@ fn headers(media: Media, cache_control: &'static str) -> [(http::HeaderName, &'s
 /// Returns the response to an executed operation. That to a GET has a validator: caches may keep it, and ask each time
 /// whether it is still the same.
 pub(super) async fn whole(
-    outcome: Outcome,
+    mut answer: Answer,
     media: Media,
     is_get: bool,
     if_none_match: Option<&HeaderValue>,
 ) -> Response {
-    let Outcome { response: answer, budget } = outcome;
+    let budget = answer.budget.take();
     let is_refused = !answer.is_executed();
     let has_errors = !answer.errors.is_empty();
     let serialize = move || serde_json::to_vec(&answer).unwrap_or_default();

@@ -2,6 +2,7 @@
 //! (<https://github.com/enisdenjo/graphql-sse/blob/master/PROTOCOL.md>).
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,6 +12,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use ipfrs_middleware::Lifecycle;
 use tokio::time::timeout;
 
 use crate::operation::Answer;
@@ -24,18 +26,23 @@ const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering
 const COMPLETE: Bytes = Bytes::from_static(b"event: complete\ndata:\n\n");
 
 /// Returns the response to an operation that was not executed.
-pub(super) fn refused(answer: Answer) -> Response {
-    stream(stream::iter([answer]).boxed())
+pub(super) async fn refused(answer: Answer) -> Response {
+    stream(stream::iter([answer]).boxed(), Lifecycle::new()).await
 }
 
 /// Returns the results of an operation as events.
-pub(super) fn stream(answers: BoxStream<'static, Answer>) -> Response {
-    let events = stream::unfold(Some(answers), |answers| async move {
-        let mut answers = answers?;
+pub(super) async fn stream(answers: BoxStream<'static, Answer>, lifecycle: Lifecycle) -> Response {
+    let mut answers = answers.peekable();
+    // Events from now on belong to the subscription: the first bytes tell the client that it is open.
+    let _begun = futures::poll!(Pin::new(&mut answers).peek());
+    let events = stream::unfold(Some((answers, lifecycle)), |state| async move {
+        let (mut answers, lifecycle) = state?;
         Some(match timeout(HEARTBEAT, answers.next()).await {
-            Ok(Some(answer)) => (next(&answer), Some(answers)),
+            Ok(Some(answer)) => (next(&answer), Some((answers, lifecycle))),
+            // The client shall connect again, to the next daemon.
+            Ok(None) if lifecycle.is_draining() => return None,
             Ok(None) => (COMPLETE, None),
-            Err(_) => (Bytes::from_static(b":\n\n"), Some(answers)),
+            Err(_) => (Bytes::from_static(b":\n\n"), Some((answers, lifecycle))),
         })
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store"), (X_ACCEL_BUFFERING, "no")];

@@ -4,9 +4,8 @@
 //! async-graphql has this protocol too, but with other close codes, with errors as results, and without a limit on the
 //! operations of a connection.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, Peekable};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
 use serde::{Deserialize, Serialize};
@@ -85,7 +84,8 @@ enum Reply<'a> {
 
 /// A running operation.
 struct Running {
-    answers: BoxStream<'static, Answer>,
+    id: String,
+    answers: Peekable<BoxStream<'static, Answer>>,
     is_subscription: bool,
     has_begun: bool,
 }
@@ -101,9 +101,10 @@ pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extra
             return socket.close(4406.into(), "Subprotocol not acceptable").await;
         }
         let draining = shared.0.websockets.lifecycle().clone();
-        let mut session = Session { graphql: shared, is_acknowledged: false, running: HashMap::new() };
-        if let Some(Close(code, reason)) = session.run(&mut socket, draining.drain_begun()).await {
-            socket.close(code.into(), &reason).await;
+        let mut session = Session { graphql: shared, is_acknowledged: false, running: Vec::new() };
+        match session.run(&mut socket, draining.drain_begun()).await {
+            Some(Close(code, reason)) => socket.close(code.into(), &reason).await,
+            None => socket.finish().await,
         }
     });
     match accepted {
@@ -120,7 +121,8 @@ fn refused(error: &HandshakeError) -> Response {
 struct Session {
     graphql: GraphQl,
     is_acknowledged: bool,
-    running: HashMap<String, Running>,
+    /// The operation that was served last is at the end, so that a busy one does not starve the others.
+    running: Vec<Running>,
 }
 
 impl Session {
@@ -162,14 +164,14 @@ impl Session {
             Message::Ping { payload } => self.reply(socket, &Reply::Pong { payload }).await,
             Message::Pong { .. } => Ok(()),
             Message::Complete { id } => {
-                self.running.remove(&id);
+                self.running.retain(|running| running.id != id);
                 Ok(())
             }
             Message::Subscribe { .. } if !self.is_acknowledged => Err(Some(Close(4401, "Unauthorized".to_owned()))),
             Message::Subscribe { id, .. } if id.is_empty() || id.len() > MAX_ID_BYTES => {
                 Err(Some(Close(4400, format!("Invalid message: an id has 1 to {MAX_ID_BYTES} bytes"))))
             }
-            Message::Subscribe { id, .. } if self.running.contains_key(&id) => {
+            Message::Subscribe { id, .. } if self.running.iter().any(|running| running.id == id) => {
                 Err(Some(Close(4409, format!("Subscriber for {id} already exists"))))
             }
             Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload).await,
@@ -194,8 +196,10 @@ impl Session {
         match parsed {
             Ok(operation) => {
                 let is_subscription = operation.kind == OperationType::Subscription;
-                let answers = executor.stream(operation);
-                self.running.insert(id, Running { answers, is_subscription, has_begun: false });
+                let mut answers = executor.stream(operation).peekable();
+                // Events from now on belong to the subscription, whatever the client does next.
+                let _begun = futures::poll!(Pin::new(&mut answers).peek());
+                self.running.push(Running { id, answers, is_subscription, has_begun: false });
                 Ok(())
             }
             Err(error) => self.reply(socket, &Reply::Error { id: &id, payload: &[error] }).await,
@@ -205,15 +209,16 @@ impl Session {
     /// Sends a result, or the end of an operation.
     async fn send(&mut self, socket: &mut WebSocket, id: String, answer: Option<Answer>) -> Result<(), Option<Close>> {
         let Some(answer) = answer else {
-            self.running.remove(&id);
+            self.running.retain(|running| running.id != id);
             return self.reply(socket, &Reply::Complete { id: &id }).await;
         };
-        let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
+        let Some(running) = self.running.iter_mut().find(|running| running.id == id) else { return Ok(()) };
         let is_first = !std::mem::replace(&mut running.has_begun, true);
         // The operation was refused before it was executed, or the source of its events could not be created.
-        let is_refused = is_first && (!answer.is_executed() || (running.is_subscription && answer.has_no_data()));
+        let has_no_source = running.is_subscription && answer.has_no_data() && !answer.is_lagged();
+        let is_refused = is_first && (!answer.is_executed() || has_no_source);
         if is_refused {
-            self.running.remove(&id);
+            self.running.retain(|running| running.id != id);
             return self.reply(socket, &Reply::Error { id: &id, payload: &answer.errors }).await;
         }
         self.reply(socket, &Reply::Next { id: &id, payload: &answer }).await
@@ -227,14 +232,18 @@ impl Session {
 }
 
 /// Waits for a result of any operation, or for the end of one.
-async fn next(running: &mut HashMap<String, Running>) -> (String, Option<Answer>) {
+async fn next(running: &mut Vec<Running>) -> (String, Option<Answer>) {
     poll_fn(|cx| {
-        for (id, running) in running.iter_mut() {
-            if let Poll::Ready(answer) = running.answers.poll_next_unpin(cx) {
-                return Poll::Ready((id.clone(), answer));
-            }
-        }
-        Poll::Pending
+        let ready =
+            running.iter_mut().enumerate().find_map(|(index, running)| match running.answers.poll_next_unpin(cx) {
+                Poll::Ready(answer) => Some((index, answer)),
+                Poll::Pending => None,
+            });
+        let Some((index, answer)) = ready else { return Poll::Pending };
+        let served = running.remove(index);
+        let id = served.id.clone();
+        running.push(served);
+        Poll::Ready((id, answer))
     })
     .await
 }

@@ -50,8 +50,8 @@ impl Block {
     }
 
     /// Number of bytes.
-    async fn size(&self, context: &Context<'_>) -> FieldResult<Long> {
-        Ok(self.bytes(context).await?.len().into())
+    async fn size(&self, context: &Context<'_>) -> FieldResult<Option<Long>> {
+        Ok(Some(self.bytes(context).await?.len().into()))
     }
 
     /// Name of the codec (https://github.com/multiformats/multicodec), or its code in hexadecimal digits.
@@ -61,10 +61,10 @@ impl Block {
 
     /// The bytes.
     #[graphql(complexity = 10)]
-    async fn data(&self, context: &Context<'_>) -> FieldResult<Base64> {
+    async fn data(&self, context: &Context<'_>) -> FieldResult<Option<Base64>> {
         let data = self.bytes(context).await?;
         request(context)?.budget.take(data.len() / 3 * 4 + 4).map_err(failed)?;
-        Ok(Base64(data))
+        Ok(Some(Base64(data)))
     }
 
     /// Links to other blocks, in their order in the block.
@@ -73,18 +73,18 @@ impl Block {
         &self,
         context: &Context<'_>,
         #[graphql(desc = "Maximum number of links; 100 if missing.")] first: Option<i32>,
-    ) -> FieldResult<Vec<Link>> {
+    ) -> FieldResult<Option<Vec<Link>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
         let object = node.resolve(ContentPath::from(self.cid)).await.map_err(failed)?;
         let links = node.list(&object, 0).take(most);
-        let link = |listed: ipfrs_node::Listed| Link {
-            cid: Cid(listed.cid),
-            name: listed.name.to_string(),
-            size: Long(listed.dag_size),
-            block: Target(listed.cid),
+        let budget = &request(context)?.budget;
+        let link = |listed: ipfrs_node::Listed| {
+            budget.take(listed.name.len())?;
+            let (cid, name, size) = (listed.cid, listed.name.to_string(), Long(listed.dag_size));
+            Ok(Link { cid: Cid(cid), name, size, block: Target(cid) })
         };
-        links.map_ok(link).try_collect().await.map_err(failed)
+        links.and_then(|listed| std::future::ready(link(listed))).try_collect().await.map(Some).map_err(failed)
     }
 }
 

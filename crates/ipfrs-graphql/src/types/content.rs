@@ -3,13 +3,13 @@
 use async_graphql::{Context, Enum, Json, Object, SimpleObject};
 use bytes::BytesMut;
 use futures::StreamExt;
-use ipfrs_core::{Cid as CoreCid, Error, Result, codec, parse_cid};
-use ipfrs_node::{FileContent, Listed, ListedKind, Node, Object, ObjectKind, Place, Span};
+use ipfrs_core::{Cid as CoreCid, Error, Result, codec, parse_cid, timestamp};
+use ipfrs_node::{ContentPath, FileContent, Listed, ListedKind, Node, Object, ObjectKind, Place, Span};
 
 use super::block::{Block, codec_name};
 use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
-use crate::limits::{MAX_READ_BYTES, READ_BYTES};
+use crate::limits::{MAX_PATH_BYTES, MAX_READ_BYTES, READ_BYTES};
 use crate::scalars::{Base64, Cid, Long};
 
 /// Kind of a file system object.
@@ -38,7 +38,15 @@ impl From<ListedKind> for FileKind {
 
 /// Resolves a path, and the name that it may begin with, to a whole block.
 pub(crate) async fn object_at(node: &Node, path: &str) -> Result<Object> {
-    node.resolve(node.content_path(path).await?).await?.whole()
+    node.resolve(content_path(node, path).await?).await?.whole()
+}
+
+/// Parses a path, and resolves the name that it may begin with. Errors repeat the path, so it must not be long.
+pub(crate) async fn content_path(node: &Node, path: &str) -> Result<ContentPath> {
+    if path.len() > MAX_PATH_BYTES {
+        return Err(Error::too_large(format!("the path has more than {MAX_PATH_BYTES} bytes")));
+    }
+    node.content_path(path).await
 }
 
 /// A file, a directory or a symlink.
@@ -112,9 +120,9 @@ impl File {
     }
 
     /// Size of all blocks of the object, as its root block claims.
-    async fn dag_size(&self, context: &Context<'_>) -> FieldResult<Long> {
+    async fn dag_size(&self, context: &Context<'_>) -> FieldResult<Option<Long>> {
         let info = node(context)?.object_info(&self.object).await.map_err(failed)?;
-        Ok(Long(info.dag_size))
+        Ok(Some(Long(info.dag_size)))
     }
 
     /// Mode bits, if they are stored.
@@ -123,17 +131,20 @@ impl File {
         Ok(info.attributes.mode)
     }
 
-    /// Time of the last modification in seconds since 1970, if it is stored.
-    async fn mtime(&self, context: &Context<'_>) -> FieldResult<Option<i64>> {
+    /// Time of the last modification (RFC 3339), if it is stored.
+    async fn mtime(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         let info = node(context)?.object_info(&self.object).await.map_err(failed)?;
-        Ok(info.attributes.mtime.map(|mtime| mtime.seconds))
+        Ok(info.attributes.mtime.and_then(|mtime| timestamp::format(mtime.seconds, mtime.nanos)))
     }
 
     /// Target of a symlink.
-    async fn target(&self) -> Option<String> {
+    async fn target(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         match &self.object.kind {
-            ObjectKind::Symlink(target) => Some(String::from_utf8_lossy(target).into_owned()),
-            ObjectKind::File(_) | ObjectKind::Directory(_) | ObjectKind::Other => None,
+            ObjectKind::Symlink(target) => {
+                request(context)?.budget.take(target.len()).map_err(failed)?;
+                Ok(Some(String::from_utf8_lossy(target).into_owned()))
+            }
+            ObjectKind::File(_) | ObjectKind::Directory(_) | ObjectKind::Other => Ok(None),
         }
     }
 
@@ -144,8 +155,8 @@ impl File {
         context: &Context<'_>,
         #[graphql(desc = "First byte; 0 if missing.")] offset: Option<Long>,
         #[graphql(desc = "Maximum number of bytes, up to 1 MiB; 64 KiB if missing.")] length: Option<Long>,
-    ) -> FieldResult<Base64> {
-        self.read(context, offset, length).await.map(Base64).map_err(failed)
+    ) -> FieldResult<Option<Base64>> {
+        self.read(context, offset, length).await.map(|bytes| Some(Base64(bytes))).map_err(failed)
     }
 
     /// A range of a file as text. Bytes that are not UTF-8 become U+FFFD.
@@ -155,9 +166,9 @@ impl File {
         context: &Context<'_>,
         #[graphql(desc = "First byte; 0 if missing.")] offset: Option<Long>,
         #[graphql(desc = "Maximum number of bytes, up to 1 MiB; 64 KiB if missing.")] length: Option<Long>,
-    ) -> FieldResult<String> {
+    ) -> FieldResult<Option<String>> {
         let bytes = self.read(context, offset, length).await.map_err(failed)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// The root block.
@@ -181,6 +192,13 @@ pub(crate) struct DirectoryEntry {
     dag_size: Long,
     /// Target of a symlink.
     target: Option<String>,
+}
+
+impl DirectoryEntry {
+    /// Returns the length of the texts, in bytes.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.name.len() + self.target.as_ref().map_or(0, String::len)
+    }
 }
 
 impl From<Listed> for DirectoryEntry {
@@ -298,7 +316,7 @@ impl DagNode {
 
     /// The value as dag-json (https://ipld.io/specs/codecs/dag-json/spec/).
     #[graphql(complexity = 10)]
-    async fn value(&self, context: &Context<'_>) -> FieldResult<Json<serde_json::Value>> {
+    async fn value(&self, context: &Context<'_>) -> FieldResult<Option<Json<serde_json::Value>>> {
         // A parsed value takes several times the memory of its text.
         request(context)?.budget.take(self.json.len().saturating_mul(4)).map_err(failed)?;
         let json = self.json.clone();
@@ -308,7 +326,9 @@ impl DagNode {
         } else {
             parse()
         };
-        parsed.map(Json).map_err(|e| failed(Error::too_large(format!("the value cannot be shown as JSON: {e}"))))
+        parsed
+            .map(|value| Some(Json(value)))
+            .map_err(|e| failed(Error::too_large(format!("the value cannot be shown as JSON: {e}"))))
     }
 }
 

@@ -51,4 +51,6 @@ pub(crate) struct Version {
     pub(crate) version: &'static str,
     /// Peer ID of the node.
     pub(crate) peer_id: String,
+    /// Identifies the process: numbers of events mean nothing in another one.
+    pub(crate) instance: String,
 }

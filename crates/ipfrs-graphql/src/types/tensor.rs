@@ -43,9 +43,9 @@ impl Tensor {
 
     /// Statistics, which are computed from all elements.
     #[graphql(complexity = "1000 + child_complexity")]
-    async fn stats(&self, context: &Context<'_>) -> FieldResult<TensorStats> {
+    async fn stats(&self, context: &Context<'_>) -> FieldResult<Option<TensorStats>> {
         let summary = node(context)?.tensor_stats(&self.file, &self.info).await.map_err(failed)?;
-        Ok(summary.into())
+        Ok(Some(summary.into()))
     }
 }
 

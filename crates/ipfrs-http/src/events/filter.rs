@@ -19,7 +19,7 @@ pub(super) struct Filter(Vec<Condition>);
 enum Condition {
     Cids(HashSet<Cid>),
     /// Values that a field may have.
-    Texts(&'static str, Vec<String>),
+    Texts(&'static str, HashSet<String>),
 }
 
 /// Returns the fields of the data of a topic that a filter may name.
@@ -29,6 +29,18 @@ fn fields(topic: Topic) -> &'static [&'static str] {
         Topic::Pins => &["action", "cid", "type", "name"],
         Topic::Operations => &["operation_id", "kind", "state"],
         Topic::Gc => &["phase"],
+    }
+}
+
+/// Returns the values of a field that has only certain ones.
+fn values_of(topic: Topic, field: &str) -> &'static [&'static str] {
+    match (topic, field) {
+        (_, "action") => &["added", "removed"],
+        (Topic::Pins, "type") => &["direct", "recursive"],
+        (Topic::Operations, "kind") => &["add", "upload"],
+        (Topic::Operations, "state") => &["running", "paused", "done", "failed"],
+        (Topic::Gc, "phase") => &["started", "marked", "swept", "compacting", "done", "failed"],
+        _ => &[],
     }
 }
 
@@ -58,9 +70,17 @@ impl Filter {
                 text.ok_or_else(|| Error::invalid(format!("the filter's values of {name:?} must be strings")))
             });
             let texts: Vec<String> = texts.collect::<Result<_>>()?;
+            let accepted = values_of(topic, field);
+            if texts.is_empty() {
+                return Err(Error::invalid(format!("the filter has no value of {name:?}: no event would pass")));
+            }
+            if let Some(text) = texts.iter().find(|text| !accepted.is_empty() && !accepted.contains(&text.as_str())) {
+                let accepted = accepted.join(", ");
+                return Err(Error::invalid(format!("{name:?} is never {text:?}: its values are {accepted}")));
+            }
             conditions.push(match field {
                 "cid" => Condition::Cids(texts.iter().map(|text| parse(text)).collect::<Result<_>>()?),
-                _ => Condition::Texts(field, texts),
+                _ => Condition::Texts(field, texts.into_iter().collect()),
             });
         }
         Ok(Self(conditions))
@@ -74,10 +94,7 @@ impl Filter {
     pub(super) fn passes(&self, data: &EventData) -> bool {
         self.0.iter().all(|condition| match condition {
             Condition::Cids(cids) => cid(data).is_some_and(|cid| cids.contains(cid)),
-            Condition::Texts(field, texts) => {
-                let value = text(data, field);
-                texts.iter().any(|text| text == value)
-            }
+            Condition::Texts(field, texts) => texts.contains(text(data, field)),
         })
     }
 }

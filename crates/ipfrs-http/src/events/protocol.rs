@@ -45,7 +45,7 @@ pub(super) enum Request {
 
 /// An ID that the client chose for a request, and that the response has.
 #[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an id is a string or a number")]
 pub(super) enum Id {
     Number(u64),
     Text(String),
@@ -91,6 +91,13 @@ impl Response<'_> {
         // Strings and numbers always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// Returns the ID of a message that is not valid otherwise.
+pub(super) fn id_of(text: &str) -> Option<Id> {
+    let message: Value = serde_json::from_str(text).ok()?;
+    let id: Id = serde_json::from_value(message.get("id")?.clone()).ok()?;
+    (!matches!(&id, Id::Text(text) if text.len() > MAX_ID_BYTES)).then_some(id)
 }
 
 /// Parses a message of the client.

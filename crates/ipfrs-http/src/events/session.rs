@@ -1,6 +1,5 @@
 //! One client of `/ws`, with its subscriptions.
 
-use std::collections::HashMap;
 use std::future::pending;
 
 use bytes::Bytes;
@@ -20,8 +19,9 @@ struct Subscription {
     filter: Filter,
 }
 
-/// The subscriptions of a client, at most one to each topic.
-type Subscriptions = HashMap<Topic, Subscription>;
+/// The subscriptions of a client, at most one to each topic. The one that was served last is at the end, so that a busy
+/// topic does not starve the others.
+type Subscriptions = Vec<(Topic, Subscription)>;
 
 /// Serves a client until it disconnects or the daemon drains.
 pub(super) async fn run(state: AppState, mut socket: WebSocket) {
@@ -30,11 +30,14 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket) {
         let sent = tokio::select! {
             incoming = socket.receive() => match incoming {
                 Some(incoming) => respond(&state, &mut socket, &mut subscriptions, incoming).await,
-                None => return,
+                None => return socket.finish().await,
             },
             (topic, delivered) = next(&mut subscriptions) => {
-                let Some(subscription) = subscriptions.get(&topic) else { continue };
-                deliver(&state, &mut socket, topic, &subscription.filter, delivered).await
+                let Some(served) = subscriptions.iter().position(|(known, _)| *known == topic) else { continue };
+                let served = subscriptions.remove(served);
+                let sent = deliver(&state, &mut socket, topic, &served.1.filter, delivered).await;
+                subscriptions.push(served);
+                sent
             }
             () = state.lifecycle.drain_begun() => {
                 return socket.close(WebSocketCloseCode::Away, "the daemon is shutting down").await;
@@ -112,7 +115,8 @@ async fn respond(
                 Err(e) => return refuse(socket, &e, id).await,
             };
             let seq = subscription.watch.seen();
-            subscriptions.insert(topic, subscription);
+            subscriptions.retain(|(known, _)| *known != topic);
+            subscriptions.push((topic, subscription));
             socket.send(Response::Subscribed { topic: topic.name(), seq, instance: &own, id }.text()).await?;
             if is_foreign {
                 socket.send(Response::Lagged { topic: topic.name(), missed: None }.text()).await?;
@@ -121,14 +125,20 @@ async fn respond(
         }
         Ok(Request::Unsubscribe { topic, id }) => match topic.parse::<Topic>() {
             Ok(topic) => {
-                subscriptions.remove(&topic);
+                subscriptions.retain(|(known, _)| *known != topic);
                 socket.send(Response::Unsubscribed { topic: topic.name(), id }.text()).await
             }
             Err(e) => refuse(socket, &e, id).await,
         },
         Ok(Request::Ping { id }) => socket.send(Response::Pong { id }.text()).await,
         Ok(Request::Pong { .. }) => Ok(()),
-        Err(e) => refuse(socket, &e, None).await,
+        Err(e) => {
+            let id = match &incoming {
+                Incoming::Text(text) => protocol::id_of(text),
+                Incoming::Binary(_) => None,
+            };
+            refuse(socket, &e, id).await
+        }
     }
 }
 

@@ -6,27 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_middleware::{MemoryPool, MultipartFeed, RequestMemory};
 use ipfrs_node::LinkName;
 use percent_encoding::percent_decode;
 
 use super::command_result::has_body;
 use crate::body::{Whole, append, broken_body, whole};
 use crate::error::RpcError;
-
-/// Bytes that the parser is given before it must process them.
-const FEED_BYTES: usize = 256 * 1024;
-
-/// Maximum number of bytes without a part or a piece of one; a longer run is not a multipart body. Before the first
-/// boundary, and in the head of a part, the parser would otherwise buffer everything.
-const MAX_UNCLAIMED_BYTES: usize = 1024 * 1024;
 
 /// Returns the boundary of a multipart body, or `None` for any other body.
 ///
@@ -94,7 +87,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(memory: &MemoryPool, body: Body, boundary: String) -> Self {
         let claims = Arc::new(AtomicUsize::new(0));
-        let feed = Feed::new(body, claims.clone(), memory.reservation());
+        let feed = MultipartFeed::new(body.into_data_stream(), claims.clone(), memory.reservation());
         Self { memory: memory.clone(), parser: multer::Multipart::new(feed, boundary), claims }
     }
 
@@ -198,84 +191,6 @@ impl Stream for Part {
         let piece = ready!(self.field.poll_next_unpin(cx));
         self.claims.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(piece.map(|piece| piece.map_err(multipart_error)))
-    }
-}
-
-/// Input of the parser, with limits. The parser buffers all data that is ready. `Feed` therefore pauses until the
-/// parser has processed its buffer as far as possible, and whenever the parser has received [`FEED_BYTES`]. The
-/// parser also considers a body cut off if it receives the first bytes and the end in one poll, so `Feed` separates
-/// the two.
-struct Feed {
-    body: BodyDataStream,
-    /// Number of parts and pieces of parts that the parser has returned.
-    claims: Arc<AtomicUsize>,
-    /// Value of `claims` at the last poll.
-    seen_claims: usize,
-    /// Bytes given to the parser since the last claim.
-    unclaimed: usize,
-    /// Memory reserved for those bytes, which the parser buffers.
-    memory: RequestMemory,
-    has_paused: bool,
-    /// Whether the parser received data since it last paused.
-    has_fed: bool,
-    has_ended: bool,
-}
-
-impl Feed {
-    fn new(body: Body, claims: Arc<AtomicUsize>, memory: RequestMemory) -> Self {
-        Self {
-            body: body.into_data_stream(),
-            claims,
-            seen_claims: 0,
-            unclaimed: 0,
-            memory,
-            has_paused: false,
-            has_fed: false,
-            has_ended: false,
-        }
-    }
-
-    fn pause(&mut self, cx: &Context<'_>) -> Poll<Option<<Self as Stream>::Item>> {
-        (self.has_paused, self.has_fed) = (true, false);
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
-
-impl Stream for Feed {
-    type Item = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let claims = self.claims.load(Ordering::Relaxed);
-        if claims != self.seen_claims {
-            // The buffer may contain more small parts.
-            (self.seen_claims, self.unclaimed) = (claims, 0);
-            return self.pause(cx);
-        }
-        if self.unclaimed >= FEED_BYTES && !std::mem::take(&mut self.has_paused) {
-            return self.pause(cx);
-        }
-        if self.unclaimed > MAX_UNCLAIMED_BYTES {
-            let why = format!("the multipart body has no part within {MAX_UNCLAIMED_BYTES} bytes: check the boundary");
-            return Poll::Ready(Some(Err(Error::too_large(why).into())));
-        }
-        if !self.has_ended {
-            let Poll::Ready(piece) = self.body.poll_next_unpin(cx) else {
-                self.has_fed = false;
-                return Poll::Pending;
-            };
-            if let Some(piece) = piece {
-                self.has_fed = true;
-                self.unclaimed += piece.as_ref().map_or(0, Bytes::len);
-                let unclaimed = self.unclaimed;
-                if let Err(error) = self.memory.grow_to(unclaimed) {
-                    return Poll::Ready(Some(Err(error.into())));
-                }
-                return Poll::Ready(Some(piece.map_err(Into::into)));
-            }
-            self.has_ended = true;
-        }
-        if self.has_fed { self.pause(cx) } else { Poll::Ready(None) }
     }
 }
 

@@ -360,7 +360,13 @@ fn ends_first_line(bytes: &[u8], seen: usize) -> bool {
 /// before hyper ends the connection.
 fn opens_websocket<F: FrontEnd>(head: &[u8]) -> bool {
     let target = head.strip_prefix(b"GET ").and_then(|rest| rest.split(|byte| matches!(byte, b' ' | b'?')).next());
-    target.is_some_and(|target| F::WEBSOCKET_PATHS.iter().any(|path| path.as_bytes() == target))
+    let has_path = target.is_some_and(|target| F::WEBSOCKET_PATHS.iter().any(|path| path.as_bytes() == target));
+    // Not h2c, which a server may ignore.
+    has_path
+        && head.split(|byte| *byte == b'\n').any(|line| {
+            let line = line.to_ascii_lowercase();
+            line.strip_prefix(b"upgrade:").is_some_and(|value| memchr::memmem::find(value, b"websocket").is_some())
+        })
 }
 
 /// Returns a head for hyper, in which `Upgrade` has another name: hyper would end the connection for it, and with that

@@ -72,6 +72,31 @@ pub struct GcReport {
     pub duration: Duration,
 }
 
+/// Emits the end of a run whose future is dropped.
+struct EmitAborted<'a>(Option<&'a Node>);
+
+impl<'a> EmitAborted<'a> {
+    /// Emits the begin of a run.
+    fn begin(node: &'a Node) -> Self {
+        node.emit_gc(GcPhase::Started);
+        Self(Some(node))
+    }
+
+    /// The caller emits the end itself.
+    fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EmitAborted<'_> {
+    fn drop(&mut self) {
+        if let Some(node) = self.0 {
+            let message = "aborted: the client disconnected, or the daemon stopped".to_owned();
+            node.emit_gc(GcPhase::Failed { kind: ErrorKind::Gone, message });
+        }
+    }
+}
+
 /// Block that a caller asked to remove, and the outcome.
 pub type Removal = (Cid, Result<()>);
 
@@ -111,8 +136,9 @@ impl Node {
         let metrics = &self.inner.metrics.collections;
         let _running = metrics.running();
         let start = Instant::now();
-        self.emit_gc(GcPhase::Started);
+        let aborted = EmitAborted::begin(self);
         let collected = self.mark_and_sweep(force, &events).await;
+        aborted.end();
         metrics.ended(start.elapsed(), collected.is_ok());
         let collected = collected.map(|collected| GcReport { duration: start.elapsed(), ..collected });
         self.emit_gc(match &collected {

@@ -1,5 +1,6 @@
 //! Pins, which protect blocks from garbage collection.
 
+use std::collections::HashSet;
 use std::future::Future;
 
 use ipfrs_core::{Cid, Error, Result};
@@ -41,14 +42,39 @@ pub(crate) async fn insert(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<
     if new.is_empty() {
         return Ok(());
     }
-    let (pins, events) = (node.inner.pins.clone(), node.inner.events.clone());
-    let insertion = async move {
-        pins.insert_many(new.clone()).await?;
-        let added = new.into_iter().map(|Pin { cid, mode, name }| EventData::PinAdded { cid, mode, name });
-        events.emit(Topic::Pins, added);
-        Ok(())
-    };
-    under(lease, insertion).await
+    let node = node.clone();
+    under(lease, async move {
+        let cids = new.iter().map(|pin| pin.cid).collect();
+        changing(&node, cids, node.inner.pins.insert_many(new)).await
+    })
+    .await
+}
+
+/// Runs `change`, which affects the pins of `cids`, and emits what it really changed. Events have the order of the
+/// changes: while somebody watches, there is one change at a time.
+async fn changing(node: &Node, cids: Vec<Cid>, change: impl Future<Output = Result<()>>) -> Result<()> {
+    let events = &node.inner.events;
+    if !events.are_recorded(Topic::Pins) {
+        change.await?;
+        events.count(Topic::Pins, cids.len());
+        return Ok(());
+    }
+    let pins = &node.inner.pins;
+    let mut cids = cids;
+    let mut seen = HashSet::new();
+    cids.retain(|cid| seen.insert(*cid));
+    let _in_order = events.pin_order().lock().await;
+    let before = pins.get_many(cids.clone()).await?;
+    change.await?;
+    let after = pins.get_many(cids.clone()).await?;
+    let changes = cids.into_iter().zip(before.into_iter().zip(after)).filter_map(|(cid, states)| match states {
+        (_, None) if states.0.is_none() => None,
+        (_, None) => Some(EventData::PinRemoved { cid }),
+        (before, Some(pin)) if before.as_ref() == Some(&pin) => None,
+        (_, Some(Pin { mode, name, .. })) => Some(EventData::PinAdded { cid, mode, name }),
+    });
+    events.emit(Topic::Pins, changes);
+    Ok(())
 }
 
 /// Runs `work` to completion under a lease, even if the caller is cancelled.
@@ -94,8 +120,12 @@ impl Node {
     /// set.
     pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
         let cids = self.targets_of(paths).await?;
-        self.inner.pins.remove_many(cids.clone(), recursive).await?;
-        self.inner.events.emit(Topic::Pins, cids.iter().map(|cid| EventData::PinRemoved { cid: *cid }));
+        let (node, removed) = (self.clone(), cids.clone());
+        // Completed even if the caller is cancelled, so that those who watch learn of it.
+        let removal = tokio::spawn(async move {
+            changing(&node, removed.clone(), node.inner.pins.remove_many(removed, recursive)).await
+        });
+        removal.await.unwrap_or_else(|e| Err(Error::internal("a task that unpins failed").with_source(e)))?;
         Ok(cids)
     }
 
@@ -114,15 +144,9 @@ impl Node {
             return Err(Error::not_found(format!("{from} is not pinned recursively: pin {to} itself")));
         }
         self.require_all(&[to], PinMode::Recursive, |_| {}).await?;
-        let (pins, events) = (pins.clone(), self.inner.events.clone());
-        let replacement = async move {
-            pins.replace(&from, &to, keep).await?;
-            let pin = pins.get(&to).await?;
-            let added = pin.map(|Pin { cid, mode, name }| EventData::PinAdded { cid, mode, name });
-            let removed = (!keep && from != to).then_some(EventData::PinRemoved { cid: from });
-            events.emit(Topic::Pins, added.into_iter().chain(removed));
-            Ok(())
-        };
+        let node = self.clone();
+        let replacement =
+            async move { changing(&node, vec![to, from], node.inner.pins.replace(&from, &to, keep)).await };
         under(&lease, replacement).await?;
         Ok((from, to))
     }
