@@ -1,5 +1,7 @@
 //! Files, directories and DAG nodes.
 
+#![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
+
 use async_graphql::{Context, Enum, Json, Object, SimpleObject};
 use bytes::BytesMut;
 use futures::StreamExt;
