@@ -23,7 +23,7 @@ use crate::types::tensor::{Tensor, TensorFields};
 /// Root of queries.
 pub(crate) struct Query;
 
-/// What the node has. Paths are content paths: /ipfs/{cid}/..., /ipns/{name}/..., or a content ID.
+/// Content and state of the node. Paths are content paths: /ipfs/{cid}/..., /ipns/{name}/..., or a content ID.
 #[Object]
 impl Query {
     /// A block; null if it is not in this store. All blocks that a query names on one level are read together.

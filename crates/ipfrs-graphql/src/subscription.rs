@@ -48,7 +48,7 @@ struct PinChanged {
     cid: Cid,
     /// Whether it is pinned now.
     is_pinned: bool,
-    /// What the pin keeps; null if it was removed.
+    /// Scope of the pin; null if it was removed.
     #[graphql(name = "type")]
     pin_type: Option<PinType>,
     /// Name of the pin.
@@ -72,7 +72,7 @@ struct GcProgress {
     error: Option<String>,
 }
 
-/// What happens. A client that is too slow gets an error with the code lagged, and then later events.
+/// Events of the node. A client that is too slow gets an error with the code lagged, and then later events.
 #[async_graphql::Subscription]
 impl Subscription {
     /// Blocks that are stored and were not in the store before.
@@ -182,7 +182,7 @@ impl Subscription {
     }
 }
 
-/// Where a subscription begins.
+/// Position at which a subscription begins.
 #[derive(Default)]
 struct Resume {
     after: Option<Long>,

@@ -19,7 +19,7 @@ const FEED_BYTES: usize = 256 * 1024;
 const MAX_UNCLAIMED_BYTES: usize = 1024 * 1024;
 
 /// Input of the parser, with limits. The parser buffers all data that is ready. This therefore pauses until the
-/// parser has processed its buffer as far as possible, and whenever the parser has received [`FEED_BYTES`]. The
+/// parser has processed its buffer as far as possible, and whenever the parser has received 256 KiB. The
 /// parser also considers a body cut off if it receives the first bytes and the end in one poll, so this separates
 /// the two.
 #[derive(Debug)]

@@ -180,7 +180,7 @@ impl WebSocket {
         Self { inner, shared, heard: Instant::now(), pinged: None, is_closing: false, violation: None, _permit: permit }
     }
 
-    /// Waits for the next message. Answers pings, and sends one to a client that is silent for
+    /// Waits for the next message. Responds to pings, and sends one to a client that is silent for
     /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. Returns `None` at the
     /// end; the session must call [`finish`](Self::finish) then. Dropping the future loses nothing.
     pub async fn receive(&mut self) -> Option<Incoming> {
@@ -206,7 +206,7 @@ impl WebSocket {
                     self.shared.received.inc();
                     return Some(Incoming::Binary(bytes));
                 }
-                // The library answers pings and close frames.
+                // The library responds to pings and close frames.
                 Ok(Message::Close(_)) => {
                     self.is_closing = true;
                     self.flush().await.ok()?;

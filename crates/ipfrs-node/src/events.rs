@@ -1,8 +1,7 @@
 //! Events: what happened to blocks, pins, operations and gc, for those who watch.
 //!
 //! Each topic has a [`log`](self::log) of its latest events, which all watchers share. A writer appends to it and never
-//! waits: a watcher that is too slow finds that events are missing, and how many. Nothing is recorded while nobody
-//! watches; then an event costs one addition.
+//! waits: a watcher that is too slow learns how many events it missed. Without watchers, an event is only counted.
 
 mod log;
 mod watch;
@@ -81,7 +80,7 @@ impl fmt::Display for Topic {
     }
 }
 
-/// What happened.
+/// Content of an event.
 #[derive(Debug, Clone)]
 pub enum EventData {
     /// A block was stored that was not in the store before.
@@ -100,7 +99,7 @@ pub enum EventData {
     PinAdded {
         /// Content ID that is pinned.
         cid: Cid,
-        /// What the pin covers.
+        /// Scope of the pin.
         mode: PinMode,
         /// Name of the pin, which may be empty.
         name: String,
@@ -145,7 +144,7 @@ pub struct Event {
     pub seq: u64,
     /// Time of the event.
     pub time: SystemTime,
-    /// What happened.
+    /// Content of the event.
     pub data: EventData,
 }
 

@@ -93,7 +93,7 @@ struct Running {
 /// End of a connection: a close code and a reason.
 struct Close(u16, String);
 
-/// Accepts a client. One without the subprotocol is told so by a close code.
+/// Accepts a client. The close code explains a missing subprotocol.
 pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extract::Request) -> Response {
     let shared = graphql.clone();
     let accepted = graphql.0.websockets.accept(&request, &[PROTOCOL], |mut socket, protocol| async move {

@@ -7,7 +7,7 @@ use super::block::{Block, load};
 use crate::error::FieldResult;
 use crate::scalars::Cid;
 
-/// What a pin keeps.
+/// Scope of a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Enum)]
 pub(crate) enum PinType {
     /// One block.
@@ -45,7 +45,7 @@ impl Pin {
         Cid(self.0.cid)
     }
 
-    /// What the pin keeps.
+    /// Scope of the pin.
     #[graphql(name = "type")]
     async fn pin_type(&self) -> PinType {
         self.0.mode.into()

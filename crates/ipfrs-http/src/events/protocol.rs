@@ -68,7 +68,7 @@ pub(super) enum Response<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<Id>,
     },
-    /// So many events are lost; `null` if unknown.
+    /// Number of events that are lost; `null` if unknown.
     Lagged { topic: &'static str, missed: Option<u64> },
     Pong {
         #[serde(skip_serializing_if = "Option::is_none")]

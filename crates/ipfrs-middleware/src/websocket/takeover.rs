@@ -18,7 +18,7 @@ impl fmt::Debug for dyn Transport {
     }
 }
 
-/// What happens on a connection after the response.
+/// Function that uses a connection after the response.
 pub type Session = Box<dyn FnOnce(Box<dyn Transport>) -> BoxFuture<'static, ()> + Send>;
 
 /// Extension of a request whose connection a handler can take over. Clones share the session.

@@ -95,7 +95,7 @@ impl Default for TopicLog {
     }
 }
 
-/// What a log has for a watcher.
+/// Result of reading a log.
 pub(super) enum Read {
     /// The batch with the next event.
     Batch(Arc<EventBatch>),
@@ -139,7 +139,7 @@ impl TopicLog {
         state.last > before
     }
 
-    /// Makes all events available to watchers. Stops recording if nobody has watched for a long time.
+    /// Makes all events available to watchers. Stops recording if there was no watcher for a long time.
     pub(super) fn deliver(&self) {
         let last = {
             let mut state = self.state.lock();

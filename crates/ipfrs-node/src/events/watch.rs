@@ -26,7 +26,7 @@ pub struct EventWatch {
 pub enum Delivered {
     /// Events from this index of a batch on.
     Events(Arc<EventBatch>, usize),
-    /// So many events are lost, because the watcher was too slow or was away for too long.
+    /// Number of events that are lost, because the watcher was too slow or was away for too long.
     Lagged(u64),
 }
 
@@ -125,11 +125,11 @@ impl Drop for Delivery {
     }
 }
 
-/// Delivers events until nobody has watched for a long time: the first at once, and those that follow together.
+/// Delivers events until a topic has had no watcher for a long time: the first event at once, later ones together.
 async fn deliver(delivery: Delivery, wake: Arc<tokio::sync::Notify>) {
     while let Some(pace) = delivery.0.upgrade().and_then(|logs| logs.deliver()) {
         sleep(pace).await;
-        // Without events, the task looks from time to time whether anybody is left.
+        // Without events, the task checks from time to time whether there are watchers.
         let _ = timeout(RESUMABLE, wake.notified()).await;
     }
 }
@@ -177,7 +177,7 @@ mod tests {
         let Delivered::Lagged(missed) = slow.next().await else { panic!() };
         assert!((82_000..=84_000).contains(&missed), "{missed}");
         assert_eq!(slow.next().await.events()[0].seq, missed + 1);
-        // Events that happened before anybody watched.
+        // Events before the first watcher.
         let fresh = Events::default();
         fresh.count(Topic::Blocks, 9);
         assert!(matches!(watch(&fresh, Some(4)).next().await, Delivered::Lagged(5)));

@@ -51,7 +51,7 @@ pub(crate) async fn insert(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<
 }
 
 /// Runs `change`, which affects the pins of `cids`, and emits what it really changed. Events have the order of the
-/// changes: while somebody watches, there is one change at a time.
+/// changes: with watchers, there is one change at a time.
 async fn changing(node: &Node, cids: Vec<Cid>, change: impl Future<Output = Result<()>>) -> Result<()> {
     let events = &node.inner.events;
     if !events.are_recorded(Topic::Pins) {
