@@ -180,7 +180,7 @@ async fn handshakes_from_pages_and_without_a_permit_are_refused() {
 
 #[tokio::test]
 async fn silent_clients_are_pinged_and_dropped() {
-    let gateway = TestGateway::start_with(|config| config.websocket.heartbeat_seconds = 1).await;
+    let gateway = TestGateway::start_with(|config| config.websocket.heartbeat_seconds = 2).await;
     // This client responds to pings while it reads.
     let mut live = connect(&gateway).await;
     let mut dead = connect(&gateway).await.into_inner();
@@ -195,7 +195,7 @@ async fn silent_clients_are_pinged_and_dropped() {
     }
     assert!(received.starts_with(&[0x89, 0]), "a ping: {received:?}");
     assert!(pings > 0);
-    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"websocket_heartbeat\"}").await, 1);
+    assert!(gateway.metric("ipfrs_refusals_total{limit=\"websocket_heartbeat\"}").await >= 1);
     live.send(r#"{"type":"ping"}"#).await;
     assert!(live.next().await.is_some());
 }
