@@ -16,6 +16,14 @@ pub fn format(seconds: i64, nanoseconds: u32) -> Option<String> {
     Some(format!("{}{fraction}Z", date.format("%Y-%m-%dT%H:%M:%S")))
 }
 
+/// Formats a time with milliseconds. Returns an empty text for a time that [`format`] does not support.
+#[must_use]
+pub fn format_milliseconds(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).ok();
+    seconds.and_then(|seconds| format(seconds, since.subsec_millis() * 1_000_000)).unwrap_or_default()
+}
+
 /// Parses `2026-01-02T03:04:05[.6]Z`, or the same with an offset such as `+01:00` instead of `Z`. As in Go, digits
 /// after the ninth of a fraction are ignored. Returns `None` for any other text, and for times before 1970.
 #[must_use]

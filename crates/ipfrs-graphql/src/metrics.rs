@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use async_graphql::parser::types::OperationType;
-use ipfrs_core::{Error, Result};
-use prometheus::core::Collector;
+use ipfrs_core::Result;
+use ipfrs_middleware::registered;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
 
 /// Handles of the metrics. Clones share them.
@@ -54,13 +54,6 @@ impl Drop for OpenSubscription {
     fn drop(&mut self) {
         self.0.dec();
     }
-}
-
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> Result<C> {
-    let failed = |e| Error::internal("a metric could not be registered").with_source(e);
-    let metric = metric.map_err(failed)?;
-    registry.register(Box::new(metric.clone())).map_err(failed)?;
-    Ok(metric)
 }
 
 fn name(operation: OperationType) -> &'static str {

@@ -1,7 +1,7 @@
 //! Operations: their limits and their execution, for all transports.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_graphql::parser::types::OperationType;
 use async_graphql::{Name, PathSegment, Request, Response, ServerError, Value};
@@ -80,6 +80,13 @@ impl Answer {
         Self { data: None, errors: vec![error], budget: None }
     }
 
+    /// Returns the response to an operation that took too long. A part of it may have been executed.
+    fn timed_out(limit: Duration) -> Self {
+        let text = format!("the operation took more than {} s (graphql.timeout_seconds): query less", limit.as_secs());
+        let error = request_error(&Error::new(ErrorKind::Timeout, text));
+        Self { data: Some(Value::Null), errors: vec![error], budget: None }
+    }
+
     /// Returns the response of the library. Errors without a path arose before the execution.
     fn of(mut response: Response, executor: &Executor, budget: Option<Arc<Budget>>) -> Self {
         for error in &response.errors {
@@ -88,9 +95,7 @@ impl Answer {
         let is_refused = response.data == Value::Null
             && !response.errors.is_empty()
             && response.errors.iter().all(|error| error.path.is_empty());
-        let errors: Vec<_> =
-            response.errors.into_iter().take(MAX_ERRORS).map(|error| executor.explained(error)).collect();
-        let errors = errors.into_iter().map(without_empty_path).collect();
+        let errors = response.errors.into_iter().take(MAX_ERRORS).map(|error| executor.explained(error)).collect();
         Self { data: (!is_refused).then_some(response.data), errors, budget }
     }
 
@@ -125,19 +130,9 @@ fn set_null(data: &mut Value, path: &[PathSegment]) {
         let Some(child) = child else { return };
         target = child;
     }
-    if let (Value::Object(fields), PathSegment::Field(name)) = (target, last)
-        && !name.is_empty()
-    {
+    if let (Value::Object(fields), PathSegment::Field(name)) = (target, last) {
         fields.entry(Name::new(name)).or_insert(Value::Null);
     }
-}
-
-/// Removes the mark of an operation that took too long.
-fn without_empty_path(mut error: ServerError) -> ServerError {
-    if matches!(&*error.path, [PathSegment::Field(name)] if name.is_empty()) {
-        error.path.clear();
-    }
-    error
 }
 
 impl Executor {
@@ -198,9 +193,10 @@ impl Executor {
         } else {
             self.check(&mut request)?;
         }
-        let (variables, variables_given) = (VariableSizes::of(&request.variables), request.variables.clone());
+        let variables = std::mem::take(&mut request.variables);
         let document = request.parsed_query().map_err(|error| self.explained(error))?;
-        check_variables(document, &variables, self.0.config.max_complexity).map_err(|e| request_error(&e))?;
+        check_variables(document, &VariableSizes::of(&variables), self.0.config.max_complexity)
+            .map_err(|e| request_error(&e))?;
         let is_meant = |given: Option<&Name>| match &name {
             Some(name) => given.is_some_and(|given| given.as_str() == name),
             None => true,
@@ -209,11 +205,12 @@ impl Executor {
         let operation = document.operations.iter().find(|(given, _)| is_meant(*given));
         let kind = operation.map_or(OperationType::Query, |(_, operation)| operation.node.ty);
         if let Some((_, operation)) = operation {
-            check_values(&operation.node, &variables_given).map_err(|e| request_error(&e))?;
+            check_values(&operation.node, &variables).map_err(|e| request_error(&e))?;
         }
         if let Some((_, operation)) = operation.filter(|_| kind == OperationType::Subscription) {
             check_subscription(document, &operation.node).map_err(|e| request_error(&e))?;
         }
+        request.variables = variables;
         let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config);
         Ok(Operation { request, kind, context, is_timed: true })
     }
@@ -255,24 +252,18 @@ impl Executor {
         let Operation { request, kind, context, is_timed } = operation;
         let (start, budget) = (Instant::now(), Arc::clone(&context.budget));
         let executing = self.0.schema.execute(request.data(context));
-        let response = if is_timed {
-            let limit = self.0.config.timeout();
-            timeout(limit, executing).await.unwrap_or_else(|_| {
-                let error = Error::new(
-                    ErrorKind::Timeout,
-                    format!("the operation took more than {} s (graphql.timeout_seconds): query less", limit.as_secs()),
-                );
-                // A part may have been executed.
-                let mut response = Response::from_errors(vec![request_error(&error)]);
-                response.errors[0].path.push(PathSegment::Field(String::new()));
-                response
-            })
+        let limit = self.0.config.timeout();
+        let answer = if is_timed {
+            match timeout(limit, executing).await {
+                Ok(response) => Answer::of(response, self, Some(budget)),
+                Err(_) => Answer::timed_out(limit),
+            }
         } else {
-            executing.await
+            Answer::of(executing.await, self, Some(budget))
         };
         self.0.metrics.took(kind, start);
-        self.0.metrics.ended(kind, response.is_ok());
-        Answer::of(response, self, Some(budget))
+        self.0.metrics.ended(kind, answer.errors.is_empty());
+        answer
     }
 
     /// Executes any operation as a stream of responses, of which a query or a mutation has one.

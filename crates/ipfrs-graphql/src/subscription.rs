@@ -83,9 +83,12 @@ impl Subscription {
         #[graphql(desc = "The version.instance that the number came from.")] instance: Option<String>,
     ) -> FieldResult<impl Stream<Item = FieldResult<BlockAdded>> + use<>> {
         let added = |event: &Event| match &event.data {
-            EventData::BlockAdded { cid, size } => {
-                Some(BlockAdded { seq: Long(event.seq), time: time_of(event), cid: Cid(*cid), size: Long(*size) })
-            }
+            EventData::BlockAdded { cid, size } => Some(BlockAdded {
+                seq: Long(event.seq),
+                time: timestamp::format_milliseconds(event.time),
+                cid: Cid(*cid),
+                size: Long(*size),
+            }),
             _ => None,
         };
         events(context, Topic::Blocks, Resume { after, instance }, added)
@@ -100,7 +103,7 @@ impl Subscription {
         #[graphql(desc = "The version.instance that the number came from.")] instance: Option<String>,
     ) -> FieldResult<impl Stream<Item = FieldResult<PinChanged>> + use<>> {
         let changed = move |event: &Event| {
-            let (seq, time) = (Long(event.seq), time_of(event));
+            let (seq, time) = (Long(event.seq), timestamp::format_milliseconds(event.time));
             let change = match &event.data {
                 EventData::PinAdded { cid, mode, name } => {
                     let (pin_type, name) = (Some((*mode).into()), Some(name.clone()));
@@ -237,15 +240,9 @@ fn lagged(topic: Topic, missed: Option<u64>) -> async_graphql::Error {
     })
 }
 
-fn time_of(event: &Event) -> String {
-    let since = event.time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
-    timestamp::format(seconds, since.subsec_millis() * 1_000_000).unwrap_or_default()
-}
-
 impl GcProgress {
     fn of(event: &Event, phase: &GcPhase) -> Self {
-        let (seq, time) = (Long(event.seq), time_of(event));
+        let (seq, time) = (Long(event.seq), timestamp::format_milliseconds(event.time));
         let plain = |phase, blocks: Option<u64>| Self {
             seq,
             time,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipfrs_core::{Error, Result};
-use prometheus::core::Collector;
+use ipfrs_middleware::registered;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -128,11 +128,4 @@ fn code_name(code: Code) -> &'static str {
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
-}
-
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> Result<C> {
-    let failed = |e| Error::internal("a metric could not be registered").with_source(e);
-    let metric = metric.map_err(failed)?;
-    registry.register(Box::new(metric.clone())).map_err(failed)?;
-    Ok(metric)
 }

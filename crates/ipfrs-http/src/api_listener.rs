@@ -49,7 +49,7 @@ pub(crate) struct ApiListener {
     gateway_port: u16,
 }
 
-/// What becomes of a request.
+/// Decision about a request.
 pub(crate) enum Decision {
     /// This response, at once.
     Answer(Response),
@@ -138,7 +138,7 @@ fn host_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Named<'a>, String
     }
 }
 
-/// Who sent a request.
+/// Sender of a request.
 enum Asking {
     /// A program, or a page of the listener itself.
     Allowed,

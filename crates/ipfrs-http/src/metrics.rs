@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Method, StatusCode};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
+use ipfrs_middleware::registered;
 use parking_lot::RwLock;
-use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::routes::takes_request_permit;
@@ -64,13 +64,6 @@ impl HttpMetrics {
             families: Arc::default(),
         })
     }
-}
-
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> Result<C> {
-    let failed = |e| Error::internal("a metric could not be registered").with_source(e);
-    let metric = metric.map_err(failed)?;
-    registry.register(Box::new(metric.clone())).map_err(failed)?;
-    Ok(metric)
 }
 
 /// Responses by the code path that served them.

@@ -13,9 +13,8 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use futures::{SinkExt, StreamExt};
 use http::{Request, Response};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 use ipfrs_node::{Limit, Node};
-use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -27,6 +26,7 @@ use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use crate::client::Client;
 use crate::lifecycle::Lifecycle;
+use crate::metrics::registered;
 use crate::request_permits::{RequestPermit, RequestPermits, Requests};
 
 pub use config::WebSocketConfig;
@@ -91,12 +91,6 @@ impl WebSockets {
         &self.0.lifecycle
     }
 
-    /// Returns the settings.
-    #[must_use]
-    pub fn config(&self) -> &WebSocketConfig {
-        &self.0.config
-    }
-
     /// Accepts a handshake. `protocols` are the supported subprotocols; the first that the client names too is used.
     /// `session` runs on the connection once the response is sent, with the subprotocol.
     ///
@@ -130,13 +124,6 @@ impl WebSockets {
         }));
         Ok(response)
     }
-}
-
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> Result<C> {
-    let failed = |e| Error::internal("a metric could not be registered").with_source(e);
-    let metric = metric.map_err(failed)?;
-    registry.register(Box::new(metric.clone())).map_err(failed)?;
-    Ok(metric)
 }
 
 /// A message of the client.

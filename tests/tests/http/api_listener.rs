@@ -100,7 +100,7 @@ async fn api_listener_is_optional_unless_its_port_is_configured() {
     config.api.port = Some(port);
     let error = ipfrs_interface::Gateway::bind(&config, repo.path()).await.unwrap_err();
     assert!(error.message().contains("--api-port or [api] port"), "{error}");
-    // Whoever has the default port, this daemon or another program, the second one starts without it.
+    // If the default port is in use by another daemon or program, this one starts without it.
     config.api.port = None;
     let first = ipfrs_interface::Gateway::bind(&config, repo.path()).await.unwrap();
     let other = tempfile::tempdir().unwrap();

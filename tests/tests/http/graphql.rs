@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::{TestGateway, header};
 use crate::multipart::Form;
 use crate::websocket::Client;
+use crate::withholding::Withholding;
 
 const CID: &str = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
 
@@ -303,6 +304,21 @@ async fn nothing_is_executed_with_invalid_variables() {
         assert!(message.contains("$n"), "{message}");
     }
     assert_eq!(gateway.rpc_json("pin/ls").await["Keys"].as_object().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn operations_end_at_their_time_limit() {
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), |config| config.graphql.timeout_seconds = 1).await;
+    let cid = gateway.put_block("", "slow").await;
+    store.withhold(&cid);
+    let query = json!({"query": format!("{{ block(cid: \"{cid}\") {{ size }} }}")});
+    let (status, code, message) = refusal(&gateway, &query).await;
+    // A part may have been executed, so this is no refusal of the request.
+    assert_eq!((status, &*code), (200, "timeout"));
+    assert!(message.contains("graphql.timeout_seconds"), "{message}");
+    assert!(!store.is_waited_for());
+    store.release();
 }
 
 #[tokio::test]

@@ -1,16 +1,11 @@
 //! Events as JSON.
 
-use std::time::SystemTime;
-
 use ipfrs_core::{Cid, Error, timestamp};
 use ipfrs_middleware::websocket::text_frame;
 use ipfrs_node::{EncodedEvents, Event, EventData, GcPhase, Topic};
 use serde::{Serialize, Serializer};
 
 use crate::v1::ProgressReport;
-
-/// Nanoseconds in a millisecond: times are sent in milliseconds.
-const MILLISECOND: u32 = 1_000_000;
 
 /// An event as sent to clients.
 #[derive(Serialize)]
@@ -127,8 +122,13 @@ pub(super) fn frames(topic: Topic, events: &[Event]) -> EncodedEvents {
     let (mut bytes, mut text) = (Vec::with_capacity(events.len() * 200), Vec::new());
     let ends = events.iter().map(|event| {
         let Event { seq, time, data } = event;
-        let message =
-            EventMessage { kind: "event", topic: topic.name(), seq: *seq, time: shown(*time), data: data.into() };
+        let message = EventMessage {
+            kind: "event",
+            topic: topic.name(),
+            seq: *seq,
+            time: timestamp::format_milliseconds(*time),
+            data: data.into(),
+        };
         text.clear();
         // Strings and numbers always serialize.
         let _ = serde_json::to_writer(&mut text, &message);
@@ -137,10 +137,4 @@ pub(super) fn frames(topic: Topic, events: &[Event]) -> EncodedEvents {
     });
     let ends = ends.collect();
     EncodedEvents { bytes: bytes.into(), ends }
-}
-
-fn shown(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let nanoseconds = since.subsec_nanos() / MILLISECOND * MILLISECOND;
-    i64::try_from(since.as_secs()).ok().and_then(|seconds| timestamp::format(seconds, nanoseconds)).unwrap_or_default()
 }
