@@ -16,7 +16,7 @@ pub fn format(seconds: i64, nanoseconds: u32) -> Option<String> {
     Some(format!("{}{fraction}Z", date.format("%Y-%m-%dT%H:%M:%S")))
 }
 
-/// Formats a time with milliseconds. Returns an empty text for a time that [`format`] does not support.
+/// Formats a time with milliseconds. Returns an empty text for a time that [`format()`] does not support.
 #[must_use]
 pub fn format_milliseconds(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
