@@ -18,7 +18,7 @@ use ipfrs_store::{
 };
 
 use crate::fixture::{
-    assert_holds, assert_lacks, block, cids, index_bytes, listed, numbered, open_small, put_all, random_block,
+    USUAL, assert_holds, assert_lacks, block, cids, index_bytes, listed, numbered, open_small, put_all, random_block,
     random_blocks, small_packs, sorted,
 };
 use crate::layout::sections;
@@ -177,7 +177,7 @@ async fn compaction_has_caches_drop_slices_before_it_counts() {
     let gone: Vec<_> = blocks.iter().step_by(2).cloned().collect();
     store.delete_many(&cids(&gone)).await.unwrap();
     let before = allocated_bytes(dir.path());
-    let compacted = store.compact(CompactOptions::default()).await.unwrap();
+    let compacted = store.compact(USUAL).await.unwrap();
     assert_eq!((compacted.packs, removed_and_open(dir.path())), (4, Vec::new()));
     assert_eq!(compacted.freed_bytes, before - allocated_bytes(dir.path()));
     assert!(compacted.freed_bytes > 4 * (3 << 19) - 100_000, "{compacted:?}");
@@ -213,7 +213,7 @@ pub(crate) async fn packs_below_dead_share_are_not_compacted() {
     assert_eq!((compacted.packs, compacted.moved_bytes), (1, 0));
     assert!(!pack(dir.path(), 4).exists());
     assert!(pack(dir.path(), 2).exists());
-    let compacted = store.compact(CompactOptions::default()).await.unwrap();
+    let compacted = store.compact(USUAL).await.unwrap();
     assert_eq!((compacted.packs, compacted.moved_bytes), (1, 30_039));
     assert!(!pack(dir.path(), 2).exists());
     assert!(pack(dir.path(), 1).exists() && pack(dir.path(), 3).exists());
@@ -336,7 +336,7 @@ async fn readers_and_writers_are_unaffected_by_compaction() {
         tokio::spawn(async move {
             let mut moved_bytes = 0;
             while !ended.load(Ordering::Relaxed) {
-                let (this, that) = tokio::join!(store.compact(ALL), store.compact(CompactOptions::default()));
+                let (this, that) = tokio::join!(store.compact(ALL), store.compact(USUAL));
                 for this in [this.unwrap(), that.unwrap()] {
                     assert_eq!(this.damaged, []);
                     removed.fetch_add(this.packs, Ordering::Relaxed);

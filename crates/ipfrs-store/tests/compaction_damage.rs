@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ipfrs_store::{BlockStore, CompactOptions};
+use ipfrs_store::BlockStore;
 
 use crate::compaction::{ALL, pack, packs, reopen_without_index};
-use crate::fixture::{assert_holds, assert_lacks, cids, open_small, put_all, random_block};
+use crate::fixture::{USUAL, assert_holds, assert_lacks, cids, open_small, put_all, random_block};
 
 #[tokio::test]
 async fn pack_with_unattributable_damage_is_kept() {
@@ -92,7 +92,7 @@ async fn interrupted_pack_removal_is_completed_or_undone() {
         let second = fs::read(pack(dir.path(), 2)).unwrap();
         store = open_small(dir.path());
         assert_lacks(&store, gone).await;
-        let compacted = store.compact(CompactOptions::default()).await.unwrap();
+        let compacted = store.compact(USUAL).await.unwrap();
         assert!(compacted.packs >= 1, "{compacted:?}");
         store.close().await.unwrap();
         fs::write(pack(dir.path(), 2), second).unwrap();

@@ -9,8 +9,11 @@ use ipfrs_core::Block;
 pub(crate) use ipfrs_store::testing::{
     assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted,
 };
-use ipfrs_store::{PackOptions, PackStore};
+use ipfrs_store::{CompactOptions, PackOptions, PackStore};
 use rand::Rng;
+
+/// The default compaction on a disk with room. It compacts the same packs however full the disk of the tests is.
+pub(crate) const USUAL: CompactOptions = CompactOptions::from_share(0.25);
 
 /// Returns `count` random blocks of up to `largest` bytes.
 pub(crate) fn random_blocks(count: usize, largest: usize) -> Vec<Block> {

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use futures::TryStreamExt;
 use ipfrs_core::{Cid, ErrorKind};
-use ipfrs_store::{BlockStore, CompactOptions, MemoryStore, PackOptions, PackStore, Scrubbed};
+use ipfrs_store::{BlockStore, MemoryStore, PackOptions, PackStore, Scrubbed};
 
-use crate::fixture::{block, cids, index_files, numbered, open_small, put_all, random_block, random_blocks, sorted};
+use crate::fixture::{
+    USUAL, block, cids, index_files, numbered, open_small, put_all, random_block, random_blocks, sorted,
+};
 use crate::layout::sections;
 
 /// Accumulated results of a scrub.
@@ -66,7 +68,7 @@ async fn scrub_reads_every_live_block_once() {
         put_all(&store, part).await;
     }
     store.delete_many(&cids(&blocks[..90])).await.unwrap();
-    store.compact(CompactOptions::default()).await.unwrap();
+    store.compact(USUAL).await.unwrap();
     store.delete_many(&cids(&blocks[90..100])).await.unwrap();
     put_all(&store, &blocks[40..60]).await;
     put_all(&store, &[block(""), random_block(300_000)]).await;
