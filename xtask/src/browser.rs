@@ -86,6 +86,7 @@ fn run(tools: &Tools) -> Result<()> {
         "--test-reporter=spec",
         "pages.test.mjs",
         "graphql.test.mjs",
+        "docs.test.mjs",
         "clients.test.mjs",
     ];
     eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));

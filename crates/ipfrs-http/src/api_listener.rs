@@ -81,7 +81,7 @@ impl ApiListener {
             return Decision::Answer(Redirect::temporary(ui::GRAPHQL_PAGE).into_response());
         }
         // Links may lead to pages from anywhere. They contain nothing of this node.
-        if path.starts_with(ui::PREFIX) && matches!(*request.method(), Method::GET | Method::HEAD) {
+        if ui::is_page(path) && matches!(*request.method(), Method::GET | Method::HEAD) {
             return Decision::Serve(None);
         }
         let authority = host.authority();

@@ -11,7 +11,9 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_rpc::types::RpcFailure;
+use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::failure;
 use crate::request_id::RequestId;
@@ -231,6 +233,23 @@ impl IntoResponse for Problem {
     }
 }
 
+/// A problem document (RFC 9457).
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ProblemDocument<'a> {
+    /// Always `about:blank`: `status` and `code` identify the problem.
+    r#type: &'a str,
+    /// Reason phrase of the status.
+    title: &'a str,
+    status: u16,
+    /// What is wrong and how to correct it.
+    detail: &'a str,
+    /// Kind of the error, the same in all APIs.
+    code: &'a str,
+    request_id: &'a str,
+    #[serde(flatten)]
+    members: Map<String, Value>,
+}
+
 /// Renders a problem document. `type` is `about:blank`: the status and `code` identify the problem.
 pub(crate) fn problem(
     status: StatusCode,
@@ -239,15 +258,16 @@ pub(crate) fn problem(
     request_id: &RequestId,
     members: Map<String, Value>,
 ) -> Response {
-    let mut document = Map::new();
-    document.insert("type".into(), "about:blank".into());
-    document.insert("title".into(), status.canonical_reason().unwrap_or("Error").into());
-    document.insert("status".into(), status.as_u16().into());
-    document.insert("detail".into(), detail.into());
-    document.insert("code".into(), code.into());
-    document.insert("request_id".into(), request_id.as_str().into());
-    document.extend(members);
-    let mut response = finish(Json(Value::Object(document)).into_response(), status);
+    let document = ProblemDocument {
+        r#type: "about:blank",
+        title: status.canonical_reason().unwrap_or("Error"),
+        status: status.as_u16(),
+        detail,
+        code,
+        request_id: request_id.as_str(),
+        members,
+    };
+    let mut response = finish(Json(document).into_response(), status);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
 }

@@ -7,7 +7,8 @@ use axum::{Extension, Json};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use prometheus::{Encoder, TextEncoder};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::{self, GatewayError};
 use crate::gateway::hosted::PublicHost;
@@ -16,21 +17,51 @@ use crate::state::AppState;
 
 const NO_STORE: (http::HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
+/// Response of `/health`. A public host has the status only.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// `ok` or `not ready`.
+    status: &'static str,
+    #[serde(flatten)]
+    details: Option<Details>,
+}
+
+/// State of the daemon, for its operator.
+#[derive(Serialize, ToSchema)]
+struct Details {
+    /// Why requests should be sent to another daemon.
+    reason: Option<String>,
+    version: &'static str,
+    blocks: u64,
+    payload_bytes: u64,
+    disk_bytes: u64,
+    /// Addresses of the gRPC listeners.
+    grpc: Option<Vec<String>>,
+    /// Addresses of the API listeners.
+    api: Option<Vec<String>>,
+}
+
+/// Response of `/health/live` and `/health/ready`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Readiness {
+    /// `ok`, `ready` or `not ready`.
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
 /// `GET /health/live`: 200 while the process responds.
 pub(crate) async fn live() -> Response {
-    ([NO_STORE], Json(json!({"status": "ok"}))).into_response()
+    ([NO_STORE], Json(Readiness { status: "ok", reason: None })).into_response()
 }
 
 /// `GET /health/ready`: 200 if the daemon accepts requests; 503 while it starts or drains, and if the store accepts
 /// no writes.
 pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
     let Some(reason) = not_ready(&state).await else {
-        return ([NO_STORE], Json(json!({"status": "ready"}))).into_response();
+        return ([NO_STORE], Json(Readiness { status: "ready", reason: None })).into_response();
     };
-    let not_ready = match public {
-        Some(_) => json!({"status": "not ready"}),
-        None => json!({"status": "not ready", "reason": reason}),
-    };
+    let not_ready = Readiness { status: "not ready", reason: public.is_none().then_some(reason) };
     (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], Json(not_ready)).into_response()
 }
 
@@ -52,20 +83,19 @@ pub(crate) async fn health(
     let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let status = if is_ready { "ok" } else { "not ready" };
     if public.is_some() {
-        return Ok((code, [NO_STORE], Json(json!({"status": status}))).into_response());
+        return Ok((code, [NO_STORE], Json(Health { status, details: None })).into_response());
     }
     let stats = state.node.stats().await?;
-    let body = json!({
-        "status": status,
-        "reason": reason,
-        "version": env!("CARGO_PKG_VERSION"),
-        "blocks": stats.blocks,
-        "payload_bytes": stats.payload_bytes,
-        "disk_bytes": stats.disk_bytes,
-        "grpc": state.grpc.get(),
-        "api": state.api_addresses.get(),
-    });
-    Ok((code, [NO_STORE], Json(body)).into_response())
+    let details = Details {
+        reason,
+        version: env!("CARGO_PKG_VERSION"),
+        blocks: stats.blocks,
+        payload_bytes: stats.payload_bytes,
+        disk_bytes: stats.disk_bytes,
+        grpc: state.grpc.get().cloned(),
+        api: state.api_addresses.get().cloned(),
+    };
+    Ok((code, [NO_STORE], Json(Health { status, details: Some(details) })).into_response())
 }
 
 /// Refuses pages, even for reads, since all content shares the daemon's origin. A public host shows its status to

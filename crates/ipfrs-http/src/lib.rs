@@ -14,8 +14,10 @@ mod failure;
 mod gateway;
 mod head_deadline;
 mod health;
+mod listed_routes;
 mod metrics;
 mod mounted;
+mod openapi;
 mod origin;
 mod permitted_body;
 mod request_id;
@@ -26,6 +28,7 @@ mod routing;
 mod rpc;
 mod service;
 mod state;
+mod static_file;
 mod ui;
 mod v1;
 

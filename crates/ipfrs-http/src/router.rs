@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::Redirect;
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
@@ -22,7 +23,8 @@ use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, request_lifecycle, routes, routing, rpc, ui, v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, openapi, request_lifecycle, routes, routing, rpc, ui,
+    v1,
 };
 
 /// The front-end, ready to be bound to sockets.
@@ -97,9 +99,13 @@ pub fn app(
         .route("/health", get(health::health).layer(health_guard.clone()))
         .route("/health/live", get(health::live).layer(health_guard.clone()))
         .route("/health/ready", get(health::ready).layer(health_guard.clone()))
-        .route("/metrics", get(health::metrics).layer(health_guard))
+        .route("/metrics", get(health::metrics).layer(health_guard.clone()))
         .route("/ws", get(events::connect).layer(from_fn_with_state(state.clone(), events::guard)))
+        .route("/openapi.json", get(openapi::serve).layer(health_guard))
         .route("/ui/{*path}", get(ui::file))
+        .route("/docs", get(async || Redirect::permanent("/docs/")))
+        .route("/docs/", get(ui::docs))
+        .route("/docs/{*path}", get(ui::docs))
         .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))

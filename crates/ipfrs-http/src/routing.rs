@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+pub(crate) use content::{FoundPeers, FoundProviders};
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW,
@@ -16,6 +17,7 @@ use http::{HeaderValue, StatusCode};
 
 use crate::error::{GatewayError, method_not_allowed};
 use crate::head_deadline::in_time;
+use crate::listed_routes::ListedRoutes;
 use crate::origin;
 use crate::state::AppState;
 
@@ -25,14 +27,18 @@ const ALLOW_WRITING: &str = "GET, HEAD, PUT, OPTIONS";
 const ALLOW_READING: &str = "GET, HEAD, OPTIONS";
 
 /// Returns the routes under `/routing/v1`.
-pub(crate) fn router() -> Router<AppState> {
+pub(crate) fn routes() -> ListedRoutes {
     let writing = async || method_not_allowed(ALLOW_WRITING);
-    Router::new()
+    ListedRoutes::new()
         .route("/ipns/{name}", get(ipns::get).put(ipns::put).options(allowed_writing).fallback(writing))
         .route("/providers/{cid}", get(content::providers).options(allowed_reading))
         .route("/peers/{peer_id}", get(content::peers).options(allowed_reading))
         .route("/dht/closest/peers/{key}", get(content::closest_peers).options(allowed_reading))
-        .method_not_allowed_fallback(async || method_not_allowed(ALLOW_READING))
+}
+
+/// Returns the router under `/routing/v1`.
+pub(crate) fn router() -> Router<AppState> {
+    routes().router.method_not_allowed_fallback(async || method_not_allowed(ALLOW_READING))
 }
 
 async fn allowed_writing() -> Response {

@@ -34,9 +34,13 @@ use http::header::{ACCEPT_ENCODING, ALLOW};
 use http::{Method, StatusCode};
 use ipfrs_middleware::RequestDeadline;
 
+pub(crate) use commands::options_of;
+pub(crate) use options::Kind;
+
 use crate::compression::upload;
 use crate::error::RpcError;
 use crate::head_deadline::in_time;
+use crate::listed_routes::ListedRoutes;
 use crate::origin;
 use crate::state::AppState;
 
@@ -45,8 +49,8 @@ use crate::state::AppState;
 const MAINTENANCE: [&str; 5] = ["/repo/gc", "/repo/verify", "/pin/add", "/pin/update", "/pin/verify"];
 
 /// Returns the routes of the commands.
-pub(crate) fn router() -> Router<AppState> {
-    Router::new()
+pub(crate) fn routes() -> ListedRoutes {
+    ListedRoutes::new()
         .route("/add", any(add::add))
         .route("/cat", any(cat::cat))
         .route("/ls", any(ls::ls))
@@ -92,7 +96,11 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/routing/get", any(routing::get))
         .route("/routing/put", any(routing::put))
         .route("/shutdown", any(node::shutdown))
-        .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
+}
+
+/// Returns the router of the commands.
+pub(crate) fn router() -> Router<AppState> {
+    routes().router.fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
 }
 
 /// Refuses methods other than POST.

@@ -1,25 +1,30 @@
 //! Pages for operators under `/ui`, on the API listener only: files in the binary, which need no network.
 
-use axum::body::Body;
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use axum::extract::{Extension, Path, Request};
 use axum::response::{IntoResponse, Redirect, Response};
-use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use ipfrs_core::{Base, Error, hash};
+use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS};
+use http::{HeaderMap, HeaderValue, Method};
+use ipfrs_core::Error;
+use utoipa_swagger_ui::Config;
 
 use crate::api_listener::Checked;
 use crate::error::GatewayError;
 use crate::gateway::hosts::Named;
 use crate::state::AppState;
+use crate::static_file;
 
 /// Path of the page with GraphQL queries.
 pub(crate) const GRAPHQL_PAGE: &str = "/ui/graphql";
 
-/// Prefix of the paths of all pages and their files.
-pub(crate) const PREFIX: &str = "/ui/";
+/// Whether a path is that of a page or of one of its files.
+pub(crate) fn is_page(path: &str) -> bool {
+    ["/ui", "/docs"]
+        .iter()
+        .any(|page| path.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -29,6 +34,12 @@ const STYLE: &str = "text/css; charset=utf-8";
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+/// Swagger UI sets styles of elements.
+const DOCS_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
 macro_rules! files {
@@ -59,30 +70,40 @@ pub(crate) async fn file(
     Path(path): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, GatewayError> {
-    if checked.is_none() {
-        let why = "pages are served by the API listener ([api]), whose origin has no content from others";
-        return Err(GatewayError(Error::not_found(why)));
-    }
+    only_on_api_listener(checked)?;
     let found = FILES.iter().find(|(name, ..)| *name == path);
     let (_, media, content) = found.ok_or_else(|| GatewayError(Error::not_found(format!("no page /ui/{path}"))))?;
-    let digest = hash::sha2_256(content.as_bytes());
-    let tag = format!("\"{}\"", Base::Base16Lower.encode(&digest.digest()[..8]));
-    let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| *known == *tag);
-    let mut response = match is_known {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => Body::from(*content).into_response(),
-    };
-    let head = response.headers_mut();
-    head.insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    head.insert(CONTENT_SECURITY_POLICY, POLICY);
-    head.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    head.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    head.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    // A new version of the daemon has new files.
-    head.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        head.insert(ETAG, tag);
-    }
+    let mut response = static_file::respond(&headers, media, Cow::Borrowed(content.as_bytes()));
+    protect(response.headers_mut(), POLICY);
+    Ok(response)
+}
+
+fn only_on_api_listener(checked: Option<Extension<Checked>>) -> Result<(), GatewayError> {
+    let why = "pages are served by the API listener ([api]), whose origin has no content from others";
+    checked.map(drop).ok_or_else(|| GatewayError(Error::not_found(why)))
+}
+
+/// Adds headers that keep other origins away from a page.
+fn protect(headers: &mut HeaderMap, policy: HeaderValue) {
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+}
+
+/// `GET /docs/{path}`: Swagger UI, which shows `/openapi.json` and sends requests.
+pub(crate) async fn docs(
+    checked: Option<Extension<Checked>>,
+    path: Option<Path<String>>,
+    headers: HeaderMap,
+) -> Result<Response, GatewayError> {
+    only_on_api_listener(checked)?;
+    let path = path.map(|Path(path)| path).unwrap_or_default();
+    let config = Config::new(["/openapi.json"]).doc_expansion("none").filter(true);
+    let file = utoipa_swagger_ui::serve(&path, Arc::new(config))
+        .map_err(|e| GatewayError(Error::internal(format!("the page could not be read: {e}"))))?;
+    let file = file.ok_or_else(|| GatewayError(Error::not_found(format!("no page /docs/{path}"))))?;
+    let mut response = static_file::respond(&headers, &file.content_type, file.bytes);
+    protect(response.headers_mut(), DOCS_POLICY);
     Ok(response)
 }
 

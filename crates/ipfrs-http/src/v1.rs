@@ -18,18 +18,20 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
 
-pub(crate) use progress::ProgressReport;
+pub(crate) use progress::{ProgressReport, RunningOperations};
 use refusal::Refusal;
+pub(crate) use upload::UploadResponse;
 
 use crate::error::{Problem, problem};
 use crate::head_deadline::in_time;
+use crate::listed_routes::ListedRoutes;
 use crate::request_id::RequestId;
 use crate::state::AppState;
 use crate::{compression, origin};
 
 /// Returns the routes under `/v1`.
-pub(crate) fn router() -> Router<AppState> {
-    Router::new()
+pub(crate) fn routes() -> ListedRoutes {
+    ListedRoutes::new()
         .route("/block/batch/get", post(batch_get::get))
         .route("/block/batch/has", post(batch_get::has))
         .route("/block/batch/put", post(batch_put::put))
@@ -39,8 +41,11 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/tensor/{*path}", get(tensor::tensor))
         .route("/progress", get(progress::list))
         .route("/progress/{id}", get(progress::follow))
-        .fallback(no_such_route)
-        .method_not_allowed_fallback(method_not_allowed)
+}
+
+/// Returns the router under `/v1`.
+pub(crate) fn router() -> Router<AppState> {
+    routes().router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed)
 }
 
 /// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.

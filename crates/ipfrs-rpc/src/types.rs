@@ -20,7 +20,10 @@ mod pin;
 mod repo;
 mod tensor;
 
-pub use batch::{BatchPutStatus, BlockExistence, BlockExistences, CidList, FailedItem};
+pub use batch::{
+    BatchBlock, BatchPutStatus, BlockBatch, BlockExistence, BlockExistences, CidList, FailedItem, NewBlock, PutBatch,
+    RefusedItem, StoredBatch, StoredItem,
+};
 pub use block::{BlockStat, RemovedBlock};
 pub use dag::{CidLink, DagStat, DagStats, ImportedCar, ResolvedNode, StoredNode};
 pub use failure::{Failure, RpcFailure};

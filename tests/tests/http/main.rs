@@ -54,6 +54,7 @@ mod missing_blocks;
 mod multipart;
 mod names_publish;
 mod observability;
+mod openapi;
 mod pages;
 mod permits;
 mod pins;

@@ -9,6 +9,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, LAST_MODIFIED, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, parse_cid};
 use ipfrs_node::Name;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::response::{HandlerResult, accepted, names};
 use crate::body::header_text;
@@ -17,16 +19,32 @@ use crate::error::{GatewayError, refused};
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
+/// Response with providers.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct FoundProviders {
+    #[schema(value_type = Vec<Object>)]
+    providers: [(); 0],
+}
+
+/// Response with addresses of peers.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct FoundPeers {
+    #[schema(value_type = Vec<Object>)]
+    peers: [(); 0],
+}
+
 /// `GET /providers/{cid}`: always empty. This node knows no peers, and peers cannot fetch from it over libp2p.
 pub(super) async fn providers(Path(cid): Path<String>, headers: HeaderMap) -> HandlerResult {
     parse_cid(&cid)?;
-    Ok(none("Providers", &headers))
+    Ok(respond(&FoundProviders { providers: [] }, &headers))
 }
 
 /// `GET /peers/{peer_id}`: always empty, because the node knows no addresses.
 pub(super) async fn peers(Path(peer_id): Path<String>, headers: HeaderMap) -> HandlerResult {
     Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is not a peer ID: {}", e.message())))?;
-    Ok(none("Peers", &headers))
+    Ok(respond(&FoundPeers { peers: [] }, &headers))
 }
 
 /// `GET /dht/closest/peers/{key}`: 501.
@@ -35,13 +53,14 @@ pub(super) async fn closest_peers() -> GatewayError {
 }
 
 /// Returns an empty list in the requested format.
-fn none(list: &str, request: &HeaderMap) -> Response {
+fn respond(list: &impl Serialize, request: &HeaderMap) -> Response {
     // NDJSON is sent only to clients that name it, whatever else they accept.
     let listed = names(request, NDJSON).then_some(NDJSON);
     let Some(media_type) = listed.or_else(|| accepted(request, JSON).then_some(JSON)) else {
         return refused(StatusCode::NOT_ACCEPTABLE, format!("responses are {JSON} or {NDJSON}: accept one of these"));
     };
-    let body = if media_type == JSON { format!("{{\"{list}\":[]}}") } else { String::new() };
+    // An empty list always serializes.
+    let body = if media_type == JSON { serde_json::to_string(list).unwrap_or_default() } else { String::new() };
     let mut response = Response::new(Body::from(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

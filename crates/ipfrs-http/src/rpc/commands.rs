@@ -29,6 +29,11 @@ pub(super) fn find(path: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.path == path)
 }
 
+/// Returns the options of a command, with the global ones at the end.
+pub(crate) fn options_of(path: &str) -> impl Iterator<Item = &'static Opt> {
+    find(path).map_or(&[][..], |command| command.options).iter().chain(GLOBALS)
+}
+
 const fn command(path: &'static str, stdin: Stdin, options: &'static [Opt]) -> Command {
     Command { path, stdin, options }
 }

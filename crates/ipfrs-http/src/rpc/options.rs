@@ -6,7 +6,7 @@ use crate::error::RpcError;
 
 /// An option that Kubo defines, or an extension of ipfrs.
 #[derive(Debug)]
-pub(super) struct Opt {
+pub(crate) struct Opt {
     /// All names; handlers use the first one.
     names: &'static [&'static str],
     kind: Kind,
@@ -15,7 +15,7 @@ pub(super) struct Opt {
 
 /// Type of an option's value. Numbers have the ranges of Go's types, in every spelling of `strconv.ParseInt`.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     Bool,
     Int,
     Int64,
@@ -82,8 +82,27 @@ impl Opt {
         self
     }
 
-    fn name(&self) -> &'static str {
+    /// Returns the first name, which handlers use.
+    pub(crate) fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
+    }
+
+    /// Returns all names, long ones first.
+    pub(crate) fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns what users should know about an option that has no effect or is refused.
+    pub(crate) fn remark(&self) -> String {
+        match self.effect {
+            Effect::Read => String::new(),
+            Effect::Unused => "No effect on the response.".to_owned(),
+            Effect::Refused(remedy) => format!("Not supported: {remedy}."),
+        }
     }
 
     fn value(&self, given_as: &str, text: String) -> Result<Value, RpcError> {

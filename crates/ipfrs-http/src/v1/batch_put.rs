@@ -18,10 +18,11 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
+use ipfrs_rpc::types::{RefusedItem, StoredBatch, StoredItem};
 use parking_lot::Mutex;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::batch_body::{json, names_car};
 use crate::body::{self, Whole};
@@ -230,20 +231,30 @@ fn render(outcome: BatchPutOutcome, transaction: &str, id: &RequestId) -> Result
         TransactionStatus::PartialSuccess => "partial_success",
         TransactionStatus::RolledBack => "rolled_back",
     };
-    let stored =
-        outcome.stored.iter().map(|(index, cid, size)| json!({"cid": cid.to_string(), "size": size, "index": index}));
-    let errors =
-        outcome.errors.iter().map(|(index, e)| json!({"index": index, "code": e.kind().code(), "error": part_text(e)}));
-    let mut members = Map::new();
-    members.insert("stored".into(), stored.collect());
-    members.insert("errors".into(), errors.collect());
-    members.insert("transaction_id".into(), transaction.into());
-    members.insert("transaction_status".into(), status.into());
+    let stored = outcome.stored.iter().map(|(index, cid, size)| {
+        let (cid, size, index) = (cid.to_string(), *size, *index);
+        StoredItem { cid, size, index }
+    });
+    let errors = outcome.errors.iter().map(|(index, e)| {
+        let (index, code) = (*index, e.kind().code().to_owned());
+        RefusedItem { index, code, error: part_text(e) }
+    });
+    let (transaction_id, transaction_status) = (transaction.to_owned(), status.to_owned());
+    let batch = StoredBatch { stored: stored.collect(), errors: errors.collect(), transaction_id, transaction_status };
     match outcome.errors.into_iter().next() {
         Some((index, error)) if outcome.status == TransactionStatus::RolledBack => {
             let error = Error::new(error.kind(), format!("nothing was stored: blocks[{index}]: {error}"));
-            Err(Problem { error, request_id: id.clone(), members })
+            Err(Problem { error, request_id: id.clone(), members: members_of(&batch) })
         }
-        _ => Ok(Json(Value::Object(members)).into_response()),
+        _ => Ok(Json(batch).into_response()),
+    }
+}
+
+/// Returns the fields of a result as members of a problem document.
+fn members_of(batch: &StoredBatch) -> Map<String, Value> {
+    match serde_json::to_value(batch) {
+        Ok(Value::Object(members)) => members,
+        // Strings and numbers always serialize.
+        _ => Map::new(),
     }
 }

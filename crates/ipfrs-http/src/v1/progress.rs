@@ -17,6 +17,7 @@ use ipfrs_node::{OperationId, OperationState, Progress};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
+use utoipa::ToSchema;
 
 use crate::Lifecycle;
 use crate::error::{self, Problem};
@@ -47,7 +48,7 @@ pub(super) struct WaitQuery {
 }
 
 /// Progress of an operation, as sent to clients.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct ProgressReport {
     operation_id: String,
     kind: &'static str,
@@ -63,7 +64,7 @@ pub(crate) struct ProgressReport {
     end: Option<End>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum End {
     Done { cid: String, size: u64 },
@@ -94,10 +95,16 @@ impl ProgressReport {
     }
 }
 
+/// Response of `/v1/progress`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RunningOperations {
+    operations: Vec<ProgressReport>,
+}
+
 /// Lists the operations that have not ended.
 pub(super) async fn list(State(state): State<AppState>) -> Response {
-    let operations: Vec<_> = state.node.operations().iter().map(ProgressReport::of).collect();
-    ([(CACHE_CONTROL, "no-store")], Json(serde_json::json!({ "operations": operations }))).into_response()
+    let operations = state.node.operations().iter().map(ProgressReport::of).collect();
+    ([(CACHE_CONTROL, "no-store")], Json(RunningOperations { operations })).into_response()
 }
 
 /// Streams the progress of one operation from its current state to its end. The stream ends after the last event. A

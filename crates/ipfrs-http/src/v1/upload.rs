@@ -8,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{OperationId, UploadOptions, Uploaded};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::refusal::Refusal;
 use crate::body::{self, header_text};
@@ -17,8 +18,9 @@ use crate::state::AppState;
 /// Names of the query options.
 const OPTIONS: &str = "filename, operation_id, wrap, pin, cid-version, raw-leaves, chunker, hash, profile";
 
-#[derive(Serialize)]
-struct UploadResponse {
+/// Response of an upload.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct UploadResponse {
     cid: String,
     size: u64,
     blocks: u64,

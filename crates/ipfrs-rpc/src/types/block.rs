@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Content ID and size in bytes of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct BlockStat {
     pub key: String,
@@ -12,6 +13,7 @@ pub struct BlockStat {
 
 /// A line of `block/rm`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RemovedBlock {
     pub hash: String,

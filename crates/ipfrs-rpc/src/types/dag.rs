@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A content ID as a dag-json link: `{"/":cid}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CidLink {
     #[serde(rename = "/")]
     pub cid: String,
@@ -12,6 +13,7 @@ pub struct CidLink {
 /// Response of `dag/resolve`: the last block along a path, and the remaining path, which is empty or begins with a
 /// slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct ResolvedNode {
     pub cid: CidLink,
@@ -20,6 +22,7 @@ pub struct ResolvedNode {
 
 /// A line of `dag/put`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct StoredNode {
     pub cid: CidLink,
@@ -27,6 +30,7 @@ pub struct StoredNode {
 
 /// A line of `dag/import`: the outcome for a root, or the totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub enum ImportedCar {
     /// A root. `pin_error_msg` is empty if the root was pinned.
@@ -38,6 +42,7 @@ pub enum ImportedCar {
 
 /// A line of `dag/stat`. Only the last line has `unique_blocks` and `ratio`; Kubo's clients recognize it by the ratio.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct DagStats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,6 +60,7 @@ pub struct DagStats {
 
 /// Size of one DAG.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct DagStat {
     pub cid: String,

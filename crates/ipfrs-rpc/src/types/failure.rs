@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of a failed command's response, and last line of a stream that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RpcFailure {
     pub message: String,
@@ -16,6 +17,7 @@ pub struct RpcFailure {
 
 /// A failure as reported by the RPC API ([`RpcFailure`]), or by the native API (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
     #[serde(rename = "Message", alias = "detail")]
     pub message: String,

@@ -6,6 +6,7 @@ use super::FileAttributes;
 
 /// Response of `files/stat`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct FileStat {
     pub hash: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A line of `add`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum ImportedLine {
     Added(Added),
@@ -12,6 +13,7 @@ pub enum ImportedLine {
 
 /// A file that is durable, or a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Added {
     pub name: String,
@@ -28,6 +30,7 @@ pub struct Added {
 
 /// The number of bytes of a file that have been imported so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct ImportProgress {
     pub name: String,
@@ -38,6 +41,7 @@ pub struct ImportProgress {
 
 /// Mode and modification time, if they are stored with the content. As in Kubo, values of 0 are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct FileAttributes {
     /// Go's `fs.FileMode` in octal.

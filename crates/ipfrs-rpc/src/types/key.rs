@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Name and ID of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Key {
     pub name: String,
@@ -12,6 +13,7 @@ pub struct Key {
 
 /// Response of `key/list` and `key/rm`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Keys {
     pub keys: Vec<Key>,
@@ -19,6 +21,7 @@ pub struct Keys {
 
 /// Response of `key/rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RenamedKey {
     pub was: String,
@@ -30,6 +33,7 @@ pub struct RenamedKey {
 
 /// Response of `key/sign`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Signed {
     pub key: Key,
@@ -39,6 +43,7 @@ pub struct Signed {
 
 /// Response of `key/verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct SignatureCheck {
     pub key: Key,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Response of `ls`, or one of its lines with `stream`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Listings {
     pub objects: Vec<Listing>,
@@ -11,6 +12,7 @@ pub struct Listings {
 
 /// Entries of one directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Listing {
     /// The requested path.
@@ -21,6 +23,7 @@ pub struct Listing {
 /// Entry of a directory. A name or target that is not UTF-8 has replacement characters, and its bytes are added in
 /// base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Link {
     pub name: String,

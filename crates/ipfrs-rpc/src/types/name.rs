@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Response of `name/publish` and `name/put`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct PublishedName {
     pub name: String,
@@ -12,6 +13,7 @@ pub struct PublishedName {
 
 /// Response of `name/resolve` and `resolve`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct ResolvedPath {
     pub path: String,
@@ -22,6 +24,7 @@ pub struct ResolvedPath {
 
 /// Response of `name/inspect`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct InspectedRecord {
     pub entry: RecordEntry,
@@ -33,6 +36,7 @@ pub struct InspectedRecord {
 
 /// Fields of an IPNS record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RecordEntry {
     pub value: String,
@@ -46,6 +50,7 @@ pub struct RecordEntry {
 
 /// Whether a record is valid for a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RecordValidation {
     pub valid: bool,

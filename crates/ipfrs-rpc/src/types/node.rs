@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Response of `id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Id {
     #[serde(rename = "ID")]
@@ -16,6 +17,7 @@ pub struct Id {
 
 /// Response of `version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Version {
     /// Kubo version that clients should assume.
@@ -35,6 +37,7 @@ pub struct Version {
 
 /// Response of `stats/bw`: transferred bytes, and rates in bytes per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct BandwidthTotals {
     pub total_in: u64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Content IDs that were pinned or unpinned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct Pins {
     pub pins: Vec<String>,
@@ -11,6 +12,7 @@ pub struct Pins {
 
 /// A line of `pin/add` with `progress`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum PinnedLine {
     Pinned(Pins),
@@ -19,6 +21,7 @@ pub enum PinnedLine {
 
 /// The number of blocks visited so far, and their bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct PinProgress {
     /// Kubo omits 0.
@@ -31,6 +34,7 @@ pub struct PinProgress {
 
 /// A line of `pin/ls` with `stream`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct PinLine {
     pub cid: String,
@@ -43,6 +47,7 @@ pub struct PinLine {
 
 /// A line of `pin/verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct VerifiedPin {
     pub cid: String,
@@ -54,6 +59,7 @@ pub struct VerifiedPin {
 
 /// A block that is missing or corrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct BadNode {
     pub cid: String,

@@ -6,6 +6,7 @@ use super::CidLink;
 
 /// Response of `repo/stat`. With `size-only`, it has the two sizes only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RepoStat {
     pub repo_size: u64,
@@ -23,6 +24,7 @@ pub struct RepoStat {
 
 /// Response of `repo/version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RepoVersion {
     pub version: String,
@@ -30,6 +32,7 @@ pub struct RepoVersion {
 
 /// A line of `repo/gc`. Progress and summary are sent only by ipfrs, and only with `progress`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum GcLine {
     Summary(GcSummary),
@@ -39,6 +42,7 @@ pub enum GcLine {
 
 /// A removed block, or the reason why a block could not be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct RemovedKey {
     pub key: Option<CidLink>,
@@ -48,6 +52,7 @@ pub struct RemovedKey {
 
 /// Progress of a garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct GcProgress {
     pub phase: String,
@@ -57,6 +62,7 @@ pub struct GcProgress {
 
 /// Outcome of a garbage collection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct GcSummary {
     pub kept_blocks: u64,
@@ -68,6 +74,7 @@ pub struct GcSummary {
 
 /// A line of `repo/verify`: a corrupt block, or the number of blocks checked so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct VerifyLine {
     #[serde(default)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Response to `info`: the tensors of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TensorList {
     pub cid: String,
     /// `safetensors` or `npy`.
@@ -17,6 +18,7 @@ pub struct TensorList {
 
 /// Description of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tensor {
     pub name: String,
     pub dtype: String,
@@ -32,6 +34,7 @@ pub struct Tensor {
 
 /// Response to `stats`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TensorStatsList {
     pub cid: String,
     pub format: String,
@@ -40,6 +43,7 @@ pub struct TensorStatsList {
 
 /// A tensor with statistics of its elements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TensorStats {
     pub name: String,
     pub dtype: String,
@@ -51,6 +55,7 @@ pub struct TensorStats {
 
 /// Statistics of the elements of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ElementStats {
     pub count: u64,
     pub nan: u64,

@@ -1,0 +1,201 @@
+//! Operations of the RPC, from its table of commands.
+
+use ipfrs_rpc::types::{
+    Added, BandwidthTotals, BlockStat, DagStats, FileStat, Id, ImportedCar, InspectedRecord, Key, Keys, Listings,
+    PinLine, Pins, PublishedName, RemovedBlock, RemovedKey, RenamedKey, RepoStat, RepoVersion, ResolvedNode,
+    ResolvedPath, RpcFailure, SignatureCheck, Signed, StoredNode, VerifiedPin, VerifyLine, Version,
+};
+use utoipa::ToSchema;
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::ArrayBuilder;
+use utoipa::openapi::{HttpMethod, Required};
+
+use super::operation::{Described, Operation, binary, boolean, integer, object, size, text, texts};
+use crate::rpc::{self, Kind};
+
+pub(super) const TAG: &str = "Kubo RPC";
+
+const RECORD: &str = "application/vnd.ipfs.ipns-record";
+
+/// Number of arguments of a command: at least and at most.
+type Arguments = (usize, Option<usize>);
+
+const NONE: Arguments = (0, Some(0));
+const AT_MOST_ONE: Arguments = (0, Some(1));
+const ONE: Arguments = (1, Some(1));
+const TWO: Arguments = (2, Some(2));
+const ANY: Arguments = (0, None);
+const SOME: Arguments = (1, None);
+
+/// What a command does with its body.
+#[derive(Clone, Copy)]
+enum Body {
+    None,
+    /// One file.
+    File,
+    /// Files, and in `add` also directories.
+    Files,
+}
+
+/// Adds the response of a command.
+type Respond = fn(Described) -> Described;
+
+struct Command {
+    path: &'static str,
+    summary: &'static str,
+    arguments: Arguments,
+    body: Body,
+    respond: Respond,
+}
+
+const fn command(path: &'static str, summary: &'static str, arguments: Arguments, respond: Respond) -> Command {
+    Command { path, summary, arguments, body: Body::None, respond }
+}
+
+impl Command {
+    const fn with(mut self, body: Body) -> Self {
+        self.body = body;
+        self
+    }
+}
+
+fn json<T: ToSchema>(operation: Described) -> Described {
+    operation.sends_json::<T>("200", "The result")
+}
+
+/// A response of one JSON object per line.
+fn lines<T: ToSchema>(operation: Described) -> Described {
+    operation.sends_json::<T>("200", "A line of JSON for each item")
+}
+
+fn octets(operation: Described) -> Described {
+    operation.sends("200", "The bytes", "text/plain", binary())
+}
+
+fn raw_block(operation: Described) -> Described {
+    operation.sends("200", "The block", "application/vnd.ipld.raw", binary())
+}
+
+fn car(operation: Described) -> Described {
+    operation.sends("200", "A CARv1", "application/vnd.ipld.car", binary())
+}
+
+fn archive(operation: Described) -> Described {
+    operation.sends("200", "A TAR archive", "application/x-tar", binary()).sends(
+        "200",
+        "",
+        "application/gzip",
+        binary(),
+    )
+}
+
+fn record(operation: Described) -> Described {
+    operation.sends("200", "The record", RECORD, binary())
+}
+
+fn node(operation: Described) -> Described {
+    operation.sends("200", "The node in `output-codec`", "application/json", object())
+}
+
+fn routing_event(operation: Described) -> Described {
+    operation.sends("200", "An event with the record in `Extra`", "application/json", object())
+}
+
+fn pins_by_cid(operation: Described) -> Described {
+    let description = "`{\"Keys\":{cid:{\"Type\",\"Name\"}}}`; with `stream` a line for each pin";
+    operation.sends_json::<PinLine>("200", description)
+}
+
+fn nothing(operation: Described) -> Described {
+    operation.responds("200", "The daemon ends as with SIGTERM")
+}
+
+static COMMANDS: &[Command] = &[
+    command("add", "Add files and directories", NONE, lines::<Added>).with(Body::Files),
+    command("block/get", "Read a block", ONE, raw_block),
+    command("block/put", "Store blocks", NONE, lines::<BlockStat>).with(Body::Files),
+    command("block/rm", "Remove blocks", SOME, lines::<RemovedBlock>),
+    command("block/stat", "Size of a block", ONE, json::<BlockStat>),
+    command("cat", "Read files", SOME, octets),
+    command("dag/export", "Export a DAG as a CAR", ONE, car),
+    command("dag/get", "Read a node, or a value in it", ONE, node),
+    command("dag/import", "Import CARs", NONE, lines::<ImportedCar>).with(Body::Files),
+    command("dag/put", "Store nodes", NONE, lines::<StoredNode>).with(Body::Files),
+    command("dag/resolve", "Resolve a path to a block", ONE, json::<ResolvedNode>),
+    command("dag/stat", "Size of DAGs", SOME, lines::<DagStats>),
+    command("files/stat", "State of a file or directory", ONE, json::<FileStat>),
+    command("get", "Read a file or directory as an archive", ONE, archive),
+    command("id", "Identity of the node", AT_MOST_ONE, json::<Id>),
+    command("key/gen", "Create a key", ONE, json::<Key>),
+    command("key/import", "Store a key", ONE, json::<Key>).with(Body::File),
+    command("key/list", "List the keys", NONE, json::<Keys>),
+    command("key/ls", "List the keys", NONE, json::<Keys>),
+    command("key/rename", "Rename a key", TWO, json::<RenamedKey>),
+    command("key/rm", "Remove keys", SOME, json::<Keys>),
+    command("key/sign", "Sign data with a key", NONE, json::<Signed>).with(Body::File),
+    command("key/verify", "Verify a signature", NONE, json::<SignatureCheck>).with(Body::File),
+    command("ls", "List directories", SOME, json::<Listings>),
+    command("name/get", "Read the IPNS record of a name", ONE, record),
+    command("name/inspect", "Show an IPNS record", NONE, json::<InspectedRecord>).with(Body::File),
+    command("name/publish", "Publish a path under a name", ONE, json::<PublishedName>),
+    command("name/put", "Store an IPNS record", ONE, json::<PublishedName>).with(Body::File),
+    command("name/resolve", "Resolve a name", AT_MOST_ONE, json::<ResolvedPath>),
+    command("pin/add", "Pin content", SOME, json::<Pins>),
+    command("pin/ls", "List pins", ANY, pins_by_cid),
+    command("pin/rm", "Remove pins", SOME, json::<Pins>),
+    command("pin/update", "Move a pin to other content", TWO, json::<Pins>),
+    command("pin/verify", "Check that pinned content is complete", NONE, lines::<VerifiedPin>),
+    command("repo/gc", "Collect garbage", NONE, lines::<RemovedKey>),
+    command("repo/stat", "Size of the store", NONE, json::<RepoStat>),
+    command("repo/verify", "Verify all blocks", NONE, lines::<VerifyLine>),
+    command("repo/version", "Version of the repo", NONE, json::<RepoVersion>),
+    command("resolve", "Resolve a path or name", ONE, json::<ResolvedPath>),
+    command("routing/get", "Read a record", ONE, routing_event),
+    command("routing/put", "Store a record", ONE, routing_event).with(Body::File),
+    command("shutdown", "End the daemon", NONE, nothing),
+    command("stats/bw", "Transferred bytes", NONE, json::<BandwidthTotals>),
+    command("stats/repo", "Size of the store", NONE, json::<RepoStat>),
+    command("version", "Version of the daemon", NONE, json::<Version>),
+];
+
+/// Returns the operations of all commands.
+pub(super) fn operations() -> Vec<Operation> {
+    COMMANDS.iter().map(|command| describe(command).into()).collect()
+}
+
+fn describe(command: &Command) -> Described {
+    let Command { path, summary, arguments, body, respond } = command;
+    let mut operation = Described::new(HttpMethod::Post, &format!("/api/v0/{path}"), TAG, summary);
+    operation = with_arguments(operation, *arguments);
+    for option in rpc::options_of(path) {
+        let (names, kind, remark) = (option.names(), option.kind(), option.remark());
+        let others = names.iter().skip(1).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let short = if others.is_empty() { others } else { format!("Also {others}. ") };
+        let schema = match kind {
+            Kind::Bool => boolean(),
+            Kind::Int | Kind::Int64 => integer(),
+            Kind::Uint | Kind::Uint64 => size(),
+            Kind::Text => text(),
+            Kind::List => texts(),
+        };
+        operation = operation.query(option.name(), schema, (short + &remark).trim());
+    }
+    operation = match body {
+        Body::None => operation,
+        Body::File => operation.body("multipart/form-data", object()).body("application/octet-stream", binary()),
+        Body::Files => operation.body("multipart/form-data", object()),
+    };
+    let mut operation = respond(operation).sends("400", "The request is not a valid command", "text/plain", text());
+    let failure = operation.schema::<RpcFailure>();
+    operation.sends("500", "The command failed", "application/json", failure)
+}
+
+fn with_arguments(operation: Described, (least, most): Arguments) -> Described {
+    if most == Some(0) {
+        return operation;
+    }
+    let list = ArrayBuilder::new().items(text()).min_items(Some(least)).max_items(most);
+    let required = if least > 0 { Required::True } else { Required::False };
+    let parameter = ParameterBuilder::new().name("arg").parameter_in(ParameterIn::Query).required(required);
+    operation.parameter(parameter.schema(Some(list)).description(Some("Arguments, in order")))
+}

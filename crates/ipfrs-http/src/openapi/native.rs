@@ -1,0 +1,252 @@
+//! Operations of `/v1`, GraphQL, events, delegated routing and health.
+
+use ipfrs_rpc::types::{BlockBatch, BlockExistences, CidList, PutBatch, StoredBatch, TensorList, TensorStatsList};
+use utoipa::openapi::HttpMethod;
+
+use super::operation::{Described, Operation, binary, boolean, integer, object, one_of, size, text, texts};
+use crate::error::ProblemDocument;
+use crate::health::{Health, Readiness};
+use crate::routing::{FoundPeers, FoundProviders};
+use crate::v1::{ProgressReport, RunningOperations, UploadResponse};
+
+pub(super) const BATCHES: &str = "Batches";
+pub(super) const FILES: &str = "Files";
+pub(super) const TENSORS: &str = "Tensors";
+pub(super) const GRAPHQL: &str = "GraphQL";
+pub(super) const EVENTS: &str = "Events";
+pub(super) const ROUTING: &str = "Routing";
+pub(super) const OPERATION: &str = "Operation";
+
+const CAR: &str = "application/vnd.ipld.car";
+const RECORD: &str = "application/vnd.ipfs.ipns-record";
+const OCTETS: &str = "application/octet-stream";
+const PLAIN: &str = "text/plain";
+const EVENT_STREAM: &str = "text/event-stream";
+const TUS: &str = "1.0.0";
+
+/// Returns all operations except those of the RPC.
+pub(super) fn operations() -> Vec<Operation> {
+    let all = [batches(), files(), resumable_uploads(), tensors(), graphql_and_events(), routing(), state()];
+    all.into_iter().flatten().map(Operation::from).collect()
+}
+
+/// An operation of `/v1`, whose errors are problem documents.
+fn v1(method: HttpMethod, path: &str, tag: &str, summary: &str) -> Described {
+    Described::new(method, path, tag, summary)
+}
+
+/// Adds the error response of `/v1`. It is the last one.
+fn or_problem(mut operation: Described) -> Described {
+    let problem = operation.schema::<ProblemDocument>();
+    operation.sends("default", "An error (RFC 9457)", "application/problem+json", problem)
+}
+
+fn batches() -> Vec<Described> {
+    let post = |path, summary| v1(HttpMethod::Post, path, BATCHES, summary);
+    [
+        post("/v1/block/batch/get", "Read blocks")
+            .describe(
+                "Blocks in the requested order. With `Accept: application/vnd.ipld.car`, a CARv1 of those stored here.",
+            )
+            .json_body::<CidList>()
+            .sends_json::<BlockBatch>("200", "The blocks, streamed")
+            .sends("200", "", CAR, binary()),
+        post("/v1/block/batch/has", "Check which blocks are stored")
+            .json_body::<CidList>()
+            .sends_json::<BlockExistences>("200", "One result for each CID, in the requested order"),
+        post("/v1/block/batch/put", "Store blocks")
+            .describe("`atomic` stores all blocks or none. Stored blocks are durable, and not pinned.")
+            .query("transaction_mode", one_of(&["atomic", "best_effort"]), "Takes precedence over that of the body")
+            .json_body::<PutBatch>()
+            .body(CAR, binary())
+            .sends_json::<StoredBatch>("200", "What was stored"),
+    ]
+    .map(or_problem)
+    .into()
+}
+
+fn import_options(operation: Described) -> Described {
+    operation
+        .query("filename", text(), "Name of the file and of its pin")
+        .query("operation_id", text(), "ID under which the progress is reported")
+        .query("wrap", boolean(), "Put the file into a directory under its name")
+        .query("pin", boolean(), "Pin the file (default true)")
+        .query("cid-version", one_of(&["0", "1"]), "Version of the CIDs")
+        .query("raw-leaves", boolean(), "Store leaves as raw blocks")
+        .query("chunker", text(), "As in `add`: `size-262144`, `rabin`, `buzhash`")
+        .query("hash", text(), "Hash function: `sha2-256`, `blake3`, ...")
+        .query("profile", text(), "Import profile: `unixfs-v0-2015`, `unixfs-v1-2025`, ...")
+}
+
+fn files() -> Vec<Described> {
+    let download = |method, summary| {
+        v1(method, "/v1/stream/download/{path}", FILES, summary)
+            .query("offset", size(), "First byte")
+            .query("limit", size(), "Maximum number of bytes")
+            .query("filename", text(), "Name under which clients save the file")
+            .header("Range", text(), "Instead of `offset` and `limit` (RFC 9110)")
+    };
+    let upload = v1(HttpMethod::Post, "/v1/stream/upload", FILES, "Upload a file, or create a resumable upload")
+        .describe(
+            "Without tus headers, imports the body as a file while it arrives. With `Tus-Resumable`, creates an upload \
+             (https://tus.io/protocols/resumable-upload).",
+        );
+    [
+        import_options(upload)
+            .header("Tus-Resumable", one_of(&[TUS]), "Creates a resumable upload")
+            .header("Upload-Length", size(), "Size of the file in bytes")
+            .header("Upload-Metadata", text(), "`filename` in base64")
+            .header("X-Operation-Id", text(), "Same as `operation_id`")
+            .body(OCTETS, binary())
+            .sends_json::<UploadResponse>("200", "The file is durable and pinned")
+            .responds("201", "The resumable upload was created")
+            .with_header("Location", "Where to send the file")
+            .with_header("Upload-Expires", "Time at which an unfinished upload is removed"),
+        download(HttpMethod::Get, "Download a file")
+            .sends("200", "The file, or the part that `offset` and `limit` select", OCTETS, binary())
+            .sends("206", "The ranges", OCTETS, binary()),
+        download(HttpMethod::Head, "Size and name of a file").responds("200", "The headers of GET"),
+        v1(HttpMethod::Get, "/v1/progress", FILES, "Unfinished operations")
+            .sends_json::<RunningOperations>("200", "The operations"),
+        progress(),
+    ]
+    .map(or_problem)
+    .into()
+}
+
+fn progress() -> Described {
+    let mut operation = v1(HttpMethod::Get, "/v1/progress/{id}", FILES, "Progress of an operation")
+        .describe("Server-sent events `progress`, then one `done` or `error`. `data` is the object below.")
+        .query("wait", integer(), "Seconds to wait for an operation that has not begun: 0 to 60, by default 3")
+        .header("Last-Event-ID", text(), "The last event that the client has seen");
+    let report = operation.schema::<ProgressReport>();
+    operation
+        .sends("200", "Events", EVENT_STREAM, report)
+        .responds("204", "The client has seen the end of the operation")
+}
+
+fn resumable_uploads() -> Vec<Described> {
+    let one = |method, summary| {
+        v1(method, "/v1/stream/upload/{id}", FILES, summary).header("Tus-Resumable", one_of(&[TUS]), "Required")
+    };
+    let capabilities =
+        |path| v1(HttpMethod::Options, path, FILES, "Capabilities for resumable uploads").responds("204", "Headers");
+    [
+        capabilities("/v1/stream/upload").with_header("Tus-Max-Size", "Maximum size of a file in bytes"),
+        capabilities("/v1/stream/upload/{id}").with_header("Tus-Max-Size", "Maximum size of a file in bytes"),
+        one(HttpMethod::Head, "State of an upload")
+            .responds("200", "The upload exists")
+            .with_header("Upload-Offset", "Number of bytes received")
+            .with_header("X-Ipfs-Cid", "Content ID, once the upload is complete"),
+        one(HttpMethod::Patch, "Continue an upload")
+            .header("Upload-Offset", size(), "Number of bytes already received")
+            .body("application/offset+octet-stream", binary())
+            .responds("204", "The bytes are durable")
+            .with_header("Upload-Offset", "Number of bytes received")
+            .with_header("X-Ipfs-Cid", "Content ID, if the upload is complete"),
+        one(HttpMethod::Delete, "End an upload").responds("204", "The received bytes were removed"),
+    ]
+    .map(or_problem)
+    .into()
+}
+
+fn tensors() -> Vec<Described> {
+    let tensor = |method, summary| {
+        v1(method, "/v1/tensor/{path}", TENSORS, summary)
+            .query("name", texts(), "Names of tensors; may be repeated")
+            .query("slice", text(), "NumPy's bracket syntax: `0:10,5:15`")
+            .query("format", one_of(&["raw", "npy", "safetensors", "arrow"]), "Format of the response (default raw)")
+            .query("filename", text(), "Name under which clients save the response")
+            .query("info", boolean(), "List the tensors; as is `/info` after the path of the file")
+            .query("stats", boolean(), "Statistics; as is `/stats` after the path of the file")
+    };
+    [
+        tensor(HttpMethod::Get, "Read tensors, slices of them, their list or their statistics")
+            .sends("200", "The tensor, or the list or statistics as JSON", OCTETS, binary())
+            .sends("200", "", "application/x-npy", binary())
+            .sends("200", "", "application/vnd.apache.arrow.stream", binary())
+            .sends_json::<TensorReport>("200", "")
+            .with_header("X-Tensor-Shape", "Size of each dimension, outermost first")
+            .with_header("X-Tensor-Dtype", "Type of the elements"),
+        tensor(HttpMethod::Head, "Size and type of a tensor").responds("200", "The headers of GET"),
+    ]
+    .map(or_problem)
+    .into()
+}
+
+/// Response to `info` or `stats`.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes two responses that are written while they are streamed")]
+enum TensorReport {
+    Info(TensorList),
+    Stats(TensorStatsList),
+}
+
+fn graphql_and_events() -> Vec<Described> {
+    let query = |method, summary| Described::new(method, "/graphql", GRAPHQL, summary);
+    vec![
+        query(HttpMethod::Post, "Run an operation")
+            .describe("Queries, mutations, and subscriptions as server-sent events (`Accept: text/event-stream`).")
+            .body("application/json", object())
+            .body("multipart/form-data", object())
+            .sends("200", "`data` and `errors`", "application/json", object())
+            .sends("200", "", EVENT_STREAM, text()),
+        query(HttpMethod::Get, "Run a query")
+            .query("query", text(), "The document")
+            .query("operationName", text(), "The operation to run, if the document has several")
+            .query("variables", text(), "JSON object")
+            .query("extensions", text(), "JSON object, with the hash of a persisted query")
+            .sends("200", "`data` and `errors`", "application/json", object()),
+        Described::new(HttpMethod::Get, "/graphql/ws", GRAPHQL, "Open a WebSocket with graphql-transport-ws")
+            .responds("101", "The protocol is graphql-transport-ws"),
+        Described::new(HttpMethod::Get, "/graphql/schema.graphql", GRAPHQL, "The schema").sends(
+            "200",
+            "Schema definition language",
+            PLAIN,
+            text(),
+        ),
+        Described::new(HttpMethod::Get, "/ws", EVENTS, "Open a WebSocket with events")
+            .responds("101", "Topics are subscribed to with messages"),
+    ]
+}
+
+fn routing() -> Vec<Described> {
+    let record = "/routing/v1/ipns/{name}";
+    let get = |path, summary| Described::new(HttpMethod::Get, path, ROUTING, summary);
+    vec![
+        get(record, "Read the IPNS record of a name")
+            .sends("200", "The record, or text if none is stored", RECORD, binary())
+            .sends("200", "", PLAIN, text()),
+        Described::new(HttpMethod::Put, record, ROUTING, "Store an IPNS record")
+            .body(RECORD, binary())
+            .responds("200", "The record is stored")
+            .sends("409", "A better record is stored", PLAIN, text()),
+        get("/routing/v1/providers/{cid}", "Find providers of content")
+            .sends_json::<FoundProviders>("200", "Providers"),
+        get("/routing/v1/peers/{peer_id}", "Find addresses of a peer").sends_json::<FoundPeers>("200", "Peers"),
+        get("/routing/v1/dht/closest/peers/{key}", "Find the peers closest to a key").sends(
+            "501",
+            "This version is not a peer",
+            PLAIN,
+            text(),
+        ),
+    ]
+}
+
+fn state() -> Vec<Described> {
+    let get = |path, summary| Described::new(HttpMethod::Get, path, OPERATION, summary);
+    vec![
+        get("/health", "State, version and size of the store")
+            .sends_json::<Health>("200", "The daemon accepts requests")
+            .sends_json::<Health>("503", "It starts or drains, or the store accepts no writes"),
+        get("/health/live", "Whether the process responds").sends_json::<Readiness>("200", "It does"),
+        get("/health/ready", "Whether the daemon accepts requests")
+            .sends_json::<Readiness>("200", "It does")
+            .sends_json::<Readiness>("503", "It starts or drains, or the store accepts no writes"),
+        get("/metrics", "Metrics")
+            .sends("200", "Prometheus text format, or OpenMetrics if `Accept` prefers it", PLAIN, text())
+            .sends("200", "", "application/openmetrics-text", text()),
+        get("/openapi.json", "This document").sends("200", "OpenAPI 3.1", "application/json", object()),
+    ]
+}

@@ -1,0 +1,198 @@
+//! Builders of operations.
+
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
+use utoipa::openapi::{Content, HttpMethod, KnownFormat, Ref, RefOr, Required, ResponseBuilder, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+/// Names of schemas with the schemas.
+type Schemas = Vec<(String, RefOr<Schema>)>;
+
+/// One method of a path, and the schemas that it refers to.
+pub(super) struct Operation {
+    pub(super) path: String,
+    pub(super) item: PathItem,
+    pub(super) schemas: Schemas,
+}
+
+/// Builder of an [`Operation`].
+pub(super) struct Described {
+    path: String,
+    method: HttpMethod,
+    operation: OperationBuilder,
+    body: Option<RequestBodyBuilder>,
+    responses: Vec<(String, ResponseBuilder)>,
+    schemas: Schemas,
+}
+
+impl From<Described> for Operation {
+    fn from(described: Described) -> Self {
+        let Described { path, method, mut operation, body, responses, schemas } = described;
+        for (status, response) in responses {
+            operation = operation.response(status, response.build());
+        }
+        let operation = operation.request_body(body.map(RequestBodyBuilder::build));
+        Self { path, item: PathItem::new(method, operation.build()), schemas }
+    }
+}
+
+impl Described {
+    /// Describes a method of a path. The parameters of the path are strings.
+    pub(super) fn new(method: HttpMethod, path: &str, tag: &str, summary: &str) -> Self {
+        let id = operation_id(&method, path);
+        let mut operation = OperationBuilder::new().tag(tag).summary(Some(summary)).operation_id(Some(id));
+        for name in path.split('{').skip(1).filter_map(|part| part.split_once('}')).map(|(name, _)| name) {
+            let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+            operation = operation.parameter(
+                parameter.required(Required::True).schema(Some(text())).description(about_path_parameter(name)),
+            );
+        }
+        Self { path: path.to_owned(), method, operation, body: None, responses: Vec::new(), schemas: Vec::new() }
+    }
+
+    pub(super) fn describe(mut self, description: &str) -> Self {
+        self.operation = self.operation.description(Some(description));
+        self
+    }
+
+    /// Adds an optional parameter of the query.
+    pub(super) fn query(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query).schema(Some(schema));
+        self.parameter(parameter.description((!description.is_empty()).then_some(description)))
+    }
+
+    /// Adds an optional header of the request.
+    pub(super) fn header(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).schema(Some(schema));
+        self.parameter(parameter.description(Some(description)))
+    }
+
+    pub(super) fn parameter(mut self, parameter: ParameterBuilder) -> Self {
+        self.operation = self.operation.parameter(parameter);
+        self
+    }
+
+    /// Adds a media type of the request body.
+    pub(super) fn body(mut self, media: &str, schema: impl Into<RefOr<Schema>>) -> Self {
+        self.body = Some(self.body.unwrap_or_default().content(media, content(schema)));
+        self
+    }
+
+    /// Adds a JSON body.
+    pub(super) fn json_body<T: ToSchema>(mut self) -> Self {
+        let schema = self.schema::<T>();
+        self.body("application/json", schema)
+    }
+
+    /// Adds a response without a body.
+    pub(super) fn responds(mut self, status: &str, description: &str) -> Self {
+        self.responses.push((status.to_owned(), ResponseBuilder::new().description(description)));
+        self
+    }
+
+    /// Adds a response, or another media type of the latest response if it has the same status.
+    pub(super) fn sends(
+        mut self,
+        status: &str,
+        description: &str,
+        media: &str,
+        schema: impl Into<RefOr<Schema>>,
+    ) -> Self {
+        let latest = self.responses.pop_if(|(known, _)| known == status);
+        let (_, response) = latest.unwrap_or_else(|| (String::new(), ResponseBuilder::new().description(description)));
+        self.responses.push((status.to_owned(), response.content(media, content(schema))));
+        self
+    }
+
+    /// Adds a JSON response.
+    pub(super) fn sends_json<T: ToSchema>(mut self, status: &str, description: &str) -> Self {
+        let schema = self.schema::<T>();
+        self.sends(status, description, "application/json", schema)
+    }
+
+    /// Adds a header to the latest response.
+    pub(super) fn with_header(mut self, name: &str, description: &str) -> Self {
+        if let Some((status, response)) = self.responses.pop() {
+            let header = HeaderBuilder::new().schema(Some(text())).description(Some(description)).build();
+            self.responses.push((status, response.header(name, header)));
+        }
+        self
+    }
+
+    /// Adds the schema of `T` to the document and returns a reference to it.
+    pub(super) fn schema<T: ToSchema>(&mut self) -> Ref {
+        T::schemas(&mut self.schemas);
+        self.schemas.push((T::name().into_owned(), T::schema()));
+        Ref::from_schema_name(T::name())
+    }
+}
+
+fn content(schema: impl Into<RefOr<Schema>>) -> Content {
+    ContentBuilder::new().schema(Some(schema)).build()
+}
+
+/// Returns a unique name of an operation, from which generators make the names of functions: `get_v1_progress_id`.
+fn operation_id(method: &HttpMethod, path: &str) -> String {
+    let method = match method {
+        HttpMethod::Get => "get",
+        HttpMethod::Post => "post",
+        HttpMethod::Put => "put",
+        HttpMethod::Delete => "delete",
+        HttpMethod::Options => "options",
+        HttpMethod::Head => "head",
+        HttpMethod::Patch => "patch",
+        HttpMethod::Trace => "trace",
+    };
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    [method].into_iter().chain(words).collect::<Vec<_>>().join("_")
+}
+
+fn about_path_parameter(name: &str) -> Option<&'static str> {
+    match name {
+        "path" => Some("Content ID, and the names of a path below it, separated by slashes"),
+        "cid" => Some("Content ID"),
+        "name" => Some("IPNS name of a key"),
+        _ => None,
+    }
+}
+
+pub(super) fn text() -> RefOr<Schema> {
+    String::schema()
+}
+
+pub(super) fn boolean() -> RefOr<Schema> {
+    bool::schema()
+}
+
+pub(super) fn integer() -> RefOr<Schema> {
+    i64::schema()
+}
+
+/// A whole number from 0.
+pub(super) fn size() -> RefOr<Schema> {
+    u64::schema()
+}
+
+/// One of some words.
+pub(super) fn one_of(words: &[&str]) -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.iter().copied())).into()
+}
+
+/// A list of strings.
+pub(super) fn texts() -> RefOr<Schema> {
+    ArrayBuilder::new().items(text()).into()
+}
+
+/// Bytes.
+pub(super) fn binary() -> RefOr<Schema> {
+    let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
+    ObjectBuilder::new().schema_type(Type::String).format(Some(format)).into()
+}
+
+/// A JSON object without further description.
+pub(super) fn object() -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::Object).into()
+}

@@ -1,0 +1,90 @@
+//! The OpenAPI document, compared with the responses of a gateway.
+
+use std::collections::BTreeSet;
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::harness::{TestGateway, header};
+
+/// Methods that some operation has.
+const METHODS: [&str; 6] = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"];
+
+/// Replaces the parameters of a path by values.
+fn example(path: &str) -> String {
+    let cid = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
+    let name = "k51qzi5uqu5dlvj2baxnqndepeb86cbk3ng7n3i46uzyxzyqj2xjonzllnv0v8";
+    let path = path.replace("{path}", cid).replace("{cid}", cid).replace("{key}", cid).replace("{name}", name);
+    path.replace("{peer_id}", name).replace("/progress/{id}", "/progress/x?wait=0").replace("{id}", "x")
+}
+
+#[tokio::test]
+async fn routes_have_the_methods_of_the_document() {
+    let gateway = TestGateway::start().await;
+    let response = gateway.get("/openapi.json").await;
+    assert_eq!(header(&response, "content-type"), "application/json");
+    let document: Value = response.json().await.unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let mut described: BTreeSet<_> = item.as_object().unwrap().keys().map(|key| key.to_uppercase()).collect();
+        described.remove("OPTIONS");
+        let is_rpc = path.starts_with("/api/v0");
+        if described.contains("GET") {
+            // RFC 9110, 9.3.2.
+            described.insert("HEAD".to_owned());
+        }
+        let mut routed = BTreeSet::new();
+        for method in METHODS {
+            if path == "/api/v0/shutdown" && method == "POST" {
+                routed.insert(method.to_owned());
+                continue;
+            }
+            let method_name: Method = method.parse().unwrap();
+            let response = gateway.request(method_name, &example(path)).send().await.unwrap();
+            let status = response.status();
+            let text = response.text().await.unwrap();
+            assert!(!text.contains("no route") && !text.contains("no such command"), "{method} {path}: {text}");
+            if status != StatusCode::METHOD_NOT_ALLOWED {
+                routed.insert(method.to_owned());
+            }
+        }
+        assert_eq!(described, routed, "{path}");
+        assert!(!is_rpc || described == BTreeSet::from(["POST".to_owned()]), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn documented_options_are_those_of_the_command() {
+    let gateway = TestGateway::start().await;
+    let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let parameters = document["paths"]["/api/v0/cat"]["post"]["parameters"].as_array().unwrap();
+    let named = |name: &str| parameters.iter().find(|parameter| parameter["name"] == name).unwrap();
+    assert_eq!(named("arg")["schema"]["minItems"], 1);
+    assert_eq!(named("offset")["schema"]["type"], "integer");
+    assert_eq!(named("length")["description"], "Also `l`.");
+    // Each reference leads to a schema.
+    let text = document.to_string();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn swagger_ui_is_served_by_the_api_listener_only() {
+    let gateway = TestGateway::start_with(|config| (config.api.enabled, config.api.port) = (true, Some(0))).await;
+    assert_eq!(gateway.get("/docs/").await.status(), StatusCode::NOT_FOUND);
+    let base = format!("http://{}", gateway.gateway.api_addresses()[0]);
+    for (path, media) in
+        [("/docs", "text/html"), ("/docs/", "text/html"), ("/docs/swagger-ui-bundle.js", "text/javascript")]
+    {
+        let response = reqwest::get(format!("{base}{path}")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        assert!(header(&response, "content-type").starts_with(media), "{path}");
+        let policy = header(&response, "content-security-policy").to_owned();
+        assert!(policy.contains("script-src 'self';") && policy.contains("connect-src 'self'"), "{policy}");
+        let text = response.text().await.unwrap();
+        assert!(!text.contains("<script src=\"http"), "{path}");
+    }
+    assert_eq!(reqwest::get(format!("{base}/docs/absent")).await.unwrap().status(), StatusCode::NOT_FOUND);
+}
