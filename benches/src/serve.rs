@@ -131,9 +131,9 @@ pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     if let Some(level) = arguments.next() {
         config.compression.level = serde_json::from_value(level.into()).context("there is no such level")?;
     }
-    config.log.start()?;
     let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {
+        let _logging = config.log.start()?;
         let mut gateway = Gateway::bind(&config, &repo).await?;
         let address = gateway.addresses().first().context("the gateway has no address")?;
         let grpc = gateway.grpc_addresses().first().context("gRPC has no address")?;

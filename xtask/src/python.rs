@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::environment::{Environment, interpreters};
-use crate::places::{target, workspace};
+use crate::places::{found, target, workspace};
 use crate::wheel;
 
 /// Environment under `target/` with all packages of the tests.
@@ -50,6 +50,13 @@ fn run(environment: &Environment) -> Result<()> {
     };
     crate::run("python", python(&["tensors.py"])?.current_dir(workspace()?.join("tests/python")))?;
     crate::run("python", python(&["clients.py"])?.current_dir(workspace()?.join("tests/python")))?;
+    match ["prometheus", "promtool"].into_iter().find(|program| found(program).is_none()) {
+        Some(missing) => eprintln!(
+            "xtask: python: SKIPPED, dashboard and alerts were not tested: {missing} is not on the PATH (Debian: apt-get \
+             install prometheus)"
+        ),
+        None => crate::run("python", python(&["monitoring.py"])?.current_dir(workspace()?.join("tests/python")))?,
+    }
     crate::run("python", &mut python(&["-m", "ruff", "check", "python", "tests"])?)?;
     crate::run("python", &mut python(&["-m", "mypy"])?)?;
     let stubtest = ["-m", "mypy.stubtest", "ipfrs", "--allowlist", "tests/stubtest_allowed.txt"];

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::{Config, Embedded, Flag, LogConfig, Settings, Sources, running_url};
+use ipfrs_interface::{Config, Embedded, Flag, Settings, Sources, running_url};
 
 use crate::api::Api;
 use crate::args::Globals;
@@ -57,7 +57,7 @@ impl Session {
 
     /// Starts the log of a command. Unlike a daemon's log, it contains only warnings and errors.
     pub(crate) fn start_quiet_log(&self) -> Result<()> {
-        Ok(LogConfig { level: "warn".to_owned(), ..self.config.log.clone() }.start()?)
+        Ok(self.config.log.start_quiet()?)
     }
 
     /// Connects to the daemon given by the flags or running on the repo, and otherwise opens the repo. `command`

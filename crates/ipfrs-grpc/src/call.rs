@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::{
-    Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, catch_panic, log_panic,
+    Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, Watched, catch_panic, log_panic,
 };
 use ipfrs_node::Node;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -145,6 +145,7 @@ where
 {
     let mut end = End { method: calls.metrics.of(request.uri().path()), start: std::time::Instant::now(), code: None };
     let id = request_id::of(request.headers(), &calls.ids);
+    let is_watched = request.extensions().get::<Watched>().is_some();
     let mut deadlines = Deadlines::of(&request, &end.method);
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
     let mut response = match request_id::within(&id, || Codings::take(request.headers_mut())) {
@@ -165,6 +166,9 @@ where
     end.code = request_id::within(&id, || error::complete(response.headers_mut()));
     response.headers_mut().insert(X_REQUEST_ID, id.clone());
     let kept = response.extensions_mut().remove::<Kept>();
+    if is_watched {
+        response.extensions_mut().insert(end.method.route());
+    }
     response.map(|inner| {
         let deadlines = if end.code.is_none() { deadlines } else { Deadlines::default() };
         let inner = match permit {

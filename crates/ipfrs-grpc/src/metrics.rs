@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::registered;
+use ipfrs_middleware::{Route, registered};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -97,6 +97,11 @@ impl GrpcMetrics {
 }
 
 impl Method {
+    /// Returns the name of the method for logs and traces.
+    pub(crate) fn route(&self) -> Route {
+        Route(format!("{}/{}", self.service, self.method))
+    }
+
     /// Counts a call that ended.
     pub(crate) fn ended(&self, code: Code, start: Instant) {
         match code {

@@ -4,14 +4,15 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::{self, GatewayError};
 use crate::gateway::hosted::PublicHost;
+use crate::openmetrics;
 use crate::origin;
 use crate::state::AppState;
 
@@ -110,17 +111,23 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     response
 }
 
-/// `GET /metrics`: the Prometheus text format, version 0.0.4.
-pub(crate) async fn metrics(State(state): State<AppState>) -> Result<Response, GatewayError> {
+/// `GET /metrics`: the Prometheus text format, version 0.0.4, or OpenMetrics for clients that prefer it.
+pub(crate) async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Result<Response, GatewayError> {
     // Updates the gauges of the store and of the caches, which gc may have swept.
     state.node.stats().await?;
     state.path_cache.measure();
     state.response_cache.measure();
-    let encoder = TextEncoder::new();
-    let mut text = Vec::with_capacity(16 * 1024);
-    encoder
-        .encode(&state.registry.gather(), &mut text)
-        .map_err(|e| ipfrs_core::Error::internal("the metrics could not be encoded").with_source(e))?;
-    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    Ok(([(CONTENT_TYPE, content_type), NO_STORE], text).into_response())
+    let families = state.registry.gather();
+    let (media_type, text) = if openmetrics::is_preferred(&headers) {
+        let exemplars = |histogram: &str, labels: &[_]| state.metrics.exemplars(histogram, labels);
+        (openmetrics::MEDIA_TYPE, openmetrics::encode(&families, exemplars).into_bytes())
+    } else {
+        let mut text = Vec::with_capacity(16 * 1024);
+        TextEncoder::new()
+            .encode(&families, &mut text)
+            .map_err(|e| ipfrs_core::Error::internal("the metrics could not be encoded").with_source(e))?;
+        ("text/plain; version=0.0.4; charset=utf-8", text)
+    };
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (VARY, HeaderValue::from_static("accept"))];
+    Ok((headers, [NO_STORE], text).into_response())
 }

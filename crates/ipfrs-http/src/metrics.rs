@@ -2,15 +2,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use http::{Method, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_middleware::registered;
-use parking_lot::RwLock;
+use ipfrs_middleware::{TraceContext, registered};
+use parking_lot::{Mutex, RwLock};
+use prometheus::proto::LabelPair;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+use crate::openmetrics::Exemplar;
 use crate::routes::takes_request_permit;
+
+/// Name of the histogram that has exemplars.
+pub(crate) const DURATION: &str = "ipfrs_http_request_duration_seconds";
+
+/// Bounds of the buckets of durations.
+const SECONDS: [f64; 15] = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 /// Handles of the HTTP metrics. Clones share them.
 #[derive(Debug, Clone)]
@@ -35,7 +43,6 @@ impl HttpMetrics {
     /// # Errors
     /// If a name is already in use in `registry`.
     pub fn register(registry: &Registry) -> Result<Self> {
-        let seconds = vec![1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
         let bytes = vec![256.0, 4_096.0, 65_536.0, 1_048_576.0, 16_777_216.0, 268_435_456.0, 4_294_967_296.0];
         let labels = ["endpoint", "method", "status"];
         let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
@@ -55,9 +62,9 @@ impl HttpMetrics {
             served: Served::register(registry)?,
             requests: registered(registry, IntCounterVec::new(requests, &labels))?,
             duration: histogram(
-                "ipfrs_http_request_duration_seconds",
+                DURATION,
                 "Time from the request's head to the end of the response body",
-                seconds,
+                SECONDS.to_vec(),
             )?,
             request_size: histogram("ipfrs_http_request_size_bytes", "Bytes of request bodies", bytes.clone())?,
             response_size: histogram("ipfrs_http_response_size_bytes", "Bytes of response bodies", bytes)?,
@@ -102,12 +109,21 @@ pub(crate) struct Family {
     pub(crate) response_size: Histogram,
     /// The counter of `requests` with status 200.
     ok: IntCounter,
+    /// The latest traced request of each bucket of `duration`.
+    exemplars: Arc<Mutex<[Option<Exemplar>; SECONDS.len() + 1]>>,
 }
 
 impl Family {
     /// Counts a response that was available immediately, without recording its size and duration.
     pub(crate) fn ended_at_once(&self, status: StatusCode) {
         self.requests.with_label_values(&[&self.endpoint, self.method, status.as_str()]).inc();
+    }
+
+    /// Notes a request that took `seconds` if its trace is recorded.
+    pub(crate) fn note_exemplar(&self, trace: Option<TraceContext>, seconds: f64) {
+        let Some(trace) = trace.filter(|trace| trace.is_sampled) else { return };
+        let bucket = SECONDS.partition_point(|bound| *bound < seconds);
+        self.exemplars.lock()[bucket] = Some(Exemplar { trace, value: seconds, time: SystemTime::now() });
     }
 
     /// Counts a response of status 200 whose `bytes` bytes are all handed over immediately.
@@ -135,9 +151,24 @@ impl HttpMetrics {
             duration: self.duration.with_label_values(&labels),
             request_size: self.request_size.with_label_values(&labels),
             response_size: self.response_size.with_label_values(&labels),
+            exemplars: Arc::default(),
         });
         self.families.write().entry(endpoint.to_owned()).or_default().insert(method, family.clone());
         family
+    }
+}
+
+impl HttpMetrics {
+    /// Returns the exemplars of the buckets of a histogram.
+    pub(crate) fn exemplars(&self, histogram: &str, labels: &[LabelPair]) -> Vec<Option<Exemplar>> {
+        if histogram != DURATION {
+            return Vec::new();
+        }
+        let label = |name: &str| labels.iter().find(|label| label.name() == name).map(LabelPair::value);
+        let families = self.families.read();
+        let family =
+            label("endpoint").zip(label("method")).and_then(|(endpoint, method)| families.get(endpoint)?.get(method));
+        family.map(|family| family.exemplars.lock().to_vec()).unwrap_or_default()
     }
 }
 

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures::future::Either;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::ErrorKind;
-use ipfrs_middleware::{Client, NoPermit, RequestPermit, catch_panic};
+use ipfrs_middleware::{Client, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
 use crate::body::{Drained, IdleTimeoutBody, Observed};
@@ -63,6 +63,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     request.extensions_mut().insert(RequestId(id.clone()));
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(permit)| Arc::into_inner(permit));
+    let watched = request.extensions().get::<Watched>().copied();
     let has_body = !http_body::Body::is_end_stream(request.body());
     if has_body {
         let idle_limit = state.config.idle_patience();
@@ -93,6 +94,9 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
+    if watched.is_some() {
+        response.extensions_mut().insert(Route(family.endpoint.clone()));
+    }
     response.map(|body| {
         let body = match permit {
             Some(permit) if !http_body::Body::is_end_stream(&body) => Body::new(PermittedBody::new(permit.hold(body))),
@@ -100,7 +104,9 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         };
         Body::new(Observed::new(body, move |bytes| {
             family.response_size.observe(to_f64(bytes));
-            family.duration.observe(start.elapsed().as_secs_f64());
+            let seconds = start.elapsed().as_secs_f64();
+            family.duration.observe(seconds);
+            family.note_exemplar(watched.and_then(|watched| watched.trace), seconds);
         }))
     })
 }

@@ -1,13 +1,13 @@
 //! Route templates, which label metrics, and which of them need a request permit.
 
 /// Route of content under `/ipfs`, as named in metrics.
-pub(crate) const IPFS_ROUTE: &str = "/ipfs/{*path}";
+pub const IPFS_ROUTE: &str = "/ipfs/{*path}";
 
 /// Route of content under `/ipns`, as named in metrics.
 pub(crate) const IPNS_ROUTE: &str = "/ipns/{*path}";
 
 /// Endpoint label of requests that match no route.
-pub(crate) const UNMATCHED: &str = "unmatched";
+pub const UNMATCHED: &str = "unmatched";
 
 /// Routes that an operator needs to inspect and stop a busy daemon.
 const WITHOUT_PERMIT: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];

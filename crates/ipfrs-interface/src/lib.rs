@@ -1,11 +1,9 @@
-//! The composition root: reads the [`Config`], opens the Node, mounts the front-ends, listens, logs each request and
-//! drains on shutdown.
+//! The composition root: reads the [`Config`], opens the Node, mounts the front-ends, listens, logs and traces
+//! requests, and drains on shutdown.
 //!
 //! * [`Gateway`] is the daemon.
 //! * [`Embedded`] provides the same services without a listener, for host programs with an HTTP server, and for a
 //!   command that runs while no daemon does.
-//!
-//! `RUST_LOG=ipfrs_interface=debug` logs each request.
 
 mod config;
 mod conn;
@@ -18,6 +16,7 @@ mod request_log;
 mod runtime;
 mod server;
 mod signals;
+mod traces;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use embedded::{Embedded, GatewayService};
@@ -30,7 +29,7 @@ pub use ipfrs_node::export_key;
 pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
-pub use logging::{LogConfig, LogFormat};
+pub use logging::{LogConfig, LogFormat, Logging};
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};

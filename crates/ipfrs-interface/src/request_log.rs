@@ -1,4 +1,5 @@
-//! Log of finished requests, one line each, at debug level. If that level is off, a request costs one comparison.
+//! The access log, with a line for each finished request, and the spans of traced requests. A request that is neither
+//! logged nor traced costs a few comparisons.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -10,15 +11,22 @@ use std::time::Instant;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
-use ipfrs_http::{CacheableRequest, SerializedResponse};
+use ipfrs_http::{CacheableRequest, IPFS_ROUTE, SerializedResponse, UNMATCHED};
+use ipfrs_middleware::{Route, TraceContext, Watched};
 use pin_project_lite::pin_project;
+use tracing::Span;
 
 use crate::conn::request_head::Refusal;
+use crate::traces;
 
-/// Log target, which `RUST_LOG=ipfrs_interface=debug` enables.
-const TARGET: &str = "ipfrs_interface";
+/// Target of the lines, which `log.access` enables.
+pub(crate) const ACCESS_TARGET: &str = "access";
+
+/// Header that tells a client the trace of its request
+/// (<https://w3c.github.io/trace-context/#trace-context-http-response-headers-format>).
+const TRACERESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 
 /// Details of a request when it arrives.
 struct Entry {
@@ -27,34 +35,58 @@ struct Entry {
     host: String,
     method: Method,
     path: String,
+    /// The trace of the request, whether it is recorded or not.
+    trace: Option<TraceContext>,
+    /// None, if the request is not traced.
+    span: Span,
 }
 
 /// Details of a request once its response starts.
 struct Finish {
     entry: Entry,
     status: StatusCode,
+    route: String,
     id: String,
+    /// Time from the request's arrival to the first bytes of the response's body, or to its end if it has no body.
+    first_byte_seconds: Option<f64>,
     sent_bytes: u64,
     complete: bool,
 }
 
+impl Entry {
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
 impl Drop for Finish {
-    /// Logs the request. The body is dropped after it was sent, or when the client disconnects.
+    /// Logs the request and ends its span. The body is dropped after it was sent, or when the client disconnects.
     fn drop(&mut self) {
-        tracing::debug!(
-            target: TARGET,
-            client = %self.entry.client,
-            host = %self.entry.host,
-            method = %self.entry.method,
-            path = %self.entry.path,
-            status = self.status.as_u16(),
-            sent_bytes = self.sent_bytes,
-            complete = self.complete,
-            duration_seconds = self.entry.started.elapsed().as_secs_f64(),
-            request_id = %self.id,
+        let Self { entry, status, route, id, first_byte_seconds, sent_bytes, complete } = self;
+        let seconds = entry.seconds();
+        tracing::info!(
+            target: ACCESS_TARGET,
+            client = %entry.client,
+            host = %entry.host,
+            method = %entry.method,
+            path = %entry.path,
+            route = %route,
+            status = status.as_u16(),
+            sent_bytes = *sent_bytes,
+            complete = *complete,
+            first_byte_seconds = first_byte_seconds.unwrap_or(seconds),
+            duration_seconds = seconds,
+            request_id = %id,
+            trace_id = entry.trace.map(|trace| tracing::field::display(trace.trace_id())),
             "request"
         );
+        traces::finish(&entry.span, entry.method.as_str(), route, *status, *sent_bytes);
     }
+}
+
+/// Whether requests are logged.
+fn is_enabled() -> bool {
+    tracing::enabled!(target: ACCESS_TARGET, tracing::Level::INFO)
 }
 
 pin_project! {
@@ -67,19 +99,34 @@ pin_project! {
 }
 
 impl<F> Logged<F> {
-    /// Logs the response that `answer` creates for `request`. `client` is the address of the peer, which may be a
-    /// proxy.
-    pub(crate) fn new<B>(request: Request<B>, client: IpAddr, answer: impl FnOnce(Request<B>) -> F) -> Self {
-        let entry = tracing::enabled!(target: TARGET, tracing::Level::DEBUG).then(|| {
-            Box::new(Entry {
-                started: Instant::now(),
-                client: client.to_canonical(),
-                host: host_of(&request).to_owned(),
-                method: request.method().clone(),
-                path: request.uri().path().to_owned(),
-            })
-        });
-        Self { inner: answer(request), entry }
+    /// Logs and traces the request, whose response `answer` creates. `client` is the address of the peer, which may
+    /// be a proxy. `is_chosen` is whether to trace the request if its caller has not decided; `None` leaves it to
+    /// chance.
+    pub(crate) fn new<B>(
+        mut request: Request<B>,
+        client: IpAddr,
+        is_chosen: Option<bool>,
+        answer: impl FnOnce(Request<B>) -> F,
+    ) -> Self {
+        let caller = TraceContext::of(request.headers());
+        let span = traces::span_of(&request, client, caller, || is_chosen.unwrap_or_else(traces::is_chosen));
+        let trace = traces::context_of(&span).or(caller);
+        let is_recorded = trace.is_some_and(|trace| trace.is_sampled);
+        if !is_recorded && !is_enabled() {
+            return Self { inner: answer(request), entry: None };
+        }
+        request.extensions_mut().insert(Watched { trace: trace.filter(|_| is_recorded) });
+        let entry = Entry {
+            started: Instant::now(),
+            client: client.to_canonical(),
+            host: host_of(&request).to_owned(),
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            trace,
+            span,
+        };
+        let inner = entry.span.in_scope(|| answer(request));
+        Self { inner, entry: Some(Box::new(entry)) }
     }
 }
 
@@ -91,7 +138,7 @@ pub(crate) fn written(
     head: &[u8],
     answer: &SerializedResponse,
 ) {
-    if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+    if !is_enabled() {
         return;
     }
     let entry = Entry {
@@ -100,14 +147,23 @@ pub(crate) fn written(
         host: cacheable.host.to_str().unwrap_or_default().to_owned(),
         method: Method::GET,
         path: path.to_owned(),
+        trace: None,
+        span: Span::none(),
     };
-    let id = String::from_utf8_lossy(&head[answer.request_id.clone()]).into_owned();
-    drop(Finish { entry, status: StatusCode::OK, id, sent_bytes: answer.body.len() as u64, complete: true });
+    drop(Finish {
+        entry,
+        status: StatusCode::OK,
+        route: IPFS_ROUTE.to_owned(),
+        id: String::from_utf8_lossy(&head[answer.request_id.clone()]).into_owned(),
+        first_byte_seconds: None,
+        sent_bytes: answer.body.len() as u64,
+        complete: true,
+    });
 }
 
 /// Logs a request from `client` that is refused because of its head.
 pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
-    if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+    if !is_enabled() {
         return;
     }
     let entry = Entry {
@@ -116,10 +172,18 @@ pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
         host: String::new(),
         method: refusal.method.clone(),
         path: path_of(&refusal.target).to_owned(),
+        trace: TraceContext::of(&refusal.headers),
+        span: Span::none(),
     };
-    let id = id.to_str().unwrap_or_default().to_owned();
-    let sent_bytes = refusal.text.len() as u64 + 1;
-    drop(Finish { entry, status: refusal.status, id, sent_bytes, complete: true });
+    drop(Finish {
+        entry,
+        status: refusal.status,
+        route: UNMATCHED.to_owned(),
+        id: id.to_str().unwrap_or_default().to_owned(),
+        first_byte_seconds: None,
+        sent_bytes: refusal.text.len() as u64 + 1,
+        complete: true,
+    });
 }
 
 /// Returns the path of a target. Its query and the user information of a URL may be secret.
@@ -148,14 +212,24 @@ impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for Logged<F
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = match ready!(this.inner.poll(cx)) {
+        let polled = match this.entry {
+            Some(entry) => entry.span.in_scope(|| this.inner.poll(cx)),
+            None => this.inner.poll(cx),
+        };
+        let mut response = match ready!(polled) {
             Ok(response) => response,
             Err(never) => match never {},
         };
         let Some(entry) = this.entry.take() else { return Poll::Ready(Ok(response)) };
+        if let Some(trace) = traces::context_of(&entry.span).and_then(|trace| trace.to_string().parse().ok()) {
+            response.headers_mut().insert(TRACERESPONSE, trace);
+        }
         let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+        let route = response.extensions_mut().remove().map_or_else(|| UNMATCHED.to_owned(), |Route(route)| route);
         let complete = response.body().is_end_stream();
-        let finish = Finish { entry: *entry, status: response.status(), id, sent_bytes: 0, complete };
+        let first_byte_seconds = complete.then(|| entry.seconds());
+        let status = response.status();
+        let finish = Finish { entry: *entry, status, route, id, first_byte_seconds, sent_bytes: 0, complete };
         Poll::Ready(Ok(response.map(|inner| Body::new(LoggedBody { inner, finish }))))
     }
 }
@@ -170,7 +244,10 @@ impl HttpBody for LoggedBody {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let Self { inner, finish } = &mut *self;
+        let frame = ready!(finish.entry.span.in_scope(|| Pin::new(inner).poll_frame(cx)));
+        let seconds = finish.entry.seconds();
+        finish.first_byte_seconds.get_or_insert(seconds);
         match &frame {
             Some(Ok(frame)) => {
                 self.finish.sent_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);

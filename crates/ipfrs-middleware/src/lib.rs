@@ -15,6 +15,7 @@ mod panic;
 pub mod request_id;
 mod request_memory;
 mod request_permits;
+mod trace_context;
 pub mod websocket;
 
 pub use client::{Client, TrustedProxies};
@@ -28,3 +29,4 @@ pub use panic::{catch_panic, log_panic};
 pub use request_id::RequestIds;
 pub use request_memory::{MemoryPool, RequestMemory};
 pub use request_permits::{Held, NoPermit, RequestPermit, RequestPermits, Requests};
+pub use trace_context::{Route, TRACEPARENT, TraceContext, Watched};

@@ -23,6 +23,7 @@ mod pins;
 mod readiness;
 mod refusals;
 mod tensors;
+mod trace;
 mod uploads;
 
 pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
@@ -77,4 +78,5 @@ pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 pub use prometheus::Registry;
 pub use refusals::Limit;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
+pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

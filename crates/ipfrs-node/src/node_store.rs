@@ -14,6 +14,7 @@ use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
     Stored,
 };
+use tracing::Instrument;
 
 pub use self::retrieval_timeout::RetrievalConfig;
 pub(crate) use self::retrieval_timeout::RetrievalTimeout;
@@ -21,6 +22,7 @@ use crate::StoreEpoch;
 use crate::events::{EventData, Events, Topic};
 use crate::gc::Protection;
 use crate::metrics::Metrics;
+use crate::trace::{number, span};
 
 /// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, and limits the
 /// wait for each block.
@@ -80,7 +82,8 @@ fn is_new(outcome: &Result<Stored>) -> bool {
 impl BlockStore for NodeStore {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
         let start = Instant::now();
-        let result = self.read_timeout.wait(|| format!("block {cid}"), self.inner.get(cid)).await;
+        let wait = self.read_timeout.wait(|| format!("block {cid}"), self.inner.get(cid));
+        let result = wait.instrument(span!("read", blocks = 1)).await;
         self.failed("get", &result);
         match result {
             Ok(Some(_)) => {
@@ -95,12 +98,17 @@ impl BlockStore for NodeStore {
 
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
         let metrics = self.metrics.clone();
-        let count = move |result: &Result<(Cid, Option<Bytes>)>| match result {
-            Ok((_, Some(_))) => metrics.blocks_retrieved.inc(),
-            Ok((_, None)) => metrics.block_errors.missing(1),
-            Err(error) => metrics.block_errors.failed("get", error),
-        };
         let requested = cids.len();
+        // It ends when the stream is dropped.
+        let span = span!("read", blocks = number(requested));
+        let count = move |result: &Result<(Cid, Option<Bytes>)>| {
+            let _ = &span;
+            match result {
+                Ok((_, Some(_))) => metrics.blocks_retrieved.inc(),
+                Ok((_, None)) => metrics.block_errors.missing(1),
+                Err(error) => metrics.block_errors.failed("get", error),
+            }
+        };
         self.read_timeout.stream(self.inner.get_many(cids), requested, |_| 1).inspect(count).boxed()
     }
 
@@ -109,7 +117,9 @@ impl BlockStore for NodeStore {
         let requested = cids.len();
         let batches =
             self.read_timeout.stream(self.inner.get_batches(cids).map(Ok).boxed(), requested, BlockBatch::len);
+        let span = span!("read", blocks = number(requested));
         let counted = move |batch: Result<BlockBatch>| {
+            let _ = &span;
             let batch = batch.unwrap_or_else(|error| {
                 let mut failed = BlockBatch::default();
                 failed.push(Err(error));
@@ -137,10 +147,11 @@ impl BlockStore for NodeStore {
             let added = |block: &Block| EventData::BlockAdded { cid: *block.cid(), size: block.data().len() as u64 };
             blocks.iter().map(added).collect::<Vec<_>>()
         });
+        let span = span!("write", blocks = number(blocks.len()));
         let outcomes = match watched {
-            Some(added) => self.put_watched(blocks, mode, added).await,
+            Some(added) => self.put_watched(blocks, mode, added).instrument(span).await,
             None => {
-                let outcomes = self.inner.put_many(blocks, mode).await;
+                let outcomes = self.inner.put_many(blocks, mode).instrument(span).await;
                 self.events.count(Topic::Blocks, outcomes.iter().filter(|outcome| is_new(outcome)).count());
                 outcomes
             }

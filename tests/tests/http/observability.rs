@@ -332,6 +332,33 @@ async fn metrics_page_is_valid_prometheus_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn openmetrics_has_exemplars_of_recorded_traces() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "traced").await;
+    let (recorded, other) = ("4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c");
+    for _ in 0..4 {
+        // The later ones could be served from the response cache.
+        for (trace, flags) in [(recorded, "01"), (other, "00")] {
+            let request = gateway.request(Method::GET, &format!("/ipfs/{cid}"));
+            let request = request.header("traceparent", format!("00-{trace}-00f067aa0ba902b7-{flags}"));
+            assert_eq!(request.send().await.unwrap().text().await.unwrap(), "traced");
+        }
+    }
+    let request = gateway.request(Method::GET, "/metrics").header("accept", "application/openmetrics-text");
+    let response = request.send().await.unwrap();
+    assert_eq!(header(&response, "content-type"), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let text = response.text().await.unwrap();
+    let exemplars: Vec<_> = text.lines().filter(|line| line.contains(" # {")).collect();
+    let is_expected = |line: &&str| {
+        line.starts_with("ipfrs_http_request_duration_seconds_bucket{endpoint=\"/ipfs/{*path}\",method=\"GET\",le=")
+            && line.contains(&format!(" # {{trace_id=\"{recorded}\",span_id=\"00f067aa0ba902b7\"}} "))
+    };
+    assert!(!exemplars.is_empty() && exemplars.iter().all(is_expected), "{exemplars:?}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert!(!gateway.get("/metrics").await.text().await.unwrap().contains(recorded));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_page_matches_the_registered_families() {
     // With a denylist, because the metrics of lists do not exist without one.
     let list = tempfile::NamedTempFile::new().unwrap();

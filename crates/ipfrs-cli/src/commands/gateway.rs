@@ -46,8 +46,9 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     ];
     let flags = flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key, value: value? }));
     let session = Session::open(globals, flags.collect())?;
-    session.config.log.start()?;
     runtime::run(&session.config.server, async {
+        // Dropped before the runtime ends, which exports the last traces.
+        let _logging = session.config.log.start()?;
         let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
         let signals = Signals::listen()?;
         announce(&session, &gateway, out)?;

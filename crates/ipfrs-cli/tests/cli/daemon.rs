@@ -1,7 +1,7 @@
 //! Lifecycle of the daemon: start, status, stop, signals, and the state after a kill.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpListener;
 
 use rustix::process::Signal;
@@ -151,36 +151,6 @@ fn host_name_binds_all_its_addresses() {
     assert!(ports.iter().all(|port| *port == ports[0] && *port != "0"), "{:?}", daemon.urls);
     for url in &daemon.urls {
         assert!(place.ok(&["gateway", "status", "--api", url]).contains("(ready)"));
-    }
-}
-
-#[test]
-fn each_request_is_logged_at_debug_level() {
-    let place = Place::new();
-    place.write("small", b"small");
-    let small = place.ok(&["add", "-Q", "small"]);
-    let arguments = ["gateway", "start", "--port", "0"];
-    let mut command = place.command(&arguments);
-    command.env("RUST_LOG", "ipfrs_interface=debug").env("IPFRS_LOG_FORMAT", "json");
-    let mut daemon = crate::harness::Daemon::start(command);
-    let get =
-        |path: &str, id: &str, end: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Request-Id: {id}\r\n{end}\r\n");
-    let path = format!("/ipfs/{}", small.trim());
-    // The daemon serves some of these requests on the fast path.
-    let requests: String = (0..9).map(|number| get(&path, &format!("small-{number}"), "")).collect();
-    let mut connection = daemon.send(&(requests + &get("/health/live", "abc", "Connection: close\r\n")));
-    connection.flush().unwrap();
-    let mut response = String::new();
-    connection.read_to_string(&mut response).unwrap();
-    for number in 0..9 {
-        let line = daemon.wait_for_log(&format!("\"request_id\":\"small-{number}\""));
-        for part in [&*path, "\"host\":\"a\"", "\"client\":\"127.0.0.1\"", "\"sent_bytes\":5", "\"complete\":true"] {
-            assert!(line.contains(part), "{part}: {line}");
-        }
-    }
-    let line = daemon.wait_for_log("\"path\":\"/health/live\"");
-    for part in ["\"method\":\"GET\"", "\"status\":200", "\"request_id\":\"abc\"", "\"duration_seconds\":"] {
-        assert!(line.contains(part), "{line}");
     }
 }
 

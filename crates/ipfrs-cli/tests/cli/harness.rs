@@ -190,6 +190,11 @@ impl Daemon {
         (self.child.wait().unwrap().code(), log)
     }
 
+    /// Waits for the daemon to exit, without reading its log.
+    pub(crate) fn exit_code(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

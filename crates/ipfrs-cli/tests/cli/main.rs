@@ -11,6 +11,7 @@ mod dag;
 mod harness;
 mod help;
 mod hostile;
+mod logs_and_traces;
 mod names;
 mod pins;
 mod read_only;

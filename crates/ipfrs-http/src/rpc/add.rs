@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use super::args::{Args, Render};
 use super::attributes::file_attributes;
@@ -75,7 +76,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         Some(boundary) => Either::Left(Parts::new(&state.memory, request.into_body(), boundary)),
         None => Either::Right(request.into_body()),
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body)));
+    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body).in_current_span()));
     respond(task, ReportedLines { lines: receiver, unread }, args.takes_trailers).await
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use super::command_result::CommandResult;
 use super::output;
@@ -60,11 +61,12 @@ where
 {
     let (sender, mut lines) = channel(WAITING_LINES);
     let working = work(Lines { sender: sender.clone(), idle_limit });
-    let task = AbortOnDropHandle::new(tokio::spawn(async move {
+    let task = async move {
         if let Err(e) = working.await {
             let _ = sender.send(Err(e)).await;
         }
-    }));
+    };
+    let task = AbortOnDropHandle::new(tokio::spawn(task.in_current_span()));
     let first = lines.recv().await.transpose()?;
     let rest = stream::unfold(Some((lines, task)), |state| async move {
         let (mut lines, task) = state?;

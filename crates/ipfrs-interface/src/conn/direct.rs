@@ -46,13 +46,15 @@ pub(crate) struct Complete {
 }
 
 impl<F: FrontEnd> Begun<F> {
-    /// Passes a request from `peer` to the front-end. Returns `None` if hyper has to interpret its target.
+    /// Passes a request from `peer` to the front-end. `is_chosen` is whether to trace it if its caller has not decided.
+    /// Returns `None` if hyper has to interpret its target.
     pub(crate) fn new(
         front_end: &F,
         peer: IpAddr,
         get: &Get<'_>,
         headers: &mut HeaderMap,
         deadline: RequestDeadline,
+        is_chosen: bool,
     ) -> Option<Self> {
         let uri: Uri = get.target.parse().ok()?;
         let mut request = Request::new(Received::empty(deadline.clone()));
@@ -60,7 +62,7 @@ impl<F: FrontEnd> Begun<F> {
         *request.uri_mut() = uri;
         *request.headers_mut() = std::mem::take(headers);
         request.extensions_mut().insert(deadline.clone());
-        let answering = Logged::new(request, peer, |request| front_end.answer(request, peer));
+        let answering = Logged::new(request, peer, Some(is_chosen), |request| front_end.answer(request, peer));
         Some(Self { deadline, answer: Answer::Pending(Box::pin(answering)) })
     }
 
@@ -243,7 +245,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             let get = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
             let deadline = RequestDeadline::new(&node, Duration::from_secs(60));
-            let begun = Begun::new(&Paths, Ipv4Addr::LOCALHOST.into(), &get, &mut headers, deadline).unwrap();
+            let begun = Begun::new(&Paths, Ipv4Addr::LOCALHOST.into(), &get, &mut headers, deadline, false).unwrap();
             let mut head = Vec::new();
             let complete = begun.complete(&get.method, Instant::now(), &mut head, &mut cx);
             let head = String::from_utf8(head).unwrap();

@@ -26,7 +26,7 @@ use super::get_head::Get;
 use super::request_head::{self, BodyLength, Extent, Refusal};
 use super::unsent::{Unsent, send};
 use super::{busy_poll, refused};
-use crate::request_log;
+use crate::{request_log, traces};
 
 /// Connection preface of an HTTP/2 client (RFC 9113, 3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -307,9 +307,11 @@ impl<F: FrontEnd> IdleConnection<F> {
             return None;
         }
         let max_header_bytes = self.settings.max_header_bytes;
+        let is_chosen = traces::is_chosen();
         let repeated = self
             .last_headers
             .as_ref()
+            .filter(|_| !is_chosen)
             .and_then(|last_headers| Some((Get::like(bytes, &last_headers.lines)?, &last_headers.cacheable)));
         if let Some((get, cacheable)) = repeated.filter(|(get, _)| get.len <= max_header_bytes)
             && let Some(answer) = self.front_end.serialized_response(get.target, cacheable, head)
@@ -320,6 +322,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         }
         let get = Get::parse(bytes, headers).filter(|get| get.len <= max_header_bytes)?;
         if get.is_cacheable
+            && !is_chosen
             && let Some(cacheable) = self.front_end.cacheable_request(headers, self.peer)
             && let Some(answer) = self.front_end.serialized_response(get.target, &cacheable, head)
         {
@@ -337,7 +340,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         }
         let now = Instant::now();
         let deadline = RequestDeadline::new(&self.settings.node, self.settings.max_request);
-        let begun = Begun::new(&self.front_end, self.peer, &get, headers, deadline)?;
+        let begun = Begun::new(&self.front_end, self.peer, &get, headers, deadline, is_chosen)?;
         match begun.complete(&get.method, now, head, cx) {
             Ok(complete) => {
                 self.since = now;

@@ -298,7 +298,7 @@ impl<F: FrontEnd> Front<F> {
     fn logged_response(&self, request: Request<Incoming>, deadline: &RequestDeadline) -> Answering<F> {
         let mut request = request.map(|body| Received::new(body, deadline.clone()));
         request.extensions_mut().insert(deadline.clone());
-        Box::pin(Logged::new(request, self.peer, |request| self.front_end.answer(request, self.peer)))
+        Box::pin(Logged::new(request, self.peer, None, |request| self.front_end.answer(request, self.peer)))
     }
 }
 

@@ -6,11 +6,13 @@ use ipfrs_core::{Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::IndexingSource;
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
+use tracing::Instrument;
 
 use super::object::{Directory, FileContent, Object, ObjectKind};
 use super::path::ContentPath;
 use super::resolved_path::ResolvedPath;
 use crate::Node;
+use crate::trace::{number, span};
 
 impl Node {
     /// Resolves a path to its object.
@@ -21,7 +23,9 @@ impl Node {
     /// path or block that a denylist blocks; otherwise as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
         let source = IndexingSource::new(self.inner.served.clone(), self.inner.nodes.clone());
-        self.resolve_in(&source, path.into()).await
+        let path = path.into();
+        let span = span!("resolve", root = %path.root(), segments = number(path.segments().len()));
+        self.resolve_in(&source, path).instrument(span).await
     }
 
     /// Like [`Self::resolve`], but reads the blocks of the store through `source`.

@@ -9,6 +9,7 @@ use ipfrs_store::PutMode;
 use ipfrs_stream::car::{CarLimits, CarReader};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::gc::Lease;
 use crate::metrics::Active;
@@ -154,9 +155,9 @@ impl DagImport {
             self.puts.join_next().await.map_or(Ok(()), stored)?;
         }
         let store = self.node.inner.served.clone();
-        self.puts.spawn(async move {
-            store.put_many(batch, PutMode::Atomic).await.into_iter().try_for_each(|put| put.map(drop))
-        });
+        let put =
+            async move { store.put_many(batch, PutMode::Atomic).await.into_iter().try_for_each(|put| put.map(drop)) };
+        self.puts.spawn(put.in_current_span());
         Ok(())
     }
 }

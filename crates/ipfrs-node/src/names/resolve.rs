@@ -4,11 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
+use tracing::Instrument;
 
 use super::dnslink::{Answers, Link};
 use super::root::{NameRoot, ResolvedName};
 use super::target::{Target, TargetRoot};
 use crate::content::segments;
+use crate::trace::span;
 use crate::{ContentPath, LinkName, Node};
 
 /// Maximum number of names that a resolution follows, as in boxo (`namesys.DefaultDepthLimit`).
@@ -27,7 +29,7 @@ impl Node {
 
     /// Same as [`Self::resolve_name`], with a choice of which cached DNS lookups are acceptable.
     async fn resolve_name_as(&self, name: &NameRoot, answers: Answers) -> Result<ResolvedName> {
-        let resolved = self.follow_name(name, answers).await;
+        let resolved = self.follow_name(name, answers).instrument(span!("resolve", name = %name)).await;
         self.inner.metrics.names.resolved(name.kind(), resolved.as_ref().err());
         resolved.map_err(|e| {
             Error::new(e.kind(), format!("failed to resolve /ipns/{name}: {}", e.message())).with_source(e)

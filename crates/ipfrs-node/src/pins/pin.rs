@@ -6,6 +6,7 @@ use std::future::Future;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::{Pin, PinMode};
 use ipfrs_stream::BlockStoreSource;
+use tracing::Instrument;
 
 use crate::dag::{Leaves, Reachable};
 use crate::events::{EventData, Topic};
@@ -80,12 +81,14 @@ async fn changing(node: &Node, cids: Vec<Cid>, change: impl Future<Output = Resu
 /// Runs `work` to completion under a lease, even if the caller is cancelled.
 async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
     let lease = lease.clone();
-    let task = tokio::spawn(async move {
+    let task = async move {
         let outcome = work.await;
         drop(lease);
         outcome
-    });
-    task.await.unwrap_or_else(|e| Err(Error::internal("a task that pins failed").with_source(e)))
+    };
+    tokio::spawn(task.in_current_span())
+        .await
+        .unwrap_or_else(|e| Err(Error::internal("a task that pins failed").with_source(e)))
 }
 
 impl Node {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::{oneshot, watch};
+use tracing::Instrument;
 
 use super::append::{self, Append, Appended};
 use super::ledger::Need;
@@ -53,11 +54,12 @@ impl Node {
         let node = self.clone();
         let (sender, receiver) = oneshot::channel();
         // A separate task survives the caller, so that it can remove the upload.
-        tokio::spawn(async move {
+        let task = async move {
             let begun = node.create_and_fill(new, announced, first).await;
             // If the receiver is gone, the unclaimed upload is dropped here, else with the receiver.
             let _ = sender.send(begun.map(|status| Unclaimed { node, status: Some(status) }));
-        });
+        };
+        tokio::spawn(task.in_current_span());
         let unclaimed =
             receiver.await.map_err(|e| Error::internal("an upload could not be started").with_source(e))??;
         unclaimed.claim()
@@ -160,8 +162,10 @@ impl Node {
         let node = self.clone();
         // A separate task writes all bytes that arrived, even if the client does not wait for the response.
         let fits = announced.is_some();
-        let received = tokio::spawn(async move { node.receive(claim, offset, fits, content).await });
-        received.await.map_err(|e| Error::internal("an upload failed").with_source(e))?
+        let receiving = async move { node.receive(claim, offset, fits, content).await };
+        tokio::spawn(receiving.in_current_span())
+            .await
+            .map_err(|e| Error::internal("an upload failed").with_source(e))?
     }
 
     /// Receives `content`. `fits` is true if its length is known to fit in the upload.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Block, Error, ErrorKind, Result};
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use crate::blocks::BlockSink;
 
@@ -102,11 +103,12 @@ impl BlockWriter {
         let sink = Arc::clone(&self.sink);
         let is_acknowledged = Arc::new(AtomicBool::new(false));
         let acknowledge = Arc::clone(&is_acknowledged);
-        let task = tokio::spawn(async move {
+        let put = async move {
             sink.put(batch).await?;
             acknowledge.store(true, Ordering::Release);
             Ok(())
-        });
+        };
+        let task = tokio::spawn(put.in_current_span());
         self.in_flight.push_back(Put { task: AbortOnDropHandle::new(task), end: self.mark, is_acknowledged });
         Ok(())
     }

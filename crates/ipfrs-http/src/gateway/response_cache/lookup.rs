@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Request, Version};
 use http_body::Body as HttpBody;
 use ipfrs_core::Error;
-use ipfrs_middleware::{Client, RequestPermit};
+use ipfrs_middleware::{Client, RequestPermit, Route, TRACEPARENT, Watched};
 use ipfrs_node::Node;
 
 use super::{CacheableRequest, CachedResponse, ResponseCache, SerializedResponse, decides_by_headers, is_plain};
@@ -28,7 +28,7 @@ const PAGE_BYTES: usize = 4 * 1024;
 impl CacheableRequest {
     /// Parses the `headers` of an HTTP/1.1 request to `host`. Returns `None` if one of them may affect the response.
     pub(crate) fn of(state: &AppState, host: &HeaderValue, headers: &HeaderMap, is_ipfs_only: bool) -> Option<Self> {
-        if decides_by_headers(headers) {
+        if decides_by_headers(headers) || headers.contains_key(TRACEPARENT) {
             return None;
         }
         let accepts_identity = state.compression.accepts_identity(Version::HTTP_11, headers);
@@ -105,6 +105,10 @@ impl ResponseCache {
         self.count(state, &cached, length, start);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;
+        if let Some(watched) = request.extensions().get::<Watched>() {
+            response.extensions_mut().insert(Route(self.family.endpoint.clone()));
+            self.family.note_exemplar(watched.trace, start.elapsed().as_secs_f64());
+        }
         Ok(response)
     }
 

@@ -47,6 +47,10 @@ impl Https {
         let question =
             question.to_vec().map_err(|e| Error::internal(format!("cannot encode query for {name}: {e}")))?;
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, MESSAGE).header(ACCEPT, MESSAGE);
+        let request = match crate::trace::traceparent() {
+            Some(parent) => request.header("traceparent", parent),
+            None => request,
+        };
         let response = request.body(question).send().await.map_err(|e| unavailable(because(&e)))?;
         let age = age_of(&response);
         let response = DnsResponse::from_buffer(body_of(response).await?).map_err(|e| unavailable(e.to_string()))?;
