@@ -21,15 +21,27 @@ export class Daemon {
     daemon.repo = await mkdtemp(path.join(tmpdir(), "ipfrs-browser-"));
     const config = path.join(daemon.repo, "config.toml");
     await writeFile(config, '[gateway.hosts."localhost"]\nsubdomains = true\n');
-    const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0", "--grpc-port", "0", "--api-port", "0"];
-    daemon.process = spawn(told("IPFRS_CLI"), options, { stdio: ["ignore", "pipe", "inherit"] });
-    daemon.ended = new Promise((resolve) => daemon.process.once("exit", resolve));
-    for await (const line of readline.createInterface({ input: daemon.process.stdout })) {
-      if (line.startsWith("Gateway: ")) daemon.origin = line.slice("Gateway: ".length);
-      if (line.startsWith("API: ")) daemon.api = line.slice("API: ".length);
-      if (line === "Ready") return daemon;
+    await daemon.run("0", "0");
+    return daemon;
+  }
+
+  async run(port, apiPort) {
+    const options = ["--repo", this.repo, "gateway", "start", "--port", port, "--grpc-port", "0", "--api-port", apiPort];
+    this.process = spawn(told("IPFRS_CLI"), options, { stdio: ["ignore", "pipe", "inherit"] });
+    this.ended = new Promise((resolve) => this.process.once("exit", resolve));
+    for await (const line of readline.createInterface({ input: this.process.stdout })) {
+      if (line.startsWith("Gateway: ")) this.origin = line.slice("Gateway: ".length);
+      if (line.startsWith("API: ")) this.api = line.slice("API: ".length);
+      if (line === "Ready") return;
     }
     throw new Error("the daemon ended before it was ready");
+  }
+
+  /** Kills the daemon and starts it again at the same addresses. */
+  async restart() {
+    this.process.kill("SIGKILL");
+    await this.ended;
+    await this.run(new URL(this.origin).port, new URL(this.api).port);
   }
 
   async stop() {

@@ -82,11 +82,12 @@ fn run(tools: &Tools) -> Result<()> {
     let cli = crate::command_line("browser")?;
     let arguments = [
         "--test",
-        "--test-timeout=60000",
+        "--test-timeout=180000",
         "--test-reporter=spec",
         "pages.test.mjs",
         "graphql.test.mjs",
         "docs.test.mjs",
+        "console.test.mjs",
         "clients.test.mjs",
     ];
     eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));

@@ -27,6 +27,11 @@ impl Service {
 }
 
 impl Service {
+    /// Sets the effective configuration, as JSON without credentials, for `/v1/config`. A second call has no effect.
+    pub fn show_configuration(&self, json: String) {
+        let _ = self.state.configuration.set(json);
+    }
+
     /// Adds `routes`, which serve GraphQL, with the same limits and access rules as all other routes.
     pub fn mount_graphql(&mut self, routes: Router) {
         let guarded = routes.layer(from_fn_with_state(self.state.clone(), graphql_guard));

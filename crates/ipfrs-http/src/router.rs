@@ -80,6 +80,7 @@ pub fn app(
         pages: Pages::new(),
         grpc: OnceLock::new(),
         api_addresses: OnceLock::new(),
+        configuration: OnceLock::new(),
     });
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
@@ -102,6 +103,8 @@ pub fn app(
         .route("/metrics", get(health::metrics).layer(health_guard.clone()))
         .route("/ws", get(events::connect).layer(from_fn_with_state(state.clone(), events::guard)))
         .route("/openapi.json", get(openapi::serve).layer(health_guard))
+        .route("/ui", get(async || Redirect::permanent("/ui/")))
+        .route("/ui/", get(ui::file))
         .route("/ui/{*path}", get(ui::file))
         .route("/docs", get(async || Redirect::permanent("/docs/")))
         .route("/docs/", get(ui::docs))

@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) grpc: OnceLock<Vec<String>>,
     /// Addresses of the API listener, as host and port.
     pub(crate) api_addresses: OnceLock<Vec<String>>,
+    /// The effective configuration as JSON, without credentials.
+    pub(crate) configuration: OnceLock<String>,
 }
 
 impl Deref for AppState {

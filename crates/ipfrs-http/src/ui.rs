@@ -30,9 +30,9 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Pages load only files of their own origin, and connect only to it.
+/// Pages load only files of their own origin, and connect only to it. The console shows images from memory.
 const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
@@ -54,6 +54,26 @@ files! {
     "style.css": STYLE = "style.css",
     "dom.js": SCRIPT = "dom.js",
     "editor.js": SCRIPT = "editor.js",
+    "": HTML = "console/page.html",
+    "console/add.js": SCRIPT = "console/add.js",
+    "console/api.js": SCRIPT = "console/api.js",
+    "console/chart.js": SCRIPT = "console/chart.js",
+    "console/configuration.js": SCRIPT = "console/configuration.js",
+    "console/content.js": SCRIPT = "console/content.js",
+    "console/directory.js": SCRIPT = "console/directory.js",
+    "console/format.js": SCRIPT = "console/format.js",
+    "console/live.js": SCRIPT = "console/live.js",
+    "console/metrics.js": SCRIPT = "console/metrics.js",
+    "console/names.js": SCRIPT = "console/names.js",
+    "console/operations.js": SCRIPT = "console/operations.js",
+    "console/overview.js": SCRIPT = "console/overview.js",
+    "console/page.css": STYLE = "console/page.css",
+    "console/page.js": SCRIPT = "console/page.js",
+    "console/parts.js": SCRIPT = "console/parts.js",
+    "console/pins.js": SCRIPT = "console/pins.js",
+    "console/preview.js": SCRIPT = "console/preview.js",
+    "console/tensors.js": SCRIPT = "console/tensors.js",
+    "console/upload.js": SCRIPT = "console/upload.js",
     "graphql": HTML = "graphql/page.html",
     "graphql/page.css": STYLE = "graphql/page.css",
     "graphql/page.js": SCRIPT = "graphql/page.js",
@@ -64,13 +84,14 @@ files! {
     "graphql/schema.js": SCRIPT = "graphql/schema.js",
 }
 
-/// `GET /ui/{path}`.
+/// `GET /ui/{path}`. Without a path, it is the console.
 pub(crate) async fn file(
     checked: Option<Extension<Checked>>,
-    Path(path): Path<String>,
+    path: Option<Path<String>>,
     headers: HeaderMap,
 ) -> Result<Response, GatewayError> {
     only_on_api_listener(checked)?;
+    let path = path.map(|Path(path)| path).unwrap_or_default();
     let found = FILES.iter().find(|(name, ..)| *name == path);
     let (_, media, content) = found.ok_or_else(|| GatewayError(Error::not_found(format!("no page /ui/{path}"))))?;
     let mut response = static_file::respond(&headers, media, Cow::Borrowed(content.as_bytes()));

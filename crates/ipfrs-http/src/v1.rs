@@ -3,6 +3,7 @@
 mod batch_body;
 mod batch_get;
 mod batch_put;
+mod configuration;
 mod download;
 mod progress;
 mod refusal;
@@ -40,7 +41,8 @@ pub(crate) fn routes() -> ListedRoutes {
         .route("/stream/download/{*path}", get(download::download))
         .route("/tensor/{*path}", get(tensor::tensor))
         .route("/progress", get(progress::list))
-        .route("/progress/{id}", get(progress::follow))
+        .route("/progress/{id}", get(progress::follow).delete(progress::cancel))
+        .route("/config", get(configuration::show))
 }
 
 /// Returns the router under `/v1`.

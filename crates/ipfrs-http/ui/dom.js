@@ -19,6 +19,20 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /**
+ * Creates an element of a drawing.
+ * @param {string} tag Name of the element.
+ * @param {Record<string, string>} attributes
+ * @param {...Node} children
+ * @returns {SVGElement}
+ */
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/**
  * Finds an element of the page by its ID.
  * @template {HTMLElement} T
  * @param {string} id

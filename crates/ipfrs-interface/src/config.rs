@@ -32,13 +32,15 @@ macro_rules! sections {
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct Config {
             $($(#[$doc])* pub $name: $type,)*
+            /// All settings as JSON, without credentials, if they were read from [`Sources`].
+            pub(crate) shown: Option<String>,
         }
 
         const SECTIONS: &[Section] = &[$(Section { name: stringify!($name), keys: keys_of::<$type> },)*];
 
         impl Config {
             fn from_settings(settings: &Settings) -> Result<Self> {
-                Ok(Self { $($name: settings.section(stringify!($name))?,)* })
+                Ok(Self { $($name: settings.section(stringify!($name))?,)* shown: Some(settings.shown()?) })
             }
         }
     };

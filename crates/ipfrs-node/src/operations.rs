@@ -14,6 +14,7 @@ use aws_lc_rs::rand;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::events::{EventData, Events, Topic};
 
@@ -222,6 +223,7 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct Operation {
     progress: watch::Sender<Progress>,
+    cancellation: CancellationToken,
     registry: Operations,
     /// Time of the last event about progress.
     emitted: Mutex<Instant>,
@@ -232,6 +234,20 @@ impl Operation {
     #[must_use]
     pub(crate) fn id(&self) -> OperationId {
         self.progress.borrow().id.clone()
+    }
+
+    /// Returns the request to cancel the operation, which the worker has to obey.
+    pub(crate) fn cancellation(&self) -> &CancellationToken {
+        &self.cancellation
+    }
+
+    /// Runs `work` until the operation is cancelled.
+    ///
+    /// # Errors
+    /// As `work`; [`ErrorKind::Gone`] if the operation was cancelled before.
+    pub(crate) async fn unless_cancelled<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let worked = self.cancellation.run_until_cancelled(work).await;
+        worked.unwrap_or_else(|| Err(cancelled()))
     }
 
     /// Reports the total number of bytes received and blocks made so far.
@@ -304,6 +320,11 @@ impl Operation {
     }
 }
 
+/// The error of an operation that a client has cancelled.
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Gone, "the operation was cancelled")
+}
+
 impl Drop for Operation {
     fn drop(&mut self) {
         self.fail(&Error::new(ErrorKind::Gone, "aborted: the client disconnected, or the daemon stopped"));
@@ -324,9 +345,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Known {
-    by_id: HashMap<OperationId, watch::Receiver<Progress>>,
+    by_id: HashMap<OperationId, Registered>,
     /// Operations that have ended, oldest first.
     finished: VecDeque<(Instant, OperationId)>,
+}
+
+/// A known operation.
+#[derive(Debug, Clone)]
+struct Registered {
+    progress: watch::Receiver<Progress>,
+    cancellation: CancellationToken,
 }
 
 impl Known {
@@ -378,15 +406,17 @@ impl Operations {
         let (state, pace) = (OperationState::Running, Pace::from(bytes));
         let progress = Progress { id: id.clone(), kind, state, bytes, total, blocks: 0, changes: 0, pace };
         let (sender, receiver) = watch::channel(progress);
-        registered.by_id.insert(id, receiver);
+        let cancellation = CancellationToken::new();
+        registered.by_id.insert(id, Registered { progress: receiver, cancellation: cancellation.clone() });
         drop(registered);
         self.0.begun.send_replace(());
-        let operation = Operation { progress: sender, registry: self.clone(), emitted: Mutex::new(Instant::now()) };
+        let emitted = Mutex::new(Instant::now());
+        let operation = Operation { progress: sender, cancellation, registry: self.clone(), emitted };
         operation.emit();
         Ok(operation)
     }
 
-    fn find(&self, id: &OperationId) -> Option<watch::Receiver<Progress>> {
+    fn find(&self, id: &OperationId) -> Option<Registered> {
         let mut registered = self.0.registered.lock();
         registered.forget_old();
         registered.by_id.get(id).cloned()
@@ -417,7 +447,7 @@ mod tests {
         assert_eq!(begin(&operations, "more").unwrap_err().kind(), ErrorKind::RateLimited);
         assert_eq!(begin(&operations, "7").unwrap_err().kind(), ErrorKind::Conflict);
         drop(running.swap_remove(7));
-        assert!(operations.find(&"7".parse().unwrap()).unwrap().borrow().is_over(), "dropped is failed");
+        assert!(operations.find(&"7".parse().unwrap()).unwrap().progress.borrow().is_over(), "dropped is failed");
         drop(running.swap_remove(8));
         let _one = begin(&operations, "one").unwrap();
         assert!(operations.find(&"7".parse().unwrap()).is_none(), "the oldest finished operation is removed");
@@ -434,8 +464,8 @@ mod tests {
         operation.done(Cid::default(), 20, 3);
         operation.fail(&Error::internal("too late"));
         drop(operation);
-        let progress = operations.find(&"x".parse().unwrap()).unwrap();
-        let progress = progress.borrow();
+        let known = operations.find(&"x".parse().unwrap()).unwrap();
+        let progress = known.progress.borrow();
         assert_eq!(progress.state, OperationState::Done { cid: Cid::default(), size: 20 });
         assert_eq!((progress.bytes, progress.blocks, progress.changes), (20, 3, 2));
     }

@@ -164,3 +164,54 @@ async fn an_unknown_operation_is_404_and_a_malformed_id_400() {
         problem(gateway.get(&format!("/v1/progress/x?wait={wait}")).await, 400, "invalid_input").await;
     }
 }
+
+/// A body that has one piece and does not end.
+fn unfinished(piece: &'static [u8]) -> Body {
+    let pieces = stream::iter([io::Result::Ok(Bytes::from_static(piece))]);
+    Body::wrap_stream(futures::StreamExt::chain(pieces, stream::pending()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_are_cancelled() {
+    let gateway = TestGateway::start().await;
+    let cancel = async |id: &str| gateway.request(Method::DELETE, &format!("/v1/progress/{id}")).send().await.unwrap();
+    let created = gateway.request(Method::POST, "/v1/stream/upload?operation_id=paused");
+    let created = created.header("tus-resumable", "1.0.0").header("upload-length", "9").send().await.unwrap();
+    let paused = header(&created, "location").to_owned();
+    let created = gateway.request(Method::POST, "/v1/stream/upload?operation_id=patched");
+    let created = created.header("tus-resumable", "1.0.0").header("upload-length", "9").send().await.unwrap();
+    let patched = header(&created, "location").to_owned();
+    let requests = [
+        ("plain", gateway.request(Method::POST, "/v1/stream/upload?operation_id=plain")),
+        ("added", gateway.rpc("add").header("x-operation-id", "added")),
+        (
+            "patched",
+            gateway
+                .request(Method::PATCH, &patched)
+                .header("tus-resumable", "1.0.0")
+                .header("upload-offset", "0")
+                .header("content-type", "application/offset+octet-stream"),
+        ),
+    ];
+    for (id, request) in requests {
+        let answer = tokio::spawn(request.body(unfinished(b"part")).send());
+        let mut events = Events::of(&gateway, &format!("/v1/progress/{id}?wait=60")).await;
+        while events.next().await.unwrap().data["bytes"] != 4 {}
+        assert_eq!(cancel(id).await.status(), 204, "{id}");
+        let last = events.rest().await.pop().unwrap();
+        assert_eq!((&*last.name, &last.data["error"]), ("error", &json!("the operation was cancelled")), "{id}");
+        let answer = answer.await.unwrap().unwrap();
+        let status = answer.status();
+        assert!(status.is_client_error() || status == 500, "{id}: {status}");
+        assert!(answer.text().await.unwrap().contains("cancelled"), "{id}");
+        assert_eq!(cancel(id).await.status(), 409, "{id} has ended");
+    }
+    assert_eq!(cancel("paused").await.status(), 204);
+    for location in [paused, patched] {
+        let left = gateway.request(Method::HEAD, &location).header("tus-resumable", "1.0.0").send().await.unwrap();
+        assert_eq!(left.status(), 404, "{location}");
+    }
+    assert_eq!(cancel("unknown").await.status(), 404);
+    assert_eq!(cancel("a%20b").await.status(), 400);
+    assert_eq!(gateway.get("/v1/progress").await.json::<Value>().await.unwrap(), json!({"operations": []}));
+}

@@ -109,6 +109,9 @@ fn files() -> Vec<Described> {
         v1(HttpMethod::Get, "/v1/progress", FILES, "Unfinished operations")
             .sends_json::<RunningOperations>("200", "The operations"),
         progress(),
+        v1(HttpMethod::Delete, "/v1/progress/{id}", FILES, "Cancel an operation")
+            .describe("What a resumable upload has received is removed. Content that was already reported stays.")
+            .responds("204", "The operation has ended"),
     ]
     .map(or_problem)
     .into()
@@ -247,6 +250,12 @@ fn state() -> Vec<Described> {
         get("/metrics", "Metrics")
             .sends("200", "Prometheus text format, or OpenMetrics if `Accept` prefers it", PLAIN, text())
             .sends("200", "", "application/openmetrics-text", text()),
+        get("/v1/config", "The effective configuration").sends(
+            "200",
+            "All sections with all keys, without credentials in URLs",
+            "application/json",
+            object(),
+        ),
         get("/openapi.json", "This document").sends("200", "OpenAPI 3.1", "application/json", object()),
     ]
 }

@@ -118,19 +118,10 @@ fn cid_version(number: i64) -> Result<u64, RpcError> {
 }
 
 async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts, Body>) {
-    let imported = match body {
-        Either::Left(parts) => import(&mut session, &mut reporter, parts).await,
-        Either::Right(body) => {
-            let name = LinkName::default();
-            let imported = session
-                .file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress(&name, bytes))
-                .await;
-            imported.map(|()| reporter.send_progress(&name))
-        }
-    };
-    let built = match imported {
-        Ok(()) => build(&mut session, &mut reporter).await,
-        Err(e) => Err(e),
+    let cancelled = session.cancelled();
+    let built = tokio::select! {
+        built = import_and_build(&mut session, &mut reporter, body) => built,
+        why = cancelled => Err(why),
     };
     let told = match built {
         Ok(()) => session.finish().await.and_then(|rest| rest.iter().try_for_each(|added| reporter.added(added))),
@@ -142,6 +133,19 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts
     if let Err(e) = told {
         reporter.send(Err(e));
     }
+}
+
+async fn import_and_build(session: &mut AddSession, reporter: &mut Reporter, body: Either<Parts, Body>) -> Result<()> {
+    match body {
+        Either::Left(parts) => import(session, reporter, parts).await?,
+        Either::Right(body) => {
+            let name = LinkName::default();
+            let progress = |bytes| reporter.progress(&name, bytes);
+            session.file("", Attributes::default(), body::pieces(body), progress).await?;
+            reporter.send_progress(&name);
+        }
+    }
+    build(session, reporter).await
 }
 
 /// Builds the directories.

@@ -107,6 +107,17 @@ pub(super) async fn list(State(state): State<AppState>) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(RunningOperations { operations })).into_response()
 }
 
+/// `DELETE /v1/progress/{id}`: cancels an operation, and responds once it has ended.
+pub(super) async fn cancel(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    Path(operation): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let cancelled = async { state.node.cancel_operation(&operation.parse()?).await };
+    cancelled.await.map_err(|e| Problem::new(e, &id))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// Streams the progress of one operation from its current state to its end. The stream ends after the last event. A
 /// client that then reconnects, as `EventSource` does, gets 204: there are no more events.
 pub(super) async fn follow(

@@ -292,6 +292,17 @@ impl Settings {
     /// As [`config`](Self::config).
     pub fn to_table(&self) -> Result<Table> {
         self.config()?;
+        self.table()
+    }
+
+    /// Returns the effective configuration as JSON, without the credentials in URLs.
+    pub(super) fn shown(&self) -> Result<String> {
+        let mut values = Value::Table(self.table()?);
+        hide_credentials(&mut values);
+        serde_json::to_string(&values).map_err(|e| Error::internal("the configuration is not JSON").with_source(e))
+    }
+
+    fn table(&self) -> Result<Table> {
         let mut table: Table = toml::from_str(Config::DEFAULT_TEXT)
             .map_err(|e| Error::internal("the built-in configuration is invalid").with_source(e))?;
         for ((section, key), setting) in &self.by_key {
@@ -301,6 +312,23 @@ impl Settings {
             }
         }
         Ok(table)
+    }
+}
+
+/// Replaces user names and passwords in URLs.
+fn hide_credentials(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://") {
+                let end = rest.find('/').unwrap_or(rest.len());
+                if let Some(at) = rest[..end].rfind('@') {
+                    *text = format!("{scheme}://***{}", &rest[at..]);
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(hide_credentials),
+        Value::Table(values) => values.iter_mut().for_each(|(_, value)| hide_credentials(value)),
+        _ => {}
     }
 }
 

@@ -19,7 +19,7 @@ use super::directory_tree::Tree;
 use crate::content::segments;
 use crate::gc::Lease;
 use crate::metrics::Active;
-use crate::operations::{Operation, OperationKind};
+use crate::operations::{self, Operation, OperationKind};
 use crate::{AddOptions, Added, LinkName, Node, pins};
 
 /// Maximum length of a file path in an import, in bytes (`PATH_MAX` on Linux).
@@ -228,6 +228,18 @@ impl AddSession {
         let entry = entry?;
         self.imported_bytes += counted;
         self.place(&names, entry, attributes).await
+    }
+
+    /// Returns a future that is ready, with the error of the import, once a client has cancelled its operation.
+    pub fn cancelled(&self) -> impl Future<Output = Error> + Send + use<> {
+        let cancellation = self.operation.as_ref().map(|operation| operation.cancellation().clone());
+        async move {
+            match cancellation {
+                Some(cancellation) => cancellation.cancelled().await,
+                None => std::future::pending().await,
+            }
+            operations::cancelled()
+        }
     }
 
     /// Whether a directory is made around everything, which there may be nothing in.

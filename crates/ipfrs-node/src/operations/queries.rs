@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{OperationId, Progress, REMEMBERED};
+use super::{OperationId, Progress, REMEMBERED, Registered};
 use crate::Node;
+
+/// How long a cancelled operation may take to end.
+const CANCEL_TIME: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Returns the progress of an operation, from its current state to its end. If the ID is unknown, waits for the
@@ -21,8 +24,8 @@ impl Node {
         let mut begun = operations.0.begun.subscribe();
         let found = async {
             loop {
-                if let Some(progress) = operations.find(id) {
-                    return Some(progress);
+                if let Some(known) = operations.find(id) {
+                    return Some(known.progress);
                 }
                 begun.changed().await.ok()?;
             }
@@ -37,6 +40,31 @@ impl Node {
         })
     }
 
+    /// Cancels an operation and waits until it has ended. What a resumable upload has received is removed. Content that
+    /// is complete stays: files that an import has already reported, with their pins.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] if the operation has ended already;
+    /// [`ErrorKind::Timeout`] if it does not end in time.
+    pub async fn cancel_operation(&self, id: &OperationId) -> Result<()> {
+        let known = self.inner.operations.find(id);
+        let Registered { mut progress, cancellation } =
+            known.ok_or_else(|| Error::not_found(format!("no operation {id}: it ended, or never began")))?;
+        if progress.borrow().is_over() {
+            return Err(Error::new(ErrorKind::Conflict, format!("the operation {id} has ended already")));
+        }
+        cancellation.cancel();
+        // No task works on an upload that waits for its client.
+        self.end_cancelled_upload(id).await?;
+        match timeout(CANCEL_TIME, progress.wait_for(Progress::is_over)).await {
+            // An operation that is gone has ended, too.
+            Ok(_) => Ok(()),
+            Err(_) => {
+                Err(Error::new(ErrorKind::Timeout, format!("the operation {id} is cancelled, but has not ended yet")))
+            }
+        }
+    }
+
     /// Returns the operations that have not ended, in no particular order.
     #[must_use]
     pub fn operations(&self) -> Vec<Progress> {
@@ -44,7 +72,7 @@ impl Node {
         registered
             .by_id
             .values()
-            .map(|progress| progress.borrow().clone())
+            .map(|known| known.progress.borrow().clone())
             .filter(|progress| !progress.is_over())
             .collect()
     }

@@ -1,10 +1,11 @@
 //! Uploads in several requests, which survive a lost connection, a restart and a crash.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::{oneshot, watch};
 use tracing::Instrument;
@@ -17,7 +18,7 @@ use super::state::{Claim, Phase, State, Upload, UploadStatus, unknown};
 use super::unclaimed::Unclaimed;
 use crate::Node;
 use crate::metrics::Active;
-use crate::operations::{OperationId, OperationKind, random_id};
+use crate::operations::{OperationId, OperationKind, cancelled, random_id};
 
 /// Parameters of a new resumable upload.
 #[derive(Debug)]
@@ -188,6 +189,14 @@ impl Node {
         let (id, record, is_noted) = (upload.id.clone(), upload.record.clone(), Arc::clone(&upload.is_noted));
         let request = Append { spool, id, record, is_noted, offset, fits, kept };
         let active = Active::begin(&self.inner.metrics.uploads_active);
+        let cancellation = upload.operation.as_ref().map(|operation| operation.cancellation().clone());
+        let cancelled_in_time = async {
+            match &cancellation {
+                Some(cancellation) => cancellation.cancelled().await,
+                None => pending().await,
+            }
+        };
+        let content = content.take_until(Box::pin(cancelled_in_time));
         let Appended { offset, error } = append::append(request, content, progress).await;
         drop(active);
         upload.reserve_rest(offset, 0);
@@ -202,6 +211,10 @@ impl Node {
             operation.pause(offset);
         }
         drop(claim);
+        if cancellation.is_some_and(|cancellation| cancellation.is_cancelled()) && !upload.is_finished() {
+            self.remove_upload(&upload, |state| !matches!(state.phase, Phase::Finished(_)), &cancelled()).await?;
+            return Err(cancelled());
+        }
         ended.map(|()| upload.status(*upload.state.borrow()))
     }
 
@@ -216,7 +229,11 @@ impl Node {
             }
         };
         let content = spool::read(spool.part(&upload.id));
-        let imported = self.import_file(&upload.record.options, content, progress).await;
+        let importing = self.import_file(&upload.record.options, content, progress);
+        let imported = match &upload.operation {
+            Some(operation) => operation.unless_cancelled(importing).await,
+            None => importing.await,
+        };
         let uploaded = imported.inspect_err(|_| upload.reserve_rest(upload.record.length, 0))?;
         let mut record = upload.record.clone();
         record.imported = Some(Imported { cid: uploaded.cid.to_string(), blocks: uploaded.blocks });
@@ -246,6 +263,18 @@ impl Node {
     pub async fn end_upload(&self, id: &str) -> Result<()> {
         let upload = self.find_upload(id).await?;
         self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client canceled the upload")).await
+    }
+
+    /// Ends the upload of an operation that was cancelled, unless a request works on it: that request ends it.
+    pub(crate) async fn end_cancelled_upload(&self, operation: &OperationId) -> Result<()> {
+        let is_its_own = |upload: &&Arc<Upload>| upload.operation.as_ref().is_some_and(|own| own.id() == *operation);
+        let upload = self.inner.uploads.by_id.lock().values().find(is_its_own).cloned();
+        let Some(upload) = upload else { return Ok(()) };
+        let is_unfinished = |state: &State| !matches!(state.phase, Phase::Finished(_));
+        match self.remove_upload(&upload, is_unfinished, &cancelled()).await {
+            Err(e) if e.kind() == ErrorKind::Conflict => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Removes an upload that is not in use, if `may` accepts its current state.

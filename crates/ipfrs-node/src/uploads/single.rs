@@ -57,7 +57,7 @@ impl Node {
             }
             operation.advance(bytes, blocks);
         };
-        let imported = self.import_file(options, bounded, progress).await;
+        let imported = operation.unless_cancelled(self.import_file(options, bounded, progress)).await;
         match &imported {
             Ok(file) => operation.done(file.cid, file.size, file.blocks),
             Err(e) => operation.fail(e),
