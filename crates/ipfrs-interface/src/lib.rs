@@ -5,6 +5,7 @@
 //! * [`Embedded`] provides the same services without a listener, for host programs with an HTTP server, and for a
 //!   command that runs while no daemon does.
 
+mod access_log;
 mod config;
 mod conn;
 mod embedded;

@@ -19,10 +19,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::request_log::ACCESS_TARGET;
+use crate::access_log::AccessLog;
 use crate::traces;
 
-/// Maximum number of lines of each log that wait to be written.
+/// Maximum number of lines that wait to be written.
 const MAX_WAITING_LINES: usize = 16 * 1024;
 /// Bytes that are written together.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -112,13 +112,9 @@ impl LogConfig {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if `RUST_LOG`, the level or the endpoint is invalid;
     /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if the process already has a logger.
     pub fn start(&self) -> Result<Logging> {
-        let of_requests = filter_fn(|metadata| [ACCESS_TARGET, TRACE_TARGET].contains(&metadata.target()));
+        let no_spans = filter_fn(|metadata| metadata.target() != TRACE_TARGET);
         let log = Lines::start("ipfrs-log");
-        let log_lines = self.lines(log.writer.clone()).with_filter(self.filter()?.and(of_requests.not()));
-        let access = self.access.then(|| Lines::start("ipfrs-access-log"));
-        let access_lines = access.as_ref().map(|access| {
-            self.lines(access.writer.clone()).with_filter(filter_fn(|metadata| metadata.target() == ACCESS_TARGET))
-        });
+        let log_lines = self.lines(log.writer.clone()).with_filter(self.filter()?.and(no_spans));
         let provider = (!self.otlp_endpoint.is_empty()).then(|| self.provider()).transpose()?;
         let spans = provider.as_ref().map(|provider| {
             // Work belongs to a trace if its request does.
@@ -129,10 +125,11 @@ impl LogConfig {
             let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("ipfrs"));
             layer.with_location(false).with_threads(false).with_target(false).with_filter(is_traced)
         });
-        started(tracing_subscriber::registry().with(log_lines).with(access_lines).with(spans).try_init())?;
+        started(tracing_subscriber::registry().with(log_lines).with(spans).try_init())?;
         if provider.is_some() {
             traces::enable(self.trace_one_in);
         }
+        let access = self.access.then(|| AccessLog::start(self.format)).transpose()?;
         Ok(Logging { log, access, provider })
     }
 
@@ -218,7 +215,7 @@ impl Write for Together {
 #[must_use = "the last lines and traces are lost otherwise"]
 pub struct Logging {
     log: Lines,
-    access: Option<Lines>,
+    access: Option<AccessLog>,
     provider: Option<SdkTracerProvider>,
 }
 
@@ -235,9 +232,9 @@ impl Drop for Logging {
         {
             tracing::warn!(%error, "the last traces were not exported");
         }
-        let access = self.access.as_ref().map_or(0, |access| access.dropped.dropped_lines());
+        let access = self.access.as_ref().map_or(0, AccessLog::dropped);
         let log = self.log.dropped.dropped_lines();
-        if access + log > 0 {
+        if access > 0 || log > 0 {
             tracing::warn!(access, log, "lines were dropped, because nobody read them in time");
         }
     }

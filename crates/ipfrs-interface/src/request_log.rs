@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::HOST;
@@ -18,11 +18,9 @@ use ipfrs_middleware::{Route, TraceContext, Watched};
 use pin_project_lite::pin_project;
 use tracing::Span;
 
+use crate::access_log::{self, Line};
 use crate::conn::request_head::Refusal;
 use crate::traces;
-
-/// Target of the lines, which `log.access` enables.
-pub(crate) const ACCESS_TARGET: &str = "access";
 
 /// Header that tells a client the trace of its request
 /// (<https://w3c.github.io/trace-context/#trace-context-http-response-headers-format>).
@@ -48,45 +46,32 @@ struct Finish {
     route: String,
     id: String,
     /// Time from the request's arrival to the first bytes of the response's body, or to its end if it has no body.
-    first_byte_seconds: Option<f64>,
+    first_byte: Option<Duration>,
     sent_bytes: u64,
     complete: bool,
-}
-
-impl Entry {
-    fn seconds(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
 }
 
 impl Drop for Finish {
     /// Logs the request and ends its span. The body is dropped after it was sent, or when the client disconnects.
     fn drop(&mut self) {
-        let Self { entry, status, route, id, first_byte_seconds, sent_bytes, complete } = self;
-        let seconds = entry.seconds();
-        tracing::info!(
-            target: ACCESS_TARGET,
-            client = %entry.client,
-            host = %entry.host,
-            method = %entry.method,
-            path = %entry.path,
-            route = %route,
-            status = status.as_u16(),
-            sent_bytes = *sent_bytes,
-            complete = *complete,
-            first_byte_seconds = first_byte_seconds.unwrap_or(seconds),
-            duration_seconds = seconds,
-            request_id = %id,
-            trace_id = entry.trace.map(|trace| tracing::field::display(trace.trace_id())),
-            "request"
-        );
+        let Self { entry, status, route, id, first_byte, sent_bytes, complete } = self;
+        let duration = entry.started.elapsed();
+        access_log::write(&Line {
+            client: entry.client,
+            host: &entry.host,
+            method: entry.method.as_str(),
+            path: &entry.path,
+            route,
+            status: status.as_u16(),
+            sent_bytes: *sent_bytes,
+            complete: *complete,
+            first_byte: first_byte.unwrap_or(duration),
+            duration,
+            request_id: id,
+            trace: entry.trace,
+        });
         traces::finish(&entry.span, entry.method.as_str(), route, *status, *sent_bytes);
     }
-}
-
-/// Whether requests are logged.
-fn is_enabled() -> bool {
-    tracing::enabled!(target: ACCESS_TARGET, tracing::Level::INFO)
 }
 
 pin_project! {
@@ -112,7 +97,7 @@ impl<F> Logged<F> {
         let span = traces::span_of(&request, client, caller, || is_chosen.unwrap_or_else(traces::is_chosen));
         let trace = traces::context_of(&span).or(caller);
         let is_recorded = trace.is_some_and(|trace| trace.is_sampled);
-        if !is_recorded && !is_enabled() {
+        if !is_recorded && !access_log::is_enabled() {
             return Self { inner: answer(request), entry: None };
         }
         request.extensions_mut().insert(Watched { trace: trace.filter(|_| is_recorded) });
@@ -138,51 +123,44 @@ pub(crate) fn written(
     head: &[u8],
     answer: &SerializedResponse,
 ) {
-    if !is_enabled() {
+    if !access_log::is_enabled() {
         return;
     }
-    let entry = Entry {
-        started: answer.start,
+    let duration = answer.start.elapsed();
+    access_log::write(&Line {
         client: client.to_canonical(),
-        host: cacheable.host.to_str().unwrap_or_default().to_owned(),
-        method: Method::GET,
-        path: path.to_owned(),
-        trace: None,
-        span: Span::none(),
-    };
-    drop(Finish {
-        entry,
-        status: StatusCode::OK,
-        route: IPFS_ROUTE.to_owned(),
-        id: String::from_utf8_lossy(&head[answer.request_id.clone()]).into_owned(),
-        first_byte_seconds: None,
+        host: cacheable.host.to_str().unwrap_or_default(),
+        method: Method::GET.as_str(),
+        path,
+        route: IPFS_ROUTE,
+        status: StatusCode::OK.as_u16(),
         sent_bytes: answer.body.len() as u64,
         complete: true,
+        first_byte: duration,
+        duration,
+        request_id: std::str::from_utf8(&head[answer.request_id.clone()]).unwrap_or_default(),
+        trace: None,
     });
 }
 
 /// Logs a request from `client` that is refused because of its head.
 pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
-    if !is_enabled() {
+    if !access_log::is_enabled() {
         return;
     }
-    let entry = Entry {
-        started: Instant::now(),
+    access_log::write(&Line {
         client: client.to_canonical(),
-        host: String::new(),
-        method: refusal.method.clone(),
-        path: path_of(&refusal.target).to_owned(),
-        trace: TraceContext::of(&refusal.headers),
-        span: Span::none(),
-    };
-    drop(Finish {
-        entry,
-        status: refusal.status,
-        route: UNMATCHED.to_owned(),
-        id: id.to_str().unwrap_or_default().to_owned(),
-        first_byte_seconds: None,
+        host: "",
+        method: refusal.method.as_str(),
+        path: path_of(&refusal.target),
+        route: UNMATCHED,
+        status: refusal.status.as_u16(),
         sent_bytes: refusal.text.len() as u64 + 1,
         complete: true,
+        first_byte: Duration::ZERO,
+        duration: Duration::ZERO,
+        request_id: id.to_str().unwrap_or_default(),
+        trace: TraceContext::of(&refusal.headers),
     });
 }
 
@@ -227,9 +205,9 @@ impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for Logged<F
         let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
         let route = response.extensions_mut().remove().map_or_else(|| UNMATCHED.to_owned(), |Route(route)| route);
         let complete = response.body().is_end_stream();
-        let first_byte_seconds = complete.then(|| entry.seconds());
+        let first_byte = complete.then(|| entry.started.elapsed());
         let status = response.status();
-        let finish = Finish { entry: *entry, status, route, id, first_byte_seconds, sent_bytes: 0, complete };
+        let finish = Finish { entry: *entry, status, route, id, first_byte, sent_bytes: 0, complete };
         Poll::Ready(Ok(response.map(|inner| Body::new(LoggedBody { inner, finish }))))
     }
 }
@@ -246,8 +224,7 @@ impl HttpBody for LoggedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Self { inner, finish } = &mut *self;
         let frame = ready!(finish.entry.span.in_scope(|| Pin::new(inner).poll_frame(cx)));
-        let seconds = finish.entry.seconds();
-        finish.first_byte_seconds.get_or_insert(seconds);
+        finish.first_byte.get_or_insert_with(|| finish.entry.started.elapsed());
         match &frame {
             Some(Ok(frame)) => {
                 self.finish.sent_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
