@@ -26,6 +26,18 @@ pub(crate) struct Section {
     keys: fn() -> &'static [&'static str],
 }
 
+/// The settings as text. Configurations with equal settings are equal, wherever the settings come from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shown(pub(crate) Option<String>);
+
+impl PartialEq for Shown {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Shown {}
+
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
         /// All settings, by section. Each section is defined next to the code that it configures.
@@ -33,14 +45,14 @@ macro_rules! sections {
         pub struct Config {
             $($(#[$doc])* pub $name: $type,)*
             /// All settings as JSON, without credentials, if they were read from [`Sources`].
-            pub(crate) shown: Option<String>,
+            pub(crate) shown: Shown,
         }
 
         const SECTIONS: &[Section] = &[$(Section { name: stringify!($name), keys: keys_of::<$type> },)*];
 
         impl Config {
             fn from_settings(settings: &Settings) -> Result<Self> {
-                Ok(Self { $($name: settings.section(stringify!($name))?,)* shown: Some(settings.shown()?) })
+                Ok(Self { $($name: settings.section(stringify!($name))?,)* shown: Shown(Some(settings.shown()?)) })
             }
         }
     };

@@ -72,7 +72,7 @@ impl Parts {
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
         let (node, memory, registry) = (&self.node, &self.memory, &self.registry);
         let mut app = ipfrs_http::app(node.clone(), &config.http(), port, lifecycle.clone(), memory.clone(), registry)?;
-        if let Some(shown) = &config.shown {
+        if let Some(shown) = &config.shown.0 {
             app.service.show_configuration(shown.clone());
         }
         if config.graphql.enabled {
