@@ -42,6 +42,10 @@ pub enum ErrorKind {
     LegalReasons,
     /// The operation did not complete in time.
     Timeout,
+    /// No source of the network delivered content that is not stored here.
+    Unretrievable,
+    /// Content is not stored here, and the sources that were tried failed or delivered something else.
+    BadSource,
     /// A required component is currently unavailable. The caller should retry later.
     Unavailable,
     /// Stored or received bytes do not match their content ID.
@@ -54,7 +58,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::NotFound,
         Self::Unresolvable,
         Self::InvalidInput,
@@ -68,6 +72,8 @@ impl ErrorKind {
         Self::Gone,
         Self::LegalReasons,
         Self::Timeout,
+        Self::Unretrievable,
+        Self::BadSource,
         Self::Unavailable,
         Self::Corrupt,
         Self::NoSpace,
@@ -97,6 +103,8 @@ impl ErrorKind {
             Self::Gone => "gone",
             Self::LegalReasons => "legal_reasons",
             Self::Timeout => "timeout",
+            Self::Unretrievable => "unretrievable",
+            Self::BadSource => "bad_source",
             Self::Unavailable => "unavailable",
             Self::Corrupt => "corrupt",
             Self::NoSpace => "no_space",
@@ -179,6 +187,8 @@ impl Error {
             | ErrorKind::RateLimited
             | ErrorKind::Conflict
             | ErrorKind::Timeout
+            | ErrorKind::Unretrievable
+            | ErrorKind::BadSource
             | ErrorKind::Unavailable
             | ErrorKind::Corrupt
             | ErrorKind::NoSpace

@@ -39,7 +39,7 @@ pub(crate) fn code(error: &Error) -> Code {
         ErrorKind::Forbidden | ErrorKind::Gone | ErrorKind::LegalReasons => Code::PermissionDenied,
         ErrorKind::Conflict | ErrorKind::InvalidContent => Code::FailedPrecondition,
         ErrorKind::Timeout => Code::DeadlineExceeded,
-        ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Unavailable | ErrorKind::Unretrievable | ErrorKind::BadSource => Code::Unavailable,
         ErrorKind::Corrupt => Code::DataLoss,
         ErrorKind::Internal => Code::Internal,
     }

@@ -4,12 +4,15 @@
 //! * [`RpcError`]: Kubo's `{"Message","Code","Type"}`, under `/api/v0`.
 //! * [`Problem`]: `application/problem+json` (RFC 9457), under `/v1`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::RequestMemory;
+use ipfrs_node::{Attempt, Unretrieved};
 use ipfrs_rpc::types::RpcFailure;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,6 +20,7 @@ use utoipa::ToSchema;
 
 use crate::failure;
 use crate::request_id::RequestId;
+use crate::retrieval_report;
 
 /// Returns the HTTP status of an error kind.
 pub(crate) fn status(kind: ErrorKind) -> StatusCode {
@@ -34,7 +38,8 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
         ErrorKind::Conflict => StatusCode::CONFLICT,
         ErrorKind::Gone => StatusCode::GONE,
         ErrorKind::LegalReasons => StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS,
-        ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        ErrorKind::Timeout | ErrorKind::Unretrievable => StatusCode::GATEWAY_TIMEOUT,
+        ErrorKind::BadSource => StatusCode::BAD_GATEWAY,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         ErrorKind::Corrupt | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -66,7 +71,8 @@ fn noted(mut response: Response, error: &Error) -> Response {
     if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::RateLimited) && !is_counted {
         response.extensions_mut().insert(OverLimit(error.kind()));
     }
-    let is_ours = status(error.kind()).is_server_error();
+    let is_of_network = matches!(error.kind(), ErrorKind::Unretrievable | ErrorKind::BadSource);
+    let is_ours = status(error.kind()).is_server_error() && !is_of_network;
     let is_withheld = error.public_message() != error.message();
     if (is_ours || is_withheld) && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
         failure::note(&mut response, error);
@@ -91,12 +97,14 @@ pub(crate) struct Reason {
     pub(crate) text: String,
     /// Whether the request's path is below the only root of its host.
     pub(crate) is_isolated: bool,
+    /// Sources that were tried to retrieve the content.
+    pub(crate) attempts: Option<Arc<[Attempt]>>,
 }
 
 /// Returns an error response with its reason as text.
 pub(crate) fn refused(status: StatusCode, reason: String) -> Response {
     let mut response = finish(format!("{reason}\n").into_response(), status);
-    response.extensions_mut().insert(Reason { text: reason, is_isolated: false });
+    response.extensions_mut().insert(Reason { text: reason, is_isolated: false, attempts: None });
     response
 }
 
@@ -112,7 +120,19 @@ impl From<Error> for GatewayError {
 
 impl IntoResponse for GatewayError {
     fn into_response(self) -> Response {
-        noted(refused(status(self.0.kind()), text(&self.0)), &self.0)
+        let (status, reason) = (status(self.0.kind()), text(&self.0));
+        let response = match Unretrieved::of(&self.0) {
+            None => refused(status, reason),
+            Some(unretrieved) => {
+                let attempts = Arc::clone(&unretrieved.attempts);
+                let report = retrieval_report::text(&attempts);
+                let mut response = finish(format!("{reason}\n{report}").into_response(), status);
+                let reason = Reason { text: reason, is_isolated: false, attempts: Some(attempts) };
+                response.extensions_mut().insert(reason);
+                response
+            }
+        };
+        noted(response, &self.0)
     }
 }
 
@@ -190,6 +210,8 @@ fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
         | ErrorKind::Gone
         | ErrorKind::LegalReasons
         | ErrorKind::Timeout
+        | ErrorKind::Unretrievable
+        | ErrorKind::BadSource
         | ErrorKind::Unavailable
         | ErrorKind::Corrupt
         | ErrorKind::NoSpace
@@ -227,8 +249,11 @@ impl Problem {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
         let (status, code) = (status(self.error.kind()), self.error.kind().code());
+        if let Some(unretrieved) = Unretrieved::of(&self.error) {
+            self.members.insert("attempts".to_owned(), retrieval_report::json(&unretrieved.attempts));
+        }
         noted(problem(status, code, &text(&self.error), &self.request_id, self.members), &self.error)
     }
 }

@@ -31,6 +31,7 @@ pub(crate) mod proxied;
 pub(crate) mod range;
 mod range_response;
 mod redirects;
+mod retrieval;
 pub(crate) mod request;
 pub(crate) mod response_cache;
 pub(crate) mod serialized_head;

@@ -23,6 +23,7 @@ mod origin;
 mod permitted_body;
 mod request_id;
 mod request_lifecycle;
+mod retrieval_report;
 mod router;
 mod routes;
 mod routing;

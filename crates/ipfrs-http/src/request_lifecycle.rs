@@ -17,7 +17,7 @@ use crate::body::{Drained, IdleTimeoutBody, Observed};
 use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::failure;
 use crate::gateway::cors;
-use crate::gateway::error_page::{self, Browser};
+use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
 use crate::permitted_body::PermittedBody;
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
@@ -59,7 +59,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let start = request.extensions_mut().remove().map_or_else(Instant::now, |Arrived(at)| at);
     let id = request_id::of(request.headers(), &state.request_ids);
     let asked = state.compression.asked(&request);
-    let browser = Browser::of(&request, &id);
+    let form = Form::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(permit)| Arc::into_inner(permit));
@@ -90,7 +90,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     };
     failure::log(&mut response, &family.endpoint, &id);
     state.metrics.served.handler.inc();
-    let response = error_page::shown(state, browser, response);
+    let response = error_page::shown(state, form, response);
     let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();

@@ -11,8 +11,8 @@ use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
-    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig,
-    StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
+    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, ReadConfig,
+    RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
 use crate::{LogConfig, ServerConfig};
@@ -93,6 +93,8 @@ sections! {
     websocket: WebSocketConfig,
     /// `[dns]`: resolvers for DNSLinks.
     dns: DnsConfig,
+    /// `[retrieval]`: where missing blocks are fetched from.
+    retrieval: RetrievalConfig,
     /// `[log]`: log output.
     log: LogConfig,
 }
@@ -151,7 +153,8 @@ impl Config {
             upload: self.upload.clone(),
             dns: self.dns.clone(),
             dnslink: self.gateway.dnslink.clone(),
-            retrieval: RetrievalConfig { timeout: Duration::from_secs(self.gateway.retrieval_timeout_seconds) },
+            retrieval: self.retrieval.clone(),
+            reads: ReadConfig { timeout: Duration::from_secs(self.gateway.retrieval_timeout_seconds) },
         }
     }
 }

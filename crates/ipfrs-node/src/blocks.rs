@@ -109,7 +109,7 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is not in the store; the error names it.
     pub async fn get_block(&self, cid: &Cid) -> Result<Bytes> {
-        self.inner.served.require(cid).await
+        self.single_store().require(cid).await
     }
 
     /// Returns the size of a block in bytes.
@@ -118,8 +118,11 @@ impl Node {
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is not in the store; the error names it.
     pub async fn block_size(&self, cid: &Cid) -> Result<u64> {
         self.check_block(cid)?;
-        let size = self.inner.store.size(cid).await?;
-        size.ok_or_else(|| absent(cid))
+        match self.inner.store.size(cid).await? {
+            Some(size) => Ok(size),
+            // The store may be able to retrieve it.
+            None => self.single_store().get(cid).await?.map(|data| data.len() as u64).ok_or_else(|| absent(cid)),
+        }
     }
 
     /// Stores one block durably and returns its content ID and its size in bytes.
@@ -177,7 +180,7 @@ impl Node {
         // anyway.
         let timer = self.batch_timer("get", cids.len());
         let mut yielded = 0;
-        Ok(self.inner.served.get_batches(Arc::clone(&cids)).map(move |mut batch| {
+        Ok(self.single_store().get_batches(Arc::clone(&cids)).map(move |mut batch| {
             let _lives_as_long = &timer;
             for (index, cid) in cids.iter().skip(yielded).take(batch.len()).enumerate() {
                 if matches!(batch.section(index), Ok(None)) {

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use ipfrs_core::Result;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
+#[cfg(feature = "retrieval")]
+use ipfrs_retrieval::RetrievalConfig;
 use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
@@ -16,7 +18,7 @@ use crate::names::IpnsConfig;
 #[cfg(feature = "dns")]
 use crate::names::dnslink::DnsConfig;
 use crate::names::dnslink::check_configured;
-use crate::node_store::RetrievalConfig;
+use crate::node_store::ReadConfig;
 use crate::{TensorConfig, UploadConfig};
 
 /// Configuration of the Node, by section.
@@ -47,6 +49,9 @@ pub struct NodeConfig {
     /// `[gateway.dnslink]` and `IPFS_NS_MAP`: DNSLink targets of domains that are resolved without DNS.
     pub dnslink: BTreeMap<String, String>,
     /// Settings of `[gateway]` for reading blocks.
+    pub reads: ReadConfig,
+    /// `[retrieval]`.
+    #[cfg(feature = "retrieval")]
     pub retrieval: RetrievalConfig,
 }
 
@@ -64,6 +69,8 @@ impl NodeConfig {
         self.upload.validate()?;
         #[cfg(feature = "dns")]
         self.dns.validate()?;
+        #[cfg(feature = "retrieval")]
+        self.retrieval.validate()?;
         check_configured(&self.dnslink)
     }
 }

@@ -22,6 +22,7 @@ mod operations;
 mod pins;
 mod readiness;
 mod refusals;
+mod retrieval;
 mod tensors;
 mod trace;
 mod uploads;
@@ -70,13 +71,17 @@ pub use names::{DnsConfig, ResolverList};
 #[cfg(feature = "keys")]
 pub use names::{PublishOptions, PublishedName};
 pub use node::Node;
-pub use node_store::RetrievalConfig;
+pub use node_store::ReadConfig;
 pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 /// The registry that receives the metrics of a node.
 pub use prometheus::Registry;
 pub use refusals::Limit;
+pub use retrieval::{Expected, RequestContext, with_context};
+/// Attempts of a retrieval, and its configuration.
+#[cfg(feature = "retrieval")]
+pub use ipfrs_retrieval::{Attempt, Outcome, RetrievalConfig, SourceKind, Unretrieved};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
+#[cfg(feature = "retrieval")]
+use ipfrs_retrieval::Retriever;
 use ipfrs_store::{BlockStore, EpochCache, Mappings, PackStore, Pins, Stats, StoreEpoch};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use quick_cache::Weighter;
@@ -46,6 +48,9 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn BlockStore>,
     /// The same store for requests for content, without blocked blocks.
     pub(crate) served: Arc<dyn BlockStore>,
+    /// Fetches missing blocks; `None` without sources.
+    #[cfg(feature = "retrieval")]
+    pub(crate) retriever: Option<Retriever>,
     /// Denylists; `None` if none are configured.
     pub(crate) denylists: Option<Denylists>,
     /// The pack engine, if the node uses it. It holds a lock that [`Node::close`] releases.

@@ -16,7 +16,7 @@ use ipfrs_store::{
 };
 use tracing::Instrument;
 
-pub use self::retrieval_timeout::RetrievalConfig;
+pub use self::retrieval_timeout::ReadConfig;
 pub(crate) use self::retrieval_timeout::RetrievalTimeout;
 use crate::StoreEpoch;
 use crate::events::{EventData, Events, Topic};

@@ -30,6 +30,8 @@ use crate::node::{Inner, WORK_KIB};
 use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
 use crate::readiness::Readiness;
+#[cfg(feature = "retrieval")]
+use crate::retrieval::retriever;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -141,7 +143,7 @@ impl NodeBuilder {
         let (metrics, registration) = Metrics::register(&self.registry)?;
         let metrics = Arc::new(metrics);
         let denylists = Denylists::open(&self.repo, &self.config.denylists, metrics.denylists.clone()).await?;
-        let config = self.config.clone();
+        let (config, registry) = (self.config.clone(), self.registry.clone());
         let has_blocks = match &self.engine {
             // The engine may be remote, so it is queried only if the pins do not exist.
             Some(_) if !self.keeps_pins_in_memory && Pins::exist(&self.repo) => false,
@@ -150,7 +152,7 @@ impl NodeBuilder {
         };
         let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks));
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        let node = opened.into_node(config, metrics, denylists).await?;
+        let node = opened.into_node(config, metrics, denylists, registry).await?;
         registration.keep();
         Ok(node)
     }
@@ -204,7 +206,13 @@ struct Opened {
 }
 
 impl Opened {
-    async fn into_node(self, config: NodeConfig, metrics: Arc<Metrics>, denylists: Option<Denylists>) -> Result<Node> {
+    async fn into_node(
+        self,
+        config: NodeConfig,
+        metrics: Arc<Metrics>,
+        denylists: Option<Denylists>,
+        registry: Registry,
+    ) -> Result<Node> {
         let Self { engine, pack, pins, repo, identity, verify_on_read, read_only } = self;
         if pins.are_lost().await? {
             tracing::warn!(
@@ -213,7 +221,7 @@ impl Opened {
                  from a backup, or pin what must be kept; until then, gc runs only with `repo gc --force`"
             );
         }
-        let read_timeout = RetrievalTimeout::new(config.retrieval.timeout, &metrics.refusals);
+        let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
         let events = Events::default();
@@ -222,6 +230,11 @@ impl Opened {
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
             None => store.clone(),
+        };
+        #[cfg(feature = "retrieval")]
+        let retriever = match config.retrieval.has_sources() && !read_only {
+            true => Some(retriever(&config, store.clone(), denylists.clone(), &identity, &registry)?),
+            false => None,
         };
         let keeps = config.cache.enabled && !verify_on_read;
         let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
@@ -233,6 +246,8 @@ impl Opened {
             served,
             denylists,
             store,
+            #[cfg(feature = "retrieval")]
+            retriever,
             pack,
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,

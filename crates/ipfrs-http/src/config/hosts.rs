@@ -51,6 +51,9 @@ pub struct HostConfig {
     /// Whether files and directories are served. If false, only data that the client can verify is served: blocks,
     /// CARs and IPNS records.
     pub deserialized: bool,
+    /// Whether content that is not in the store is retrieved from other servers. If false, only content of the store is
+    /// served.
+    pub retrieve: bool,
 }
 
 impl Default for HostConfig {
@@ -60,6 +63,7 @@ impl Default for HostConfig {
             inline_dnslink: false,
             paths: vec![Namespace::Ipfs, Namespace::Ipns],
             deserialized: true,
+            retrieve: true,
         }
     }
 }

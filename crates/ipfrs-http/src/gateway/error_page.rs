@@ -6,14 +6,17 @@ use askama::Template;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::header::{CONTENT_LENGTH, VARY};
-use http::{HeaderValue, StatusCode};
+use http::header::{ACCEPT, CONTENT_LENGTH, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::ErrorKind;
+use ipfrs_node::Attempt;
 use percent_encoding::percent_decode_str;
 
 use super::escape::{encode, visible};
 use super::format::accepts_html;
-use crate::error::Reason;
+use crate::error::{Reason, problem};
 use crate::request_id::RequestId;
+use crate::retrieval_report;
 use crate::state::AppState;
 
 /// Maximum number of characters of a path that a page shows.
@@ -23,6 +26,29 @@ const SHOWN_CHARS: usize = 1_024;
 pub(crate) struct Browser {
     path: String,
     id: RequestId,
+}
+
+/// Form in which the client wants to read an error that is not text.
+pub(crate) enum Form {
+    /// A page.
+    Page(Browser),
+    /// A problem document (RFC 9457).
+    Json(RequestId),
+}
+
+impl Form {
+    /// Returns the form for a request; `None` for text.
+    pub(crate) fn of(request: &Request, id: &HeaderValue) -> Option<Self> {
+        let json = || accepts_json(request.headers()).then(|| Self::Json(RequestId(id.clone())));
+        Browser::of(request, id).map(Self::Page).or_else(json)
+    }
+}
+
+/// Whether `Accept` names JSON.
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let types = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+    let mut types = types.map(|item| item.split(';').next().unwrap_or_default().trim());
+    types.any(|name| matches!(name, "application/json" | "application/problem+json"))
 }
 
 impl Browser {
@@ -40,22 +66,28 @@ struct Page<'a> {
     status: u16,
     words: Words,
     reason: &'a str,
+    attempts: &'a [Attempt],
     path: String,
     parent: Option<String>,
     request_id: &'a str,
 }
 
 /// Converts an error response with a [`Reason`] to a page if the client is a browser; other responses stay unchanged.
-pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Response) -> Response {
-    let Some(Reason { text, is_isolated }) = response.extensions_mut().remove() else { return response };
+pub(crate) fn shown(state: &AppState, form: Option<Form>, mut response: Response) -> Response {
+    let Some(Reason { text, is_isolated, attempts }) = response.extensions_mut().remove() else { return response };
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-    let Some(browser) = browser else { return response };
+    let browser = match form {
+        None => return response,
+        Some(Form::Page(browser)) => browser,
+        Some(Form::Json(id)) => return as_json(response, &text, attempts.as_deref(), &id),
+    };
     let words = words(response.status());
     let page = Page {
         title: format!("{} {}", response.status().as_u16(), words.title),
         status: response.status().as_u16(),
         words,
         reason: &visible(&text),
+        attempts: attempts.as_deref().unwrap_or_default(),
         path: visible(&*Cow::from(percent_decode_str(&browser.path))).chars().take(SHOWN_CHARS).collect(),
         parent: parent(&browser.path, is_isolated),
         request_id: browser.id.as_str(),
@@ -68,6 +100,24 @@ pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Re
         }
         Err(error) => tracing::error!(%error, "an error page could not be rendered: its text is sent instead"),
     }
+    response
+}
+
+/// Replaces the text of an error by a problem document with the attempts to retrieve the content.
+fn as_json(mut response: Response, text: &str, attempts: Option<&[Attempt]>, id: &RequestId) -> Response {
+    let status = response.status();
+    let code = match status {
+        StatusCode::BAD_GATEWAY => ErrorKind::BadSource.code(),
+        StatusCode::GATEWAY_TIMEOUT if attempts.is_some() => ErrorKind::Unretrievable.code(),
+        // Only these responses have a report. The text of all others is enough.
+        _ => return response,
+    };
+    let members = attempts.map(|attempts| ("attempts".to_owned(), retrieval_report::json(attempts)));
+    let (parts, body) = problem(status, code, text, id, members.into_iter().collect()).into_parts();
+    let headers = response.headers_mut();
+    headers.remove(CONTENT_LENGTH);
+    headers.extend(parts.headers);
+    *response.body_mut() = body;
     response
 }
 
@@ -126,7 +176,7 @@ fn words(status: StatusCode) -> Words {
             "A service that the gateway needs does not respond. Wait a moment, then reload this page.",
         ),
         StatusCode::GATEWAY_TIMEOUT => {
-            ("Timeout", "The gateway could not get the content in time. Reload this page to try again.")
+            ("Not available in time", "The gateway could not get the content in time. Reload this page to try again.")
         }
         StatusCode::INSUFFICIENT_STORAGE => {
             ("The disk is full", "The operator of this gateway has to free disk space.")

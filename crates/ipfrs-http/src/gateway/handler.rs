@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
-use ipfrs_node::{Limit, Object, ObjectKind, StoreEpoch};
+use ipfrs_node::{Limit, Object, ObjectKind, StoreEpoch, with_context};
 
 use super::codec::Codec;
 use super::cors::{self, ALLOW};
@@ -16,7 +16,7 @@ use super::name::{self, Located};
 use super::path_cache::CachedPath;
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
-use super::{address, block, car, ipns_record, protocol, range_response, redirects, tar, trustless};
+use super::{address, block, car, ipns_record, protocol, range_response, redirects, retrieval, tar, trustless};
 use crate::config::Namespace;
 use crate::content_limits;
 use crate::error::{GatewayError, Reason, method_not_allowed, refused};
@@ -58,7 +58,11 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
         _ => return method_not_allowed(ALLOW),
     }
     let (parts, _) = request.into_parts();
-    match serve(&state, site, &parts).await {
+    let served = match state.node.retrieves() {
+        true => Box::pin(with_context(retrieval::context(site, &parts), serve(&state, site, &parts))).await,
+        false => serve(&state, site, &parts).await,
+    };
+    match served {
         Ok(response) => response,
         // 412 is a different miss than 404, so that a client that probes may still request the content (path gateway
         // specification, "412 Precondition Failed").

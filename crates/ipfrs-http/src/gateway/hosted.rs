@@ -188,7 +188,7 @@ async fn decide_by_place(
     let path = uri.path();
     match &hosted_request.place {
         Place::Local => Ok(Decision::Daemon { is_public: false }),
-        Place::Unknown => match (site(state, hosted_request, true).await, &hosted_request.otherwise) {
+        Place::Unknown => match (site(state, hosted_request, &HostConfig::default()).await, &hosted_request.otherwise) {
             (Ok(Some(site)), _) => Ok(Decision::Site(site)),
             (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
             (_, Some(own)) => Box::pin(decide_by_place(state, own, uri, method)).await,
@@ -217,12 +217,15 @@ async fn decide_by_place(
                     Ok(Decision::Moved { content_path, location })
                 }
                 subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
-                    Ok(Decision::Site(Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized)))
+                    {
+                    let site = Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized);
+                    Ok(Decision::Site(site.retrieving(config.retrieve)))
+                }
                 }
             }
         }
         Place::Below(config) => {
-            let site = site(state, hosted_request, config.deserialized).await?;
+            let site = site(state, hosted_request, config).await?;
             site.map(Decision::Site).ok_or_else(|| not_served(hosted_request, path))
         }
     }
@@ -244,7 +247,7 @@ async fn gateway(
         {
             return Ok(Decision::Moved { content_path: path.to_owned(), location });
         }
-        return Ok(Decision::Site(Site::paths(config.deserialized)));
+        return Ok(Decision::Site(Site::paths(config.deserialized).retrieving(config.retrieve)));
     }
     if !config.paths.is_empty() && SERVED_ROUTES.iter().any(|route| is_below(path, route)) {
         if *method == Method::PUT {
@@ -253,7 +256,7 @@ async fn gateway(
         }
         return Ok(Decision::Daemon { is_public: true });
     }
-    match site(state, hosted_request, config.deserialized).await? {
+    match site(state, hosted_request, config).await? {
         Some(site) => Ok(Decision::Site(site)),
         None if path == "/" && !config.paths.is_empty() && is_read(method) => {
             Ok(Decision::Welcome(config.paths.clone()))
@@ -302,9 +305,11 @@ fn location(
 }
 
 /// Returns the website of the host if it has a DNSLink.
-async fn site(state: &AppState, hosted_request: &HostedRequest, deserialized: bool) -> Result<Option<Site>> {
+async fn site(state: &AppState, hosted_request: &HostedRequest, config: &HostConfig) -> Result<Option<Site>> {
     let is_website = website(state, &hosted_request.name).await?;
-    Ok(is_website.then(|| Site::website(&hosted_request.name, hosted_request.host.clone(), deserialized)))
+    let (name, host) = (&hosted_request.name, &hosted_request.host);
+    let website = || Site::website(name, host.clone(), config.deserialized).retrieving(config.retrieve);
+    Ok(is_website.then(website))
 }
 
 /// Whether a name has a DNSLink.

@@ -10,6 +10,8 @@ pub(crate) struct Site {
     mount: Mount,
     /// Whether only verifiable content is served: blocks, CARs and IPNS records.
     pub(super) is_trustless: bool,
+    /// Whether missing content is retrieved.
+    pub(super) retrieves: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -34,23 +36,28 @@ enum Mount {
 
 impl Site {
     /// All content by its path.
-    pub(crate) const PATHS: Self = Self { mount: Mount::Paths, is_trustless: false };
+    pub(crate) const PATHS: Self = Self { mount: Mount::Paths, is_trustless: false, retrieves: true };
 
     /// Creates a site for all content by its path; `deserialized` as in `[gateway.hosts]`.
     pub(super) fn paths(deserialized: bool) -> Self {
-        Self { mount: Mount::Paths, is_trustless: !deserialized }
+        Self { mount: Mount::Paths, is_trustless: !deserialized, retrieves: true }
     }
 
     /// Creates the site of one root of a gateway with subdomains.
     pub(super) fn subdomain(namespace: Namespace, id: &str, gateway: String, deserialized: bool) -> Self {
         let root = format!("/{}/{id}", namespace.as_str());
-        Self { mount: Mount::Subdomain { root, gateway }, is_trustless: !deserialized }
+        Self { mount: Mount::Subdomain { root, gateway }, is_trustless: !deserialized, retrieves: true }
     }
 
     /// Creates the site of a domain's website.
     pub(super) fn website(domain: &str, host: String, deserialized: bool) -> Self {
         let root = format!("/ipns/{domain}");
-        Self { mount: Mount::Website { root, host }, is_trustless: !deserialized }
+        Self { mount: Mount::Website { root, host }, is_trustless: !deserialized, retrieves: true }
+    }
+
+    /// Sets whether missing content is retrieved, `retrieve` in `[gateway.hosts]`.
+    pub(super) fn retrieving(self, retrieves: bool) -> Self {
+        Self { retrieves, ..self }
     }
 
     /// Returns the content path for the path of a URL, still encoded.

@@ -55,7 +55,7 @@ pub(super) static GLOBALS: &[Opt] = &[
     Opt::text(&["timeout"]).unused(),
     Opt::text(&["encoding", "enc"]).unused(),
     Opt::bool(&["stream-channels"]).unused(),
-    // The daemon always works offline.
+    // Processed by `globals` too.
     Opt::bool(&["offline"]).unused(),
     Opt::bool(&["local", "L"]).unused(),
     Opt::bool(&["debug", "D"]).unused(),

@@ -13,6 +13,7 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_node::{Expected, RequestContext, with_context};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::args::takes_trailers;
@@ -25,6 +26,8 @@ use crate::error::{RpcError, rpc_failure, rpc_failure_response};
 struct Globals {
     /// Time limit of the command, with its text in the option.
     timeout: Option<(Duration, String)>,
+    /// Whether missing blocks are not retrieved (`offline`, `local`).
+    offline: bool,
 }
 
 impl Globals {
@@ -38,6 +41,7 @@ impl Globals {
                     })?;
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
+                "offline" | "local" | "L" => globals.offline |= is_set(&value),
                 "encoding" | "enc" if !matches!(value.as_ref(), "" | "json") => {
                     return Err(format!("encoding {value:?} is not supported: use json, or leave the option out"));
                 }
@@ -54,7 +58,28 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
         Ok(globals) => globals,
         Err(text) => return RpcError::Request(text).into_response(),
     };
-    let Some((timeout, text)) = globals.timeout else { return next.run(request).await };
+    let context = RequestContext { offline: globals.offline, expected: expected(&request), ..RequestContext::default() };
+    with_context(context, limited(globals.timeout, request, next)).await
+}
+
+/// Whether the value of an option that is a flag sets it, as in Go's `strconv.ParseBool`. The command's own options are
+/// checked later.
+fn is_set(value: &str) -> bool {
+    matches!(value, "" | "1" | "t" | "T" | "TRUE" | "true" | "True")
+}
+
+/// Returns the part that a command reads below the target of its path.
+fn expected(request: &Request) -> Expected {
+    match request.uri().path() {
+        "/cat" | "/ls" => Expected::Entity,
+        "/get" => Expected::All,
+        _ => Expected::Block,
+    }
+}
+
+/// Runs the command within its time limit.
+async fn limited(timeout: Option<(Duration, String)>, request: Request, next: Next) -> Response {
+    let Some((timeout, text)) = timeout else { return next.run(request).await };
     // A deadline that is not representable is no limit.
     let Some(deadline) = Instant::now().checked_add(timeout) else { return next.run(request).await };
     let takes_trailers = takes_trailers(request.headers());

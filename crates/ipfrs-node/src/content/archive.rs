@@ -8,8 +8,9 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result};
+use ipfrs_store::BlockStore;
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
-use ipfrs_stream::{BlockStoreSource, DagReader, Span};
+use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
 use ipfrs_unixfs::{DirEntry, Entries, LinkName, Node as UnixFsNode, decode_async};
 
 use crate::metrics::Active;
@@ -48,6 +49,7 @@ impl Node {
     pub async fn archive(&self, object: &Object, name: &LinkName) -> Result<Archive> {
         let root = decode_async(object.cid, object.block.clone()).await?;
         let mut walk = Walk {
+            store: self.part_store(&object.resolved.path, Part::All),
             node: self.clone(),
             path: Vec::new(),
             content: None,
@@ -82,6 +84,7 @@ pub fn saved_name(path: &ContentPath) -> LinkName {
 /// Position of the archive stream in the tree.
 struct Walk {
     node: Node,
+    store: Arc<dyn BlockStore>,
     /// Open directories, from the root to the current entry.
     path: Vec<Directory>,
     content: Option<Content>,
@@ -138,7 +141,7 @@ impl Walk {
                 let has_ended = std::mem::replace(&mut self.has_ended, true);
                 return Ok((!has_ended).then(tar::end));
             };
-            let next = directory.next(&self.node).await?;
+            let next = directory.next(&*self.store).await?;
             let bytes = directory.memory();
             self.open_bytes -= std::mem::replace(&mut directory.bytes, bytes);
             self.open_bytes += directory.bytes;
@@ -178,8 +181,8 @@ impl Walk {
         }
         match node {
             UnixFsNode::File(file) => {
-                let (node, span) = (&self.node.inner, Span::whole(file.size));
-                let pieces = DagReader::new(node.served.clone(), &file, span, &node.config.streaming);
+                let span = Span::whole(file.size);
+                let pieces = DagReader::new(self.store.clone(), &file, span, &self.node.inner.config.streaming);
                 self.content = Some(Content { pieces, size: file.size });
             }
             UnixFsNode::Symlink { .. } => self.remember_symlink(name)?,
@@ -206,7 +209,7 @@ impl Walk {
             let shown = LinkName::from(&path[..path.len().min(80)]);
             return Err(config.too_deep("the tree", &format_args!("{shown:?}")));
         }
-        let source = Arc::new(BlockStoreSource(self.node.inner.served.clone()));
+        let source = Arc::new(BlockStoreSource(self.store.clone()));
         let mut directory = Directory {
             path,
             bytes: 0,
@@ -255,13 +258,13 @@ impl Directory {
     }
 
     /// Returns the next entry.
-    async fn next(&mut self, node: &Node) -> Result<Option<Entry>> {
+    async fn next(&mut self, store: &dyn BlockStore) -> Result<Option<Entry>> {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {
                 let Some(entry) = self.entries.next().await? else { break };
                 self.ahead.push_back(entry);
             }
-            self.blocks = node.inner.served.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
+            self.blocks = store.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
         }
         let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
         let path = tar::place(&self.path, entry.name.as_bytes())?;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
-use ipfrs_stream::BlockStoreSource;
+use ipfrs_store::BlockStore;
+use ipfrs_stream::{BlockStoreSource, Part};
 use ipfrs_unixfs::{Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, decode_async};
 use tokio::task::coop::consume_budget;
 
@@ -72,9 +73,9 @@ impl Node {
     #[must_use]
     pub fn list(&self, object: &Object, look_at: usize) -> BoxStream<'static, Result<Listed>> {
         let entries = match &object.kind {
-            ObjectKind::Directory(directory) => self.entries(directory),
+            ObjectKind::Directory(directory) => self.entries(&object.resolved.path, directory),
             ObjectKind::File(file) => {
-                let (file, parts) = (file.0.clone(), 0..file.0.children.len());
+                let (file, parts) = (file.node.clone(), 0..file.node.children.len());
                 stream::iter(parts.map(move |part| part_of_file(&file.children[part]))).boxed()
             }
             ObjectKind::Other => links_of(object.cid, object.block.clone()).boxed(),
@@ -83,15 +84,15 @@ impl Node {
         if look_at == 0 {
             return entries.map(|entry| entry.map(unresolved)).boxed();
         }
-        let node = self.clone();
+        let store = self.part_store(&object.resolved.path, Part::Block);
         let mut left = look_at;
         entries
             .chunks(LIST_BATCH)
             .then(move |batch| {
-                let node = node.clone();
+                let store = Arc::clone(&store);
                 let looked_at = left.min(batch.len());
                 left -= looked_at;
-                async move { stream::iter(node.look_at(batch, looked_at).await) }
+                async move { stream::iter(Self::look_at(&*store, batch, looked_at).await) }
             })
             .flatten()
             .boxed()
@@ -107,18 +108,19 @@ impl Node {
         let ObjectKind::Directory(directory) = &object.kind else {
             return Err(Error::invalid(format!("{} is not a directory", object.resolved.path)));
         };
+        let targets = self.part_store(&object.resolved.path, Part::Block);
         let (mut entries, mut bytes, mut next) = (Vec::new(), 0, Some(from.clone()));
         while entries.len() < most
             && bytes < PAGE_BYTES
             && let Some(from) = &next
         {
-            let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
+            let source = Arc::new(BlockStoreSource(self.part_store(&object.resolved.path, Part::Entity)));
             let batch = LIST_BATCH.min(most - entries.len());
             let (batch, behind) =
                 ipfrs_unixfs::page(source, directory.0.clone(), from, batch, PAGE_BYTES - bytes).await?;
             next = behind;
             let count = batch.len();
-            for entry in self.look_at(batch.into_iter().map(Ok).collect(), count).await {
+            for entry in Self::look_at(&*targets, batch.into_iter().map(Ok).collect(), count).await {
                 let entry = entry?;
                 bytes += entry.name.len() + entry.target.len();
                 entries.push(entry);
@@ -128,8 +130,8 @@ impl Node {
     }
 
     /// Returns the entries of a batch, the first `count` of them with their targets.
-    async fn look_at(&self, batch: Vec<Result<DirEntry>>, count: usize) -> Vec<Result<Listed>> {
-        let targets = self.targets(&batch[..count]).await;
+    async fn look_at(store: &dyn BlockStore, batch: Vec<Result<DirEntry>>, count: usize) -> Vec<Result<Listed>> {
+        let targets = Self::targets(store, &batch[..count]).await;
         let mut listed = Vec::with_capacity(batch.len());
         for (at, entry) in batch.into_iter().enumerate() {
             consume_budget().await;
@@ -149,11 +151,11 @@ impl Node {
 
     /// Returns the targets of a batch, except for raw blocks and blocks that are missing or not UnixFS. Each block is
     /// decoded once, however many entries point to it.
-    async fn targets(&self, batch: &[Result<DirEntry>]) -> HashMap<Cid, Result<Target>> {
+    async fn targets(store: &dyn BlockStore, batch: &[Result<DirEntry>]) -> HashMap<Cid, Result<Target>> {
         let mut seen = HashSet::new();
         let linked = batch.iter().flatten().map(|entry| entry.cid);
         let cids: Vec<_> = linked.filter(|cid| cid.codec() != codec::RAW && seen.insert(*cid)).collect();
-        let mut blocks = self.inner.served.get_many(cids.clone());
+        let mut blocks = store.get_many(cids.clone());
         let mut targets = HashMap::with_capacity(cids.len());
         for cid in cids {
             let target = match blocks.next().await {
@@ -161,6 +163,8 @@ impl Node {
                 Some(Ok((_, None))) => None,
                 // Entries whose target is blocked are listed, but the target is not read.
                 Some(Err(e)) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => None,
+                // So are entries whose target no source delivers.
+                Some(Err(e)) if matches!(e.kind(), ErrorKind::Unretrievable | ErrorKind::BadSource) => None,
                 Some(Err(e)) => Some(Err(e)),
                 None => Some(Err(Error::internal("the store returned fewer results than requested"))),
             };

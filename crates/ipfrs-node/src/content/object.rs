@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{FileNode, Node as UnixFsNode, decode_async};
 
+use super::path::ContentPath;
 use super::resolved_path::ResolvedPath;
 
 /// Target of a content path.
@@ -79,18 +80,22 @@ impl Directory {
 
 /// Content of a file: its size and the location of its bytes.
 #[derive(Debug, Clone)]
-pub struct FileContent(pub(crate) Arc<FileNode>);
+pub struct FileContent {
+    pub(crate) node: Arc<FileNode>,
+    /// The path that led to the file, from which missing blocks are retrieved.
+    pub(crate) path: Arc<ContentPath>,
+}
 
 impl FileContent {
     /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.0.size
+        self.node.size
     }
 
     /// Returns the whole content if it is stored in the root block.
     #[must_use]
     pub fn inline(&self) -> Option<Bytes> {
-        self.0.children.is_empty().then(|| self.0.inline.clone())
+        self.node.children.is_empty().then(|| self.node.inline.clone())
     }
 }

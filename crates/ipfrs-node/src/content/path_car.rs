@@ -63,6 +63,14 @@ impl EntityBytes {
         }
     }
 
+    /// Returns the part of a file of unknown size. Offsets from the end need the whole file.
+    fn part(self) -> Part {
+        match (u64::try_from(self.from), self.to.map(u64::try_from)) {
+            (Ok(from), Some(Ok(to))) => Part::Bytes(Span { start: from, len: (to + 1).saturating_sub(from) }),
+            _ => Part::Entity,
+        }
+    }
+
     /// Returns the range within a file of `size` bytes. It is empty if it ends before it begins.
     ///
     /// # Errors
@@ -112,7 +120,13 @@ impl Node {
         repeats: bool,
     ) -> Result<PathCar> {
         let path = path.into();
-        let store = self.inner.served.clone();
+        let part = match scope {
+            CarScope::All => Part::All,
+            CarScope::Block => Part::Block,
+            CarScope::Entity => Part::Entity,
+            CarScope::EntityBytes(bytes) => bytes.part(),
+        };
+        let store = self.path_store(&path, part);
         let source = Recording { source: BlockStoreSource(store.clone()), read: Mutex::default() };
         let object = match self.resolve_in(&source, path.clone()).await {
             Ok(object) => object,

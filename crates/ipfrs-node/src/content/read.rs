@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt};
 #[cfg(doc)]
 use ipfrs_core::ErrorKind;
 use ipfrs_core::{Error, Result};
-use ipfrs_stream::{BlockStoreSource, DagReader, Span};
+use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
 use ipfrs_unixfs::DirEntry;
 
 use super::listing::Listed;
@@ -71,7 +71,9 @@ impl Node {
 
     /// Returns a reader of a span of a file that does not count as a download.
     pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
-        DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming)
+        let part = if span == Span::whole(file.size()) { Part::Entity } else { Part::Bytes(span) };
+        let store = self.part_store(&file.path, part);
+        DagReader::new(store, &file.node, span, &self.inner.config.streaming)
             .with_nodes(self.inner.nodes.clone())
     }
 
@@ -109,8 +111,12 @@ impl Node {
 
     /// Returns the entries of a directory in stored order, as a stream with bounded memory.
     #[must_use]
-    pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
-        let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
+    pub(super) fn entries(
+        &self,
+        path: &ContentPath,
+        directory: &Directory,
+    ) -> BoxStream<'static, Result<DirEntry>> {
+        let source = Arc::new(BlockStoreSource(self.part_store(path, Part::Entity)));
         ipfrs_unixfs::entries(source, directory.0.clone())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipfrs_core::{Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
-use ipfrs_stream::IndexingSource;
+use ipfrs_stream::{IndexingSource, Part};
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 use tracing::Instrument;
 
@@ -22,8 +22,16 @@ impl Node {
     /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) name the
     /// path or block that a denylist blocks; otherwise as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
-        let source = IndexingSource::new(self.inner.served.clone(), self.inner.nodes.clone());
         let path = path.into();
+        let part = self.expected_part();
+        self.resolve_for(path, part).await
+    }
+
+    /// Like [`Self::resolve`]. `part` is the part below the target that is going to be read, which is retrieved together
+    /// with the path if it is not in the store.
+    pub(crate) async fn resolve_for(&self, path: impl Into<Arc<ContentPath>>, part: Part) -> Result<Object> {
+        let path = path.into();
+        let source = IndexingSource::new(self.path_store(&path, part), self.inner.nodes.clone());
         let span = span!("resolve", root = %path.root(), segments = number(path.segments().len()));
         self.resolve_in(&source, path).instrument(span).await
     }
@@ -43,7 +51,7 @@ impl Node {
         inline.try_for_each(|cid| self.check_block(cid))?;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
-        let kind = kind(resolved.node.take());
+        let kind = kind(&path, resolved.node.take());
         let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), epoch));
         Ok(Object { cid, resolved, block, kind })
     }
@@ -54,7 +62,8 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
     pub async fn load(&self, resolved: Arc<ResolvedPath>) -> Result<Object> {
-        let block = self.inner.served.require(&resolved.target).await?;
+        let store = self.path_store(&resolved.path, self.expected_part());
+        let block = store.require(&resolved.target).await?;
         Ok(Object { cid: resolved.target, kind: resolved.kind.clone(), resolved, block })
     }
 
@@ -64,7 +73,7 @@ impl Node {
     pub fn file_below_root(&self, resolved: &ResolvedPath) -> Option<FileContent> {
         match &resolved.kind {
             ObjectKind::File(file) if resolved.remainder.is_empty() && resolved.epoch == self.epoch() => {
-                let is_below = file.0.inline.is_empty() && !file.0.children.is_empty();
+                let is_below = file.node.inline.is_empty() && !file.node.children.is_empty();
                 is_below.then(|| file.clone())
             }
             _ => None,
@@ -72,9 +81,9 @@ impl Node {
     }
 }
 
-fn kind(node: Option<UnixFsNode>) -> ObjectKind {
+fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>) -> ObjectKind {
     match node {
-        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(Arc::new(file))),
+        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent { node: Arc::new(file), path: Arc::clone(path) }),
         Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {
             ObjectKind::Directory(Directory(Arc::new(node)))
         }

@@ -43,7 +43,7 @@ impl ResolvedPath {
     /// Whether the path leads to a file whose bytes are below its root block.
     #[must_use]
     pub fn is_file_of_several_blocks(&self) -> bool {
-        matches!(&self.kind, ObjectKind::File(file) if !file.0.children.is_empty())
+        matches!(&self.kind, ObjectKind::File(file) if !file.node.children.is_empty())
     }
 
     /// Returns the approximate memory in bytes, for the weight of a cache entry.
@@ -52,7 +52,7 @@ impl ResolvedPath {
         let names = self.path.segments().iter().map(LinkName::len).chain(self.remainder.iter().map(String::len));
         let names: usize = names.map(|len| len + size_of::<String>()).sum();
         let links = match &self.kind {
-            ObjectKind::File(file) => file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
+            ObjectKind::File(file) => file.node.children.len() * size_of::<ipfrs_unixfs::Child>(),
             ObjectKind::Directory(directory) => match directory.0.as_ref() {
                 UnixFsNode::Directory { entries, .. } => {
                     entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()

@@ -63,8 +63,9 @@ impl Node {
     /// As [`Self::resolve`]: a missing root is an error of this call. Missing blocks below the root are errors of the
     /// stream.
     pub async fn export_dag(&self, path: ContentPath) -> Result<DagExport> {
-        let root = self.resolve(path).await?.whole()?.cid;
-        let walk = DagWalk::new(self.inner.served.clone(), vec![root], &self.inner.config.streaming);
+        let store = self.part_store(&path, Part::All);
+        let root = self.resolve_for(path, Part::All).await?.whole()?.cid;
+        let walk = DagWalk::new(store, vec![root], &self.inner.config.streaming);
         Ok(DagExport { root, car: self.write_car(root, walk) })
     }
 
@@ -79,10 +80,12 @@ impl Node {
         path: ContentPath,
         max_depth: Option<u32>,
     ) -> Result<BoxStream<'static, Result<(Block, u32)>>> {
-        let root = self.resolve(path).await?.whole()?.cid;
         let part = max_depth.map_or(Part::All, Part::Levels);
-        let walk =
-            DagWalk::along(self.inner.served.clone(), Vec::new(), root, part, false, &self.inner.config.streaming);
+        // Sources have no part for a number of levels.
+        let wanted = if max_depth.is_some() { Part::Block } else { Part::All };
+        let store = self.part_store(&path, wanted);
+        let root = self.resolve_for(path, wanted).await?.whole()?.cid;
+        let walk = DagWalk::along(store, Vec::new(), root, part, false, &self.inner.config.streaming);
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
         let noted = walk.with_depths().inspect(move |block| {
@@ -111,7 +114,7 @@ impl Node {
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn resolve_dag(&self, path: ContentPath) -> Result<DagPath> {
-        let object = self.resolve(path).await?;
+        let object = self.resolve_for(path, Part::Block).await?;
         Ok(DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() })
     }
 
@@ -122,7 +125,7 @@ impl Node {
     pub async fn dag_stats(&self, paths: Vec<ContentPath>) -> Result<DagStats> {
         let mut dags = Vec::with_capacity(paths.len());
         for path in paths {
-            dags.push(DagSize { root: self.resolve(path).await?.whole()?.cid, blocks: 0, bytes: 0 });
+            dags.push(DagSize { root: self.resolve_for(path, Part::All).await?.whole()?.cid, blocks: 0, bytes: 0 });
         }
         Ok(DagStats {
             node: self.clone(),
@@ -137,7 +140,8 @@ impl Node {
 
     /// Returns a walk over the blocks below a root. Leaves are looked up but not read.
     fn below(&self, root: Option<&Cid>) -> Reachable {
-        let mut reachable = Reachable::new(self.inner.served.clone(), Leaves::Checked);
+        let store = root.map_or_else(|| self.inner.served.clone(), |root| self.part_store(&(*root).into(), Part::All));
+        let mut reachable = Reachable::new(store, Leaves::Checked);
         root.into_iter().for_each(|root| reachable.start(root));
         reachable
     }

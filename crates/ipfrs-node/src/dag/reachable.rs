@@ -83,6 +83,12 @@ impl Reachable {
         self.enqueue(root);
     }
 
+    /// Like [`Self::start`], but reads from here on from `store`.
+    pub(crate) fn start_in(&mut self, store: Arc<dyn BlockStore>, root: &Cid) {
+        self.store = store;
+        self.start(root);
+    }
+
     /// Visits a node once more that was missing before.
     pub(crate) fn retry(&mut self, cid: &Cid) {
         self.nodes.push(cid);
@@ -135,10 +141,24 @@ impl Reachable {
         self.touch(&leaves).await;
         let sizes = match self.leaves {
             Leaves::Assumed => vec![Some(0); leaves.len()],
-            Leaves::Checked => self.store.has_many(&leaves).await?,
+            Leaves::Checked => self.sizes(&leaves).await?,
         };
         let visit = |(cid, size): (Cid, Option<u64>)| Visit { cid, found: size.ok_or_else(|| missing(&cid)) };
         Ok(leaves.into_iter().zip(sizes).map(visit).collect())
+    }
+
+    /// Returns the sizes of blocks. Missing blocks are read, because the store may be able to retrieve them.
+    async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        let mut sizes = self.store.has_many(cids).await?;
+        let absent = cids.iter().zip(&sizes).filter(|(_, size)| size.is_none()).map(|(cid, _)| *cid).collect::<Vec<_>>();
+        if !absent.is_empty() {
+            let mut blocks = self.store.get_many(absent);
+            for size in sizes.iter_mut().filter(|size| size.is_none()) {
+                let found = blocks.next().await.transpose()?;
+                *size = found.and_then(|(_, data)| Some(data?.len() as u64));
+            }
+        }
+        Ok(sizes)
     }
 
     /// Reads nodes and queues the blocks that they link to.
@@ -157,7 +177,7 @@ impl Reachable {
                 }
                 Some(Ok((_, None))) => visits.push(Visit { cid, found: Err(missing(&cid)) }),
                 // The time-out does not concern this block alone: the remaining blocks will not arrive either.
-                Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
+                Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Unretrievable) => return Err(e),
                 Some(Err(e)) => visits.push(Visit { cid, found: Err(e) }),
                 None => return Err(Error::internal("the store returned fewer results than requested")),
             }

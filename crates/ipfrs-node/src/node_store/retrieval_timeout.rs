@@ -15,12 +15,12 @@ use crate::refusals::{Limit, Refusals};
 
 /// Settings for reading blocks from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetrievalConfig {
+pub struct ReadConfig {
     /// Maximum wait for the next block, above zero (`gateway.retrieval_timeout_seconds`).
     pub timeout: Duration,
 }
 
-impl Default for RetrievalConfig {
+impl Default for ReadConfig {
     fn default() -> Self {
         Self { timeout: Duration::from_secs(30) }
     }

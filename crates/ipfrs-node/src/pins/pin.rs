@@ -161,18 +161,19 @@ impl Node {
             protection.touch(roots.iter().map(Cid::hash));
             protection.settled().await;
             let sizes = self.inner.store.has_many(roots).await?;
-            return match roots.iter().zip(sizes).find(|(_, size)| size.is_none()) {
-                Some((cid, _)) => {
-                    Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")))
+            for (cid, _) in roots.iter().zip(sizes).filter(|(_, size)| size.is_none()) {
+                let found = self.pinned_store(cid).get(cid).await;
+                if found.map_err(|e| Error::new(e.kind(), format!("cannot pin {cid}: {e}")).with_source(e))?.is_none() {
+                    return Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")));
                 }
-                None => Ok(()),
-            };
+            }
+            return Ok(());
         }
         let reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
         let mut reachable = reachable.touching(protection.clone());
         let mut walked = Walked::default();
         for root in roots {
-            reachable.start(root);
+            reachable.start_in(self.pinned_store(root), root);
             let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}")).with_source(e);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
                 for visit in visits {
@@ -200,7 +201,7 @@ impl Node {
         match path.segments() {
             [] => Ok(*path.root()),
             _ => {
-                let source = BlockStoreSource(self.inner.store.clone());
+                let source = BlockStoreSource(self.pinned_store(path.root()));
                 Ok(ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?.cid)
             }
         }

@@ -32,6 +32,7 @@ from ._native import __version__
 from ._sync import Client, Node
 from ._values import AddOptions, Collected, Entry, Pin, Stat, TensorFile, TensorInfo
 from .errors import (
+    BadSourceError,
     ClosedError,
     ConflictError,
     CorruptError,
@@ -53,6 +54,7 @@ from .errors import (
     UnauthenticatedError,
     UnavailableError,
     UnresolvableError,
+    UnretrievableError,
     UnsupportedError,
 )
 
@@ -67,6 +69,7 @@ __all__ = [
     "AsyncFile",
     "AsyncNode",
     "Client",
+    "BadSourceError",
     "ClosedError",
     "Collected",
     "ConflictError",
@@ -96,6 +99,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnresolvableError",
+    "UnretrievableError",
     "UnsupportedError",
     "__version__",
     "errors",

@@ -21,6 +21,8 @@ class                    is also a             when
 `ForbiddenError`         PermissionError       the call is not allowed, or the repo is read-only
 `LegalReasonsError`      PermissionError       the content is blocked for legal reasons
 `TimeoutError`           TimeoutError          the operation did not finish in time
+`UnretrievableError`     LookupError           no source of the network delivered the content
+`BadSourceError`         ConnectionError       the sources of the content failed or are wrong
 `UnavailableError`       ConnectionError       the daemon is not reachable, or the connection broke
 `RateLimitedError`       OSError               there were too many requests: try again later
 `CorruptError`           OSError               bytes do not match their content ID
@@ -49,6 +51,7 @@ import builtins
 import errno as _errno
 
 __all__ = [
+    "BadSourceError",
     "ClosedError",
     "ConflictError",
     "CorruptError",
@@ -73,6 +76,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnresolvableError",
+    "UnretrievableError",
     "UnsupportedError",
 ]
 
@@ -198,6 +202,18 @@ class TimeoutError(IpfrsError, builtins.TimeoutError):
     kind = "timeout"
 
 
+class UnretrievableError(IpfrsError, LookupError):
+    """The content is not in the store, and no source of the network delivered it."""
+
+    kind = "unretrievable"
+
+
+class BadSourceError(IpfrsError, ConnectionError):
+    """The content is not in the store, and the sources that were tried failed or delivered something else."""
+
+    kind = "bad_source"
+
+
 class UnavailableError(IpfrsError, ConnectionError):
     """A required component, such as the daemon, is unavailable. Try again later."""
 
@@ -255,6 +271,8 @@ BY_KIND: dict[str, type[IpfrsError]] = {
         GoneError,
         LegalReasonsError,
         TimeoutError,
+        UnretrievableError,
+        BadSourceError,
         UnavailableError,
         CorruptError,
         NoSpaceError,

@@ -1,0 +1,75 @@
+//! What a gateway request says about the retrieval of missing content.
+
+use http::header::{RANGE, VIA};
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use ipfrs_node::{Expected, RequestContext, Span};
+
+use super::format::{Format, format_by_accept, format_by_name};
+use super::request;
+use super::site::Site;
+
+/// Returns the context of a request to a site.
+pub(super) fn context(site: &Site, parts: &Parts) -> RequestContext {
+    let offline = !site.retrieves || request::only_if_cached(&parts.headers);
+    RequestContext { offline, via: via(&parts.headers), expected: expected(parts) }
+}
+
+/// Returns the `Via` header (RFC 9110, 7.6.3), whose lines are one list.
+fn via(headers: &HeaderMap) -> String {
+    let lines: Vec<_> = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok()).collect();
+    lines.join(", ")
+}
+
+fn expected(parts: &Parts) -> Expected {
+    let query = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
+    let by_query = query.into_iter().find(|(name, _)| name == "format").map(|(_, name)| format_by_name(&name));
+    let format = by_query.and_then(Result::ok).unwrap_or_else(|| format_by_accept(&parts.headers));
+    match format {
+        _ if parts.method == Method::HEAD => Expected::Block,
+        Format::Tar => Expected::All,
+        Format::Deserialised => range(&parts.headers).map_or(Expected::Entity, Expected::Bytes),
+        // A CAR states its scope itself.
+        Format::Car => Expected::Entity,
+        Format::Raw | Format::Codec(_) | Format::IpnsRecord => Expected::Block,
+    }
+}
+
+/// Returns the range of a request for one range with a first and a last byte.
+fn range(headers: &HeaderMap) -> Option<Span> {
+    let (first, last) = headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+    let (start, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
+    Some(Span { start, len: last.checked_sub(start)?.checked_add(1)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn expected_of(method: Method, target: &str, headers: &[(&str, &str)]) -> Expected {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        expected(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn expected_part_follows_method_format_and_range() {
+        let range = |range| [("range", range)];
+        for (method, target, headers, part) in [
+            (Method::GET, "/ipfs/a", &[][..], Expected::Entity),
+            (Method::HEAD, "/ipfs/a", &[], Expected::Block),
+            (Method::GET, "/ipfs/a?format=raw", &[], Expected::Block),
+            (Method::GET, "/ipfs/a?format=tar", &[], Expected::All),
+            (Method::GET, "/ipfs/a", &range("bytes=5-9"), Expected::Bytes(Span { start: 5, len: 5 })),
+            (Method::GET, "/ipfs/a", &range("bytes=-9"), Expected::Entity),
+            (Method::GET, "/ipfs/a", &range("bytes=0-1,5-9"), Expected::Entity),
+            (Method::GET, "/ipfs/a", &range("bytes=0-18446744073709551615"), Expected::Entity),
+        ] {
+            assert_eq!(expected_of(method, target, headers), part, "{target} {headers:?}");
+        }
+    }
+}

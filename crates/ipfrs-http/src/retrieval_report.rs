@@ -1,0 +1,26 @@
+//! Reports of retrievals: the sources that were tried, as text and JSON.
+
+use std::fmt::Write;
+
+use ipfrs_node::Attempt;
+use serde_json::Value;
+
+/// Returns a line for each attempt; empty without attempts.
+pub(crate) fn text(attempts: &[Attempt]) -> String {
+    let mut text = String::new();
+    for attempt in attempts {
+        let (kind, outcome) = (attempt.source.name(), attempt.outcome.name());
+        let (at, took) = (attempt.start_ms, attempt.duration_ms);
+        let (request, address) = (&attempt.request, &attempt.address);
+        let detail = if attempt.detail.is_empty() { String::new() } else { format!(": {}", attempt.detail) };
+        let (bytes, blocks) = (attempt.bytes, attempt.blocks);
+        let counts = format!("{took} ms, {bytes} bytes, {blocks} blocks");
+        let _written = writeln!(text, "{at:>6} ms  {kind} {address}  {request}  {outcome}{detail} ({counts})");
+    }
+    text
+}
+
+/// Returns the attempts as an array of objects.
+pub(crate) fn json(attempts: &[Attempt]) -> Value {
+    serde_json::to_value(attempts).unwrap_or_default()
+}

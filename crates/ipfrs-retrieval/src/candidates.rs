@@ -1,0 +1,108 @@
+//! Sources of one session: the configured gateways, then what routers and clients name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::source::Source;
+
+/// Maximum number of sources of one session.
+const MAX_CANDIDATES: usize = 64;
+/// Maximum wait for a source that asked to be left alone for a while.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Progress of the search for providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Search {
+    NotBegun,
+    Running,
+    Done,
+}
+
+/// Sources of one session, in no order.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    sources: Mutex<Vec<Arc<Source>>>,
+    search: watch::Sender<Search>,
+}
+
+impl Candidates {
+    pub(crate) fn new(sources: Vec<Arc<Source>>) -> Self {
+        Self { sources: Mutex::new(sources), search: watch::Sender::new(Search::NotBegun) }
+    }
+
+    /// Adds a source, unless it is known or there are too many.
+    pub(crate) fn add(&self, source: Arc<Source>) {
+        let mut sources = self.sources.lock();
+        if sources.len() < MAX_CANDIDATES && !sources.iter().any(|known| Arc::ptr_eq(known, &source)) {
+            sources.push(source);
+            drop(sources);
+            self.search.send_modify(|_| {});
+        }
+    }
+
+    /// Records that providers are being searched. Returns false if that was recorded before.
+    pub(crate) fn begin_search(&self) -> bool {
+        self.search.send_if_modified(|search| {
+            let is_first = *search == Search::NotBegun;
+            *search = if is_first { Search::Running } else { *search };
+            is_first
+        })
+    }
+
+    pub(crate) fn end_search(&self) {
+        self.search.send_replace(Search::Done);
+    }
+
+    /// Returns the best source that was not `tried` and is `usable`. If there is none, it calls `search` once and waits
+    /// for what the search finds, and for sources that pause. Returns `None` if nothing is left to try.
+    pub(crate) async fn next(
+        &self,
+        tried: &[Arc<Source>],
+        usable: impl Fn(&Source) -> bool,
+        search: impl Fn(),
+    ) -> Option<Arc<Source>> {
+        let mut searched = self.search.subscribe();
+        loop {
+            let progress = *searched.borrow_and_update();
+            let (best, resumed) = self.best(tried, &usable);
+            if best.is_some() {
+                return best;
+            }
+            match (progress, resumed) {
+                (Search::NotBegun, _) => search(),
+                (Search::Running, None) => _ = searched.changed().await,
+                (Search::Running, Some(resumed)) => tokio::select! {
+                    _ = searched.changed() => {}
+                    () = sleep_until(resumed) => {}
+                },
+                (Search::Done, Some(resumed)) if resumed <= Instant::now() + MAX_PAUSE => sleep_until(resumed).await,
+                (Search::Done, _) => return None,
+            }
+        }
+    }
+
+    /// Returns the best source that can be used now, or the time at which the first of them can be used.
+    fn best(&self, tried: &[Arc<Source>], usable: impl Fn(&Source) -> bool) -> (Option<Arc<Source>>, Option<Instant>) {
+        let sources = self.sources.lock();
+        let mut resumed: Option<Instant> = None;
+        let mut best: Option<(f64, &Arc<Source>)> = None;
+        for source in sources.iter() {
+            if tried.iter().any(|tried| Arc::ptr_eq(tried, source)) || !usable(source) {
+                continue;
+            }
+            if let Some(until) = source.paused_until() {
+                resumed = Some(resumed.map_or(until, |earliest| earliest.min(until)));
+                continue;
+            }
+            let cost = source.cost();
+            if best.is_none_or(|(lowest, _)| cost < lowest) {
+                best = Some((cost, source));
+            }
+        }
+        (best.map(|(_, source)| Arc::clone(source)), resumed)
+    }
+}

@@ -1,0 +1,135 @@
+//! One missing block: it arrives with a stream, or is fetched by itself.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::FutureExt;
+use ipfrs_core::{Cid, codec};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use crate::car_stream::CarStream;
+use crate::http;
+use crate::race::race;
+use crate::retriever::MAX_BLOCK_PERMIT_BYTES;
+use crate::session::{FetchError, Fetched, Running, Session};
+use crate::source::Source;
+use crate::want::{Want, WantedPart};
+
+/// Fetches a block for `want`. `streams` may deliver it.
+pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, cid: Cid) -> Fetched {
+    let seconds = session.retrieval.timeout.as_secs();
+    let mut deadline = pin!(sleep_until(Instant::now() + session.retrieval.timeout));
+    let mut arrival = Arrival::of(&session, cid);
+    // The block may have been stored between the lookup that missed it and the beginning of the wait.
+    if let Ok(Some(bytes)) = session.retrieval.store.get(&cid).await {
+        return Ok((bytes, None));
+    }
+    let mut below = None;
+    let fetched = async {
+        join_all(streams.iter().map(|stream| stream.until_stalled())).await;
+        below = stream_below(&session, &want, &cid);
+        if let Some(stream) = &below {
+            stream.until_stalled().await;
+        }
+        if alone(&session, &want, &cid).await {
+            return;
+        }
+        // No source is left, but a stream that is slow may still deliver the block.
+        join_all(streams.iter().chain(&below).map(|stream| stream.until_end())).await;
+    };
+    let timed_out = {
+        let mut fetched = pin!(fetched.fuse());
+        loop {
+            tokio::select! {
+                biased;
+                bytes = &mut arrival => match bytes {
+                    Some(bytes) => break Ok(bytes),
+                    None => break Err(None),
+                },
+                () = &mut fetched => match (&mut arrival).now_or_never().flatten() {
+                    Some(bytes) => break Ok(bytes),
+                    None => break Err(None),
+                },
+                () = &mut deadline => break Err(Some(seconds)),
+            }
+        }
+    };
+    match timed_out {
+        Ok(bytes) => Ok((bytes, below)),
+        Err(timed_out) => {
+            let unretrieved = session.unretrieved(&cid);
+            Err(Arc::new(FetchError { unretrieved, timed_out }))
+        }
+    }
+}
+
+/// Begins a stream of the DAG below a block that no stream of its want has delivered, as for a file of which only the
+/// root is in the store.
+fn stream_below(session: &Arc<Session>, want: &Want, cid: &Cid) -> Option<Arc<CarStream>> {
+    let is_inner = cid.codec() != codec::RAW && want.part != WantedPart::Block;
+    is_inner.then(|| session.stream(&want.below(*cid), true)).flatten()
+}
+
+/// Fetches a block by itself and delivers it. Returns whether a source had it.
+async fn alone(session: &Arc<Session>, want: &Want, cid: &Cid) -> bool {
+    let mut tried = Vec::new();
+    let attempt = |source: Arc<Source>| async move {
+        let mut running = Running::begin(session, &source, format!("block {cid}"));
+        let _permit = source.requests.acquire().await;
+        let permit = session.retrieval.buffer(MAX_BLOCK_PERMIT_BYTES).await;
+        let via = session.retrieval.via(&want.via);
+        let restricted = session.retrieval.is_restricted;
+        match http::fetch_block(&source, cid, &via, restricted, &mut running.first_byte).await {
+            Ok(block) => {
+                running.blocks = 1;
+                running.bytes.fetch_add(block.data().len() as u64, Ordering::Relaxed);
+                running.end(Ok(()));
+                Some((block, permit))
+            }
+            Err(failure) => {
+                running.end(Err(&failure));
+                None
+            }
+        }
+    };
+    let fetched = race(session, &mut tried, |_| true, attempt).await;
+    let Some((block, permit)) = fetched else { return false };
+    session.deliver(vec![block], false, permit);
+    true
+}
+
+/// Wait for a block. Resolves to `None` if the block cannot arrive any more.
+struct Arrival<'a> {
+    session: &'a Session,
+    cid: Cid,
+    receiver: Option<oneshot::Receiver<Bytes>>,
+}
+
+impl<'a> Arrival<'a> {
+    fn of(session: &'a Session, cid: Cid) -> Self {
+        Self { session, cid, receiver: Some(session.wait_for(&cid)) }
+    }
+}
+
+impl Future for Arrival<'_> {
+    type Output = Option<Bytes>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.receiver {
+            Some(receiver) => receiver.poll_unpin(cx).map(Result::ok),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.receiver = None;
+        self.session.stop_waiting(&self.cid);
+    }
+}

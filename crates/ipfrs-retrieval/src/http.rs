@@ -1,0 +1,170 @@
+//! Requests to trustless gateways: whole parts of DAGs as CARs, and single blocks.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Block, Cid, Error, Result};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, VIA};
+use reqwest::{Client, Response, StatusCode, Version, redirect};
+use tokio::time::{Instant, timeout};
+
+use crate::address::{PublicResolver, has_public_host};
+use crate::attempt::{Outcome, SourceKind};
+use crate::source::Source;
+
+/// Maximum time for opening a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Maximum wait for the head of a response.
+pub(crate) const HEAD: Duration = Duration::from_secs(10);
+/// Maximum time for the body of a block.
+const BODY: Duration = Duration::from_secs(30);
+/// How long an idle connection is kept.
+const IDLE: Duration = Duration::from_secs(60);
+/// Size up to which a block is hashed on the calling thread, in bytes.
+const INLINE_HASH_BYTES: usize = 32 * 1024;
+
+/// Media types of the requests. Blocks that a DAG has several times are sent once.
+const CAR: &str = "application/vnd.ipld.car; version=1; order=dfs; dups=n";
+const RAW: &str = "application/vnd.ipld.raw";
+
+/// Reason why an attempt did not deliver everything.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) outcome: Outcome,
+    pub(crate) detail: String,
+    pub(crate) status: Option<u16>,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
+        Self { outcome, detail: detail.into(), status: None, retry_after: None }
+    }
+}
+
+/// Returns a client. One that is not `trusted` connects to public addresses only.
+pub(crate) fn client(trusted: bool) -> Result<Client> {
+    let client = Client::builder()
+        .user_agent(concat!("ipfrs/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .no_proxy()
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .http2_adaptive_window(true);
+    let client = if trusted { client } else { client.dns_resolver(PublicResolver) };
+    let because = |e| Error::internal("the HTTP client cannot be created: are CA certificates installed?").with_source(e);
+    client.build().map_err(because)
+}
+
+/// Sends a request and waits for the head of the response, which has a body of the expected kind.
+async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted: bool) -> Result<Response, Failure> {
+    let url = source.url.join(target).map_err(|e| Failure::new(Outcome::Failed, e.to_string()))?;
+    if restricted && source.kind != SourceKind::Gateway && !has_public_host(&url) {
+        let why = "its address is private, and retrieval.allow_private_addresses is false";
+        return Err(Failure::new(Outcome::Failed, why));
+    }
+    let request = source.client.get(url).header(ACCEPT, accept).header(VIA, via);
+    let sent = timeout(HEAD, request.send()).await;
+    let sent = sent.map_err(|_| Failure::new(Outcome::Slow, format!("no response in {} s", HEAD.as_secs())))?;
+    let response = sent.map_err(|e| Failure::new(Outcome::Failed, because(&e)))?;
+    let status = response.status();
+    let is_public_https = source.kind == SourceKind::Provider && restricted && source.url.scheme() == "https";
+    let failure = if is_public_https && response.version() < Version::HTTP_2 {
+        Failure::new(Outcome::Failed, "it does not offer HTTP/2")
+    } else if status == StatusCode::OK {
+        return Ok(response);
+    } else {
+        Failure::new(outcome_of(status), format!("status {status}"))
+    };
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    Err(Failure { status: Some(status.as_u16()), retry_after: retry_after.map(Duration::from_secs), ..failure })
+}
+
+/// Returns the meaning of a status that is not 200, as boxo's HTTP client reads it.
+fn outcome_of(status: StatusCode) -> Outcome {
+    match status.as_u16() {
+        300..=399 | 403 | 404 | 410 | 451 => Outcome::Absent,
+        429 | 502 | 503 | 504 => Outcome::Busy,
+        _ => Outcome::Failed,
+    }
+}
+
+/// Requests a CAR. The body of the response has not been read yet.
+pub(crate) async fn request_car(
+    source: &Source,
+    target: &str,
+    via: &str,
+    restricted: bool,
+) -> Result<Response, Failure> {
+    let response = get(source, target, CAR, via, restricted).await;
+    let lacks_car = match &response {
+        Ok(response) => !is_kind(response, "application/vnd.ipld.car"),
+        Err(failure) => matches!(failure.status, Some(400 | 406 | 415 | 501)),
+    };
+    if lacks_car {
+        source.note_lacks_car();
+        return Err(Failure::new(Outcome::Absent, "it does not serve CARs"));
+    }
+    response
+}
+
+/// Fetches one block and verifies it. `first_byte` receives the time of the head of the response.
+pub(crate) async fn fetch_block(
+    source: &Source,
+    cid: &Cid,
+    via: &str,
+    restricted: bool,
+    first_byte: &mut Option<Instant>,
+) -> Result<Block, Failure> {
+    let target = format!("ipfs/{cid}?format=raw");
+    let mut response = get(source, &target, RAW, via, restricted).await?;
+    *first_byte = Some(Instant::now());
+    let too_long = || Failure::new(Outcome::Invalid, format!("over the limit of {MAX_BLOCK_BYTES} bytes for a block"));
+    if response.content_length().is_some_and(|length| length > MAX_BLOCK_BYTES as u64) {
+        return Err(too_long());
+    }
+    let whole = async {
+        let mut body = BytesMut::new();
+        let mut first: Option<Bytes> = None;
+        while let Some(piece) = response.chunk().await.map_err(|e| Failure::new(Outcome::Failed, because(&e)))? {
+            if body.len() + first.as_ref().map_or(0, Bytes::len) + piece.len() > MAX_BLOCK_BYTES {
+                return Err(too_long());
+            }
+            // A block that arrives in one piece is not copied.
+            match first.take() {
+                None if body.is_empty() => first = Some(piece),
+                None => body.extend_from_slice(&piece),
+                Some(before) => {
+                    body.extend_from_slice(&before);
+                    body.extend_from_slice(&piece);
+                }
+            }
+        }
+        Ok(first.unwrap_or_else(|| body.freeze()))
+    };
+    let slow = |_| Failure::new(Outcome::Slow, format!("the block took more than {} s", BODY.as_secs()));
+    let data = timeout(BODY, whole).await.map_err(slow)??;
+    let cid = *cid;
+    let verified = if data.len() <= INLINE_HASH_BYTES {
+        Block::new(cid, data)
+    } else {
+        let hashed = tokio::task::spawn_blocking(move || Block::new(cid, data)).await;
+        hashed.unwrap_or_else(|e| Err(Error::internal("hashing a block failed").with_source(e)))
+    };
+    verified.map_err(|e| Failure::new(Outcome::Invalid, e.to_string()))
+}
+
+fn is_kind(response: &Response, media_type: &str) -> bool {
+    let Some(kind) = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return false };
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(media_type))
+}
+
+/// Returns the innermost cause, because the outer errors only state that something failed.
+pub(crate) fn because(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,30 @@
+//! Retrieval of blocks that the node does not have.
+//!
+//! A [`Retriever`] fetches blocks from trustless gateways (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>):
+//! the configured ones, and those that routers name. Each root that is being fetched has one session, which all requests
+//! for it share. It requests whole parts of a DAG as CARs, and single blocks where a CAR lacks them. All blocks are
+//! verified before they are passed on. [`RetrievingStore`] is a view of a store that fetches what it does not have.
+
+mod address;
+mod attempt;
+mod candidates;
+mod car_stream;
+mod config;
+mod expected;
+mod fetch;
+mod http;
+mod metrics;
+mod race;
+mod retriever;
+mod routing;
+mod session;
+mod source;
+mod store;
+mod want;
+
+pub use address::is_public;
+pub use attempt::{Attempt, Outcome, SourceKind, Unretrieved};
+pub use config::RetrievalConfig;
+pub use retriever::{Admits, Retriever};
+pub use store::{RetrievingStore, Wanted};
+pub use want::Want;

@@ -1,0 +1,207 @@
+//! The [`Retriever`]: all sessions, and what they share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
+use ipfrs_store::BlockStore;
+use ipfrs_unixfs::BlockSink;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use reqwest::Url;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::attempt::Trace;
+use crate::candidates::Candidates;
+use crate::config::{RetrievalConfig, parse_urls};
+use crate::http::client;
+use crate::metrics::RetrievalMetrics;
+use crate::routing::{Provider, Routers};
+use crate::session::{Running, Session};
+use crate::source::Sources;
+use crate::store::{RetrievingStore, Wanted};
+use crate::want::Want;
+
+/// Payload that is stored together, in bytes.
+pub(crate) const BATCH_BYTES: usize = 4 << 20;
+/// Memory that a single block may need, in bytes.
+pub(crate) const MAX_BLOCK_PERMIT_BYTES: usize = 2 << 20;
+/// Memory for blocks between a source and the store, for all sessions, in KiB.
+const BUFFER_KIB: u32 = 256 * 1024;
+/// Most gateways in a row between the client and the source.
+const MAX_HOPS: usize = 8;
+
+/// Decides whether a block may be fetched and stored.
+pub type Admits = Arc<dyn Fn(&Cid) -> bool + Send + Sync>;
+
+/// Retrieves missing blocks from the network. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Retriever {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all sessions share.
+pub(crate) struct Shared {
+    pub(crate) sources: Sources,
+    pub(crate) routers: Routers,
+    pub(crate) metrics: RetrievalMetrics,
+    pub(crate) store: Arc<dyn BlockStore>,
+    sink: Arc<dyn BlockSink>,
+    admits: Admits,
+    pub(crate) timeout: Duration,
+    pub(crate) max_bytes: u64,
+    /// Whether sources that routers and clients name must have public addresses.
+    pub(crate) is_restricted: bool,
+    /// Name of this gateway in `Via` headers.
+    name: String,
+    sessions: Mutex<HashMap<(Cid, Arc<str>), Weak<Session>>>,
+    permits: Arc<Semaphore>,
+    max_sessions: usize,
+    buffer: Arc<Semaphore>,
+}
+
+impl Retriever {
+    /// Creates a retriever. It looks for blocks in `store`, and passes those that it has fetched and verified to
+    /// `sink`. It neither fetches nor stores blocks that `admits` rejects. `name` identifies this gateway in `Via`
+    /// headers, which prevents loops between gateways.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] names a key of the configuration with an invalid value; also if the metrics are
+    /// registered already, and if the system has no CA certificates.
+    pub fn new(
+        config: &RetrievalConfig,
+        store: Arc<dyn BlockStore>,
+        sink: Arc<dyn BlockSink>,
+        admits: Admits,
+        name: String,
+        registry: &Registry,
+    ) -> Result<Self> {
+        config.validate()?;
+        let trusted = client(true)?;
+        let others = if config.allow_private_addresses { trusted.clone() } else { client(false)? };
+        let gateways = parse_urls("retrieval.gateways", &config.gateways)?;
+        let shared = Shared {
+            routers: Routers::new(parse_urls("retrieval.routers", &config.routers)?, trusted.clone()),
+            sources: Sources::new(gateways, &trusted, others),
+            metrics: RetrievalMetrics::register(registry)?,
+            store,
+            sink,
+            admits,
+            timeout: Duration::from_secs(config.timeout_seconds),
+            max_bytes: config.max_bytes_per_request,
+            is_restricted: !config.allow_private_addresses,
+            name,
+            sessions: Mutex::default(),
+            permits: Arc::new(Semaphore::new(config.max_sessions)),
+            max_sessions: config.max_sessions,
+            buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns a store that fetches what `local` does not have.
+    #[must_use]
+    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted) -> RetrievingStore {
+        RetrievingStore::new(local, self.clone(), wanted)
+    }
+
+    /// Whether a request with this `Via` header may cause requests to other gateways: not if it comes from this
+    /// gateway, or has passed too many.
+    #[must_use]
+    pub fn may_forward(&self, via: &str) -> bool {
+        let hops: Vec<_> = via.split(',').collect();
+        let is_own = |hop: &&str| hop.split_whitespace().nth(1) == Some(self.shared.name.as_str());
+        hops.len() < MAX_HOPS && !hops.iter().any(is_own)
+    }
+
+    /// Returns the session for a want, and begins one if there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] if there are too many.
+    pub(crate) fn session(&self, want: &Want) -> Result<Arc<Session>> {
+        let mut sessions = self.shared.sessions.lock();
+        let key = (want.root, Arc::clone(&want.via));
+        if let Some(session) = sessions.get(&key).and_then(Weak::upgrade) {
+            return Ok(session);
+        }
+        let permit = Arc::clone(&self.shared.permits).try_acquire_owned().map_err(|_| {
+            let most = self.shared.max_sessions;
+            let what = format!("{most} roots are being fetched, the limit (retrieval.max_sessions)");
+            Error::new(ErrorKind::RateLimited, format!("{what}: try again later"))
+        })?;
+        let session = Arc::new(Session::new(Arc::clone(&self.shared), want.root, Arc::clone(&want.via), permit));
+        sessions.insert(key, Arc::downgrade(&session));
+        Ok(session)
+    }
+}
+
+impl Shared {
+    pub(crate) fn admits(&self, cid: &Cid) -> bool {
+        (self.admits)(cid)
+    }
+
+    /// Removes a session that has ended, unless another one has begun.
+    pub(crate) fn forget(&self, root: &Cid, via: &Arc<str>) {
+        let mut sessions = self.sessions.lock();
+        let key = (*root, Arc::clone(via));
+        if sessions.get(&key).is_some_and(|session| session.strong_count() == 0) {
+            sessions.remove(&key);
+        }
+    }
+
+    /// Waits for memory for blocks that are received. The permit is returned when they are stored, which no client can
+    /// delay.
+    pub(crate) async fn buffer(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let kibibytes = u32::try_from(bytes / 1024).unwrap_or(BUFFER_KIB).min(BUFFER_KIB);
+        loop {
+            // The semaphore is never closed.
+            if let Ok(permit) = Arc::clone(&self.buffer).acquire_many_owned(kibibytes).await {
+                return permit;
+            }
+        }
+    }
+
+    /// Stores verified blocks. A failure only costs another retrieval later, so it is logged.
+    pub(crate) async fn store(&self, blocks: Vec<Block>) {
+        if blocks.is_empty() {
+            return;
+        }
+        let count = blocks.len();
+        if let Err(error) = self.sink.put(blocks).await {
+            tracing::warn!("{count} fetched blocks could not be stored: {error}");
+        }
+    }
+
+    /// Returns the value of the `Via` header of a request for content that was requested with `via`.
+    pub(crate) fn via(&self, via: &str) -> String {
+        let before = if via.is_empty() { String::new() } else { format!("{via}, ") };
+        format!("{before}1.1 {}", self.name)
+    }
+
+    /// Queries all routers for providers of `root`.
+    pub(crate) async fn search(self: &Arc<Self>, root: &Cid, candidates: &Candidates, trace: &Arc<Trace>) {
+        let lookup = async |url: &Url| {
+            let request = format!("providers of {root}");
+            let mut running = Running::begin_lookup(self, trace, url, request);
+            let found = |provider: Provider| {
+                provider.urls.into_iter().for_each(|url| candidates.add(self.sources.provider(url)));
+            };
+            let received = self.routers.providers(url, root, found).await;
+            if let Ok(bytes) = &received {
+                running.bytes.fetch_add(*bytes, std::sync::atomic::Ordering::Relaxed);
+                running.first_byte = Some(Instant::now());
+            }
+            running.end(received.as_ref().map(|_| ()));
+        };
+        futures::future::join_all(self.routers.urls().iter().map(lookup)).await;
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}

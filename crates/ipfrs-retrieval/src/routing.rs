@@ -1,0 +1,175 @@
+//! Client of the Delegated Routing V1 HTTP API (<https://specs.ipfs.tech/routing/http-routing-v1/>): providers of a
+//! content ID.
+
+use std::time::Duration;
+
+use ipfrs_core::Cid;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Client, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::address::http_url;
+use crate::attempt::Outcome;
+use crate::http::{Failure, because};
+
+/// Maximum time for a lookup.
+const LOOKUP: Duration = Duration::from_secs(10);
+/// Maximum length of a response, in bytes.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+/// Maximum number of concurrent lookups.
+const MAX_LOOKUPS: usize = 16;
+/// Maximum number of addresses that are read from one record.
+const MAX_ADDRESSES: usize = 32;
+/// Protocols of the providers that are of use.
+const PROTOCOLS: &str = "unknown,transport-bitswap,transport-ipfs-gateway-http";
+const HTTP_PROTOCOL: &str = "transport-ipfs-gateway-http";
+
+/// Configured routers.
+#[derive(Debug)]
+pub(crate) struct Routers {
+    urls: Vec<Url>,
+    client: Client,
+    lookups: Semaphore,
+}
+
+/// A provider that a router named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Provider {
+    /// URLs of its HTTP gateway.
+    pub(crate) urls: Vec<Url>,
+}
+
+/// Record of a provider: schema `peer`, and `bitswap` of older routers.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Record {
+    #[serde(default)]
+    addrs: Option<Vec<String>>,
+    #[serde(default)]
+    protocols: Option<Vec<String>>,
+}
+
+impl Record {
+    fn into_provider(self) -> Option<Provider> {
+        let protocols = self.protocols.unwrap_or_default();
+        // Routers may ignore the filter of the request.
+        if !protocols.is_empty() && !protocols.iter().any(|protocol| protocol == HTTP_PROTOCOL) {
+            return None;
+        }
+        let addresses = self.addrs.unwrap_or_default();
+        let urls: Vec<_> = addresses.iter().take(MAX_ADDRESSES).filter_map(|address| http_url(address)).collect();
+        (!urls.is_empty()).then_some(Provider { urls })
+    }
+}
+
+/// Whole response in JSON, for routers that do not stream. Records are parsed one by one, because their schemas vary.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Answer {
+    #[serde(default)]
+    providers: Option<Vec<Value>>,
+}
+
+impl Routers {
+    pub(crate) fn new(urls: Vec<Url>, client: Client) -> Self {
+        Self { urls, client, lookups: Semaphore::new(MAX_LOOKUPS) }
+    }
+
+    pub(crate) fn urls(&self) -> &[Url] {
+        &self.urls
+    }
+
+    /// Passes the providers of `cid` that the router at `url` knows to `found`, as they arrive. Returns the number of
+    /// bytes of the response.
+    pub(crate) async fn providers(
+        &self,
+        url: &Url,
+        cid: &Cid,
+        found: impl FnMut(Provider) + Send,
+    ) -> Result<u64, Failure> {
+        let lookup = timeout(LOOKUP, async {
+            let _permit = self.lookups.acquire().await;
+            self.lookup(url, cid, found).await
+        });
+        let slow = |_| Failure::new(Outcome::Slow, format!("no complete response in {} s", LOOKUP.as_secs()));
+        lookup.await.map_err(slow)?
+    }
+
+    async fn lookup(&self, url: &Url, cid: &Cid, mut found: impl FnMut(Provider) + Send) -> Result<u64, Failure> {
+        let target = format!("routing/v1/providers/{cid}?filter-protocols={PROTOCOLS}");
+        let url = url.join(&target).map_err(|e| Failure::new(Outcome::Failed, e.to_string()))?;
+        let request = self.client.get(url).header(ACCEPT, "application/x-ndjson, application/json");
+        let mut response = request.send().await.map_err(|e| Failure::new(Outcome::Failed, because(&e)))?;
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND {
+            return Err(Failure { status: Some(404), ..Failure::new(Outcome::Absent, "it knows no providers") });
+        }
+        if status != StatusCode::OK {
+            let outcome = if status.is_server_error() || status == 429 { Outcome::Busy } else { Outcome::Failed };
+            return Err(Failure { status: Some(status.as_u16()), ..Failure::new(outcome, format!("status {status}")) });
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let streams = kind.starts_with("application/x-ndjson");
+        let (mut received, mut buffer, mut count) = (0, Vec::new(), 0_usize);
+        let mut read = |record: Option<Record>| {
+            record.and_then(Record::into_provider).into_iter().for_each(|provider| {
+                count += 1;
+                found(provider);
+            });
+        };
+        while let Some(piece) = response.chunk().await.map_err(|e| Failure::new(Outcome::Failed, because(&e)))? {
+            received += piece.len();
+            if received > MAX_RESPONSE_BYTES {
+                let why = format!("its response is over the limit of {MAX_RESPONSE_BYTES} bytes");
+                return Err(Failure::new(Outcome::Invalid, why));
+            }
+            buffer.extend_from_slice(&piece);
+            while let Some(end) = buffer.iter().position(|byte| streams && *byte == b'\n') {
+                read(serde_json::from_slice(&buffer[..end]).ok());
+                buffer.drain(..=end);
+            }
+        }
+        if streams {
+            read(serde_json::from_slice(&buffer).ok());
+        } else {
+            let answer: Answer = serde_json::from_slice(&buffer)
+                .map_err(|e| Failure::new(Outcome::Invalid, format!("its response is not valid JSON: {e}")))?;
+            let records = answer.providers.unwrap_or_default().into_iter();
+            records.for_each(|record| read(serde_json::from_value(record).ok()));
+        }
+        match count {
+            0 => Err(Failure { status: Some(200), ..Failure::new(Outcome::Absent, "it knows no HTTP providers") }),
+            _ => Ok(received as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(record: &str) -> Option<Vec<String>> {
+        let record: Record = serde_json::from_str(record).unwrap();
+        record.into_provider().map(|provider| provider.urls.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn records_of_http_providers_are_read() {
+        let https = r#"{"Schema":"peer","ID":"12D3","Addrs":["/ip4/192.0.2.1/tcp/4001","/dns/a.example/tcp/443/https"],
+            "Protocols":["transport-bitswap","transport-ipfs-gateway-http"],"Extra":1}"#;
+        assert_eq!(provider(https), Some(vec!["https://a.example/".to_owned()]));
+        let unknown = r#"{"Schema":"peer","ID":"12D3","Addrs":["/dns/a.example/https"]}"#;
+        assert_eq!(provider(unknown), Some(vec!["https://a.example/".to_owned()]));
+        for none in [
+            r#"{"Schema":"peer","Addrs":["/dns/a.example/https"],"Protocols":["transport-bitswap"]}"#,
+            r#"{"Schema":"peer","Addrs":["/ip4/192.0.2.1/tcp/4001"],"Protocols":null}"#,
+            r#"{"Schema":"unknown"}"#,
+            r#"{"Schema":"peer","Addrs":null,"Protocols":[]}"#,
+        ] {
+            assert_eq!(provider(none), None, "{none}");
+        }
+    }
+}

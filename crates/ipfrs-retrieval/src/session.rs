@@ -1,0 +1,370 @@
+//! One root that is being fetched, for all requests that need it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
+use ipfrs_core::{Block, Cid, Error, Multihash, Result};
+use parking_lot::Mutex;
+use prometheus::IntGauge;
+use reqwest::Url;
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::attempt::{Attempt, Outcome, SourceKind, Trace, Unretrieved, millis};
+use crate::candidates::Candidates;
+use crate::car_stream::CarStream;
+use crate::http::Failure;
+use crate::retriever::Shared as Retrieval;
+use crate::source::Source;
+use crate::want::Want;
+
+/// Bytes that streams of a session deliver ahead of its readers.
+const MAX_UNREAD_BYTES: u64 = 32 << 20;
+/// Number of remembered fetches and streams from which on those that have ended are forgotten.
+const MAX_REMEMBERED: usize = 256;
+
+/// What a fetch yields: the block, and a stream that delivers blocks below it.
+pub(crate) type Fetched = Result<(Bytes, Option<Arc<CarStream>>), Arc<FetchError>>;
+
+/// An error that several requests share.
+#[derive(Debug)]
+pub(crate) struct FetchError {
+    pub(crate) unretrieved: Unretrieved,
+    /// Seconds of the time limit, if it ended the fetch.
+    pub(crate) timed_out: Option<u64>,
+}
+
+/// One root that is being fetched: its sources, the streams that deliver it, and the requests that wait for blocks. It
+/// ends with the last request that needs it.
+pub(crate) struct Session {
+    pub(crate) retrieval: Arc<Retrieval>,
+    pub(crate) root: Cid,
+    pub(crate) via: Arc<str>,
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) candidates: Arc<Candidates>,
+    state: Mutex<State>,
+    /// Bytes that streams have delivered and no request has read, as in the state.
+    unread_bytes: AtomicU64,
+    /// Notified when a request reads or waits.
+    read: Notify,
+    search: Mutex<Option<AbortHandle>>,
+    _count: Count,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Default)]
+struct State {
+    streams: HashMap<Want, Weak<CarStream>>,
+    /// Wants that streams have tried to deliver. Each is tried once.
+    streamed: HashMap<Want, ()>,
+    fetches: HashMap<Multihash, WeakShared<BoxFuture<'static, Fetched>>>,
+    waiting: HashMap<Multihash, Vec<oneshot::Sender<Bytes>>>,
+    /// Blocks that are being stored.
+    recent: HashMap<Multihash, Bytes>,
+    /// Sizes of blocks that streams have delivered and no request has read.
+    unread: HashMap<Multihash, u64>,
+}
+
+/// Counts the session while it exists.
+struct Count(IntGauge);
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Session {
+    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, via: Arc<str>, permit: OwnedSemaphorePermit) -> Self {
+        let sessions = retrieval.metrics.sessions.clone();
+        sessions.inc();
+        Self {
+            root,
+            via,
+            trace: Arc::new(Trace::begin()),
+            candidates: Arc::new(Candidates::new(retrieval.sources.gateways().to_vec())),
+            state: Mutex::default(),
+            unread_bytes: AtomicU64::new(0),
+            read: Notify::new(),
+            search: Mutex::default(),
+            _count: Count(sessions),
+            _permit: permit,
+            retrieval,
+        }
+    }
+
+    /// Returns the stream that delivers `want`. If there was none yet and `begins` is set, it begins one. Returns `None`
+    /// if one has ended.
+    pub(crate) fn stream(self: &Arc<Self>, want: &Want, begins: bool) -> Option<Arc<CarStream>> {
+        let mut state = self.state.lock();
+        if let Some(running) = state.streams.get(want).and_then(Weak::upgrade) {
+            return (!running.has_ended()).then_some(running);
+        }
+        if state.streams.len() >= MAX_REMEMBERED {
+            state.streams.retain(|_, stream| stream.strong_count() > 0);
+        }
+        // A stream whose readers have left before its end may begin again.
+        if !begins || want.is_one_block() || state.streamed.contains_key(want) {
+            return None;
+        }
+        let stream = CarStream::begin(Arc::clone(self), want.clone());
+        state.streams.insert(want.clone(), Arc::downgrade(&stream));
+        Some(stream)
+    }
+
+    /// Records that no source is left to deliver `want` as a stream.
+    pub(crate) fn end_stream(&self, want: &Want) {
+        let mut state = self.state.lock();
+        if state.streamed.len() >= MAX_REMEMBERED {
+            state.streamed.clear();
+        }
+        state.streamed.insert(want.clone(), ());
+    }
+
+    /// Returns the running fetch of a block, or begins one with `fetch`. The fetch ends when nobody waits for it.
+    pub(crate) fn fetch(
+        &self,
+        cid: &Cid,
+        fetch: impl FnOnce() -> BoxFuture<'static, Fetched>,
+    ) -> Shared<BoxFuture<'static, Fetched>> {
+        let mut state = self.state.lock();
+        if let Some(running) = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade) {
+            return running;
+        }
+        if state.fetches.len() >= MAX_REMEMBERED {
+            state.fetches.retain(|_, fetch| fetch.upgrade().is_some());
+        }
+        let fetch = fetch().shared();
+        if let Some(weak) = fetch.downgrade() {
+            state.fetches.insert(*cid.hash(), weak);
+        }
+        fetch
+    }
+
+    /// Returns a receiver for a block, which has it already if it is being stored.
+    pub(crate) fn wait_for(&self, cid: &Cid) -> oneshot::Receiver<Bytes> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state.lock();
+        if let Some(bytes) = state.recent.get(cid.hash()) {
+            let _received = sender.send(bytes.clone());
+        } else {
+            let waiting = state.waiting.entry(*cid.hash()).or_default();
+            waiting.retain(|sender| !sender.is_closed());
+            waiting.push(sender);
+        }
+        drop(state);
+        self.read.notify_waiters();
+        receiver
+    }
+
+    /// Forgets the receivers of a block that are gone.
+    pub(crate) fn stop_waiting(&self, cid: &Cid) {
+        let mut state = self.state.lock();
+        if let Some(waiting) = state.waiting.get_mut(cid.hash()) {
+            waiting.retain(|sender| !sender.is_closed());
+            if waiting.is_empty() {
+                state.waiting.remove(cid.hash());
+            }
+        }
+    }
+
+    /// Passes verified blocks to the requests that wait for them, and stores all of them. Blocked blocks are dropped.
+    /// `permit` bounds the memory of blocks that are being stored. Returns the number of blocks.
+    pub(crate) fn deliver(self: &Arc<Self>, blocks: Vec<Block>, streamed: bool, permit: OwnedSemaphorePermit) -> usize {
+        let blocks: Vec<_> = blocks.into_iter().filter(|block| self.retrieval.admits(block.cid())).collect();
+        let mut state = self.state.lock();
+        for block in &blocks {
+            let (hash, data) = (block.cid().hash(), block.data());
+            let waiting = state.waiting.remove(hash).unwrap_or_default();
+            let sent = waiting.into_iter().filter_map(|sender| sender.send(data.clone()).ok()).count();
+            if sent == 0 && streamed && state.unread.insert(*hash, data.len() as u64).is_none() {
+                self.unread_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
+            state.recent.insert(*hash, data.clone());
+        }
+        drop(state);
+        let (session, count) = (Arc::downgrade(self), blocks.len());
+        let retrieval = Arc::clone(&self.retrieval);
+        tokio::spawn(async move {
+            let _permit = permit;
+            let hashes: Vec<_> = blocks.iter().map(|block| *block.cid().hash()).collect();
+            retrieval.store(blocks).await;
+            if let Some(session) = session.upgrade() {
+                let mut state = session.state.lock();
+                hashes.iter().for_each(|hash| _ = state.recent.remove(hash));
+            }
+        });
+        count
+    }
+
+    /// Records that a request has read a block.
+    pub(crate) fn note_read(&self, cid: &Cid) {
+        if self.unread_bytes.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let removed = self.state.lock().unread.remove(cid.hash());
+        if let Some(bytes) = removed {
+            self.unread_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.read.notify_waiters();
+        }
+    }
+
+    /// Waits while streams are far ahead of the requests, and no request waits for a block.
+    pub(crate) async fn wait_for_readers(&self) {
+        loop {
+            let read = self.read.notified();
+            if self.unread_bytes.load(Ordering::Relaxed) <= MAX_UNREAD_BYTES || !self.state.lock().waiting.is_empty() {
+                return;
+            }
+            read.await;
+        }
+    }
+
+    /// Begins to search providers, once.
+    pub(crate) fn search(&self) {
+        if !self.candidates.begin_search() {
+            return;
+        }
+        let (retrieval, candidates) = (Arc::clone(&self.retrieval), Arc::clone(&self.candidates));
+        let (trace, root) = (Arc::clone(&self.trace), self.root);
+        let task = tokio::spawn(async move {
+            retrieval.search(&root, &candidates, &trace).await;
+            candidates.end_search();
+        });
+        *self.search.lock() = Some(task.abort_handle());
+    }
+
+    pub(crate) fn unretrieved(&self, cid: &Cid) -> Unretrieved {
+        Unretrieved { cid: *cid, attempts: self.trace.attempts().into() }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(search) = self.search.get_mut() {
+            search.abort();
+        }
+        self.retrieval.forget(&self.root, &self.via);
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+/// An attempt that is running. If it is dropped before its end, it is reported as cancelled.
+pub(crate) struct Running {
+    retrieval: Arc<Retrieval>,
+    trace: Arc<Trace>,
+    source: Option<Arc<Source>>,
+    kind: SourceKind,
+    address: String,
+    request: String,
+    start: Instant,
+    pub(crate) first_byte: Option<Instant>,
+    pub(crate) bytes: Arc<AtomicU64>,
+    pub(crate) blocks: u64,
+    has_ended: AtomicBool,
+}
+
+impl Running {
+    /// Begins an attempt at an HTTP source.
+    pub(crate) fn begin(session: &Session, source: &Arc<Source>, request: String) -> Self {
+        let (kind, address) = (source.kind, shown(&source.url));
+        Self::new(&session.retrieval, &session.trace, Some(Arc::clone(source)), kind, address, request)
+    }
+
+    /// Begins a lookup of providers.
+    pub(crate) fn begin_lookup(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, router: &Url, request: String) -> Self {
+        Self::new(retrieval, trace, None, SourceKind::Router, shown(router), request)
+    }
+
+    fn new(
+        retrieval: &Arc<Retrieval>,
+        trace: &Arc<Trace>,
+        source: Option<Arc<Source>>,
+        kind: SourceKind,
+        address: String,
+        request: String,
+    ) -> Self {
+        Self {
+            retrieval: Arc::clone(retrieval),
+            trace: Arc::clone(trace),
+            source,
+            kind,
+            address,
+            request,
+            start: Instant::now(),
+            first_byte: None,
+            bytes: Arc::default(),
+            blocks: 0,
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends the attempt.
+    pub(crate) fn end(&mut self, result: Result<(), &Failure>) {
+        let (outcome, detail, status, retry_after) = match result {
+            Ok(()) => (Outcome::Delivered, String::new(), Some(200), None),
+            Err(failure) => (failure.outcome, failure.detail.clone(), failure.status, failure.retry_after),
+        };
+        if self.has_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let since_start = |instant: Instant| instant.saturating_duration_since(self.start);
+        if let Some(source) = &self.source {
+            if let Some(first_byte) = self.first_byte {
+                source.note_first_byte(since_start(first_byte));
+                source.note_transfer(self.bytes.load(Ordering::Relaxed), first_byte.elapsed());
+            }
+            source.note(outcome, retry_after);
+            if outcome == Outcome::Invalid {
+                tracing::warn!(source = %self.address, request = %self.request, "a source is not used for a while: {detail}");
+            }
+        }
+        let attempt = Attempt {
+            source: self.kind,
+            address: std::mem::take(&mut self.address),
+            request: std::mem::take(&mut self.request),
+            outcome,
+            detail,
+            status: status.filter(|_| self.kind != SourceKind::Bitswap),
+            start_ms: self.trace.at(self.start),
+            first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
+            duration_ms: millis(self.start.elapsed()),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            blocks: self.blocks,
+        };
+        self.retrieval.metrics.count(&attempt);
+        self.trace.add(attempt);
+    }
+}
+
+/// Returns a URL for reports, without user name and password.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Only URLs without a host have no place for them.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.into()
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(Err(&Failure::new(Outcome::Cancelled, "")));
+    }
+}
+
+impl FetchError {
+    /// Returns the error for one of the requests.
+    pub(crate) fn to_error(&self) -> Error {
+        self.unretrieved.clone().into_error(self.timed_out)
+    }
+}

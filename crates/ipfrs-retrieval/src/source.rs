@@ -1,0 +1,191 @@
+//! HTTP sources: their health, speed and order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use reqwest::{Client, Url};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::attempt::{Outcome, SourceKind};
+
+/// Maximum number of concurrent requests to one source.
+const MAX_REQUESTS: usize = 64;
+/// Maximum number of sources whose health is remembered. Configured gateways are always remembered.
+const MAX_SOURCES: usize = 4_096;
+/// Number of absent contents in a row after which a provider is not used for a while. HTTP clients of boxo do the same.
+const MAX_ABSENT: u32 = 100;
+/// How long a source that delivered invalid bytes, or failed repeatedly, is not used.
+const EXCLUSION: Duration = Duration::from_secs(600);
+/// Default pause after a response that says the source is busy, and the longest that is respected.
+const BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// Weight of the latest measurement in moving averages.
+const WEIGHT: f64 = 0.2;
+/// Time to the first byte that is assumed before anything was measured, in seconds.
+const ASSUMED_FIRST_BYTE: f64 = 0.2;
+/// Bytes per second that are assumed before anything was measured.
+const ASSUMED_BANDWIDTH: f64 = 8e6;
+
+/// A server that implements the trustless gateway specification.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) kind: SourceKind,
+    pub(crate) url: Url,
+    pub(crate) client: Client,
+    /// Permits for requests to the source.
+    pub(crate) requests: Semaphore,
+    health: Mutex<Health>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Health {
+    /// Moving average of the share of attempts that did not fail, from 0 to 1.
+    success: Option<f64>,
+    /// Moving averages of the time to the first byte, in seconds, of its deviation, and of bytes per second.
+    first_byte: Option<(f64, f64)>,
+    bandwidth: Option<f64>,
+    absent_in_row: u32,
+    busy_in_row: u32,
+    failed_in_row: u32,
+    paused_until: Option<Instant>,
+    /// Whether a response to a request for a CAR was not a CAR.
+    lacks_car: bool,
+}
+
+impl Source {
+    fn new(kind: SourceKind, url: Url, client: Client) -> Self {
+        Self { kind, url, client, requests: Semaphore::new(MAX_REQUESTS), health: Mutex::default() }
+    }
+
+    /// Returns the time at which the source may be used; `None` if that is now.
+    pub(crate) fn paused_until(&self) -> Option<Instant> {
+        self.health.lock().paused_until.filter(|until| *until > Instant::now())
+    }
+
+    pub(crate) fn lacks_car(&self) -> bool {
+        self.health.lock().lacks_car
+    }
+
+    /// Records that the source responds to requests for CARs with something else.
+    pub(crate) fn note_lacks_car(&self) {
+        self.health.lock().lacks_car = true;
+    }
+
+    /// Returns the seconds that a small request is expected to take, for the order of sources. Configured gateways
+    /// come first as long as they work.
+    pub(crate) fn cost(&self) -> f64 {
+        let health = self.health.lock();
+        let first_byte = health.first_byte.map_or(ASSUMED_FIRST_BYTE, |(mean, _)| mean);
+        let transfer = 1e6 / health.bandwidth.unwrap_or(ASSUMED_BANDWIDTH).max(1.0);
+        let success = health.success.unwrap_or(1.0).max(0.01);
+        let unknown = if self.kind == SourceKind::Gateway { 1.0 } else { 2.0 };
+        unknown * (first_byte + transfer) / success
+    }
+
+    /// Returns the time after which a first byte is unusually late: about the 95th percentile.
+    pub(crate) fn late_after(&self) -> Duration {
+        let (mean, deviation) = self.health.lock().first_byte.unwrap_or((ASSUMED_FIRST_BYTE, ASSUMED_FIRST_BYTE));
+        Duration::from_secs_f64((mean + 4.0 * deviation).clamp(0.05, 5.0))
+    }
+
+    /// Records the time to the first byte of a response.
+    pub(crate) fn note_first_byte(&self, after: Duration) {
+        let (after, mut health) = (after.as_secs_f64(), self.health.lock());
+        health.first_byte = Some(match health.first_byte {
+            None => (after, after / 2.0),
+            Some((mean, deviation)) => {
+                (mean + WEIGHT * (after - mean), deviation + WEIGHT * ((after - mean).abs() - deviation))
+            }
+        });
+    }
+
+    /// Records the speed of a transfer that was long enough to tell.
+    pub(crate) fn note_transfer(&self, bytes: u64, duration: Duration) {
+        if bytes < 64 * 1024 {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an average needs no exact bytes")]
+        let rate = bytes as f64 / duration.as_secs_f64().max(1e-4);
+        let mut health = self.health.lock();
+        health.bandwidth = Some(health.bandwidth.map_or(rate, |mean| mean + WEIGHT * (rate - mean)));
+    }
+
+    /// Records an outcome. `retry_after` is the pause that the source requested.
+    pub(crate) fn note(&self, outcome: Outcome, retry_after: Option<Duration>) {
+        let (now, mut health) = (Instant::now(), self.health.lock());
+        let success = match outcome {
+            Outcome::Cancelled => return,
+            Outcome::Delivered | Outcome::Absent => 1.0,
+            Outcome::Busy | Outcome::Failed | Outcome::Invalid | Outcome::Slow => 0.0,
+        };
+        let mean = health.success.unwrap_or(1.0);
+        health.success = Some(mean + WEIGHT * (success - mean));
+        let pause = match outcome {
+            Outcome::Cancelled | Outcome::Delivered => {
+                (health.absent_in_row, health.busy_in_row, health.failed_in_row) = (0, 0, 0);
+                return;
+            }
+            Outcome::Absent => {
+                (health.busy_in_row, health.failed_in_row) = (0, 0);
+                health.absent_in_row += 1;
+                // A gateway of the configuration may retrieve content itself, so it remains in use.
+                let is_useless = self.kind != SourceKind::Gateway && health.absent_in_row >= MAX_ABSENT;
+                is_useless.then_some(EXCLUSION)
+            }
+            Outcome::Busy => {
+                health.busy_in_row += 1;
+                let requested = retry_after.unwrap_or(BACKOFF).clamp(Duration::from_millis(100), MAX_BACKOFF);
+                Some(if health.busy_in_row > 1 { MAX_BACKOFF } else { requested })
+            }
+            Outcome::Failed | Outcome::Slow => {
+                health.failed_in_row += 1;
+                let exponent = health.failed_in_row.saturating_sub(2).min(6);
+                (health.failed_in_row > 1).then(|| BACKOFF * (1 << exponent))
+            }
+            Outcome::Invalid => Some(EXCLUSION),
+        };
+        if let Some(pause) = pause {
+            health.paused_until = Some(now + pause);
+        }
+    }
+}
+
+/// All known sources, by URL. Their health outlives the sessions.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    gateways: Vec<Arc<Source>>,
+    others: Mutex<HashMap<String, Arc<Source>>>,
+    /// Client for sources that routers and clients name.
+    client: Client,
+}
+
+impl Sources {
+    pub(crate) fn new(gateways: Vec<Url>, trusted: &Client, client: Client) -> Self {
+        let gateway = |url| Arc::new(Source::new(SourceKind::Gateway, url, trusted.clone()));
+        Self { gateways: gateways.into_iter().map(gateway).collect(), others: Mutex::default(), client }
+    }
+
+    pub(crate) fn gateways(&self) -> &[Arc<Source>] {
+        &self.gateways
+    }
+
+    /// Returns the source with this URL, which a router or a client named.
+    pub(crate) fn provider(&self, url: Url) -> Arc<Source> {
+        if let Some(gateway) = self.gateways.iter().find(|gateway| gateway.url == url) {
+            return Arc::clone(gateway);
+        }
+        let mut others = self.others.lock();
+        if others.len() >= MAX_SOURCES {
+            // Sources in use stay, and those whose exclusion would otherwise be forgotten.
+            others.retain(|_, source| Arc::strong_count(source) > 1 || source.paused_until().is_some());
+            if others.len() >= MAX_SOURCES {
+                others.clear();
+            }
+        }
+        let new = || Arc::new(Source::new(SourceKind::Provider, url.clone(), self.client.clone()));
+        Arc::clone(others.entry(url.as_str().to_owned()).or_insert_with(new))
+    }
+}

@@ -1,0 +1,338 @@
+//! A view of a store that fetches missing blocks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesOrdered};
+use futures::{FutureExt, Stream, StreamExt, stream};
+use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_store::{
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
+    Stored, StoreEpoch,
+};
+use ipfrs_stream::Part;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use crate::attempt::Attempt;
+use crate::car_stream::CarStream;
+use crate::fetch::fetch;
+use crate::retriever::Retriever;
+use crate::session::Session;
+use crate::want::Want;
+
+/// Maximum number of blocks that one reader fetches at the same time.
+const MAX_FETCHES: usize = 16;
+/// Maximum number of streams of one reader.
+const MAX_STREAMS: usize = 4;
+/// Number of missing blocks from which on a whole part may be fetched.
+const MIN_MISSES: u64 = 8;
+/// How long streams continue without a reader. The next step of the same request may need them.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A view of a store for one request. Blocks that the store does not have are fetched, verified and stored. When the view
+/// and its streams are dropped, everything that only this request needs ends.
+pub struct RetrievingStore {
+    local: Arc<dyn BlockStore>,
+    scope: Arc<Scope>,
+}
+
+/// What one request needs, and the session that delivers it.
+struct Scope {
+    retriever: Retriever,
+    wanted: Wanted,
+    session: OnceLock<Arc<Session>>,
+    streams: Mutex<Vec<Arc<CarStream>>>,
+    /// Number of blocks that were in the store, and that were missing.
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// What a view is used for.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// To find the target of the path: the first missing block begins a stream of the whole part.
+    Path(Want),
+    /// To read the part. It uses the stream that finding the target has begun. If the root is missing, it begins one.
+    Part(Want),
+    /// To read single blocks that do not belong together. `via` is as in [`Want::via`].
+    Blocks {
+        /// Value of the `Via` header of the request.
+        via: Arc<str>,
+    },
+}
+
+impl RetrievingStore {
+    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted) -> Self {
+        let (session, streams) = (OnceLock::new(), Mutex::default());
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { local, scope: Arc::new(Scope { retriever, wanted, session, streams, hits, misses }) }
+    }
+
+    /// Returns the attempts of the session so far; empty if nothing had to be fetched.
+    #[must_use]
+    pub fn attempts(&self) -> Vec<Attempt> {
+        self.scope.session.get().map(|session| session.trace.attempts()).unwrap_or_default()
+    }
+}
+
+impl Scope {
+    fn session(&self, want: &Want) -> Result<&Arc<Session>> {
+        if let Some(session) = self.session.get() {
+            return Ok(session);
+        }
+        let session = self.retriever.session(want)?;
+        Ok(self.session.get_or_init(|| session))
+    }
+
+    fn note_read(&self, cid: &Cid) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        if let Some(session) = self.session.get() {
+            session.note_read(cid);
+        }
+    }
+
+    /// Fetches a missing block. Returns `None` for a block that may not be fetched.
+    async fn fetch(&self, cid: Cid) -> Result<Option<Bytes>> {
+        if !self.retriever.shared.admits(&cid) {
+            return Ok(None);
+        }
+        let (want, begins) = match &self.wanted {
+            Wanted::Path(want) => (want, true),
+            Wanted::Part(want) => (want, cid == want.root || self.lacks_most()),
+            Wanted::Blocks { via } => return self.fetch_single(cid, via).await.map(Some),
+        };
+        let session = self.session(want)?;
+        let streams = {
+            let mut streams = self.streams.lock();
+            if streams.iter().any(|stream| stream.is_over_budget()) {
+                let limit = self.retriever.shared.max_bytes;
+                let what = format!("the request needs more than {limit} bytes from other servers");
+                return Err(Error::too_large(format!("{what} (retrieval.max_bytes_per_request): request a part")));
+            }
+            streams.retain(|stream| !stream.has_ended());
+            if let Some(stream) = session.stream(want, begins).filter(|stream| !contains(&streams, stream)) {
+                streams.push(stream);
+            }
+            streams.clone()
+        };
+        let fetch = session.fetch(&cid, || fetch(Arc::clone(session), want.clone(), streams, cid).boxed());
+        let (bytes, below) = fetch.await.map_err(|error| error.to_error())?;
+        if let Some(below) = below {
+            let mut streams = self.streams.lock();
+            if streams.len() < MAX_STREAMS && !contains(&streams, &below) {
+                streams.push(below);
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Counts a missing block. Returns whether so many are missing that the whole part should be fetched, although its
+    /// root is in the store. If only a few are missing, as after an interrupted download, they are fetched by
+    /// themselves.
+    fn lacks_most(&self) -> bool {
+        let misses = self.misses.fetch_add(1, Ordering::Relaxed) + 1;
+        misses >= MIN_MISSES && misses > self.hits.load(Ordering::Relaxed)
+    }
+
+    /// Fetches a block in a session of its own.
+    async fn fetch_single(&self, cid: Cid, via: &Arc<str>) -> Result<Bytes> {
+        let want = Want::new(cid, [], Part::Block).via(Arc::clone(via));
+        let session = self.retriever.session(&want)?;
+        let fetch = session.fetch(&cid, || fetch(Arc::clone(&session), want, Vec::new(), cid).boxed());
+        fetch.await.map(|(bytes, _)| bytes).map_err(|error| error.to_error())
+    }
+
+    async fn complete(self: Arc<Self>, cid: Cid, found: Result<Option<Bytes>>) -> Result<Option<Bytes>> {
+        match found {
+            Ok(Some(bytes)) => {
+                self.note_read(&cid);
+                Ok(Some(bytes))
+            }
+            Ok(None) => self.fetch(cid).await,
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn contains(streams: &[Arc<CarStream>], stream: &Arc<CarStream>) -> bool {
+    streams.iter().any(|known| Arc::ptr_eq(known, stream))
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let (Some(session), Ok(runtime)) = (self.session.take(), Handle::try_current()) else { return };
+        let streams = std::mem::take(self.streams.get_mut());
+        runtime.spawn(async move {
+            sleep(LINGER).await;
+            drop((session, streams));
+        });
+    }
+}
+
+impl fmt::Debug for RetrievingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetrievingStore").field("wanted", &self.scope.wanted).finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a default would bypass the inner store")]
+#[async_trait]
+impl BlockStore for RetrievingStore {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        let found = self.local.get(cid).await;
+        Arc::clone(&self.scope).complete(*cid, found).await
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let mut order: VecDeque<_> = cids.iter().copied().collect();
+        let scope = Arc::clone(&self.scope);
+        let found = self.local.get_many(cids).map(move |item| (order.pop_front(), item));
+        let complete = move |(cid, item): (Option<Cid>, Result<(Cid, Option<Bytes>)>)| match (cid, item) {
+            (Some(cid), Ok((_, None))) => {
+                let scope = Arc::clone(&scope);
+                Later::Fetch(async move { scope.fetch(cid).await.map(|found| (cid, found)) }.boxed())
+            }
+            (_, item) => {
+                if let Ok((cid, _)) = &item {
+                    scope.note_read(cid);
+                }
+                Later::Now(item)
+            }
+        };
+        Ordered { items: Some(found.map(complete).boxed()), waiting: FuturesOrdered::new() }.boxed()
+    }
+
+    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
+        let (scope, requested) = (Arc::clone(&self.scope), Arc::clone(&cids));
+        let mut passed = 0;
+        let complete = move |batch: BlockBatch| {
+            let start = passed;
+            passed += batch.len();
+            let is_missing = |index| matches!(batch.section(index), Ok(None));
+            if scope.session.get().is_none() && !(0..batch.len()).any(is_missing) {
+                return Later::Now(batch);
+            }
+            let wanted: Vec<Cid> = cids.iter().skip(start).take(batch.len()).copied().collect();
+            let scope = Arc::clone(&scope);
+            let fetched = async move {
+                let complete = |(cid, found)| Arc::clone(&scope).complete(cid, found);
+                let found = stream::iter(wanted.into_iter().zip(batch.into_answers()));
+                let mut complete = found.map(complete).buffered(MAX_FETCHES);
+                let mut batch = BlockBatch::default();
+                while let Some(found) = complete.next().await {
+                    batch.push(found);
+                }
+                batch
+            };
+            Later::Fetch(fetched.boxed())
+        };
+        let batches = self.local.get_batches(requested).map(complete).boxed();
+        Ordered { items: Some(batches), waiting: FuturesOrdered::new() }.boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        self.local.put_many(blocks, mode).await
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        self.local.has_many(cids).await
+    }
+
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.local.delete_unless(cids, spared).await
+    }
+
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        self.local.delete_many(cids).await
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.local.iterate()
+    }
+
+    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
+        self.local.iterate_after(after)
+    }
+
+    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
+        self.local.scrub()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.local.compact(options).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.local.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.local.stats().await
+    }
+
+    fn epoch(&self) -> StoreEpoch {
+        self.local.epoch()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.local.watch(cache);
+    }
+
+    fn check(&self) -> Result<()> {
+        self.local.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.local.disk().await
+    }
+
+    fn mappings(&self) -> Option<Mappings> {
+        self.local.mappings()
+    }
+}
+
+/// An item that is available, or must be fetched.
+enum Later<T> {
+    Now(T),
+    Fetch(BoxFuture<'static, T>),
+}
+
+/// Stream that keeps the order of its items and fetches a bounded number of them at the same time. Items that are
+/// available cost nothing while none before them is being fetched.
+struct Ordered<T> {
+    items: Option<BoxStream<'static, Later<T>>>,
+    waiting: FuturesOrdered<BoxFuture<'static, T>>,
+}
+
+impl<T: Send + 'static> Stream for Ordered<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let this = &mut *self;
+        while this.waiting.len() < MAX_FETCHES
+            && let Some(items) = &mut this.items
+        {
+            match items.poll_next_unpin(cx) {
+                Poll::Ready(Some(Later::Now(item))) if this.waiting.is_empty() => return Poll::Ready(Some(item)),
+                Poll::Ready(Some(Later::Now(item))) => this.waiting.push_back(futures::future::ready(item).boxed()),
+                Poll::Ready(Some(Later::Fetch(fetch))) => this.waiting.push_back(fetch),
+                Poll::Ready(None) => this.items = None,
+                Poll::Pending => break,
+            }
+        }
+        if this.waiting.is_empty() {
+            return if this.items.is_none() { Poll::Ready(None) } else { Poll::Pending };
+        }
+        this.waiting.poll_next_unpin(cx)
+    }
+}

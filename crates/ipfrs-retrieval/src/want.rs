@@ -1,0 +1,105 @@
+//! What a request needs: a path and a part of the DAG below its target.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use ipfrs_core::Cid;
+use ipfrs_stream::{Part, Span};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+/// Characters of a segment that need no escape in a URL (RFC 3986, unreserved).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A part of a DAG, as trustless gateways serve it in one response
+/// (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Want {
+    pub(crate) root: Cid,
+    /// Names below the root, each percent-encoded and with a slash before it.
+    pub(crate) path: Arc<str>,
+    pub(crate) part: WantedPart,
+    /// Value of the `Via` header of the request that needs the content (RFC 9110, 7.6.3); empty without one.
+    pub(crate) via: Arc<str>,
+}
+
+/// Part of the DAG below the target of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum WantedPart {
+    /// All blocks.
+    All,
+    /// The target's root block alone.
+    Block,
+    /// The blocks of a file, or of a directory without its entries.
+    Entity,
+    /// The blocks of a file that contain these bytes, from the first to the last.
+    Bytes(u64, u64),
+}
+
+impl Want {
+    /// Returns the want for `part` of the DAG below the target of a path.
+    #[must_use]
+    pub fn new<'a>(root: Cid, segments: impl IntoIterator<Item = &'a [u8]>, part: Part) -> Self {
+        let (mut path, mut part) = (String::new(), part);
+        for segment in segments {
+            // URLs cannot express these names: clients and servers would remove them.
+            if matches!(segment, b"." | b"..") {
+                part = Part::Block;
+                break;
+            }
+            let _written = write!(path, "/{}", percent_encode(segment, SEGMENT));
+        }
+        let part = match part {
+            Part::All | Part::Levels(_) => WantedPart::All,
+            Part::Block => WantedPart::Block,
+            Part::Entity => WantedPart::Entity,
+            Part::Bytes(Span { len: 0, .. }) => WantedPart::Block,
+            Part::Bytes(Span { start: 0, len: u64::MAX }) => WantedPart::Entity,
+            Part::Bytes(span) => WantedPart::Bytes(span.start, span.end() - 1),
+        };
+        Self { root, path: path.into(), part, via: "".into() }
+    }
+
+    /// Sets the `Via` header of the request, so that gateways which ask each other do not do so forever.
+    #[must_use]
+    pub fn via(self, via: Arc<str>) -> Self {
+        Self { via, ..self }
+    }
+
+    /// Returns the want for the same part of the DAG below `cid`, a block of this want.
+    pub(crate) fn below(&self, cid: Cid) -> Self {
+        let part = match self.part {
+            WantedPart::All => WantedPart::All,
+            WantedPart::Block => WantedPart::Block,
+            WantedPart::Entity | WantedPart::Bytes(..) => WantedPart::Entity,
+        };
+        Self { root: cid, path: "".into(), part, via: Arc::clone(&self.via) }
+    }
+
+    /// Whether the want is a single block, for which no CAR is needed.
+    pub(crate) fn is_one_block(&self) -> bool {
+        self.part == WantedPart::Block && self.path.is_empty()
+    }
+
+    /// Returns the path and query of the request for the CAR, relative to the URL of a gateway.
+    pub(crate) fn car_target(&self) -> String {
+        let scope = match self.part {
+            WantedPart::All => "all".to_owned(),
+            WantedPart::Block => "block".to_owned(),
+            WantedPart::Entity => "entity".to_owned(),
+            WantedPart::Bytes(first, last) => format!("entity&entity-bytes={first}:{last}"),
+        };
+        format!("ipfs/{}{}?format=car&dag-scope={scope}", self.root, self.path)
+    }
+}
+
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.part {
+            WantedPart::All => "DAG",
+            WantedPart::Block => "block",
+            WantedPart::Entity => "file or directory",
+            WantedPart::Bytes(first, last) => return write!(f, "bytes {first} to {last} of {}{}", self.root, self.path),
+        };
+        write!(f, "{part} {}{}", self.root, self.path)
+    }
+}
