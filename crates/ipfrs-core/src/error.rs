@@ -143,6 +143,11 @@ struct NoBlock(Cid);
 #[error("it is open read-only")]
 struct ReadOnly;
 
+/// The cause of errors about data with another hash than its content ID.
+#[derive(Debug, thiserror::Error)]
+#[error("the hash of the data is another one")]
+struct Mismatch;
+
 impl Error {
     /// Creates an error of `kind` with this `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -214,6 +219,18 @@ impl Error {
         let first = std::error::Error::source(self);
         let mut causes = std::iter::successors(first, |cause| cause.source());
         causes.find_map(|cause| cause.downcast_ref::<NoBlock>()).map(|NoBlock(cid)| *cid)
+    }
+
+    /// Creates an [`ErrorKind::InvalidInput`] error for data that does not match its content ID.
+    pub fn mismatch(message: impl Into<String>) -> Self {
+        Self::invalid(message).with_source(Mismatch)
+    }
+
+    /// Returns whether [`mismatch`](Self::mismatch) created this error or one of its causes.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        let first = std::error::Error::source(self);
+        std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<Mismatch>())
     }
 
     /// Creates an [`ErrorKind::Forbidden`] error that applies to every caller, because the resource is open

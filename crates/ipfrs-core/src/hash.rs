@@ -212,5 +212,5 @@ fn expect(cid: &Cid, found: Multihash) -> Result<()> {
         cid::Version::V0 => Cid::new_v0(found).unwrap_or_else(|_| Cid::new_v1(cid.codec(), found)),
         cid::Version::V1 => Cid::new_v1(cid.codec(), found),
     };
-    Err(Error::invalid(format!("the data does not match its content ID: expected {cid}, but the data has {actual}")))
+    Err(Error::mismatch(format!("the data does not match its content ID: expected {cid}, but the data has {actual}")))
 }

@@ -41,6 +41,9 @@ pub use import::{AddOptions, AddPathOptions, AddSession, Added};
 /// Types of content IDs, blocks and errors.
 pub use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, identity_payload};
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
+/// Attempts of a retrieval, and its configuration.
+#[cfg(feature = "retrieval")]
+pub use ipfrs_retrieval::{Attempt, Outcome, RetrievalConfig, SourceKind, Unretrieved};
 /// Types for implementing a custom storage engine; see [`NodeBuilder::engine`].
 pub use ipfrs_store::{
     Admission, BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared, admit,
@@ -79,9 +82,6 @@ pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 pub use prometheus::Registry;
 pub use refusals::Limit;
 pub use retrieval::{Expected, RequestContext, with_context};
-/// Attempts of a retrieval, and its configuration.
-#[cfg(feature = "retrieval")]
-pub use ipfrs_retrieval::{Attempt, Outcome, RetrievalConfig, SourceKind, Unretrieved};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

@@ -115,7 +115,7 @@ impl Node {
         if let Some(retriever) = &self.inner.retriever
             && let Some(via) = allowed_via(retriever)
         {
-            let wanted = Wanted::Part(want(&(*root).into(), Part::All, via));
+            let wanted = Wanted::Stored(want(&(*root).into(), Part::All, via));
             return Arc::new(retriever.store(self.inner.store.clone(), wanted));
         }
         let _ = root;

@@ -141,9 +141,8 @@ async fn receive(
 ) -> Result<(), Failure> {
     let limits = CarLimits { max_header: MAX_HEADER_BYTES, ..CarLimits::default() };
     let received = Arc::clone(&running.bytes);
-    let pieces = response.bytes_stream().map(|piece| {
-        piece.map_err(|e| Error::new(ErrorKind::Unavailable, because(&e)))
-    });
+    let pieces =
+        response.bytes_stream().map(|piece| piece.map_err(|e| Error::new(ErrorKind::Unavailable, because(&e))));
     let counted = Arc::clone(&received);
     let pieces = pieces.inspect(move |piece: &Result<Bytes>| {
         let bytes = piece.as_ref().map_or(0, Bytes::len) as u64;
@@ -244,7 +243,8 @@ async fn classify(block: Result<Block>, expected: &mut Expected) -> Result<(Bloc
 /// Returns the failure for an error of the reader.
 fn failure(error: Error) -> Failure {
     let outcome = match error.kind() {
-        ErrorKind::Corrupt | ErrorKind::TooLarge | ErrorKind::Unsupported => Outcome::Invalid,
+        _ if error.is_mismatch() => Outcome::Invalid,
+        ErrorKind::TooLarge | ErrorKind::Unsupported => Outcome::Invalid,
         _ => Outcome::Failed,
     };
     Failure::new(outcome, error.to_string())

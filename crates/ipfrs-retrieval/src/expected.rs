@@ -35,8 +35,7 @@ pub(crate) enum Relation {
 
 impl Expected {
     pub(crate) fn new(root: &Cid) -> Self {
-        let mut expected =
-            Self { hasher: RandomState::default(), open: HashSet::default(), seen: HashSet::default() };
+        let mut expected = Self { hasher: RandomState::default(), open: HashSet::default(), seen: HashSet::default() };
         expected.open.insert(expected.fingerprint(root.hash()));
         expected
     }

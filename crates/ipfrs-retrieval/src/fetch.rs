@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::future::join_all;
 use futures::FutureExt;
+use futures::future::join_all;
 use ipfrs_core::{Cid, codec};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};

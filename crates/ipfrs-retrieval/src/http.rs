@@ -53,7 +53,8 @@ pub(crate) fn client(trusted: bool) -> Result<Client> {
         .pool_idle_timeout(IDLE)
         .http2_adaptive_window(true);
     let client = if trusted { client } else { client.dns_resolver(PublicResolver) };
-    let because = |e| Error::internal("the HTTP client cannot be created: are CA certificates installed?").with_source(e);
+    let because =
+        |e| Error::internal("the HTTP client cannot be created: are CA certificates installed?").with_source(e);
     client.build().map_err(because)
 }
 

@@ -47,7 +47,8 @@ impl RetrievalMetrics {
             registry.register(Box::new(metrics.sessions.clone()))?;
             Ok(metrics)
         };
-        let metrics = metrics().map_err(|e| Error::internal("the metrics of retrieval cannot be registered").with_source(e))?;
+        let metrics =
+            metrics().map_err(|e| Error::internal("the metrics of retrieval cannot be registered").with_source(e))?;
         for kind in SourceKind::ALL {
             metrics.blocks.with_label_values(&[kind.name()]);
             metrics.bytes.with_label_values(&[kind.name()]);

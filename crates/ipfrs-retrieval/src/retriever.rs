@@ -164,15 +164,17 @@ impl Shared {
         }
     }
 
-    /// Stores verified blocks. A failure only costs another retrieval later, so it is logged.
-    pub(crate) async fn store(&self, blocks: Vec<Block>) {
+    /// Stores verified blocks. For most requests a failure only costs another retrieval later.
+    ///
+    /// # Errors
+    /// The error of the store.
+    pub(crate) async fn store(&self, blocks: Vec<Block>) -> Result<()> {
         if blocks.is_empty() {
-            return;
+            return Ok(());
         }
         let count = blocks.len();
-        if let Err(error) = self.sink.put(blocks).await {
-            tracing::warn!("{count} fetched blocks could not be stored: {error}");
-        }
+        let stored = self.sink.put(blocks).await;
+        stored.inspect_err(|error| tracing::warn!("{count} fetched blocks could not be stored: {error}"))
     }
 
     /// Returns the value of the `Via` header of a request for content that was requested with `via`.

@@ -53,6 +53,8 @@ pub(crate) struct Session {
     unread_bytes: AtomicU64,
     /// Notified when a request reads or waits.
     read: Notify,
+    /// Notified when blocks have been stored.
+    stored: Notify,
     search: Mutex<Option<AbortHandle>>,
     _count: Count,
     _permit: OwnedSemaphorePermit,
@@ -67,6 +69,8 @@ struct State {
     waiting: HashMap<Multihash, Vec<oneshot::Sender<Bytes>>>,
     /// Blocks that are being stored.
     recent: HashMap<Multihash, Bytes>,
+    /// Blocks that could not be stored.
+    unstored: HashMap<Multihash, Error>,
     /// Sizes of blocks that streams have delivered and no request has read.
     unread: HashMap<Multihash, u64>,
 }
@@ -92,6 +96,7 @@ impl Session {
             state: Mutex::default(),
             unread_bytes: AtomicU64::new(0),
             read: Notify::new(),
+            stored: Notify::new(),
             search: Mutex::default(),
             _count: Count(sessions),
             _permit: permit,
@@ -103,9 +108,12 @@ impl Session {
     /// if one has ended.
     pub(crate) fn stream(self: &Arc<Self>, want: &Want, begins: bool) -> Option<Arc<CarStream>> {
         let mut state = self.state.lock();
-        if let Some(running) = state.streams.get(want).and_then(Weak::upgrade) {
-            return (!running.has_ended()).then_some(running);
+        let covering = state.streams.iter().filter(|(wider, _)| wider.covers(want));
+        let mut running = covering.filter_map(|(_, stream)| stream.upgrade()).filter(|stream| !stream.has_ended());
+        if let Some(running) = running.next() {
+            return Some(running);
         }
+        drop(running);
         if state.streams.len() >= MAX_REMEMBERED {
             state.streams.retain(|_, stream| stream.strong_count() > 0);
         }
@@ -194,13 +202,42 @@ impl Session {
         tokio::spawn(async move {
             let _permit = permit;
             let hashes: Vec<_> = blocks.iter().map(|block| *block.cid().hash()).collect();
-            retrieval.store(blocks).await;
+            let stored = retrieval.store(blocks).await;
             if let Some(session) = session.upgrade() {
                 let mut state = session.state.lock();
-                hashes.iter().for_each(|hash| _ = state.recent.remove(hash));
+                for hash in &hashes {
+                    state.recent.remove(hash);
+                    if let Err(error) = &stored
+                        && state.unstored.len() < MAX_REMEMBERED
+                    {
+                        state.unstored.insert(*hash, Error::new(error.kind(), error.message()));
+                    }
+                }
+                drop(state);
+                session.stored.notify_waiters();
             }
         });
         count
+    }
+
+    /// Waits until a fetched block is durable.
+    ///
+    /// # Errors
+    /// The error of the store.
+    pub(crate) async fn until_stored(&self, cid: &Cid) -> Result<()> {
+        loop {
+            let stored = self.stored.notified();
+            {
+                let state = self.state.lock();
+                if let Some(error) = state.unstored.get(cid.hash()) {
+                    return Err(Error::new(error.kind(), error.message()));
+                }
+                if !state.recent.contains_key(cid.hash()) {
+                    return Ok(());
+                }
+            }
+            stored.await;
+        }
     }
 
     /// Records that a request has read a block.

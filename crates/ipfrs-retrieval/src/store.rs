@@ -16,7 +16,7 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
-    Stored, StoreEpoch,
+    StoreEpoch, Stored,
 };
 use ipfrs_stream::Part;
 use parking_lot::Mutex;
@@ -64,6 +64,8 @@ pub enum Wanted {
     Path(Want),
     /// To read the part. It uses the stream that finding the target has begun. If the root is missing, it begins one.
     Part(Want),
+    /// Like [`Self::Part`], but each block is returned after it was stored, as pins need it.
+    Stored(Want),
     /// To read single blocks that do not belong together. `via` is as in [`Want::via`].
     Blocks {
         /// Value of the `Via` header of the request.
@@ -108,7 +110,7 @@ impl Scope {
         }
         let (want, begins) = match &self.wanted {
             Wanted::Path(want) => (want, true),
-            Wanted::Part(want) => (want, cid == want.root || self.lacks_most()),
+            Wanted::Part(want) | Wanted::Stored(want) => (want, cid == want.root || self.lacks_most()),
             Wanted::Blocks { via } => return self.fetch_single(cid, via).await.map(Some),
         };
         let session = self.session(want)?;
@@ -132,6 +134,9 @@ impl Scope {
             if streams.len() < MAX_STREAMS && !contains(&streams, &below) {
                 streams.push(below);
             }
+        }
+        if matches!(self.wanted, Wanted::Stored(_)) {
+            session.until_stored(&cid).await?;
         }
         Ok(Some(bytes))
     }

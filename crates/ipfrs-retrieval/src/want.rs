@@ -75,6 +75,23 @@ impl Want {
         Self { root: cid, path: "".into(), part, via: Arc::clone(&self.via) }
     }
 
+    /// Whether everything that `other` needs is a part of this want.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        if self.root != other.root || self.via != other.via {
+            return false;
+        }
+        let is_below =
+            other.path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        match (self.part, other.part) {
+            (WantedPart::All, _) => is_below,
+            _ if self.path != other.path => false,
+            (WantedPart::Entity, part) => part != WantedPart::All,
+            (WantedPart::Bytes(from, to), WantedPart::Bytes(first, last)) => from <= first && last <= to,
+            (_, WantedPart::Block) => true,
+            (WantedPart::Block | WantedPart::Bytes(..), _) => false,
+        }
+    }
+
     /// Whether the want is a single block, for which no CAR is needed.
     pub(crate) fn is_one_block(&self) -> bool {
         self.part == WantedPart::Block && self.path.is_empty()
@@ -98,8 +115,53 @@ impl fmt::Display for Want {
             WantedPart::All => "DAG",
             WantedPart::Block => "block",
             WantedPart::Entity => "file or directory",
-            WantedPart::Bytes(first, last) => return write!(f, "bytes {first} to {last} of {}{}", self.root, self.path),
+            WantedPart::Bytes(first, last) => {
+                return write!(f, "bytes {first} to {last} of {}{}", self.root, self.path);
+            }
         };
         write!(f, "{part} {}{}", self.root, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wants_cover_smaller_parts_of_the_same_path() {
+        let root = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku".parse().unwrap();
+        let want = |path: &str, part| {
+            Want::new(root, path.split('/').filter(|name| !name.is_empty()).map(str::as_bytes), part)
+        };
+        let bytes = |start, len| Part::Bytes(Span { start, len });
+        for (wider, narrower) in [
+            (want("", Part::All), want("a/b", Part::Entity)),
+            (want("a", Part::All), want("a", Part::All)),
+            (want("a", Part::Entity), want("a", bytes(5, 5))),
+            (want("a", Part::Entity), want("a", Part::Block)),
+            (want("a", bytes(0, 10)), want("a", bytes(5, 5))),
+        ] {
+            assert!(wider.covers(&narrower), "{wider} {narrower}");
+        }
+        for (narrower, wider) in [
+            (want("a", Part::All), want("ab", Part::Block)),
+            (want("a", Part::Entity), want("a", Part::All)),
+            (want("a", Part::Entity), want("a/b", Part::Block)),
+            (want("a", bytes(0, 10)), want("a", bytes(5, 6))),
+            (want("a", Part::Block), want("a", Part::Entity)),
+        ] {
+            assert!(!narrower.covers(&wider), "{narrower} {wider}");
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_and_dots_end_the_path() {
+        let root = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku".parse().unwrap();
+        let target = |names: &[&[u8]], part| Want::new(root, names.iter().copied(), part).car_target();
+        let entity = target(&[b"a b?", b"\xff"], Part::Entity);
+        assert_eq!(entity, format!("ipfs/{root}/a%20b%3F/%FF?format=car&dag-scope=entity"));
+        let range = target(&[], Part::Bytes(Span { start: 5, len: 2 }));
+        assert_eq!(range, format!("ipfs/{root}?format=car&dag-scope=entity&entity-bytes=5:6"));
+        assert_eq!(target(&[b"a", b"..", b"b"], Part::All), format!("ipfs/{root}/a?format=car&dag-scope=block"));
     }
 }

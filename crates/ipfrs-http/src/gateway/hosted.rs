@@ -188,23 +188,25 @@ async fn decide_by_place(
     let path = uri.path();
     match &hosted_request.place {
         Place::Local => Ok(Decision::Daemon { is_public: false }),
-        Place::Unknown => match (site(state, hosted_request, &HostConfig::default()).await, &hosted_request.otherwise) {
-            (Ok(Some(site)), _) => Ok(Decision::Site(site)),
-            (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
-            (_, Some(own)) => Box::pin(decide_by_place(state, own, uri, method)).await,
-            (Err(_), None) if SAFE_ROUTES.iter().any(|route| is_below(path, route)) => {
-                Ok(Decision::Daemon { is_public: true })
+        Place::Unknown => {
+            match (site(state, hosted_request, &HostConfig::default()).await, &hosted_request.otherwise) {
+                (Ok(Some(site)), _) => Ok(Decision::Site(site)),
+                (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
+                (_, Some(own)) => Box::pin(decide_by_place(state, own, uri, method)).await,
+                (Err(_), None) if SAFE_ROUTES.iter().any(|route| is_below(path, route)) => {
+                    Ok(Decision::Daemon { is_public: true })
+                }
+                // The client sees that the daemon cannot respond, whatever error the resolver returned.
+                (Err(e), None) => Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "cannot determine whether {} is a website: {}; use the daemon's address instead",
+                        hosted_request.name,
+                        e.message()
+                    ),
+                )),
             }
-            // The client sees that the daemon cannot respond, whatever error the resolver returned.
-            (Err(e), None) => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "cannot determine whether {} is a website: {}; use the daemon's address instead",
-                    hosted_request.name,
-                    e.message()
-                ),
-            )),
-        },
+        }
         Place::Gateway(config) => gateway(state, hosted_request, config, uri, method).await,
         Place::Root { config, namespace, id, gateway } => {
             if !config.subdomains || !config.paths.contains(namespace) {
@@ -217,10 +219,8 @@ async fn decide_by_place(
                     Ok(Decision::Moved { content_path, location })
                 }
                 subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
-                    {
                     let site = Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized);
                     Ok(Decision::Site(site.retrieving(config.retrieve)))
-                }
                 }
             }
         }

@@ -357,7 +357,8 @@ impl Hosts {
 
 /// Whether a host serves a path in the same way as the default path gateway.
 fn is_plain(config: &HostConfig, path: &str) -> bool {
-    path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && config.deserialized
+    let serves_all = config.deserialized && config.retrieve;
+    path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && serves_all
 }
 
 fn with_port(name: &str, port: Option<&str>) -> String {

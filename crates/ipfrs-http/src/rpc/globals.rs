@@ -58,7 +58,8 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
         Ok(globals) => globals,
         Err(text) => return RpcError::Request(text).into_response(),
     };
-    let context = RequestContext { offline: globals.offline, expected: expected(&request), ..RequestContext::default() };
+    let context =
+        RequestContext { offline: globals.offline, expected: expected(&request), ..RequestContext::default() };
     with_context(context, limited(globals.timeout, request, next)).await
 }
 

@@ -73,8 +73,7 @@ impl Node {
     pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
         let part = if span == Span::whole(file.size()) { Part::Entity } else { Part::Bytes(span) };
         let store = self.part_store(&file.path, part);
-        DagReader::new(store, &file.node, span, &self.inner.config.streaming)
-            .with_nodes(self.inner.nodes.clone())
+        DagReader::new(store, &file.node, span, &self.inner.config.streaming).with_nodes(self.inner.nodes.clone())
     }
 
     /// Wraps a reader so that it updates the streaming metrics.
@@ -111,11 +110,7 @@ impl Node {
 
     /// Returns the entries of a directory in stored order, as a stream with bounded memory.
     #[must_use]
-    pub(super) fn entries(
-        &self,
-        path: &ContentPath,
-        directory: &Directory,
-    ) -> BoxStream<'static, Result<DirEntry>> {
+    pub(super) fn entries(&self, path: &ContentPath, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
         let source = Arc::new(BlockStoreSource(self.part_store(path, Part::Entity)));
         ipfrs_unixfs::entries(source, directory.0.clone())
     }

@@ -150,7 +150,8 @@ impl Reachable {
     /// Returns the sizes of blocks. Missing blocks are read, because the store may be able to retrieve them.
     async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         let mut sizes = self.store.has_many(cids).await?;
-        let absent = cids.iter().zip(&sizes).filter(|(_, size)| size.is_none()).map(|(cid, _)| *cid).collect::<Vec<_>>();
+        let absent =
+            cids.iter().zip(&sizes).filter(|(_, size)| size.is_none()).map(|(cid, _)| *cid).collect::<Vec<_>>();
         if !absent.is_empty() {
             let mut blocks = self.store.get_many(absent);
             for size in sizes.iter_mut().filter(|size| size.is_none()) {

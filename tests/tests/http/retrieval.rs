@@ -1,0 +1,426 @@
+//! Content that the store lacks is fetched from trustless gateways, and nothing unverified is served.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::Method;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, codec};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Notify;
+
+use crate::content::bytes;
+use crate::harness::{TestGateway, header, ndjson, rpc_failure};
+use crate::source_server::{Handler, SourceServer, always, write_head};
+
+const CAR: &str = "content-type: application/vnd.ipld.car\r\n";
+
+/// Starts a gateway that retrieves from sources.
+async fn retrieving(sources: &[String]) -> TestGateway {
+    TestGateway::start_with(|config| config.retrieval.gateways = sources.to_vec()).await
+}
+
+async fn retrieving_from(origin: &TestGateway) -> TestGateway {
+    retrieving(&[origin.url("")]).await
+}
+
+/// A file of ten leaves on an origin, and its CAR.
+struct Original {
+    origin: TestGateway,
+    content: Bytes,
+    cid: String,
+    car: Bytes,
+}
+
+impl Original {
+    async fn start() -> Self {
+        let origin = TestGateway::start().await;
+        let content = bytes(10 * 256 * 1024);
+        let cid = origin.add("", content.clone()).await;
+        let car = origin.content(&format!("/ipfs/{cid}?format=car")).await;
+        Self { origin, content, cid, car }
+    }
+
+    fn path(&self) -> String {
+        format!("/ipfs/{}", self.cid)
+    }
+
+    /// Returns the sections of the CAR, the header first.
+    fn sections(&self) -> Vec<Bytes> {
+        let (mut rest, mut sections) = (self.car.clone(), Vec::new());
+        while !rest.is_empty() {
+            let (mut len, mut shift, mut prefix) = (0, 0, 0);
+            loop {
+                let byte = rest[prefix];
+                len |= usize::from(byte & 0x7f) << shift;
+                (prefix, shift) = (prefix + 1, shift + 7);
+                if byte & 0x80 == 0 {
+                    break;
+                }
+            }
+            sections.push(rest.split_to(prefix + len));
+        }
+        sections
+    }
+}
+
+fn section(block: &Block) -> Bytes {
+    let cid = block.cid().to_bytes();
+    let (mut section, mut len) = (Vec::new(), cid.len() + block.data().len());
+    while len >= 0x80 {
+        section.push((len & 0x7f) as u8 | 0x80);
+        len >>= 7;
+    }
+    section.push(len as u8);
+    section.extend(cid);
+    section.extend_from_slice(block.data());
+    section.into()
+}
+
+fn raw(data: &[u8]) -> Block {
+    Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data)).unwrap()
+}
+
+/// Returns a handler that sends sections of a CAR again and again until the client leaves.
+fn endless(first: Vec<Bytes>, repeated: impl Fn(u64) -> Bytes + Send + Sync + 'static) -> Handler {
+    let repeated = Arc::new(repeated);
+    Arc::new(move |_, mut connection| {
+        let (first, repeated) = (first.concat(), Arc::clone(&repeated));
+        Box::pin(async move {
+            write_head(&mut connection, "200 OK", CAR).await;
+            let mut sent = connection.write_all(&first).await;
+            for number in 0.. {
+                if sent.is_err() {
+                    return;
+                }
+                sent = connection.write_all(&repeated(number)).await;
+            }
+        })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_bytes_are_sent_before_the_second_leaf_arrives() {
+    let original = Original::start().await;
+    let (sections, go_on) = (original.sections(), Arc::new(Notify::new()));
+    let gate = Arc::clone(&go_on);
+    let source = SourceServer::start(Arc::new(move |_, mut connection| {
+        let (sections, gate) = (sections.clone(), Arc::clone(&gate));
+        Box::pin(async move {
+            write_head(&mut connection, "200 OK", CAR).await;
+            connection.write_all(&sections[..3].concat()).await.unwrap();
+            gate.notified().await;
+            connection.write_all(&sections[3..].concat()).await.unwrap();
+        })
+    }))
+    .await;
+    let gateway = retrieving(&[source.url()]).await;
+    let mut response = gateway.get(&original.path()).await;
+    assert_eq!(response.status(), 200);
+    let mut received = response.chunk().await.unwrap().unwrap().to_vec();
+    go_on.notify_one();
+    while let Some(piece) = response.chunk().await.unwrap() {
+        received.extend_from_slice(&piece);
+    }
+    assert!(received == original.content);
+    assert_eq!(source.requests().len(), 1, "{:?}", source.requests());
+    assert!(source.requests()[0].contains("dag-scope=entity"));
+    // Everything is in the store now.
+    assert!(gateway.content(&original.path()).await == original.content);
+    assert_eq!(source.requests().len(), 1);
+}
+
+/// Sources that do not deliver, or deliver something else, and what the report says about them.
+fn hostile(original: &Original) -> Vec<(&'static str, Handler, &'static str)> {
+    let sections = original.sections();
+    let car = |sections: &[Bytes]| always("200 OK", CAR, sections.concat());
+    let mut flipped = original.car.to_vec();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    let reordered: Vec<_> = sections[..1].iter().chain(sections[1..].iter().rev()).cloned().collect();
+    let first = sections[..2].to_vec();
+    let leaf = sections[2].clone();
+    let foreign = endless(first.clone(), |number| section(&raw(&number.to_le_bytes())));
+    let repeated = endless([&first[..], std::slice::from_ref(&leaf)].concat(), move |_| leaf.clone());
+    let long = format!("{CAR}content-length: {}\r\n", original.car.len() + 1_000).leak();
+    vec![
+        ("a flipped bit", always("200 OK", CAR, flipped), "invalid"),
+        ("a truncated CAR", always("200 OK", CAR, original.car.slice(..original.car.len() / 3)), "failed"),
+        ("a reordered CAR", car(&reordered), "invalid"),
+        ("an endless CAR of other blocks", foreign, "invalid"),
+        ("an endless CAR of the same block", repeated, "invalid"),
+        ("a CAR without blocks", car(&sections[..1]), "absent"),
+        ("a false length", always("200 OK", long, original.car.slice(..2_000)), "failed"),
+        ("garbage", always("200 OK", CAR, bytes(100_000)), "failed"),
+        ("an endless header", endless(Vec::new(), |_| Bytes::from_static(&[0xff; 1024])), "failed"),
+        ("a page", always("200 OK", "content-type: text/html\r\n", "<p>hello"), "absent"),
+        ("a redirect", always("302 Found", "location: http://127.0.0.1:1/\r\n", ""), "absent"),
+        ("an error", always("500 Internal Server Error", "", ""), "failed"),
+        ("a busy server", always("429 Too Many Requests", "retry-after: 60\r\n", ""), "busy"),
+        ("absence", always("404 Not Found", "", ""), "absent"),
+        ("a response that ends at once", Arc::new(|_, _| Box::pin(async {})), "failed"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_sources_are_replaced_by_others() {
+    let original = Original::start().await;
+    for (what, handler, outcome) in hostile(&original) {
+        let source = SourceServer::start(handler).await;
+        let gateway = retrieving(&[source.url(), original.origin.url("")]).await;
+        let served = gateway.content(&original.path()).await;
+        assert!(served == original.content, "{what}");
+        source.until_requests(1).await;
+        // If the other source was faster, the attempt is cancelled before its fault shows.
+        let attempts = |outcome| format!("ipfrs_retrieval_attempts_total{{outcome=\"{outcome}\",source=\"gateway\"}}");
+        while gateway.metric(&attempts(outcome)).await + gateway.metric(&attempts("cancelled")).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn error_lists_what_was_tried_as_text_json_and_page() {
+    let original = Original::start().await;
+    let missing = raw(b"nobody has this").cid().to_string();
+    for (what, handler, _) in hostile(&original) {
+        let source = SourceServer::start(handler).await;
+        let gateway = retrieving(&[source.url()]).await;
+        let request = |accept| gateway.request(Method::GET, &format!("/ipfs/{missing}")).header("accept", accept);
+        let response = request("*/*").send().await.unwrap();
+        let status = response.status().as_u16();
+        assert!(matches!(status, 502 | 504), "{what}: {status}");
+        assert_eq!(header(&response, "cache-control"), "no-store");
+        let text = response.text().await.unwrap();
+        assert!(text.contains(&source.url()) && text.contains(&missing), "{what}: {text}");
+        let response = request("application/json").send().await.unwrap();
+        assert_eq!(header(&response, "content-type"), "application/problem+json", "{what}");
+        let report: Value = response.json().await.unwrap();
+        let address = format!("{}/", source.url());
+        assert!(
+            report["attempts"].as_array().unwrap().iter().any(|attempt| attempt["address"] == *address),
+            "{report}"
+        );
+        let page = request("text/html").send().await.unwrap().text().await.unwrap();
+        assert!(page.contains("What was tried") && page.contains(&source.url()), "{what}: {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_one_cold_file_share_its_retrieval() {
+    let original = Original::start().await;
+    let gateway = retrieving_from(&original.origin).await;
+    let path = original.path();
+    let served = join_all((0..500).map(|_| gateway.content(&path))).await;
+    assert!(served.iter().all(|served| *served == original.content));
+    assert_eq!(gateway.metric("ipfrs_retrieval_blocks_total{source=\"gateway\"}").await, 11);
+    let bytes = gateway.metric("ipfrs_retrieval_bytes_total{source=\"gateway\"}").await;
+    assert_eq!(bytes, original.car.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retrieval_ends_when_its_client_leaves() {
+    let original = Original::start().await;
+    let (left, has_left) = (Arc::new(Notify::new()), original.sections());
+    let noted = Arc::clone(&left);
+    let source = SourceServer::start(Arc::new(move |_, mut connection| {
+        let (first, noted) = (has_left[..3].concat(), Arc::clone(&noted));
+        Box::pin(async move {
+            write_head(&mut connection, "200 OK", CAR).await;
+            connection.write_all(&first).await.unwrap();
+            // The gateway sends nothing more, so the connection is readable when it is closed.
+            let mut byte = [0];
+            let _closed = tokio::io::AsyncReadExt::read(&mut connection, &mut byte).await;
+            noted.notify_one();
+        })
+    }))
+    .await;
+    let gateway = retrieving(&[source.url()]).await;
+    let mut response = gateway.get(&original.path()).await;
+    response.chunk().await.unwrap().unwrap();
+    drop(response);
+    left.notified().await;
+    gateway.until_metric("ipfrs_retrieval_sessions", |sessions| sessions == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_must_stay_offline_fetch_nothing() {
+    let original = Original::start().await;
+    let source = SourceServer::start(always("404 Not Found", "", "")).await;
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.gateways = vec![source.url()];
+        let host = ipfrs_http::HostConfig { retrieve: false, ..ipfrs_http::HostConfig::default() };
+        config.gateway.hosts.insert("local.example".to_owned(), host);
+    })
+    .await;
+    let get = || gateway.request(Method::GET, &original.path());
+    assert_eq!(get().header("cache-control", "only-if-cached").send().await.unwrap().status(), 412);
+    assert_eq!(get().header("host", "local.example").send().await.unwrap().status(), 404);
+    for command in ["cat", "block/get", "dag/get", "ls", "get", "dag/stat", "pin/add"] {
+        let response = gateway.rpc(&format!("{command}?arg={}&offline=true", original.cid)).send().await.unwrap();
+        let message = rpc_failure(response).await;
+        assert!(message.contains("not in this store"), "{command}: {message}");
+    }
+    assert!(source.requests().is_empty(), "{:?}", source.requests());
+    assert_eq!(get().send().await.unwrap().status(), 504);
+    assert!(!source.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_that_ask_each_other_respond_at_once() {
+    let missing = raw(b"nobody has this").cid().to_string();
+    let first = TestGateway::start().await;
+    let port = first.port();
+    let repo = first.stop().await;
+    let second = retrieving(&[format!("http://127.0.0.1:{port}")]).await;
+    let first = TestGateway::start_on(repo, |config| {
+        config.server.port = port;
+        config.retrieval.gateways = vec![second.url("")];
+    })
+    .await;
+    let path = format!("/ipfs/{missing}");
+    let (one, two) = tokio::join!(first.get(&path), second.get(&path));
+    assert_eq!((one.status(), two.status()), (502.try_into().unwrap(), 502.try_into().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocked_content_is_not_fetched() {
+    let original = Original::start().await;
+    let source = SourceServer::start(always("404 Not Found", "", "")).await;
+    let list = tempfile::NamedTempFile::with_suffix(".deny").unwrap();
+    std::fs::write(list.path(), format!("/ipfs/{}\n", original.cid)).unwrap();
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.gateways = vec![source.url()];
+        config.gateway.denylists = vec![list.path().to_owned()];
+    })
+    .await;
+    assert_eq!(gateway.get(&original.path()).await.status(), 410);
+    assert!(source.requests().is_empty(), "{:?}", source.requests());
+}
+
+/// Starts a router that names an HTTP provider by its multiaddr.
+async fn router(port: u16, is_ndjson: bool) -> SourceServer {
+    let address = format!("/ip4/127.0.0.1/tcp/{port}/http");
+    let record =
+        json!({"Schema": "peer", "ID": "12D3", "Addrs": [address], "Protocols": ["transport-ipfs-gateway-http"]});
+    match is_ndjson {
+        true => {
+            let other = json!({"Schema": "unknown", "Addrs": 5});
+            let body = format!("{other}\nnonsense\n{record}\n");
+            SourceServer::start(always("200 OK", "content-type: application/x-ndjson\r\n", body)).await
+        }
+        false => {
+            let body = json!({"Providers": [{"Schema": "unknown"}, record]}).to_string();
+            SourceServer::start(always("200 OK", "content-type: application/json\r\n", body)).await
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn providers_of_routers_deliver_unless_their_addresses_are_private() {
+    let original = Original::start().await;
+    let private = SourceServer::start(always("404 Not Found", "", "")).await;
+    for is_ndjson in [true, false] {
+        let start = |router: &SourceServer, allow: bool| {
+            let url = router.url();
+            TestGateway::start_with(move |config| {
+                config.retrieval.routers = vec![url];
+                config.retrieval.allow_private_addresses = allow;
+            })
+        };
+        let unusable = router(private.address.port(), is_ndjson).await;
+        let gateway = start(&unusable, false).await;
+        let refused = gateway.get(&original.path()).await;
+        assert_eq!(refused.status(), 502);
+        let report = refused.text().await.unwrap();
+        assert!(report.contains("retrieval.allow_private_addresses is false"), "{report}");
+        assert!(private.requests().is_empty());
+        let router = router(original.origin.port(), is_ndjson).await;
+        let gateway = start(&router, true).await;
+        assert!(gateway.content(&original.path()).await == original.content);
+        let lookups = router.requests();
+        assert_eq!(lookups.len(), 1, "one lookup for the whole file");
+        let target = format!("/routing/v1/providers/{}?filter-protocols=", original.cid);
+        assert!(lookups[0].contains(&target), "{}", lookups[0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_front_end_retrieves() {
+    let original = Original::start().await;
+    let (origin, cid) = (&original.origin, &original.cid);
+    let tree = origin.add_tree("wrap-with-directory=true", &[("a/b.txt", "hello"), ("c.txt", "world")]).await;
+    let content = &original.content;
+    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+
+    let gateway = retrieving_from(origin).await;
+    assert!(gateway.rpc_bytes(&format!("cat?arg={cid}")).await == *content);
+    assert_eq!(text(gateway.rpc_bytes(&format!("cat?arg={tree}/a/b.txt")).await), "hello");
+
+    let gateway = retrieving_from(origin).await;
+    let archive = gateway.rpc_bytes(&format!("get?arg={tree}")).await;
+    assert!(archive.windows(5).any(|window| window == b"world"));
+    let gateway = retrieving_from(origin).await;
+    let listed = gateway.rpc_json(&format!("ls?arg={tree}")).await;
+    assert_eq!(listed["Objects"][0]["Links"].as_array().unwrap().len(), 2);
+    let gateway = retrieving_from(origin).await;
+    assert_eq!(gateway.rpc_json(&format!("block/stat?arg={cid}")).await["Key"], **cid);
+    let gateway = retrieving_from(origin).await;
+    assert_eq!(gateway.rpc_json(&format!("dag/get?arg={tree}")).await["Links"].as_array().unwrap().len(), 2);
+    let gateway = retrieving_from(origin).await;
+    let exported = gateway.rpc_bytes(&format!("dag/export?arg={tree}")).await;
+    assert!(exported == origin.rpc_bytes(&format!("dag/export?arg={tree}")).await);
+
+    let gateway = retrieving_from(origin).await;
+    let lines = ndjson(gateway.rpc(&format!("pin/add?arg={cid}&progress=true")).send().await.unwrap()).await;
+    assert_eq!(lines.last().unwrap()["Pins"], json!([cid]));
+    assert_eq!(gateway.blocks().await, 11);
+
+    let gateway = retrieving_from(origin).await;
+    let batch = gateway.v1_json("block/batch/get", &json!({"cids": [cid, tree]})).await;
+    assert_eq!(batch["blocks"].as_array().unwrap().len(), 2, "{batch}");
+    let gateway = retrieving_from(origin).await;
+    let car = gateway.content(&format!("/ipfs/{tree}?format=car")).await;
+    assert!(car == origin.content(&format!("/ipfs/{tree}?format=car")).await);
+    let gateway = retrieving_from(origin).await;
+    let range = gateway.request(Method::GET, &original.path()).header("range", "bytes=1000000-1000009");
+    let range = range.send().await.unwrap();
+    assert_eq!(range.status(), 206);
+    assert!(range.bytes().await.unwrap() == content.slice(1_000_000..1_000_010));
+    // Only the root is fetched, the leaf of the range, and the first one, which determines the content type.
+    while gateway.blocks().await != 3 {
+        tokio::task::yield_now().await;
+    }
+    let query = json!({"query": format!("{{ block(cid: \"{cid}\") {{ size }} }}")});
+    let gateway = retrieving_from(origin).await;
+    let response = gateway.request(Method::POST, "/graphql").json(&query).send().await.unwrap();
+    let answer: Value = response.json().await.unwrap();
+    assert!(answer["data"]["block"]["size"].as_u64().unwrap() > 0, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_pin_fetches_only_the_rest() {
+    let original = Original::start().await;
+    let sections = original.sections();
+    let part = always("200 OK", CAR, sections[..6].concat());
+    let failing = SourceServer::start(Arc::new(move |target: String, connection| {
+        let response = match target.contains("format=car") {
+            true => Arc::clone(&part),
+            false => always("404 Not Found", "", ""),
+        };
+        response(target, connection)
+    }))
+    .await;
+    let gateway = retrieving(&[failing.url()]).await;
+    let pin = format!("pin/add?arg={}", original.cid);
+    let message = rpc_failure(gateway.rpc(&pin).send().await.unwrap()).await;
+    assert!(message.contains("no source delivered"), "{message}");
+    let repo = gateway.stop().await;
+    let origin = original.origin.url("");
+    let gateway = TestGateway::start_on(repo, |config| config.retrieval.gateways = vec![origin]).await;
+    assert_eq!(gateway.blocks().await, 5, "the root and four leaves");
+    gateway.rpc_json(&pin).await;
+    assert_eq!(gateway.metric("ipfrs_retrieval_blocks_total{source=\"gateway\"}").await, 6);
+}
