@@ -6,6 +6,7 @@ mod key;
 mod name;
 mod pin;
 mod repo;
+mod retrieve;
 mod tensor;
 mod value;
 
@@ -22,6 +23,7 @@ pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, K
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
+pub(crate) use self::retrieve::RetrieveArgs;
 pub(crate) use self::tensor::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
 
 /// Run an IPFS gateway; add, list and fetch content.
@@ -85,6 +87,8 @@ pub(crate) enum Command {
     Name(NameCommand),
     /// Print the content that a path or name resolves to
     Resolve(ResolveArgs),
+    /// Fetch content from other servers into the repo, and show where it came from
+    Retrieve(RetrieveArgs),
     /// Run garbage collection; check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),

@@ -14,6 +14,7 @@ mod ls;
 mod name;
 mod pin;
 mod repo;
+mod retrieve;
 mod stage;
 mod tensor;
 
@@ -47,6 +48,9 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),
         Command::Name(command) => with_api(&globals, "name", async |api| name::run(api, command, &mut out).await),
         Command::Resolve(args) => with_api(&globals, "resolve", async |api| name::resolve(api, &args, &mut out).await),
+        Command::Retrieve(args) => {
+            with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
+        }
         Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
         Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
         Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),

@@ -7,6 +7,7 @@ mod configuration;
 mod download;
 mod progress;
 mod refusal;
+mod retrieve;
 mod tensor;
 mod tus;
 mod upload;
@@ -42,6 +43,7 @@ pub(crate) fn routes() -> ListedRoutes {
         .route("/tensor/{*path}", get(tensor::tensor))
         .route("/progress", get(progress::list))
         .route("/progress/{id}", get(progress::follow).delete(progress::cancel))
+        .route("/retrieve/{*path}", post(retrieve::retrieve))
         .route("/config", get(configuration::show))
 }
 

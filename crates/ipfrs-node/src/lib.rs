@@ -81,6 +81,8 @@ pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 /// The registry that receives the metrics of a node.
 pub use prometheus::Registry;
 pub use refusals::Limit;
+#[cfg(feature = "retrieval")]
+pub use retrieval::Retrieved;
 pub use retrieval::{Expected, RequestContext, with_context};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};

@@ -1,15 +1,19 @@
 //! Views of the store that retrieve missing blocks, and what a request says about its retrieval.
 
 use std::sync::Arc;
+#[cfg(feature = "retrieval")]
+use std::time::{Duration, Instant};
 
+#[cfg(feature = "retrieval")]
+use futures::StreamExt;
 use ipfrs_core::Cid;
 #[cfg(feature = "retrieval")]
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 #[cfg(feature = "retrieval")]
-use ipfrs_retrieval::{Retriever, Want, Wanted};
+use ipfrs_retrieval::{Attempt, Retriever, Want, Wanted};
 use ipfrs_store::BlockStore;
 #[cfg(feature = "retrieval")]
-use ipfrs_stream::StoreSink;
+use ipfrs_stream::{DagWalk, StoreSink};
 use ipfrs_stream::{Part, Span};
 #[cfg(feature = "retrieval")]
 use prometheus::Registry;
@@ -51,6 +55,24 @@ pub enum Expected {
     All,
     /// Bytes of a file.
     Bytes(Span),
+}
+
+/// What [`Node::retrieve`] has done.
+#[cfg(feature = "retrieval")]
+#[derive(Debug)]
+pub struct Retrieved {
+    /// Content ID of the target, if it was found.
+    pub cid: Option<Cid>,
+    /// Number of blocks of the part that are in the store now, and their bytes.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub bytes: u64,
+    /// Time that it took.
+    pub duration: Duration,
+    /// The attempts; empty if everything was in the store.
+    pub attempts: Vec<Attempt>,
+    /// Reason why a part is missing.
+    pub error: Option<Error>,
 }
 
 /// Runs `work` with a context. It applies to the methods of [`Node`] that `work` calls, and to the streams that they
@@ -120,6 +142,47 @@ impl Node {
         }
         let _ = root;
         self.inner.store.clone()
+    }
+
+    /// Retrieves a part of the target of a path into the store, and reports how. Blocks that are in the store already are
+    /// not fetched again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if no sources are configured.
+    #[cfg(feature = "retrieval")]
+    pub async fn retrieve(&self, path: ContentPath, expected: Expected) -> Result<Retrieved> {
+        let Some(retriever) = &self.inner.retriever else {
+            return Err(Error::unsupported(
+                "there is no source to retrieve from: configure retrieval.gateways or retrieval.routers",
+            ));
+        };
+        let (start, root) = (Instant::now(), *path.root());
+        // A session may have begun before, for another request.
+        let before = retriever.attempts(&root).len();
+        let mut retrieved =
+            Retrieved { cid: None, blocks: 0, bytes: 0, duration: Duration::ZERO, attempts: Vec::new(), error: None };
+        let context = RequestContext { expected, ..RequestContext::default() };
+        retrieved.error = with_context(context, self.fetch_part(path, &mut retrieved)).await.err();
+        retrieved.attempts = retriever.attempts(&root).into_iter().skip(before).collect();
+        retrieved.duration = start.elapsed();
+        Ok(retrieved)
+    }
+
+    #[cfg(feature = "retrieval")]
+    async fn fetch_part(&self, path: ContentPath, retrieved: &mut Retrieved) -> Result<()> {
+        let part = self.expected_part();
+        let object = self.resolve_for(path.clone(), part).await?.whole()?;
+        retrieved.cid = Some(object.cid);
+        let store = match &self.inner.retriever {
+            Some(retriever) => self.view(retriever, |via| Wanted::Stored(want(&path, part, via))),
+            None => self.inner.served.clone(),
+        };
+        let mut blocks = DagWalk::along(store, Vec::new(), object.cid, part, false, &self.inner.config.streaming);
+        while let Some(block) = blocks.next().await {
+            retrieved.bytes += block?.data().len() as u64;
+            retrieved.blocks += 1;
+        }
+        Ok(())
     }
 
     #[cfg(feature = "retrieval")]

@@ -14,7 +14,7 @@ use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::attempt::Trace;
+use crate::attempt::{Attempt, Trace};
 use crate::candidates::Candidates;
 use crate::config::{RetrievalConfig, parse_urls};
 use crate::http::client;
@@ -106,6 +106,14 @@ impl Retriever {
     #[must_use]
     pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted) -> RetrievingStore {
         RetrievingStore::new(local, self.clone(), wanted)
+    }
+
+    /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago.
+    #[must_use]
+    pub fn attempts(&self, root: &Cid) -> Vec<Attempt> {
+        let sessions = self.shared.sessions.lock();
+        let session = sessions.get(&(*root, Arc::from(""))).and_then(Weak::upgrade);
+        session.map(|session| session.trace.attempts()).unwrap_or_default()
     }
 
     /// Whether a request with this `Via` header may cause requests to other gateways: not if it comes from this

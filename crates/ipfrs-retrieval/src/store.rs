@@ -23,7 +23,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use crate::attempt::Attempt;
 use crate::car_stream::CarStream;
 use crate::fetch::fetch;
 use crate::retriever::Retriever;
@@ -78,12 +77,6 @@ impl RetrievingStore {
         let (session, streams) = (OnceLock::new(), Mutex::default());
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { local, scope: Arc::new(Scope { retriever, wanted, session, streams, hits, misses }) }
-    }
-
-    /// Returns the attempts of the session so far; empty if nothing had to be fetched.
-    #[must_use]
-    pub fn attempts(&self) -> Vec<Attempt> {
-        self.scope.session.get().map(|session| session.trace.attempts()).unwrap_or_default()
     }
 }
 

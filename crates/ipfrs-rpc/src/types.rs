@@ -18,6 +18,7 @@ mod name;
 mod node;
 mod pin;
 mod repo;
+mod retrieval;
 mod tensor;
 
 pub use batch::{
@@ -35,4 +36,5 @@ pub use name::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, Re
 pub use node::{BandwidthTotals, Id, Version};
 pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
 pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
+pub use retrieval::{RetrievalAttempt, RetrievalReport};
 pub use tensor::{ElementStats, Tensor, TensorList, TensorStats, TensorStatsList};

@@ -1,6 +1,8 @@
 //! Operations of `/v1`, GraphQL, events, delegated routing and health.
 
-use ipfrs_rpc::types::{BlockBatch, BlockExistences, CidList, PutBatch, StoredBatch, TensorList, TensorStatsList};
+use ipfrs_rpc::types::{
+    BlockBatch, BlockExistences, CidList, PutBatch, RetrievalReport, StoredBatch, TensorList, TensorStatsList,
+};
 use utoipa::openapi::HttpMethod;
 
 use super::operation::{Described, Operation, binary, boolean, integer, object, one_of, size, text, texts};
@@ -26,7 +28,8 @@ const TUS: &str = "1.0.0";
 
 /// Returns all operations except those of the RPC.
 pub(super) fn operations() -> Vec<Operation> {
-    let all = [batches(), files(), resumable_uploads(), tensors(), graphql_and_events(), routing(), state()];
+    let all =
+        [batches(), files(), resumable_uploads(), retrieval(), tensors(), graphql_and_events(), routing(), state()];
     all.into_iter().flatten().map(Operation::from).collect()
 }
 
@@ -151,6 +154,14 @@ fn resumable_uploads() -> Vec<Described> {
     ]
     .map(or_problem)
     .into()
+}
+
+fn retrieval() -> Vec<Described> {
+    let retrieve = v1(HttpMethod::Post, "/v1/retrieve/{path}", FILES, "Retrieve content into the store")
+        .describe("Fetches what the store lacks from the configured sources, and reports each attempt.")
+        .query("scope", one_of(&["all", "entity", "block"]), "Part of the DAG below the path (default all)")
+        .sends_json::<RetrievalReport>("200", "The report, also if a part could not be retrieved");
+    vec![or_problem(retrieve)]
 }
 
 fn tensors() -> Vec<Described> {
