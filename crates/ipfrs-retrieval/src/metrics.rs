@@ -22,23 +22,23 @@ impl RetrievalMetrics {
         let metrics = || -> prometheus::Result<Self> {
             let first_byte = HistogramOpts::new(
                 "ipfrs_retrieval_first_byte_seconds",
-                "Seconds from a request to a source until its response begins.",
+                "Time from a request to a source until its response begins",
             );
             let buckets = vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
             let metrics = Self {
                 attempts: counter(
                     "ipfrs_retrieval_attempts_total",
-                    "Attempts to fetch content or providers, by kind of source and outcome.",
+                    "Attempts to fetch content or providers, by kind of source and outcome",
                     &["source", "outcome"],
                 )?,
                 blocks: counter(
                     "ipfrs_retrieval_blocks_total",
-                    "Verified blocks that sources delivered.",
+                    "Verified blocks that sources delivered",
                     &["source"],
                 )?,
-                bytes: counter("ipfrs_retrieval_bytes_total", "Bytes received from sources.", &["source"])?,
+                bytes: counter("ipfrs_retrieval_bytes_total", "Bytes received from sources", &["source"])?,
                 first_byte: HistogramVec::new(first_byte.buckets(buckets), &["source"])?,
-                sessions: IntGauge::new("ipfrs_retrieval_sessions", "Roots that are being fetched.")?,
+                sessions: IntGauge::new("ipfrs_retrieval_sessions", "Roots that are being fetched")?,
             };
             registry.register(Box::new(metrics.attempts.clone()))?;
             registry.register(Box::new(metrics.blocks.clone()))?;

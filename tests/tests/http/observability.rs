@@ -360,9 +360,14 @@ async fn openmetrics_has_exemplars_of_recorded_traces() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_page_matches_the_registered_families() {
-    // With a denylist, because the metrics of lists do not exist without one.
+    // With a denylist and a source, because their metrics do not exist without them.
     let list = tempfile::NamedTempFile::new().unwrap();
-    let gateway = TestGateway::start_with(|config| config.gateway.denylists = vec![list.path().to_owned()]).await;
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.denylists = vec![list.path().to_owned()];
+        config.retrieval.gateways = vec!["http://127.0.0.1:1".to_owned()];
+    })
+    .await;
+    assert_eq!(gateway.get(&format!("/ipfs/{}", raw_cid(b"unreachable"))).await.status(), 502);
     gateway.get("/health").await;
     gateway.request(Method::POST, "/graphql").body(r#"{"query":"{ stats { blocks } }"}"#).send().await.unwrap();
     let text = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
