@@ -123,7 +123,7 @@ async fn deliver(session: &Arc<Session>, want: &Want, delivered: &watch::Sender<
         };
         let Some((response, mut running)) = race(session, &mut tried, usable, open).await else { return };
         let received = receive(session, want, response, &mut running, delivered, budget).await;
-        running.end(received.as_ref().map(|()| ()));
+        running.end(received.as_ref().copied());
         if received.is_ok() || budget.is_exceeded.load(Ordering::Relaxed) {
             return;
         }

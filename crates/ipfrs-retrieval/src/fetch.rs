@@ -42,24 +42,16 @@ pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<Ca
         // No source is left, but a stream that is slow may still deliver the block.
         join_all(streams.iter().chain(&below).map(|stream| stream.until_end())).await;
     };
-    let timed_out = {
-        let mut fetched = pin!(fetched.fuse());
-        loop {
-            tokio::select! {
-                biased;
-                bytes = &mut arrival => match bytes {
-                    Some(bytes) => break Ok(bytes),
-                    None => break Err(None),
-                },
-                () = &mut fetched => match (&mut arrival).now_or_never().flatten() {
-                    Some(bytes) => break Ok(bytes),
-                    None => break Err(None),
-                },
-                () = &mut deadline => break Err(Some(seconds)),
-            }
+    let arrived = {
+        let mut fetched = pin!(fetched);
+        tokio::select! {
+            biased;
+            bytes = &mut arrival => bytes.ok_or(None),
+            () = &mut fetched => (&mut arrival).now_or_never().flatten().ok_or(None),
+            () = &mut deadline => Err(Some(seconds)),
         }
     };
-    match timed_out {
+    match arrived {
         Ok(bytes) => Ok((bytes, below)),
         Err(timed_out) => {
             let unretrieved = session.unretrieved(&cid);

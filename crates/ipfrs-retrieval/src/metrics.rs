@@ -31,11 +31,7 @@ impl RetrievalMetrics {
                     "Attempts to fetch content or providers, by kind of source and outcome",
                     &["source", "outcome"],
                 )?,
-                blocks: counter(
-                    "ipfrs_retrieval_blocks_total",
-                    "Verified blocks that sources delivered",
-                    &["source"],
-                )?,
+                blocks: counter("ipfrs_retrieval_blocks_total", "Verified blocks that sources delivered", &["source"])?,
                 bytes: counter("ipfrs_retrieval_bytes_total", "Bytes received from sources", &["source"])?,
                 first_byte: HistogramVec::new(first_byte.buckets(buckets), &["source"])?,
                 sessions: IntGauge::new("ipfrs_retrieval_sessions", "Roots that are being fetched")?,

@@ -37,6 +37,9 @@ const MAX_HOPS: usize = 8;
 /// Decides whether a block may be fetched and stored.
 pub type Admits = Arc<dyn Fn(&Cid) -> bool + Send + Sync>;
 
+/// Running sessions, by root and `Via` header.
+type Sessions = HashMap<(Cid, Arc<str>), Weak<Session>>;
+
 /// Retrieves missing blocks from the network. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Retriever {
@@ -57,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) is_restricted: bool,
     /// Name of this gateway in `Via` headers.
     name: String,
-    sessions: Mutex<HashMap<(Cid, Arc<str>), Weak<Session>>>,
+    sessions: Mutex<Sessions>,
     permits: Arc<Semaphore>,
     max_sessions: usize,
     buffer: Arc<Semaphore>,
