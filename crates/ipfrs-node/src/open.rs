@@ -236,6 +236,8 @@ impl Opened {
             true => Some(retriever(&config, store.clone(), denylists.clone(), &identity, &registry)?),
             false => None,
         };
+        #[cfg(not(feature = "retrieval"))]
+        drop(registry);
         let keeps = config.cache.enabled && !verify_on_read;
         let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
         let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
