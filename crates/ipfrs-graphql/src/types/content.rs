@@ -207,7 +207,7 @@ impl From<Listed> for DirectoryEntry {
     fn from(listed: Listed) -> Self {
         let is_symlink = listed.kind == ListedKind::Symlink;
         Self {
-            name: listed.name.to_string(),
+            name: listed.name.to_string_lossy().into_owned(),
             cid: Cid(listed.cid),
             kind: listed.kind.into(),
             size: Long(listed.size),
