@@ -61,6 +61,7 @@ files! {
     "console/configuration.js": SCRIPT = "console/configuration.js",
     "console/content.js": SCRIPT = "console/content.js",
     "console/directory.js": SCRIPT = "console/directory.js",
+    "console/events.js": SCRIPT = "console/events.js",
     "console/format.js": SCRIPT = "console/format.js",
     "console/live.js": SCRIPT = "console/live.js",
     "console/metrics.js": SCRIPT = "console/metrics.js",
