@@ -306,6 +306,33 @@ test("an upload continues on a new page", async () => {
   await close();
 });
 
+test("a folder that is chosen again continues with the next file", async () => {
+  const folder = path.join(directory, "continued");
+  await mkdir(folder, { recursive: true });
+  await writeFile(path.join(folder, "first.bin"), Buffer.alloc(3_000_000, "first "));
+  await writeFile(path.join(folder, "second.bin"), Buffer.alloc(100_000_000, "second "));
+  const { page, close } = await open(browser);
+  const offsets = [];
+  page.context().on("request", (request) => {
+    if (request.method() === "PATCH") offsets.push(Number(request.headers()["upload-offset"]));
+  });
+  await page.goto(`${daemon.api}/ui/#/add`);
+  await page.locator("#folder").setInputFiles(folder);
+  await page.getByText("1 of 2 files").waitFor();
+  while (!offsets.some((offset) => offset > 0)) await page.evaluate(() => new Promise(requestAnimationFrame));
+  await page.close();
+  offsets.length = 0;
+  const next = await page.context().newPage();
+  await next.goto(`${daemon.api}/ui/#/add`);
+  await next.locator("#folder").setInputFiles(folder);
+  const cid = await next.locator("[data-cid]").getAttribute("data-cid");
+  assert.ok(offsets.length > 0 && offsets.every((offset) => offset > 0), `${offsets}`);
+  assert.equal((await (await fetch(`${daemon.origin}/ipfs/${cid}/first.bin`)).arrayBuffer()).byteLength, 3_000_000);
+  assert.equal((await (await fetch(`${daemon.origin}/ipfs/${cid}/second.bin`)).arrayBuffer()).byteLength, 100_000_000);
+  assert.equal(await next.evaluate(() => localStorage.length), 0);
+  await close();
+});
+
 test("every chart shows its latest values, by pointer and by keyboard", async () => {
   await visit("overview", async (page) => {
     const charts = page.locator(".chart");
@@ -353,7 +380,7 @@ test("the keyboard is enough, and keeps its place", async () => {
     const more = page.getByRole("button", { name: "Show more" });
     await more.focus();
     await page.keyboard.press("Enter");
-    await page.getByText("300 shown").waitFor();
+    await page.getByText("300 shown", { exact: true }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 300);
   });
 });

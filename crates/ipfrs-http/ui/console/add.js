@@ -5,7 +5,7 @@ import { message, rpc } from "./api.js";
 import { buildDirectory, checkLengths } from "./directory.js";
 import { bytes, count, visible } from "./format.js";
 import { attempt, button, contentLink, copyButton, notify } from "./parts.js";
-import { upload } from "./upload.js";
+import { forget, upload } from "./upload.js";
 
 /** Number of files that are uploaded at the same time. */
 const AT_A_TIME = 4;
@@ -159,10 +159,14 @@ function start(found) {
       const cids = new Map();
       await Promise.all(items.map(async (item) => cids.set(item.path.slice(name.length + 1), await put(item, false))));
       report("Building the directory");
-      // The pin covers all files. It fails if a garbage collection was faster.
-      const { cid } = await buildDirectory(cids);
-      await rpc("pin/add", [cid], { name });
-      return cid;
+      try {
+        // The pin covers all files. It fails if a garbage collection was faster, and then all have to be sent again.
+        const { cid } = await buildDirectory(cids);
+        await rpc("pin/add", [cid], { name });
+        return cid;
+      } finally {
+        forget(items);
+      }
     });
   }
 }
@@ -214,6 +218,7 @@ async function run(title, items, work) {
     notify(`Added ${shown}`);
   } catch (error) {
     const isCancelled = abort.signal.aborted;
+    if (isCancelled) forget(items);
     abort.abort();
     bar.remove();
     state.className = isCancelled ? "dim" : "bad";

@@ -14,13 +14,30 @@ const REMOVALS = 10;
 const DELAYS = [500, 1000, 2000, 5000, 10_000, 10_000, 20_000, 30_000, 30_000, 60_000];
 
 /**
- * Uploads a file and returns its content ID.
+ * Name in the storage of the browser for the address of an upload.
+ * @param {File} file
+ * @param {string} path
+ * @param {boolean} pin
+ */
+const keyOf = (file, path, pin) => `ipfrs.upload.${path}:${file.size}:${file.lastModified}:${pin}`;
+
+/**
+ * Forgets uploads that were not pinned. They are remembered after their end, so that a folder continues with the next
+ * file when it is chosen again.
+ * @param {{ path: string, file: File }[]} items
+ */
+export function forget(items) {
+  for (const { path, file } of items) localStorage.removeItem(keyOf(file, path, false));
+}
+
+/**
+ * Uploads a file and returns its content ID. Without a pin, the caller has to `forget` it.
  * @param {File} file
  * @param {{ path: string, pin: boolean, signal: AbortSignal, progress: (bytes: number) => void, waiting: (why: string) => void }} options
  * @returns {Promise<string>}
  */
 export async function upload(file, { path, pin, signal, progress, waiting }) {
-  const key = `ipfrs.upload.${path}:${file.size}:${file.lastModified}:${pin}`;
+  const key = keyOf(file, path, pin);
   let failures = 0;
   let location = localStorage.getItem(key);
   for (;;) {
@@ -45,7 +62,7 @@ export async function upload(file, { path, pin, signal, progress, waiting }) {
         state = await send(location, offset, chunk, signal, (sent) => progress(offset + sent));
         failures = 0;
       }
-      localStorage.removeItem(key);
+      if (pin) localStorage.removeItem(key);
       progress(file.size);
       return state.cid;
     } catch (error) {
