@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use async_graphql::parser::types::OperationType;
 use async_graphql::{Name, PathSegment, Request, Response, ServerError, Value};
-use futures::{Stream, StreamExt};
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{Lifecycle, MemoryPool};
 use ipfrs_node::Node;

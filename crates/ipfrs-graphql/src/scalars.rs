@@ -102,7 +102,7 @@ impl RawJson {
         let json = str::from_utf8(&text).map_err(|e| invalid(&e))?;
         serde_json::from_str::<IgnoredAny>(json).map_err(|e| invalid(&e))?;
         let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
-        if !text.iter().any(|byte| is_break(byte)) {
+        if !text.iter().any(is_break) {
             return Ok(Self(text));
         }
         // Strings contain no line breaks, so these are white space.

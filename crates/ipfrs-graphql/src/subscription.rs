@@ -225,13 +225,9 @@ where
     Ok(items.take_until(Box::pin(async move { draining.drain_begun().await })))
 }
 
-/// Returns the items of batches. Each is made when it is asked for: a batch has thousands of events, of which a slow client
-/// may take a few, and thousands of subscriptions may share it.
-fn items_of<T, F>(
-    batches: impl Stream<Item = Delivered>,
-    topic: Topic,
-    item: F,
-) -> impl Stream<Item = FieldResult<T>>
+/// Returns the items of batches. Each is made when it is asked for: thousands of subscriptions may share a batch, and
+/// slow clients take only a few of its events.
+fn items_of<T, F>(batches: impl Stream<Item = Delivered>, topic: Topic, item: F) -> impl Stream<Item = FieldResult<T>>
 where
     F: Fn(&Event) -> Option<T> + Send + Sync + 'static,
 {
@@ -317,7 +313,7 @@ mod tests {
         let counted = Arc::clone(&made);
         let even = move |event: &Event| {
             counted.fetch_add(1, Ordering::Relaxed);
-            (event.seq % 2 == 0).then_some(event.seq)
+            event.seq.is_multiple_of(2).then_some(event.seq)
         };
         let items = items_of(stream::iter(batches), Topic::Blocks, even);
         let mut items = std::pin::pin!(items);

@@ -135,8 +135,8 @@ impl ApiListener {
         is_address || name == "localhost" || self.hosts.iter().any(|host| host == name)
     }
 
-    /// Whether pages of an origin may call the API: its own origin, and those of the configuration. As in Kubo, the names
-    /// of this machine are equal: a page at `http://localhost:5001` may call 127.0.0.1:5001.
+    /// Whether pages of an origin may call the API: its own origin, and those of the configuration. As in Kubo, the
+    /// names of this machine are equal: a page at `http://localhost:5001` may call 127.0.0.1:5001.
     fn knows(&self, origin: &str, authority: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
         let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));

@@ -217,7 +217,12 @@ fn describe(command: &Command) -> Described {
     let mut operation = respond(operation);
     let failure = operation.schema::<RpcFailure>();
     operation
-        .sends("400", "The request is not a valid command, or has an option that is not supported", "text/plain", text())
+        .sends(
+            "400",
+            "The request is not a valid command, or has an option that is not supported",
+            "text/plain",
+            text(),
+        )
         .sends("400", "", "application/json", failure.clone())
         .sends("500", "The command failed", "application/json", failure)
 }

@@ -134,7 +134,11 @@ fn progress() -> Described {
 
 fn resumable_uploads() -> Vec<Described> {
     let one = |method, summary| {
-        v1(method, "/v1/stream/upload/{id}", FILES, summary).required_header("Tus-Resumable", one_of(&[TUS]), "Version of the protocol")
+        v1(method, "/v1/stream/upload/{id}", FILES, summary).required_header(
+            "Tus-Resumable",
+            one_of(&[TUS]),
+            "Version of the protocol",
+        )
     };
     let capabilities =
         |path| v1(HttpMethod::Options, path, FILES, "Capabilities for resumable uploads").responds("204", "Headers");
