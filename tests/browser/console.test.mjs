@@ -140,6 +140,35 @@ test("the console recovers from a lost connection", async () => {
   await close();
 });
 
+test("a view that could not be loaded is loaded when the connection recovers", async () => {
+  const { page, close } = await open(browser);
+  await page.goto(`${daemon.api}/ui/`);
+  await page.locator("#connection.live").waitFor();
+  await page.route("**/graphql", (route) => route.abort("connectionrefused"));
+  await page.getByRole("link", { name: "Pins" }).click();
+  await page.getByText("the daemon does not respond").first().waitFor();
+  await page.unroute("**/graphql");
+  await daemon.restart();
+  await page.locator(".failed").waitFor({ state: "detached" });
+  await page.locator("#view table, #view .empty").waitFor();
+  await close();
+});
+
+test("a daemon that stopped without closing the connection is noticed", async () => {
+  const { page, close } = await open(browser);
+  await page.clock.install();
+  await page.goto(`${daemon.api}/ui/`);
+  await page.locator("#connection.live").waitFor();
+  daemon.process.kill("SIGSTOP");
+  try {
+    while ((await page.locator("#connection.lost").count()) === 0) await page.clock.runFor(5000);
+  } finally {
+    daemon.process.kill("SIGCONT");
+  }
+  while ((await page.locator("#connection.live").count()) === 0) await page.clock.runFor(1000);
+  await close();
+});
+
 test("an upload continues after the connection was lost", async () => {
   const large = path.join(directory, "continues.bin");
   await writeFile(large, Buffer.alloc(20_000_000, "continues "));
@@ -167,7 +196,7 @@ test("tensors have statistics and a histogram", async () => {
   const { cid } = await (await fetch(`${daemon.origin}/v1/stream/upload`, { method: "POST", body: file })).json();
   await visit(`content/${cid}`, async (page) => {
     await page.getByRole("button", { name: "Statistics of w" }).click();
-    await page.getByText("Standard deviation").waitFor();
+    await page.getByText("Standard deviation", { exact: true }).waitFor();
     await page.getByRole("img", { name: /Histogram of 1,000 values/ }).waitFor();
   });
 });
@@ -195,20 +224,242 @@ test("mistakes are named", async () => {
   }, { expected: /500|404/ });
 });
 
-test("every view is accessible, light and dark, on a phone and on a wide screen", async () => {
-  const root = await daemon.addDirectory({ "a.txt": "text", b: "more" });
-  for (const [colorScheme, width] of [["light", 390], ["dark", 1920]]) {
-    const options = { viewport: { width, height: 900 }, colorScheme, bypassCSP: true };
-    for (const view of [...VIEWS, `content/${root}`, `content/${root}/a.txt`]) {
-      await visit(view, async (page) => {
-        await page.waitForFunction(() => !document.body.textContent?.includes("Loading"));
-        assert.equal(await overflow(page), 0, `${view} at ${width}`);
-        await page.addScriptTag({ path: AXE });
-        const { violations } = await page.evaluate(() => window.axe.run());
-        const serious = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
-        assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes[0].html}`), [], `${view}, ${colorScheme}`);
-      }, { options });
+test("files that are dropped anywhere on the page are added", async () => {
+  await visit("add", async (page) => {
+    const dropped = await page.evaluate(() => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File(["dropped"], "<b>.txt"));
+      const target = document.querySelector("header");
+      const event = (kind) => new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true });
+      target.dispatchEvent(event("dragover"));
+      const isMarked = document.querySelector(".drop").classList.contains("over");
+      const drop = event("drop");
+      target.dispatchEvent(drop);
+      return { isMarked, isTaken: drop.defaultPrevented };
+    });
+    assert.deepEqual(dropped, { isMarked: true, isTaken: true });
+    const done = page.locator("[data-cid]", { hasText: "<b>.txt" });
+    await done.waitFor();
+    const cid = await done.getAttribute("data-cid");
+    assert.equal(await (await fetch(`${daemon.origin}/ipfs/${cid}`)).text(), "dropped");
+  });
+});
+
+test("a folder is dropped; a directory that is too long is refused before it is sent", async () => {
+  const folder = path.join(directory, "dropped");
+  await mkdir(path.join(folder, "inner"), { recursive: true });
+  await writeFile(path.join(folder, "inner", "deep.txt"), "from a drop");
+  const long = path.join(directory, "long");
+  await mkdir(long, { recursive: true });
+  const name = (index) => `${"n".repeat(230)}${index}`;
+  await Promise.all(Array.from({ length: 1000 }, (_, index) => writeFile(path.join(long, name(index)), "")));
+  await visit("add", async (page) => {
+    const { x, y } = await page.locator(".drop").boundingBox();
+    const session = await page.context().newCDPSession(page);
+    const data = { items: [], files: [folder], dragOperationsMask: 1 };
+    for (const type of ["dragEnter", "dragOver", "drop"]) await session.send("Input.dispatchDragEvent", { type, x: x + 9, y: y + 9, data });
+    const done = page.locator("[data-cid]");
+    await done.waitFor();
+    const cid = await done.getAttribute("data-cid");
+    assert.equal(await (await fetch(`${daemon.origin}/ipfs/${cid}/inner/deep.txt`)).text(), "from a drop");
+    let sent = 0;
+    page.on("request", (request) => (sent += Number(request.url().includes("/v1/stream/upload"))));
+    await page.locator("#folder").setInputFiles(long);
+    await page.getByText("the folder has 1,000 entries, too many for the console: use ipfrs-cli add -r").first().waitFor();
+    assert.equal(sent, 0);
+  });
+});
+
+test("an upload that is cancelled while it is sent leaves nothing on the daemon", async () => {
+  const large = path.join(directory, "cancelled.bin");
+  await writeFile(large, Buffer.alloc(200_000_000, "cancelled "));
+  await visit("add", async (page) => {
+    await page.locator("#files").setInputFiles(large);
+    await page.waitForFunction(() => document.querySelector("progress")?.value > 0);
+    await page.getByRole("button", { name: "Cancel the upload of cancelled.bin" }).click();
+    await page.getByText("Cancelled", { exact: true }).waitFor();
+    const running = async () => (await (await fetch(`${daemon.origin}/v1/progress`)).json()).operations;
+    while ((await running()).length > 0);
+    assert.equal(await page.evaluate(() => localStorage.length), 0);
+  }, { expected: /409/ });
+});
+
+test("an upload continues on a new page", async () => {
+  const large = path.join(directory, "again.bin");
+  await writeFile(large, Buffer.alloc(100_000_000, "again "));
+  const { page, close } = await open(browser);
+  const offsets = [];
+  page.context().on("request", (request) => {
+    if (request.method() === "PATCH") offsets.push(Number(request.headers()["upload-offset"]));
+  });
+  await page.goto(`${daemon.api}/ui/#/add`);
+  await page.locator("#files").setInputFiles(large);
+  while (!offsets.some((offset) => offset > 0)) await page.evaluate(() => new Promise(requestAnimationFrame));
+  await page.close();
+  offsets.length = 0;
+  const next = await page.context().newPage();
+  await next.goto(`${daemon.api}/ui/#/add`);
+  await next.locator("#files").setInputFiles(large);
+  const cid = await next.locator("[data-cid]").getAttribute("data-cid");
+  assert.ok(offsets[0] > 0, "it did not begin anew");
+  assert.deepEqual(Buffer.from(await (await fetch(`${daemon.origin}/ipfs/${cid}`)).arrayBuffer()), await readFile(large));
+  await close();
+});
+
+test("a folder that is chosen again continues with the next file", async () => {
+  const folder = path.join(directory, "continued");
+  await mkdir(folder, { recursive: true });
+  await writeFile(path.join(folder, "first.bin"), Buffer.alloc(3_000_000, "first "));
+  await writeFile(path.join(folder, "second.bin"), Buffer.alloc(100_000_000, "second "));
+  const { page, close } = await open(browser);
+  const offsets = [];
+  page.context().on("request", (request) => {
+    if (request.method() === "PATCH") offsets.push(Number(request.headers()["upload-offset"]));
+  });
+  await page.goto(`${daemon.api}/ui/#/add`);
+  await page.locator("#folder").setInputFiles(folder);
+  await page.getByText("1 of 2 files").waitFor();
+  while (!offsets.some((offset) => offset > 0)) await page.evaluate(() => new Promise(requestAnimationFrame));
+  await page.close();
+  offsets.length = 0;
+  const next = await page.context().newPage();
+  await next.goto(`${daemon.api}/ui/#/add`);
+  await next.locator("#folder").setInputFiles(folder);
+  const cid = await next.locator("[data-cid]").getAttribute("data-cid");
+  assert.ok(offsets.length > 0 && offsets.every((offset) => offset > 0), `${offsets}`);
+  assert.equal((await (await fetch(`${daemon.origin}/ipfs/${cid}/first.bin`)).arrayBuffer()).byteLength, 3_000_000);
+  assert.equal((await (await fetch(`${daemon.origin}/ipfs/${cid}/second.bin`)).arrayBuffer()).byteLength, 100_000_000);
+  assert.equal(await next.evaluate(() => localStorage.length), 0);
+  await close();
+});
+
+test("every chart shows its latest values, by pointer and by keyboard", async () => {
+  await visit("overview", async (page) => {
+    const charts = page.locator(".chart");
+    assert.equal(await charts.count(), 9);
+    const line = charts.filter({ hasText: "Requests per second" }).locator("path.line").first();
+    while (!((await line.getAttribute("d")) ?? "").includes("L")) await rpc("version");
+    // Caches and durations have values only with requests.
+    for (const title of ["Store", "Memory", "Connections and requests", "Blocks per second"]) {
+      assert.match(await charts.filter({ hasText: title }).locator("path.line").first().getAttribute("d"), /L/, title);
     }
+    const plot = page.getByRole("group", { name: /^Requests per second over time/ });
+    await plot.focus();
+    await page.keyboard.press("ArrowLeft");
+    await plot.locator(".tip", { hasText: "gRPC" }).waitFor();
+    await page.keyboard.press("Escape");
+    await plot.locator(".tip").waitFor({ state: "hidden" });
+    await plot.hover();
+    await plot.locator(".tip", { hasText: "HTTP" }).waitFor();
+    // Values that change every two seconds are not announced.
+    assert.equal(await page.locator(".chart output:not([aria-live=off])").count(), 0);
+  });
+});
+
+test("the keyboard is enough, and keeps its place", async () => {
+  const large = await daemon.addDirectory(Object.fromEntries(Array.from({ length: 300 }, (_, index) => [`entry-${index}`, `${index}`])));
+  await visit("pins", async (page) => {
+    const focused = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? document.activeElement?.textContent);
+    await page.keyboard.press("Tab");
+    assert.equal(await focused(), "Skip to the content");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "view");
+    assert.equal(await page.getByRole("heading", { level: 2 }).textContent(), "Pins", "the view stays");
+    await page.getByLabel("Content path to pin").focus();
+    await page.keyboard.type("bafkqaaa");
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("typed");
+    await page.keyboard.press("Enter");
+    await page.getByRole("cell", { name: "typed", exact: true }).waitFor();
+    await page.getByRole("button", { name: "Unpin typed" }).focus();
+    await page.keyboard.press("Enter");
+    assert.equal(await focused(), "Keep", "what removes nothing is chosen");
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => document.activeElement?.getAttribute("aria-label") === "Unpin typed");
+    await page.goto(`${daemon.api}/ui/#/content/${large}`);
+    const more = page.getByRole("button", { name: "Show more" });
+    await more.focus();
+    await page.keyboard.press("Enter");
+    await page.getByText("300 shown", { exact: true }).waitFor();
+    assert.equal(await page.locator("tbody tr").count(), 300);
+  });
+});
+
+test("names of all kinds are shown as they are, and lead to their content", async () => {
+  const boundary = "a-boundary-that-no-name-has";
+  const names = ["%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E", "photo%E2%80%AEgpj.exe", "line%0Abreak", "back%5Cslash", "caf%E9"];
+  const parts = names.map((name) => `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="d%2F${name}"\r\nContent-Type: application/octet-stream\r\n\r\n${name}\r\n`);
+  const headers = { "content-type": `multipart/form-data; boundary=${boundary}` };
+  const added = await fetch(`${daemon.origin}/api/v0/add?quieter=true`, { method: "POST", headers, body: `${parts.join("")}--${boundary}--\r\n` });
+  const root = JSON.parse((await added.text()).trim().split("\n").at(-1)).Hash;
+  await visit(`content/${root}`, async (page) => {
+    const links = page.locator("td.name a");
+    await links.first().waitFor();
+    const shown = (await links.allTextContents()).sort();
+    assert.deepEqual(shown, ["<img src=x onerror=alert(1)>", "back\\slash", "caf\ufffd", "line⟨U+000A⟩break", "photo⟨U+202E⟩gpj.exe"].sort());
+    for (const href of await links.evaluateAll((links) => links.map((link) => link.getAttribute("href")))) {
+      await page.goto(`${daemon.api}/ui/${href}`);
+      const text = await page.getByRole("region", { name: "Preview" }).textContent();
+      assert.ok(names.includes(text), text);
+    }
+    assert.equal(await page.locator("#view img, #view script").count(), 0);
+  });
+});
+
+test("content is found by name and by the address of a gateway", async () => {
+  const root = await daemon.addDirectory({ "found.txt": "it is here" });
+  const form = new FormData();
+  form.append("file", new Blob(["it is here"]));
+  // Names of hosts have no upper case.
+  const file = JSON.parse(await (await fetch(`${daemon.origin}/api/v0/add?cid-version=1`, { method: "POST", body: form })).text()).Hash;
+  const key = JSON.parse(await rpc("key/gen?arg=explorer")).Id;
+  await rpc(`name/publish?arg=/ipfs/${root}&key=explorer&allow-offline=true`);
+  await visit("content", async (page) => {
+    for (const address of [`/ipns/${key}/found.txt`, `${daemon.origin}/ipfs/${root}/found.txt`, `https://${file}.ipfs.example.com/`]) {
+      await page.goto(`${daemon.api}/ui/#/content`);
+      await page.getByLabel("Content path").fill(address);
+      await page.keyboard.press("Enter");
+      await page.getByText("it is here").waitFor();
+    }
+  });
+});
+
+test("the links of a block are those of the block, and a block that cannot be decoded is shown as bytes", async () => {
+  const nested = Buffer.alloc(1000, 0x81);
+  nested[999] = 0x80;
+  const form = new FormData();
+  form.append("file", new Blob([nested]));
+  const { Key } = JSON.parse(await (await fetch(`${daemon.origin}/api/v0/block/put?cid-codec=dag-cbor`, { method: "POST", body: form })).text());
+  const root = await daemon.addDirectory({ inner: "a file" });
+  await visit(`content/${root}`, async (page) => {
+    await page.getByText("Links of the block").click();
+    await page.getByText("1 link", { exact: true }).waitFor();
+    await page.goto(`${daemon.api}/ui/#/content/${Key}`);
+    await page.getByText(/cannot be decoded: .*nested more than/).waitFor();
+    await page.getByText("000010  81 81").waitFor();
+  });
+});
+
+test("every view is accessible and fits, light and dark, from a phone to a wide screen", async () => {
+  const root = await daemon.addDirectory({ "a.txt": "text", b: "more", ["long-name-".repeat(20)]: "long" });
+  const views = [...VIEWS.map((view) => `#/${view}`), `#/content/${root}`, `#/content/${root}/a.txt`, "graphql"];
+  for (const [colorScheme, width] of [["light", 390], ["dark", 768], ["light", 1280], ["dark", 1920]]) {
+    const { page, complaints, close } = await open(browser, { viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
+    for (const view of views) {
+      await page.goto("about:blank");
+      await page.goto(`${daemon.api}/ui/${view}`);
+      await page.locator("#connection.live, #status:text-is('Ready')").waitFor();
+      await page.waitForFunction(() => !document.body.textContent?.includes("Loading"));
+      assert.equal(await overflow(page), 0, `${view} at ${width}`);
+      const current = page.locator("nav [aria-current=page]");
+      if (view !== "graphql") assert.ok(await current.evaluate((link) => link.getBoundingClientRect().right <= innerWidth && link.getBoundingClientRect().left >= 0), `${view} at ${width}`);
+      await page.addScriptTag({ path: AXE });
+      const { violations } = await page.evaluate(() => window.axe.run());
+      const serious = violations.filter(({ impact }) => ["moderate", "serious", "critical"].includes(impact));
+      assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes[0].html}`), [], `${view}, ${colorScheme}`);
+    }
+    assert.deepEqual(complaints, []);
+    await close();
   }
 });
 
@@ -225,6 +476,7 @@ test("the console needs no other server and is small", async () => {
   await page.locator("#connection.live").waitFor();
   assert.ok(loaded.size > 15);
   assert.ok([...loaded.values()].reduce((sum, size) => sum + size) < 100_000);
-  assert.equal((await fetch(`${daemon.origin}/ui/`)).status, 404);
+  // The main port has no pages of its own.
+  assert.equal((await fetch(`${daemon.origin}/ui/`, { redirect: "manual" })).status, 307);
   await close();
 });

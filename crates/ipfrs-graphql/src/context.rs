@@ -1,5 +1,6 @@
 //! Data of one request: its memory, its files, and the blocks that its fields read.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_graphql::Context;
@@ -15,7 +16,7 @@ use tokio::task::yield_now;
 use crate::GraphQlConfig;
 use crate::error::{FieldResult, failed};
 use crate::http::multipart::Files;
-use crate::limits::PAGE_ENTRIES;
+use crate::limits::{MAX_COST, PAGE_ENTRIES};
 
 /// Data of a request.
 pub(crate) struct RequestContext {
@@ -57,8 +58,13 @@ pub(crate) fn page_size(context: &Context<'_>, first: Option<i32>) -> FieldResul
 
 /// Returns the cost of a page.
 pub(crate) fn page_cost(first: Option<i32>, child_complexity: usize) -> usize {
-    let entries = usize::try_from(first.unwrap_or(PAGE_ENTRIES)).unwrap_or(0);
-    entries.saturating_mul(child_complexity).saturating_add(1)
+    entries_cost(usize::try_from(first.unwrap_or(PAGE_ENTRIES)).unwrap_or(0), child_complexity)
+}
+
+/// Returns the cost of a list with this number of entries.
+pub(crate) fn entries_cost(entries: usize, child_complexity: usize) -> usize {
+    // The library adds costs without a check for overflow, so that pages within pages could cost nothing.
+    entries.saturating_mul(child_complexity).saturating_add(1).min(MAX_COST)
 }
 
 /// Memory of the content in a response.
@@ -155,20 +161,30 @@ impl BlockLoader {
     }
 
     async fn read(&self, waiting: Vec<Waiting>) -> Result<()> {
-        let most = self.node.config().batch.max_batch_size;
-        let mut waiting = waiting.into_iter().peekable();
-        while waiting.peek().is_some() {
-            let (cids, senders): (Vec<_>, Vec<_>) = waiting.by_ref().take(most).unzip();
-            let mut blocks = self.node.batch_get(cids)?;
-            for sender in senders {
+        // Several fields may wait for the same block.
+        let mut cids = Vec::new();
+        let mut senders: HashMap<Cid, Vec<_>> = HashMap::new();
+        for (cid, sender) in waiting {
+            let of_cid = senders.entry(cid).or_default();
+            if of_cid.is_empty() {
+                cids.push(cid);
+            }
+            of_cid.push(sender);
+        }
+        for cids in cids.chunks(self.node.config().batch.max_batch_size) {
+            let mut blocks = self.node.batch_get(cids.to_vec())?;
+            for cid in cids {
                 let found = match blocks.next().await {
                     Some((_, Ok(block))) => Ok(Some(block)),
                     Some((_, Err(e))) if e.kind() == ErrorKind::NotFound => Ok(None),
                     Some((_, Err(e))) => Err(e),
                     None => Err(Error::internal("the store returned fewer results than requested")),
                 };
-                // The field may be gone.
-                let _ = sender.send(found);
+                for sender in senders.remove(cid).unwrap_or_default() {
+                    let found = found.as_ref().map(Clone::clone);
+                    // The field may be gone.
+                    let _ = sender.send(found.map_err(|e| Error::new(e.kind(), e.public_message())));
+                }
             }
         }
         Ok(())

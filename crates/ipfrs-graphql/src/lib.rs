@@ -10,6 +10,7 @@ mod document;
 mod documents;
 mod error;
 mod http;
+mod json;
 mod limits;
 mod metrics;
 mod mutation;

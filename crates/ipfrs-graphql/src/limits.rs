@@ -3,6 +3,10 @@
 /// Number of entries on a page if the query names none.
 pub(crate) const PAGE_ENTRIES: i32 = 100;
 
+/// Maximum cost that a field counts with what is below it: more than any `graphql.max_complexity`, and so little that
+/// the sum over all fields of a document cannot overflow.
+pub(crate) const MAX_COST: usize = 1_000_000_000;
+
 /// Maximum number of directives on one field.
 pub(crate) const MAX_DIRECTIVES: usize = 10;
 

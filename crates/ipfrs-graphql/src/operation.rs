@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use async_graphql::parser::types::OperationType;
 use async_graphql::{Name, PathSegment, Request, Response, ServerError, Value};
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{Lifecycle, MemoryPool};
 use ipfrs_node::Node;
 use prometheus::Registry;
 use serde::Serialize;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::GraphQlConfig;
@@ -282,6 +283,35 @@ impl Executor {
             }
             Answer::of(response, &executor, None)
         });
-        answers.boxed()
+        fair(answers).boxed()
+    }
+}
+
+/// Lets other tasks run before each item. Thousands of events may be available at once, so that a client with many
+/// subscriptions would keep the worker from all other clients.
+fn fair<S: Stream>(items: S) -> impl Stream<Item = S::Item> {
+    items.then(|item| async move {
+        yield_now().await;
+        item
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures::{poll, stream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn other_tasks_run_before_each_item_of_a_stream() {
+        let mut items = pin!(fair(stream::iter(0..3)));
+        for item in 0..3 {
+            assert!(poll!(items.next()).is_pending());
+            assert_eq!(poll!(items.next()), Poll::Ready(Some(item)));
+        }
+        assert_eq!(poll!(items.next()), Poll::Ready(None));
     }
 }

@@ -3,7 +3,9 @@
 use async_graphql::{InputValueError, InputValueResult, Scalar, ScalarType, Value};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use ipfrs_core::parse_cid;
+use bytes::Bytes;
+use ipfrs_core::{Error, ErrorKind, Result, parse_cid};
+use serde::de::IgnoredAny;
 
 /// Content ID, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl ScalarType for Long {
 
 /// Bytes, as base64.
 #[derive(Debug, Clone)]
-pub(crate) struct Base64(pub(crate) bytes::Bytes);
+pub(crate) struct Base64(pub(crate) Bytes);
 
 /// Bytes in base64 with padding (RFC 4648, 4).
 #[Scalar(name = "Base64")]
@@ -83,6 +85,40 @@ impl ScalarType for Base64 {
 
     fn to_value(&self) -> Value {
         Value::String(BASE64_STANDARD.encode(&self.0))
+    }
+}
+
+/// JSON as text, which responses contain as it is. A parsed value would take up to a hundred times its memory.
+#[derive(Debug, Clone)]
+pub(crate) struct RawJson(Bytes);
+
+impl RawJson {
+    /// Checks the text, and replaces line breaks, which would end a server-sent event.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind) if it is not JSON.
+    pub(crate) fn new(text: Bytes) -> Result<Self> {
+        let invalid = |e: &dyn std::fmt::Display| Error::new(ErrorKind::InvalidContent, format!("not JSON: {e}"));
+        let json = str::from_utf8(&text).map_err(|e| invalid(&e))?;
+        serde_json::from_str::<IgnoredAny>(json).map_err(|e| invalid(&e))?;
+        let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        if !text.iter().any(is_break) {
+            return Ok(Self(text));
+        }
+        // Strings contain no line breaks, so these are white space.
+        Ok(Self(text.iter().map(|byte| if is_break(byte) { b' ' } else { *byte }).collect()))
+    }
+}
+
+/// A scalar that can represent any JSON value.
+#[Scalar(name = "JSON")]
+impl ScalarType for RawJson {
+    fn parse(value: Value) -> InputValueResult<Self> {
+        Err(InputValueError::expected_type(value))
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Binary(self.0.clone())
     }
 }
 
@@ -112,5 +148,20 @@ impl ScalarType for Upload {
 
     fn to_value(&self) -> Value {
         Value::Null
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_json_is_one_line_of_valid_json() {
+        let raw = |text: &'static [u8]| RawJson::new(Bytes::from_static(text)).map(|json| json.0);
+        assert_eq!(raw(b"{\"a\":[1,\"\\n\"]}").unwrap(), "{\"a\":[1,\"\\n\"]}");
+        assert_eq!(raw(b"[1,\r\n2]\n").unwrap(), "[1,  2] ");
+        for invalid in [&b""[..], b"[1", b"[1] 2", b"\"a\nb\"", b"\"\xff\"", b"{\"a\":1}}"] {
+            assert_eq!(raw(invalid).unwrap_err().kind(), ErrorKind::InvalidContent, "{invalid:?}");
+        }
     }
 }

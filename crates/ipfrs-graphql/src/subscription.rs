@@ -2,6 +2,8 @@
 
 #![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
 
+use std::iter;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_graphql::{Context, ErrorExtensions, SimpleObject};
@@ -205,7 +207,7 @@ fn events<T, F>(
 ) -> FieldResult<impl Stream<Item = FieldResult<T>> + use<T, F>>
 where
     T: Send + 'static,
-    F: Fn(&Event) -> Option<T> + Send + 'static,
+    F: Fn(&Event) -> Option<T> + Send + Sync + 'static,
 {
     let Resume { after, instance } = resume;
     let node = node(context)?;
@@ -217,16 +219,34 @@ where
         let delivered = watch.next().await;
         Some((delivered, watch))
     });
-    let items = batches.flat_map(move |delivered| {
-        let items: Vec<_> = match &delivered {
-            Delivered::Lagged(missed) => vec![Err(lagged(topic, Some(*missed)))],
-            Delivered::Events(..) => delivered.events().iter().filter_map(|event| item(event).map(Ok)).collect(),
-        };
-        stream::iter(items)
-    });
+    let items = items_of(batches, topic, item);
     let items = stream::iter(is_foreign.then(|| Err(lagged(topic, None)))).chain(items);
     let draining = lifecycle(context)?;
     Ok(items.take_until(Box::pin(async move { draining.drain_begun().await })))
+}
+
+/// Returns the items of batches. Each is made when it is asked for: thousands of subscriptions may share a batch, and
+/// slow clients take only a few of its events.
+fn items_of<T, F>(batches: impl Stream<Item = Delivered>, topic: Topic, item: F) -> impl Stream<Item = FieldResult<T>>
+where
+    F: Fn(&Event) -> Option<T> + Send + Sync + 'static,
+{
+    let item = Arc::new(item);
+    batches.flat_map(move |delivered| {
+        let lost = match &delivered {
+            Delivered::Lagged(missed) => Some(Err(lagged(topic, Some(*missed)))),
+            Delivered::Events(..) => None,
+        };
+        let item = Arc::clone(&item);
+        let mut index = 0;
+        let made = iter::from_fn(move || {
+            let rest = delivered.events().get(index..)?;
+            let (at, made) = rest.iter().enumerate().find_map(|(at, event)| Some((at, item(event)?)))?;
+            index += at + 1;
+            Some(Ok(made))
+        });
+        stream::iter(lost.into_iter().chain(made))
+    })
 }
 
 fn lagged(topic: Topic, missed: Option<u64>) -> async_graphql::Error {
@@ -264,5 +284,43 @@ impl GcProgress {
                 Self { error: Some(error), ..plain("failed", None) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ipfrs_node::{BlockFormat, MemoryStore, Node, PutBlock};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn items_are_made_when_they_are_asked_for() {
+        let repo = tempfile::tempdir().unwrap();
+        let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).open().await.unwrap();
+        let mut watch = node.watch_events(Topic::Blocks, None).unwrap();
+        for byte in 0..100 {
+            let block = PutBlock { data: vec![byte].into(), cid: None, format: BlockFormat::default() };
+            node.put_block(block).await.unwrap();
+        }
+        let mut batches = Vec::new();
+        let count = |batches: &[Delivered]| batches.iter().map(|batch| batch.events().len()).sum::<usize>();
+        while count(&batches) < 100 {
+            batches.push(watch.next().await);
+        }
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&made);
+        let even = move |event: &Event| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            event.seq.is_multiple_of(2).then_some(event.seq)
+        };
+        let items = items_of(stream::iter(batches), Topic::Blocks, even);
+        let mut items = std::pin::pin!(items);
+        assert_eq!(items.next().await.unwrap().unwrap(), 2);
+        assert_eq!(made.load(Ordering::Relaxed), 2);
+        let rest: Vec<_> = items.map(Result::unwrap).collect().await;
+        assert_eq!(rest, (2..=50).map(|half| half * 2).collect::<Vec<_>>());
+        assert_eq!(made.load(Ordering::Relaxed), 100);
     }
 }

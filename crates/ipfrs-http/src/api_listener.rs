@@ -13,7 +13,8 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
     ACCESS_CONTROL_REQUEST_METHOD, LOCATION, ORIGIN, REFERER, USER_AGENT, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use ipfrs_core::Error;
 use tower::Service as _;
 
 use crate::body::header_text;
@@ -45,6 +46,8 @@ pub(crate) struct ApiListener {
     hosts: Vec<String>,
     /// Origins whose pages may call the API, in lower case.
     allowed_origins: Vec<String>,
+    /// Headers of all responses that do not have them already.
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// Port of the gateway, which has the content.
     gateway_port: u16,
 }
@@ -60,7 +63,22 @@ pub(crate) enum Decision {
 impl ApiListener {
     pub(crate) fn new(config: &ApiConfig, gateway_port: u16) -> Arc<Self> {
         let lower = |texts: &[String]| texts.iter().map(|text| text.to_ascii_lowercase()).collect();
-        Arc::new(Self { hosts: lower(&config.hosts), allowed_origins: lower(&config.allowed_origins), gateway_port })
+        Arc::new(Self {
+            hosts: lower(&config.hosts),
+            allowed_origins: lower(&config.allowed_origins),
+            // Checked when the configuration was read.
+            headers: config.headers().unwrap_or_default(),
+            gateway_port,
+        })
+    }
+
+    /// Adds the configured headers to a response.
+    pub(crate) fn add_headers(&self, headers: &mut HeaderMap) {
+        for (name, value) in &self.headers {
+            if !headers.contains_key(name) {
+                headers.insert(name.clone(), value.clone());
+            }
+        }
     }
 
     /// Decides about a request.
@@ -117,24 +135,39 @@ impl ApiListener {
         is_address || name == "localhost" || self.hosts.iter().any(|host| host == name)
     }
 
-    /// Whether pages of an origin may call the API: its own origin, and those of the configuration.
+    /// Whether pages of an origin may call the API: its own origin, and those of the configuration. As in Kubo, the
+    /// names of this machine are equal: a page at `http://localhost:5001` may call 127.0.0.1:5001.
     fn knows(&self, origin: &str, authority: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
         let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        own == Some(authority) || self.allowed_origins.iter().any(|known| known == ANY_ORIGIN || *known == origin)
+        let is_own = own.is_some_and(|own| {
+            own == authority || local_port(own).is_some_and(|port| local_port(authority) == Some(port))
+        });
+        is_own || self.allowed_origins.iter().any(|known| known == ANY_ORIGIN || *known == origin)
     }
+}
+
+/// Returns the port of an authority in lower case, with its colon or empty, if its host is this machine.
+fn local_port(authority: &str) -> Option<&str> {
+    let port = ["localhost", "127.0.0.1", "[::1]"].iter().find_map(|host| authority.strip_prefix(host))?;
+    let is_port = port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    (is_port || port.is_empty()).then_some(port)
 }
 
 /// Returns the host that a request names, which takes precedence in the target (RFC 9112, 3.2.2).
 fn host_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Named<'a>, String> {
-    let own = match uri.authority() {
-        Some(authority) => Named::parse(authority.as_str()).map(Some),
-        None => Named::of_header(headers),
+    let read = || -> Result<_, Error> {
+        let target = uri.authority().map(|authority| Named::parse(authority.as_str())).transpose()?;
+        Ok((target, Named::of_header(headers)?))
     };
-    match own {
-        Ok(Some(host)) => Ok(host),
-        Ok(None) => Err("the request names no host: send the header Host\n".to_owned()),
-        Err(e) => Err(format!("{e}\n")),
+    match read().map_err(|e| format!("{e}\n"))? {
+        (Some(target), Some(header)) if target.lower() != header.lower() => Err(format!(
+            "the target names {:?}, and Host {:?}: they must be the same (RFC 9112, 3.2.2)\n",
+            target.lower(),
+            header.lower()
+        )),
+        (Some(host), _) | (None, Some(host)) => Ok(host),
+        (None, None) => Err("the request names no host: send the header Host\n".to_owned()),
     }
 }
 
@@ -195,9 +228,15 @@ fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
 }
 
 /// Serves a request that passed the checks.
-pub(crate) async fn serve(mut router: Router, mut request: Request, origin: Option<HeaderValue>) -> Response {
+pub(crate) async fn serve(
+    listener: Arc<ApiListener>,
+    mut router: Router,
+    mut request: Request,
+    origin: Option<HeaderValue>,
+) -> Response {
     request.extensions_mut().insert(Checked);
     let mut response = router.call(request).await.unwrap_or_else(|never| match never {});
+    listener.add_headers(response.headers_mut());
     if let Some(origin) = origin {
         allow(response.headers_mut(), origin);
     }
@@ -251,6 +290,19 @@ mod tests {
             assert_eq!(decided(Method::POST, "/api/v0/id", &[("host", host)]).0, status, "{host}");
         }
         assert_eq!(decided(Method::POST, "/api/v0/id", &[]).0, 400);
+        let absolute = |target: &str, host| decided(Method::POST, target, &[("host", host)]).0;
+        assert_eq!(absolute("http://127.0.0.1:5001/api/v0/id", "127.0.0.1:5001"), 200);
+        assert_eq!(absolute("http://127.0.0.1:5001/api/v0/id", "example.org"), 400);
+        assert_eq!(absolute("http://example.org/api/v0/id", "127.0.0.1:5001"), 400);
+        assert_eq!(absolute("http://example.org/api/v0/id", "example.org"), 403);
+    }
+
+    #[test]
+    fn other_machines_are_not_equal_to_this_one() {
+        for host in ["10.1.2.3:5001", "admin.example.org:5001"] {
+            let from_here = [("host", host), ("origin", "http://localhost:5001")];
+            assert_eq!(decided(Method::POST, "/api/v0/id", &from_here).0, 403, "{host}");
+        }
     }
 
     #[test]
@@ -267,13 +319,18 @@ mod tests {
         assert_eq!(post(&[mozilla, ("sec-fetch-site", "same-origin")]), served(""));
         assert_eq!(post(&[mozilla, ("sec-fetch-site", "cross-site")]), refused);
         assert_eq!(post(&[mozilla, ("sec-fetch-site", "same-site")]), refused);
-        for known in ["http://127.0.0.1:5001", "https://console.example.org"] {
+        for known in
+            ["http://127.0.0.1:5001", "http://localhost:5001", "http://[::1]:5001", "https://console.example.org"]
+        {
             assert_eq!(post(&[mozilla, ("origin", known)]), served(known));
             assert_eq!(post(&[mozilla, ("sec-fetch-site", "cross-site"), ("origin", known)]), served(known));
         }
         for foreign in [
             "http://127.0.0.1:8080",
+            "http://localhost:8080",
+            "http://localhost",
             "http://localhost:5001.evil.org",
+            "http://localhost.evil.org:5001",
             "http://console.example.org",
             "null",
             "http://127.0.0.1",

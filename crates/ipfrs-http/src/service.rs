@@ -149,17 +149,20 @@ impl Service {
     }
 
     /// Decides how to respond to a request on the API listener.
-    fn api_step<B>(&self, api: &ApiListener, mut request: Request<B>, peer: Option<IpAddr>) -> Step
+    fn api_step<B>(&self, api: &Arc<ApiListener>, mut request: Request<B>, peer: Option<IpAddr>) -> Step
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
         match api.decide(&request) {
-            Decision::Answer(response) => self.at_once(&request, response),
+            Decision::Answer(mut response) => {
+                api.add_headers(response.headers_mut());
+                self.at_once(&request, response)
+            }
             Decision::Serve(origin) => {
                 let client = self.state.hosts.client(peer, request.headers());
                 set_client(&mut request, client, None);
-                let answer = api_listener::serve(self.router.clone(), request.map(Body::new), origin);
+                let answer = api_listener::serve(Arc::clone(api), self.router.clone(), request.map(Body::new), origin);
                 Step::Content { inner: Box::pin(answer) }
             }
         }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::extract::{Extension, Path, Request};
+use axum::extract::{Extension, Path, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use ipfrs_core::Error;
 use utoipa_swagger_ui::Config;
 
@@ -61,6 +61,7 @@ files! {
     "console/configuration.js": SCRIPT = "console/configuration.js",
     "console/content.js": SCRIPT = "console/content.js",
     "console/directory.js": SCRIPT = "console/directory.js",
+    "console/events.js": SCRIPT = "console/events.js",
     "console/format.js": SCRIPT = "console/format.js",
     "console/live.js": SCRIPT = "console/live.js",
     "console/metrics.js": SCRIPT = "console/metrics.js",
@@ -86,11 +87,15 @@ files! {
 
 /// `GET /ui/{path}`. Without a path, it is the console.
 pub(crate) async fn file(
+    State(state): State<AppState>,
     checked: Option<Extension<Checked>>,
+    uri: Uri,
     path: Option<Path<String>>,
     headers: HeaderMap,
 ) -> Result<Response, GatewayError> {
-    only_on_api_listener(checked)?;
+    if checked.is_none() {
+        return on_api_listener(&state, &headers, uri.path(), "pages for operators need");
+    }
     let path = path.map(|Path(path)| path).unwrap_or_default();
     let found = FILES.iter().find(|(name, ..)| *name == path);
     let (_, media, content) = found.ok_or_else(|| GatewayError(Error::not_found(format!("no page /ui/{path}"))))?;
@@ -99,9 +104,18 @@ pub(crate) async fn file(
     Ok(response)
 }
 
-fn only_on_api_listener(checked: Option<Extension<Checked>>) -> Result<(), GatewayError> {
-    let why = "pages are served by the API listener ([api]), whose origin has no content from others";
-    checked.map(drop).ok_or_else(|| GatewayError(Error::not_found(why)))
+/// Redirects a person from the main port to a page on the API listener. `need` says what needs that listener.
+fn on_api_listener(state: &AppState, headers: &HeaderMap, page: &str, need: &str) -> Result<Response, GatewayError> {
+    let addresses = state.api_addresses.get().map(Vec::as_slice).unwrap_or_default();
+    // The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
+    let host = Named::of_header(headers).ok().flatten().map(|host| host.lower());
+    match addresses.first().and_then(|address| address.rsplit(':').next()).zip(host) {
+        Some((port, host)) => Ok(Redirect::temporary(&format!("http://{host}:{port}{page}")).into_response()),
+        None => Err(GatewayError(Error::not_found(format!(
+            "{need} the API listener (api.enabled = true, and a free port): web pages of this origin, which has content \
+             from anyone, must not control the daemon"
+        )))),
+    }
 }
 
 /// Adds headers that keep other origins away from a page.
@@ -113,11 +127,15 @@ fn protect(headers: &mut HeaderMap, policy: HeaderValue) {
 
 /// `GET /docs/{path}`: Swagger UI, which shows `/openapi.json` and sends requests.
 pub(crate) async fn docs(
+    State(state): State<AppState>,
     checked: Option<Extension<Checked>>,
+    uri: Uri,
     path: Option<Path<String>>,
     headers: HeaderMap,
 ) -> Result<Response, GatewayError> {
-    only_on_api_listener(checked)?;
+    if checked.is_none() {
+        return on_api_listener(&state, &headers, uri.path(), "the page with this description needs");
+    }
     let path = path.map(|Path(path)| path).unwrap_or_default();
     let config = Config::new(["/openapi.json"]).doc_expansion("none").filter(true);
     let file = utoipa_swagger_ui::serve(&path, Arc::new(config))
@@ -137,17 +155,8 @@ pub(crate) fn asks_for_graphql_page<B>(request: &http::Request<B>) -> bool {
         && accept.trim_start().starts_with("text/html")
 }
 
-/// Redirects a person from the main port to the page on the API listener.
+/// Redirects a person from the main port to the page for queries.
 pub(crate) fn graphql_page(state: &AppState, request: &Request) -> Response {
-    let addresses = state.api_addresses.get().map(Vec::as_slice).unwrap_or_default();
-    // The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
-    let host = Named::of_header(request.headers()).ok().flatten().map(|host| host.lower());
-    match addresses.first().and_then(|address| address.rsplit(':').next()).zip(host) {
-        Some((port, host)) => Redirect::temporary(&format!("http://{host}:{port}{GRAPHQL_PAGE}")).into_response(),
-        None => {
-            let why = "the page for queries needs the API listener (api.enabled = true): web pages of this origin, which \
-                       has content from anyone, must not control the daemon. Programs send POST requests here";
-            GatewayError(Error::not_found(format!("{}: {why}", request.uri().path()))).into_response()
-        }
-    }
+    let need = "/graphql: programs send POST requests here, and the page for queries needs";
+    on_api_listener(state, request.headers(), GRAPHQL_PAGE, need).into_response()
 }

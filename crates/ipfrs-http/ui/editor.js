@@ -70,17 +70,17 @@ export class Editor {
    */
   paint(parts, mistakes) {
     const text = this.text;
-    const nodes = [];
+    const painted = document.createDocumentFragment();
     let at = 0;
     for (const part of parts) {
-      nodes.push(text.slice(at, part.start));
+      painted.append(text.slice(at, part.start));
       const isWrong = mistakes.some(({ start, end }) => start < part.end && part.start < end);
-      nodes.push(h("span", { class: isWrong ? `${part.kind} wrong` : part.kind }, text.slice(part.start, part.end)));
+      painted.append(h("span", { class: isWrong ? `${part.kind} wrong` : part.kind }, text.slice(part.start, part.end)));
       at = part.end;
     }
     // The last line counts only with something behind it.
-    nodes.push(text.slice(at), "\n ");
-    this.layer.replaceChildren(...nodes);
+    painted.append(text.slice(at), "\n ");
+    this.layer.replaceChildren(painted);
     this.align();
   }
 

@@ -57,6 +57,47 @@ async fn api_listener_has_every_route_but_content() {
 }
 
 #[tokio::test]
+async fn pages_on_the_main_port_redirect_to_the_api_listener() {
+    let api = Api::start(&[]).await;
+    let main = api.gateway.gateway.urls()[0].clone();
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    for page in ["/ui/", "/ui/style.css", "/docs/", "/ui/a%0d%0ab"] {
+        let response = client.get(format!("{main}{page}")).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "location")), (307, &*format!("{}{page}", api.url)));
+    }
+    assert_eq!(reqwest::get(format!("{main}/ui")).await.unwrap().status(), 200);
+    let without = TestGateway::start_with(|config| config.api.enabled = false).await;
+    let response = without.request(Method::GET, "/ui/").send().await.unwrap();
+    assert_eq!(response.status(), 404);
+    assert!(response.text().await.unwrap().contains("api.enabled = true"));
+}
+
+#[tokio::test]
+async fn configured_headers_are_on_all_responses_that_lack_them() {
+    let gateway = TestGateway::start_with(|config| {
+        (config.api.enabled, config.api.port) = (true, Some(0));
+        let headers = [("Strict-Transport-Security", "max-age=60"), ("X-Frame-Options", "SAMEORIGIN")];
+        config.api.http_headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    })
+    .await;
+    let url = format!("http://{}", gateway.gateway.api_addresses()[0]);
+    let api = Api { gateway, url };
+    for (method, path, host, frames) in [
+        (Method::POST, "/api/v0/version", "localhost", "SAMEORIGIN"),
+        (Method::GET, "/ipfs/bafkqaaa", "localhost", "SAMEORIGIN"),
+        (Method::GET, "/nothing", "localhost", "SAMEORIGIN"),
+        (Method::GET, "/metrics", "example.org", "SAMEORIGIN"),
+        (Method::GET, "/ui/", "localhost", "DENY"),
+    ] {
+        let response = api.send(method, path, &[("host", host)]).await;
+        assert_eq!(header(&response, "strict-transport-security"), "max-age=60", "{path}");
+        assert_eq!(header(&response, "x-frame-options"), frames, "{path}");
+    }
+    let content = api.gateway.request(Method::GET, "/health").send().await.unwrap();
+    assert_eq!(header(&content, "strict-transport-security"), "");
+}
+
+#[tokio::test]
 async fn pages_of_the_api_may_call_it_and_others_may_not() {
     let api = Api::start(&["https://console.example.org"]).await;
     let (own, gateway) = (api.url.clone(), api.gateway.gateway.urls()[0].clone());

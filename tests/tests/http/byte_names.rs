@@ -3,7 +3,8 @@
 use ipfrs_core::{Base, Cid, parse_cid};
 use ipfrs_proto::file::v1::ListDirectoryRequest;
 use ipfrs_proto::file::v1::file_service_client::FileServiceClient;
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use crate::crafted::{DIRECTORY, Dag, Data, node};
 use crate::harness::{TestGateway, hash_of, header, ndjson, rpc_failure};
@@ -268,4 +269,22 @@ async fn imports_refuse_only_names_that_escape() {
     }
     let twice = gateway.post_form("add", Form::new().file(b"d/\xff", "1").file(b"d/\xff", "2")).await;
     assert!(rpc_failure(twice).await.contains(r#""d/\xff" is in the import twice"#));
+}
+
+#[tokio::test]
+async fn graphql_names_have_a_replacement_for_each_byte_and_no_escapes() {
+    let gateway = TestGateway::start().await;
+    let names: [&[u8]; 4] = [b"caf\xe9", b"plain.txt", b"line\nbreak", br"back\slash"];
+    let form = names.iter().fold(Form::new(), |form, name| form.file([b"d/", *name].concat(), name));
+    let root = hash_of(gateway.add_form("cid-version=1", form).await.last().unwrap());
+    let document = "query($path: String!, $cid: Cid!) {
+        directory(path: $path) { nodes { name } } block(cid: $cid) { links { name } } }";
+    let request = json!({"query": document, "variables": {"path": format!("/ipfs/{root}"), "cid": root}});
+    let response: Value =
+        gateway.request(Method::POST, "/graphql").json(&request).send().await.unwrap().json().await.unwrap();
+    let data = &response["data"];
+    let expected = json!([
+        {"name": r"back\slash"}, {"name": "caf\u{fffd}"}, {"name": "line\nbreak"}, {"name": "plain.txt"}
+    ]);
+    assert_eq!((&data["directory"]["nodes"], &data["block"]["links"]), (&expected, &expected), "{response}");
 }

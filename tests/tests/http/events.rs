@@ -127,6 +127,12 @@ async fn bad_messages_are_explained_and_change_nothing() {
         assert_eq!(answer["type"], "error", "{message}");
         assert!(answer["message"].as_str().unwrap().contains(part), "{message}: {answer}");
     }
+    // Errors quote at most 1,024 bytes.
+    for (kind, topic) in [("é".repeat(20_000), "blocks"), ("subscribe".to_owned(), &*"é".repeat(20_000))] {
+        client.send(json!({"type": kind, "topic": topic}).to_string()).await;
+        let answer = client.receive().await;
+        assert!(answer["message"].as_str().unwrap().len() < 1_100, "{answer}");
+    }
     client.message(Message::binary(vec![0; 10])).await;
     assert_eq!(client.receive().await["code"], "invalid_input");
     client.message(Message::text("x".repeat(65_537))).await;

@@ -133,6 +133,34 @@ async fn fields_of_one_query_read_their_blocks_together() {
     assert_eq!(data.as_object().unwrap().len(), 100);
     assert_eq!(gateway.metric("ipfrs_batch_operation_size_count{operation=\"get\"}").await, 1);
     assert_eq!(gateway.metric("ipfrs_batch_operation_size_sum{operation=\"get\"}").await, 100);
+    // Two fields of a block read it once.
+    let listed = query(&gateway, "{ blocks(first: 100) { nodes { size data } } }", json!({})).await;
+    assert_eq!(listed["blocks"]["nodes"].as_array().unwrap().len(), 100);
+    assert_eq!(gateway.metric("ipfrs_batch_operation_size_count{operation=\"get\"}").await, 2);
+    assert_eq!(gateway.metric("ipfrs_batch_operation_size_sum{operation=\"get\"}").await, 200);
+}
+
+#[tokio::test]
+async fn values_of_nodes_are_sent_as_they_are_on_all_transports() {
+    let gateway = TestGateway::start_with(|config| config.graphql.max_response_bytes = 1_000_000).await;
+    // White space with line breaks, in a block that is JSON already, must not end a server-sent event.
+    let text = "{\n\"a\" : [1, 2.50,\r\n\"\\u00e9\\n\"]\n}";
+    let cid = gateway.put_block("cid-codec=dag-json", text).await;
+    let request = json!({"query": format!("{{ dag(path: \"{cid}\") {{ value }} }}")});
+    let value: Value = serde_json::from_str(text).unwrap();
+    let expected = json!({"data": {"dag": {"value": value}}});
+    assert_eq!(send(&gateway, &request).await.json::<Value>().await.unwrap(), expected);
+    let events = gateway.request(Method::POST, "/graphql").header("accept", "text/event-stream").json(&request);
+    let events = events.send().await.unwrap().text().await.unwrap();
+    let data = events.split("data: ").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(data).unwrap(), expected, "{events}");
+    let mut client = Client::graphql(gateway.address()).await;
+    client.send(json!({"type": "subscribe", "id": "1", "payload": request}).to_string()).await;
+    assert_eq!(client.receive().await["payload"], expected);
+    // The text counts, however many elements it has.
+    let many = gateway.put_block("cid-codec=dag-json", format!("[{}0]", "0,".repeat(400_000))).await;
+    let request = json!({"query": format!("{{ dag(path: \"{many}\") {{ value }} }}")});
+    assert_eq!(refusal(&gateway, &request).await.1, "too_large");
 }
 
 #[tokio::test]
@@ -234,6 +262,16 @@ async fn hostile_documents_are_refused_at_once() {
         (format!("{{ stats {} {{ blocks }} }}", "@include(if: true) ".repeat(11)), "invalid_input", "directives"),
         (format!("{{ stats {{ blocks }} {} }}", " ".repeat(70_000)), "too_large", "graphql.max_query_bytes"),
         ("{ blocks(first: 1000) { nodes { links(first: 1000) { cid } } } }".to_owned(), "too_large", "max_complexity"),
+        // A product beyond 64 bits, whose sum with the cost of another field must not begin at 0 again.
+        (
+            format!(
+                "{{ stats {{ blocks }} block(cid: \"{CID}\") {{ {} cid {} }} }}",
+                "links(first: 1000) { block { ".repeat(8),
+                "} }".repeat(8)
+            ),
+            "too_large",
+            "",
+        ),
         (
             "{ blocks(first: 1) { nodes { links(first: 1) { block { links(first: 1) { cid } } } } } }".to_owned(),
             "too_large",

@@ -15,6 +15,7 @@ use ipfrs_core::{Error, ErrorKind, hash};
 use super::media::Media;
 use crate::context::Budget;
 use crate::error::request_error;
+use crate::json;
 use crate::operation::Answer;
 
 /// Size of content from which a response is serialized off the runtime workers, in bytes.
@@ -42,7 +43,7 @@ pub(super) fn unreadable(media: Media, error: &Error) -> Response {
 /// Returns the response to an operation that was not executed. With `application/json`, its status is 200.
 pub(super) fn refused(status: StatusCode, media: Media, error: ServerError) -> Response {
     let status = if media == Media::GraphQlJson { status } else { StatusCode::OK };
-    let body = serde_json::to_vec(&Answer::refused(error)).unwrap_or_default();
+    let body = json::to_vec(&Answer::refused(error));
     (status, headers(media, "no-store"), body).into_response()
 }
 
@@ -61,7 +62,7 @@ pub(super) async fn whole(
     let budget = answer.budget.take();
     let is_refused = !answer.is_executed();
     let has_errors = !answer.errors.is_empty();
-    let serialize = move || serde_json::to_vec(&answer).unwrap_or_default();
+    let serialize = move || json::to_vec(&answer);
     let body = if budget.as_ref().is_some_and(|budget| budget.bytes() > LARGE_BYTES) {
         tokio::task::spawn_blocking(serialize).await.unwrap_or_default()
     } else {

@@ -15,6 +15,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ipfrs_middleware::Lifecycle;
 use tokio::time::timeout;
 
+use crate::json;
 use crate::operation::Answer;
 
 /// Time without an event after which a comment is sent, so that proxies do not consider the connection dead.
@@ -52,7 +53,6 @@ pub(super) async fn stream(answers: BoxStream<'static, Answer>, lifecycle: Lifec
 }
 
 fn next(answer: &Answer) -> Bytes {
-    // JSON has no line breaks outside of strings, and escapes them there.
-    let json = serde_json::to_string(answer).unwrap_or_default();
+    let json = json::to_string(answer);
     format!("event: next\ndata: {json}\n\n").into()
 }

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::GraphQl;
 use crate::error::request_error;
+use crate::json;
 use crate::operation::{Answer, Executor};
 
 /// Subprotocol of the connection.
@@ -225,7 +226,7 @@ impl Session {
     }
 
     async fn reply(&mut self, socket: &mut WebSocket, reply: &Reply<'_>) -> Result<(), Option<Close>> {
-        let text = serde_json::to_string(reply).unwrap_or_default();
+        let text = json::to_string(reply);
         self.graphql.0.sent.inc();
         socket.send(text).await.map_err(|Disconnected| None)
     }

@@ -81,7 +81,8 @@ impl Block {
         let budget = &request(context)?.budget;
         let link = |listed: ipfrs_node::Listed| {
             budget.take(listed.name.len())?;
-            let (cid, name, size) = (listed.cid, listed.name.to_string(), Long(listed.dag_size));
+            let (cid, name) = (listed.cid, listed.name.to_string_lossy().into_owned());
+            let size = Long(listed.dag_size);
             Ok(Link { cid: Cid(cid), name, size, block: Target(cid) })
         };
         links.and_then(|listed| std::future::ready(link(listed))).try_collect().await.map(Some).map_err(failed)

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
 
-use async_graphql::{Context, Enum, Json, Object, SimpleObject};
+use async_graphql::{Context, Enum, Object, SimpleObject};
 use bytes::BytesMut;
 use futures::StreamExt;
 use ipfrs_core::{Cid as CoreCid, Error, Result, codec, parse_cid, timestamp};
@@ -12,7 +12,7 @@ use super::block::{Block, codec_name};
 use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
 use crate::limits::{MAX_PATH_BYTES, MAX_READ_BYTES, READ_BYTES};
-use crate::scalars::{Base64, Cid, Long};
+use crate::scalars::{Base64, Cid, Long, RawJson};
 
 /// Kind of a file system object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Enum)]
@@ -207,7 +207,7 @@ impl From<Listed> for DirectoryEntry {
     fn from(listed: Listed) -> Self {
         let is_symlink = listed.kind == ListedKind::Symlink;
         Self {
-            name: listed.name.to_string(),
+            name: listed.name.to_string_lossy().into_owned(),
             cid: Cid(listed.cid),
             kind: listed.kind.into(),
             size: Long(listed.size),
@@ -318,24 +318,21 @@ impl DagNode {
 
     /// The value as dag-json (https://ipld.io/specs/codecs/dag-json/spec/).
     #[graphql(complexity = 10)]
-    async fn value(&self, context: &Context<'_>) -> FieldResult<Option<Json<serde_json::Value>>> {
-        // A parsed value takes several times the memory of its text.
-        request(context)?.budget.take(self.json.len().saturating_mul(4)).map_err(failed)?;
+    async fn value(&self, context: &Context<'_>) -> FieldResult<Option<RawJson>> {
+        request(context)?.budget.take(self.json.len()).map_err(failed)?;
         let json = self.json.clone();
-        let parse = move || serde_json::from_slice(&json);
-        let parsed = if self.json.len() > PARSED_INLINE_BYTES {
-            tokio::task::spawn_blocking(parse).await.map_err(|e| failed(Error::internal(e.to_string())))?
+        let check = move || RawJson::new(json);
+        let checked = if self.json.len() > CHECKED_INLINE_BYTES {
+            tokio::task::spawn_blocking(check).await.map_err(|e| failed(Error::internal(e.to_string())))?
         } else {
-            parse()
+            check()
         };
-        parsed
-            .map(|value| Some(Json(value)))
-            .map_err(|e| failed(Error::too_large(format!("the value cannot be shown as JSON: {e}"))))
+        checked.map(Some).map_err(failed)
     }
 }
 
-/// Size of a value up to which it is parsed on the runtime worker, in bytes.
-const PARSED_INLINE_BYTES: usize = 16 * 1024;
+/// Size of a value up to which it is checked on the runtime worker, in bytes.
+const CHECKED_INLINE_BYTES: usize = 16 * 1024;
 
 /// Codec in which values are read.
 pub(crate) const DAG_JSON: u64 = codec::DAG_JSON;

@@ -1,5 +1,8 @@
 //! The `[api]` section.
 
+use std::collections::BTreeMap;
+
+use http::{HeaderName, HeaderValue};
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
@@ -10,6 +13,23 @@ const KUBO_VERSION: &str = "0.44.0";
 
 /// Maximum length of a reported version, in bytes.
 const MAX_VERSION_BYTES: usize = 64;
+
+/// Headers about the connection and the body of a response.
+const OWN_HEADERS: &[&str] = &[
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "keep-alive",
+    "location",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-request-id",
+];
 
 /// Stands for all origins.
 pub(crate) const ANY_ORIGIN: &str = "*";
@@ -35,6 +55,9 @@ pub struct ApiConfig {
     pub hosts: Vec<String>,
     /// Origins of other pages that may call the API, such as `https://console.example.org`; `*` for all.
     pub allowed_origins: Vec<String>,
+    /// Headers of all responses of this listener that do not have them already, such as
+    /// `Strict-Transport-Security`.
+    pub http_headers: BTreeMap<String, String>,
 }
 
 impl Default for ApiConfig {
@@ -47,6 +70,7 @@ impl Default for ApiConfig {
             port: None,
             hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            http_headers: BTreeMap::new(),
         }
     }
 }
@@ -86,7 +110,27 @@ impl ApiConfig {
             let accepted = "scheme, host and port as in \"https://example.org:8443\", or \"*\"";
             return Err(Error::invalid(format!("api.allowed_origins = {origin:?}: give {accepted}")));
         }
-        Ok(())
+        self.headers().map(drop)
+    }
+
+    /// Returns the configured headers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a header that is malformed, or that the daemon sets.
+    pub(crate) fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>> {
+        let read = |(name, value): (&String, &String)| {
+            let invalid = |why: &str| Error::invalid(format!("api.http_headers = {name:?} to {value:?}: {why}"));
+            let header: HeaderName = name.parse().map_err(|_| invalid("it is not the name of a header"))?;
+            let value = value.parse().map_err(|_| invalid("a value has visible ASCII characters and spaces"))?;
+            match header.as_str() {
+                lower if lower.starts_with("access-control-") => {
+                    Err(invalid("the daemon sets it for the pages in api.allowed_origins"))
+                }
+                lower if OWN_HEADERS.contains(&lower) => Err(invalid("the daemon sets it itself")),
+                _ => Ok((header, value)),
+            }
+        };
+        self.http_headers.iter().map(read).collect()
     }
 }
 
@@ -129,6 +173,24 @@ mod tests {
         }
         for bad in ["", "example.org", "https://", "https://example.org/", "https://a/b", "://a", "https://*.a.org"] {
             assert!(!is_origin(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn headers_are_those_that_the_daemon_does_not_set() {
+        let headers = |name: &str, value: &str| {
+            let http_headers = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            ApiConfig { http_headers, ..ApiConfig::default() }.validate()
+        };
+        headers("Strict-Transport-Security", "max-age=63072000").unwrap();
+        for (name, value, named) in [
+            ("a b", "x", "name of a header"),
+            ("X-A", "line\nbreak", "visible ASCII"),
+            ("Content-Length", "0", "sets it itself"),
+            ("Access-Control-Allow-Origin", "*", "api.allowed_origins"),
+        ] {
+            let error = headers(name, value).unwrap_err();
+            assert!(error.message().contains(named) && error.message().contains(name), "{error}");
         }
     }
 

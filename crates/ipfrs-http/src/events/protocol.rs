@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 /// Maximum length of an ID, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
+/// Maximum length of an error, in bytes: it quotes the message of the client.
+const MAX_ERROR_BYTES: usize = 1_024;
+
 /// A message of the client.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
@@ -84,7 +87,12 @@ pub(super) enum Response<'a> {
 
 impl Response<'_> {
     pub(super) fn error(error: &Error, id: Option<Id>) -> Self {
-        Self::Error { code: error.kind().code(), message: error.public_message().into_owned(), id }
+        let mut message = error.public_message().into_owned();
+        if message.len() > MAX_ERROR_BYTES {
+            message.truncate(message.floor_char_boundary(MAX_ERROR_BYTES));
+            message.push_str(" ...");
+        }
+        Self::Error { code: error.kind().code(), message, id }
     }
 
     pub(super) fn text(&self) -> String {

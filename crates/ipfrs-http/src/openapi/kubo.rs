@@ -1,5 +1,7 @@
 //! Operations of the RPC, from its table of commands.
 
+use std::collections::BTreeMap;
+
 use ipfrs_rpc::types::{
     Added, BandwidthTotals, BlockStat, DagStats, FileStat, Id, ImportedCar, InspectedRecord, Key, Keys, Listings,
     PinLine, Pins, PublishedName, RemovedBlock, RemovedKey, RenamedKey, RepoStat, RepoVersion, ResolvedNode,
@@ -101,9 +103,35 @@ fn routing_event(operation: Described) -> Described {
     operation.sends("200", "An event with the record in `Extra`", "application/json", object())
 }
 
-fn pins_by_cid(operation: Described) -> Described {
-    let description = "`{\"Keys\":{cid:{\"Type\",\"Name\"}}}`; with `stream` a line for each pin";
-    operation.sends_json::<PinLine>("200", description)
+fn listed_pins(operation: Described) -> Described {
+    operation.sends_json::<ListedPins>("200", "All pins; with `stream` a line for each")
+}
+
+/// Response to `pin/ls`.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes two responses that are written while they are streamed")]
+enum ListedPins {
+    All(PinsByCid),
+    Line(PinLine),
+}
+
+/// Pins by content ID.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes a response that is written while it is streamed")]
+struct PinsByCid {
+    #[schema(rename = "Keys")]
+    keys: BTreeMap<String, PinOfCid>,
+}
+
+/// A pin without its content ID.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes a response that is written while it is streamed")]
+struct PinOfCid {
+    #[schema(rename = "Type")]
+    kind: String,
+    #[schema(rename = "Name")]
+    name: Option<String>,
 }
 
 fn nothing(operation: Described) -> Described {
@@ -141,7 +169,7 @@ static COMMANDS: &[Command] = &[
     command("name/put", "Store an IPNS record", ONE, json::<PublishedName>).with(Body::File),
     command("name/resolve", "Resolve a name", AT_MOST_ONE, json::<ResolvedPath>),
     command("pin/add", "Pin content", SOME, json::<Pins>),
-    command("pin/ls", "List pins", ANY, pins_by_cid),
+    command("pin/ls", "List pins", ANY, listed_pins),
     command("pin/rm", "Remove pins", SOME, json::<Pins>),
     command("pin/update", "Move a pin to other content", TWO, json::<Pins>),
     command("pin/verify", "Check that pinned content is complete", NONE, lines::<VerifiedPin>),
@@ -182,12 +210,21 @@ fn describe(command: &Command) -> Described {
     }
     operation = match body {
         Body::None => operation,
-        Body::File => operation.body("multipart/form-data", object()).body("application/octet-stream", binary()),
-        Body::Files => operation.body("multipart/form-data", object()),
+        Body::File | Body::Files => {
+            operation.body("multipart/form-data", object()).body("application/octet-stream", binary()).needs_body()
+        }
     };
-    let mut operation = respond(operation).sends("400", "The request is not a valid command", "text/plain", text());
+    let mut operation = respond(operation);
     let failure = operation.schema::<RpcFailure>();
-    operation.sends("500", "The command failed", "application/json", failure)
+    operation
+        .sends(
+            "400",
+            "The request is not a valid command, or has an option that is not supported",
+            "text/plain",
+            text(),
+        )
+        .sends("400", "", "application/json", failure.clone())
+        .sends("500", "The command failed", "application/json", failure)
 }
 
 fn with_arguments(operation: Described, (least, most): Arguments) -> Described {

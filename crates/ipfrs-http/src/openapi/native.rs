@@ -5,7 +5,7 @@ use ipfrs_rpc::types::{
 };
 use utoipa::openapi::HttpMethod;
 
-use super::operation::{Described, Operation, binary, boolean, integer, object, one_of, size, text, texts};
+use super::operation::{Described, Operation, binary, boolean, object, one_of, seconds, size, text, texts};
 use crate::error::ProblemDocument;
 use crate::health::{Health, Readiness};
 use crate::routing::{FoundPeers, FoundProviders};
@@ -23,6 +23,7 @@ const CAR: &str = "application/vnd.ipld.car";
 const RECORD: &str = "application/vnd.ipfs.ipns-record";
 const OCTETS: &str = "application/octet-stream";
 const PLAIN: &str = "text/plain";
+const GRAPHQL_JSON: &str = "application/graphql-response+json";
 const EVENT_STREAM: &str = "text/event-stream";
 const TUS: &str = "1.0.0";
 
@@ -52,16 +53,19 @@ fn batches() -> Vec<Described> {
                 "Blocks in the requested order. With `Accept: application/vnd.ipld.car`, a CARv1 of those stored here.",
             )
             .json_body::<CidList>()
+            .needs_body()
             .sends_json::<BlockBatch>("200", "The blocks, streamed")
             .sends("200", "", CAR, binary()),
         post("/v1/block/batch/has", "Check which blocks are stored")
             .json_body::<CidList>()
+            .needs_body()
             .sends_json::<BlockExistences>("200", "One result for each CID, in the requested order"),
         post("/v1/block/batch/put", "Store blocks")
             .describe("`atomic` stores all blocks or none. Stored blocks are durable, and not pinned.")
             .query("transaction_mode", one_of(&["atomic", "best_effort"]), "Takes precedence over that of the body")
             .json_body::<PutBatch>()
             .body(CAR, binary())
+            .needs_body()
             .sends_json::<StoredBatch>("200", "What was stored"),
     ]
     .map(or_problem)
@@ -123,7 +127,7 @@ fn files() -> Vec<Described> {
 fn progress() -> Described {
     let mut operation = v1(HttpMethod::Get, "/v1/progress/{id}", FILES, "Progress of an operation")
         .describe("Server-sent events `progress`, then one `done` or `error`. `data` is the object below.")
-        .query("wait", integer(), "Seconds to wait for an operation that has not begun: 0 to 60, by default 3")
+        .query("wait", seconds(60), "Seconds to wait for an operation that has not begun: 0 to 60, by default 3")
         .header("Last-Event-ID", text(), "The last event that the client has seen");
     let report = operation.schema::<ProgressReport>();
     operation
@@ -133,7 +137,11 @@ fn progress() -> Described {
 
 fn resumable_uploads() -> Vec<Described> {
     let one = |method, summary| {
-        v1(method, "/v1/stream/upload/{id}", FILES, summary).header("Tus-Resumable", one_of(&[TUS]), "Required")
+        v1(method, "/v1/stream/upload/{id}", FILES, summary).required_header(
+            "Tus-Resumable",
+            one_of(&[TUS]),
+            "Version of the protocol",
+        )
     };
     let capabilities =
         |path| v1(HttpMethod::Options, path, FILES, "Capabilities for resumable uploads").responds("204", "Headers");
@@ -204,36 +212,47 @@ fn graphql_and_events() -> Vec<Described> {
             .describe("Queries, mutations, and subscriptions as server-sent events (`Accept: text/event-stream`).")
             .body("application/json", object())
             .body("multipart/form-data", object())
+            .needs_body()
             .sends("200", "`data` and `errors`", "application/json", object())
-            .sends("200", "", EVENT_STREAM, text()),
+            .sends("200", "", GRAPHQL_JSON, object())
+            .sends("200", "", EVENT_STREAM, text())
+            .sends("default", "The operation was not executed: `errors`", "application/json", object())
+            .sends("default", "", GRAPHQL_JSON, object()),
         query(HttpMethod::Get, "Run a query")
             .query("query", text(), "The document")
             .query("operationName", text(), "The operation to run, if the document has several")
             .query("variables", text(), "JSON object")
             .query("extensions", text(), "JSON object, with the hash of a persisted query")
-            .sends("200", "`data` and `errors`", "application/json", object()),
+            .sends("200", "`data` and `errors`", "application/json", object())
+            .sends("200", "", GRAPHQL_JSON, object())
+            .sends("default", "The operation was not executed: `errors`", "application/json", object())
+            .sends("default", "", GRAPHQL_JSON, object()),
         Described::new(HttpMethod::Get, "/graphql/ws", GRAPHQL, "Open a WebSocket with graphql-transport-ws")
-            .responds("101", "The protocol is graphql-transport-ws"),
+            .responds("101", "The protocol is graphql-transport-ws")
+            .sends("default", "The request does not open a WebSocket: 426 without `Upgrade`", PLAIN, text()),
         Described::new(HttpMethod::Get, "/graphql/schema.graphql", GRAPHQL, "The schema").sends(
             "200",
             "Schema definition language",
             PLAIN,
             text(),
         ),
-        Described::new(HttpMethod::Get, "/ws", EVENTS, "Open a WebSocket with events")
-            .responds("101", "Topics are subscribed to with messages"),
+        or_problem(
+            Described::new(HttpMethod::Get, "/ws", EVENTS, "Open a WebSocket with events")
+                .responds("101", "Topics are subscribed to with messages"),
+        ),
     ]
 }
 
 fn routing() -> Vec<Described> {
     let record = "/routing/v1/ipns/{name}";
     let get = |path, summary| Described::new(HttpMethod::Get, path, ROUTING, summary);
-    vec![
+    let operations = vec![
         get(record, "Read the IPNS record of a name")
             .sends("200", "The record, or text if none is stored", RECORD, binary())
             .sends("200", "", PLAIN, text()),
         Described::new(HttpMethod::Put, record, ROUTING, "Store an IPNS record")
             .body(RECORD, binary())
+            .needs_body()
             .responds("200", "The record is stored")
             .sends("409", "A better record is stored", PLAIN, text()),
         get("/routing/v1/providers/{cid}", "Find providers of content")
@@ -245,7 +264,9 @@ fn routing() -> Vec<Described> {
             PLAIN,
             text(),
         ),
-    ]
+    ];
+    let or_text = |operation: Described| operation.sends("default", "An error", PLAIN, text());
+    operations.into_iter().map(or_text).collect()
 }
 
 fn state() -> Vec<Described> {

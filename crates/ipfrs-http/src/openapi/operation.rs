@@ -70,6 +70,12 @@ impl Described {
         self.parameter(parameter.description(Some(description)))
     }
 
+    /// Adds a header without which the request is refused.
+    pub(super) fn required_header(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).schema(Some(schema));
+        self.parameter(parameter.required(Required::True).description(Some(description)))
+    }
+
     pub(super) fn parameter(mut self, parameter: ParameterBuilder) -> Self {
         self.operation = self.operation.parameter(parameter);
         self
@@ -78,6 +84,12 @@ impl Described {
     /// Adds a media type of the request body.
     pub(super) fn body(mut self, media: &str, schema: impl Into<RefOr<Schema>>) -> Self {
         self.body = Some(self.body.unwrap_or_default().content(media, content(schema)));
+        self
+    }
+
+    /// Declares that the request must have one of the bodies.
+    pub(super) fn needs_body(mut self) -> Self {
+        self.body = self.body.map(|body| body.required(Some(Required::True)));
         self
     }
 
@@ -174,6 +186,11 @@ pub(super) fn integer() -> RefOr<Schema> {
 /// A whole number from 0.
 pub(super) fn size() -> RefOr<Schema> {
     u64::schema()
+}
+
+/// A whole number of seconds up to a maximum.
+pub(super) fn seconds(most: u32) -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).maximum(Some(most)).into()
 }
 
 /// One of some words.

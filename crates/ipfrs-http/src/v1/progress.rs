@@ -60,28 +60,23 @@ pub(crate) struct ProgressReport {
     rate_bytes_per_second: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_seconds: Option<u64>,
-    #[serde(flatten)]
-    end: Option<End>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-enum End {
-    Done { cid: String, size: u64 },
-    Failed { code: &'static str, error: String },
+    /// Content ID of the result, once it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cid: Option<String>,
+    /// Size of the result in bytes, once it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// Code of the error that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    /// The error that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl ProgressReport {
     pub(crate) fn of(progress: &Progress) -> Self {
-        let end = match &progress.state {
-            OperationState::Running | OperationState::Paused => None,
-            OperationState::Done { cid, size } => Some(End::Done { cid: cid.to_string(), size: *size }),
-            OperationState::Failed { kind, message } => {
-                let error = error::text(&Error::new(*kind, message.clone()));
-                Some(End::Failed { code: kind.code(), error })
-            }
-        };
-        Self {
+        let mut report = Self {
             operation_id: progress.id.to_string(),
             kind: progress.kind.name(),
             state: progress.state.name(),
@@ -90,8 +85,22 @@ impl ProgressReport {
             blocks: progress.blocks,
             rate_bytes_per_second: progress.rate_bytes_per_second(),
             eta_seconds: progress.eta_seconds(),
-            end,
+            cid: None,
+            size: None,
+            code: None,
+            error: None,
+        };
+        match &progress.state {
+            OperationState::Running | OperationState::Paused => {}
+            OperationState::Done { cid, size } => {
+                (report.cid, report.size) = (Some(cid.to_string()), Some(*size));
+            }
+            OperationState::Failed { kind, message } => {
+                let error = error::text(&Error::new(*kind, message.clone()));
+                (report.code, report.error) = (Some(kind.code()), Some(error));
+            }
         }
+        report
     }
 }
 

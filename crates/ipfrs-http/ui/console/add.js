@@ -2,22 +2,47 @@
 
 import { h } from "../dom.js";
 import { message, rpc } from "./api.js";
-import { buildDirectory } from "./directory.js";
-import { bytes } from "./format.js";
-import { button, contentLink, notify } from "./parts.js";
-import { upload } from "./upload.js";
+import { buildDirectory, checkLengths } from "./directory.js";
+import { bytes, count, visible } from "./format.js";
+import { attempt, button, contentLink, copyButton, notify } from "./parts.js";
+import { forget, upload } from "./upload.js";
 
-/** Number of files of a folder that are uploaded at the same time. */
-const AT_A_TIME = 3;
+/** Number of files that are uploaded at the same time. */
+const AT_A_TIME = 4;
+
+/** Maximum number of unreadable files that a message names. */
+const MOST_NAMED = 5;
 
 /** @typedef {{ path: string, file: File }} Found A file with its path below what was dropped. */
 
 /** Rows of all uploads of this page, which continue while other views are shown. */
-const rows = h("div", { "aria-live": "polite" });
+const rows = h("ul", { class: "cards" });
 let running = 0;
 window.addEventListener("beforeunload", (event) => {
   if (running > 0) event.preventDefault();
 });
+
+/** Uploads of files that may begin when others have ended. @type {(() => void)[]} */
+const waiting = [];
+let active = 0;
+
+/**
+ * Runs an upload when fewer than AT_A_TIME others run.
+ * @template T
+ * @param {() => Promise<T>} work
+ * @returns {Promise<T>}
+ */
+async function inTurn(work) {
+  if (active >= AT_A_TIME) await /** @type {Promise<void>} */ (new Promise((resolve) => waiting.push(resolve)));
+  else active += 1;
+  try {
+    return await work();
+  } finally {
+    const next = waiting.shift();
+    if (next) next();
+    else active -= 1;
+  }
+}
 
 /** @type {import("./page.js").View} */
 export function add(place) {
@@ -32,26 +57,33 @@ export function add(place) {
   const drop = h(
     "div",
     { class: "drop" },
-    h("p", {}, "Drop files or folders here"),
+    h("p", {}, h("strong", {}, "Drop files or folders here")),
     h("button", { type: "button", class: "main", click: () => files.click() }, "Choose files"),
     " ",
     h("button", { type: "button", click: () => folder.click() }, "Choose a folder"),
     files,
     folder,
   );
+  // The whole window takes files: a browser would open those that are dropped beside the area, instead of the console.
+  const listening = new AbortController();
+  const listen = (/** @type {string} */ kind, /** @type {(event: DragEvent) => void} */ listener) =>
+    window.addEventListener(kind, /** @type {EventListener} */ (listener), { signal: listening.signal });
   for (const kind of ["dragenter", "dragover"]) {
-    drop.addEventListener(kind, (event) => {
+    listen(kind, (event) => {
       event.preventDefault();
       drop.classList.add("over");
     });
   }
-  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
-  drop.addEventListener("drop", async (event) => {
+  listen("dragleave", (event) => {
+    if (event.relatedTarget === null) drop.classList.remove("over");
+  });
+  listen("drop", (event) => {
     event.preventDefault();
     drop.classList.remove("over");
-    start(await dropped(/** @type {DragEvent} */ (event).dataTransfer));
+    attempt(async () => start(await dropped(event.dataTransfer)));
   });
-  place.append(drop, rows, h("p", { class: "dim" }, "What is added here is pinned. An interrupted upload continues when the connection returns, or when the same file is chosen again within a week."));
+  place.append(drop, h("p", { class: "dim" }, "What is added here is pinned. An interrupted upload continues when the connection returns, or when the same file is chosen again before upload.expires_after_seconds, a day by default."), rows);
+  return () => listening.abort();
 }
 
 /**
@@ -60,30 +92,48 @@ export function add(place) {
  * @returns {Promise<Found[]>}
  */
 async function dropped(transfer) {
-  // Entries have to be taken before anything is awaited.
-  const entries = [...(transfer?.items ?? [])].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
-  const found = await Promise.all(entries.map((entry) => below(entry, "")));
-  return found.flat();
+  // Entries and files have to be taken before anything is awaited. Only what a file manager drops has entries.
+  const items = [...(transfer?.items ?? [])].filter(({ kind }) => kind === "file").map((item) => ({ entry: item.webkitGetAsEntry(), file: item.getAsFile() }));
+  /** @type {Found[]} */
+  const found = [];
+  /** @type {string[]} */
+  const unreadable = [];
+  for (const { entry, file } of items) {
+    if (entry) await gather(entry, "", found, unreadable);
+    else if (file) found.push({ path: file.name, file });
+  }
+  if (unreadable.length > 0) {
+    const some = unreadable.slice(0, MOST_NAMED).map(visible).join(", ");
+    notify(`The browser cannot read ${count(unreadable.length)} of the files, which are left out: ${some}. ipfrs-cli add -r adds them.`, true);
+  }
+  return found;
 }
 
 /**
+ * Adds the files of an entry to a list.
  * @param {FileSystemEntry} entry
  * @param {string} parent
- * @returns {Promise<Found[]>}
+ * @param {Found[]} found
+ * @param {string[]} unreadable Paths of files that the browser cannot open.
  */
-async function below(entry, parent) {
+async function gather(entry, parent, found, unreadable) {
   const path = `${parent}${entry.name}`;
   if (entry.isFile) {
-    const file = await new Promise((resolve, reject) => /** @type {FileSystemFileEntry} */ (entry).file(resolve, reject));
-    return [{ path, file }];
+    try {
+      const file = await new Promise((resolve, reject) => /** @type {FileSystemFileEntry} */ (entry).file(resolve, reject));
+      found.push({ path, file });
+    } catch {
+      // Browsers list symlinks and names that are not UTF-8, but cannot open them.
+      unreadable.push(entry.name === "" ? `${path}(a name that is not UTF-8)` : path);
+    }
+    return;
   }
   const reader = /** @type {FileSystemDirectoryEntry} */ (entry).createReader();
-  const found = [];
   for (;;) {
     /** @type {FileSystemEntry[]} */
     const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-    if (some.length === 0) return found;
-    for (const child of some) found.push(...(await below(child, `${path}/`)));
+    if (some.length === 0) return;
+    for (const child of some) await gather(child, `${path}/`, found, unreadable);
   }
 }
 
@@ -99,20 +149,24 @@ function start(found) {
       continue;
     }
     const name = item.path.slice(0, slash);
-    folders.set(name, [...(folders.get(name) ?? []), item]);
+    const items = folders.get(name);
+    if (items) items.push(item);
+    else folders.set(name, [item]);
   }
   for (const [name, items] of folders) {
-    run(`${name}/`, items, async (put) => {
+    run(`${name}/`, items, async (put, report) => {
+      checkLengths(items.map(({ path }) => path.slice(name.length + 1)));
       const cids = new Map();
-      const waiting = [...items];
-      const work = async () => {
-        for (let item = waiting.shift(); item; item = waiting.shift()) cids.set(item.path.slice(name.length + 1), await put(item, false));
-      };
-      await Promise.all(Array.from({ length: AT_A_TIME }, work));
-      // The pin covers all files. It fails if a garbage collection was faster.
-      const { cid } = await buildDirectory(cids);
-      await rpc("pin/add", [cid], { name });
-      return cid;
+      await Promise.all(items.map(async (item) => cids.set(item.path.slice(name.length + 1), await put(item, false))));
+      report("Building the directory");
+      try {
+        // The pin covers all files. It fails if a garbage collection was faster, and then all have to be sent again.
+        const { cid } = await buildDirectory(cids);
+        await rpc("pin/add", [cid], { name });
+        return cid;
+      } finally {
+        forget(items);
+      }
     });
   }
 }
@@ -121,42 +175,55 @@ function start(found) {
  * Runs an upload and shows its progress.
  * @param {string} title
  * @param {Found[]} items
- * @param {(put: (item: Found, pin: boolean) => Promise<string>) => Promise<string>} work
+ * @param {(put: (item: Found, pin: boolean) => Promise<string>, report: (text: string) => void) => Promise<string>} work
  */
 async function run(title, items, work) {
   const total = items.reduce((sum, { file }) => sum + file.size, 0);
   const abort = new AbortController();
-  const sent = new Map();
-  const bar = /** @type {HTMLProgressElement} */ (h("progress", { max: String(Math.max(total, 1)), value: "0", "aria-label": `Upload of ${title}` }));
+  const shown = visible(title);
+  const bar = /** @type {HTMLProgressElement} */ (h("progress", { max: String(Math.max(total, 1)), value: "0", "aria-label": `Upload of ${shown}` }));
   const state = h("span", { class: "dim" }, "Waiting");
-  const cancel = button("Cancel", async () => abort.abort(), `Cancel the upload of ${title}`);
-  const row = h("div", { class: "tile" }, h("div", { class: "row" }, h("strong", {}, title), state, cancel), bar);
+  const cancel = button("Cancel", async () => abort.abort(), `Cancel the upload of ${shown}`);
+  cancel.classList.add("small");
+  const heading = h("div", { class: "heading" }, h("strong", {}, h("bdi", {}, shown)), cancel);
+  const row = h("li", { class: "tile" }, heading, bar, state);
   rows.prepend(row);
-  const began = performance.now();
+  let began = 0;
+  let [all, finished] = [0, 0];
+  const report = (/** @type {string} */ text) => (state.textContent = text);
   const put = (/** @type {Found} */ { path, file }, /** @type {boolean} */ pin) =>
-    upload(file, {
-      path,
-      pin,
-      signal: abort.signal,
-      progress: (amount) => {
-        sent.set(path, amount);
-        const all = [...sent.values()].reduce((sum, part) => sum + part, 0);
+    inTurn(async () => {
+      abort.signal.throwIfAborted();
+      began ||= performance.now();
+      let sent = 0;
+      const progress = (/** @type {number} */ amount) => {
+        all += amount - sent;
+        sent = amount;
         bar.value = all;
         const rate = all / Math.max((performance.now() - began) / 1000, 0.001);
-        state.textContent = `${bytes(all)} of ${bytes(total)}, ${bytes(rate)}/s`;
-      },
-      waiting: (why) => (state.textContent = `Waiting: ${why}`),
+        const files = items.length > 1 ? `${count(finished)} of ${count(items.length)} files, ` : "";
+        report(`${files}${bytes(all)} of ${bytes(total)}, ${bytes(rate)}/s`);
+      };
+      const cid = await upload(file, { path, pin, signal: abort.signal, progress, waiting: (why) => report(`Waiting: ${why}`) });
+      finished += 1;
+      return cid;
     });
   running += 1;
   try {
-    const cid = await work(put);
-    bar.value = Math.max(total, 1);
-    state.replaceChildren(`${bytes(total)}, `, contentLink(cid));
+    const cid = await work(put, report);
+    bar.remove();
+    const files = items.length > 1 ? `${count(items.length)} files, ` : "";
+    state.replaceChildren(`Added ${files}${bytes(total)}: `, contentLink(cid), " ", copyButton(cid, `Copy the content ID of ${shown}`));
     row.dataset.cid = cid;
+    notify(`Added ${shown}`);
   } catch (error) {
+    const isCancelled = abort.signal.aborted;
+    if (isCancelled) forget(items);
     abort.abort();
-    state.className = "bad";
-    state.textContent = message(error);
+    bar.remove();
+    state.className = isCancelled ? "dim" : "bad";
+    report(isCancelled ? "Cancelled" : message(error));
+    if (!isCancelled) notify(`${shown}: ${message(error)}`, true);
   }
   running -= 1;
   cancel.remove();

@@ -1,14 +1,45 @@
 // Directories from uploaded files.
 
 import { rpc } from "./api.js";
+import { count } from "./format.js";
 
 /** Estimated size up to which a directory is one block, as in `add`. Longer ones are sharded, which needs `add`. */
 const MOST_BYTES = 256 * 1024;
+/** Bytes of a content ID in the estimate: version, codec, hash function, length of the digest, and the digest. */
+const CID_BYTES = 36;
 /** UnixFS data of a directory (type 1) in base64. */
 const DIRECTORY = "CAE";
+/** Number of requests that are open at the same time. */
+const AT_A_TIME = 4;
+
+const encoder = new TextEncoder();
 
 /** @typedef {{ cid: string, size: number }} Link A content ID, and the size of all blocks below it. */
 /** @typedef {Map<string, Link | Tree>} Tree */
+
+/**
+ * Fails if a directory below is too long for one block, before its files are uploaded.
+ * @param {string[]} paths Paths of all files.
+ */
+export function checkLengths(paths) {
+  /** @type {Map<string, Set<string>>} */
+  const directories = new Map();
+  for (const path of paths) {
+    for (let end = path.length; end > 0; ) {
+      const slash = path.lastIndexOf("/", end - 1);
+      const [directory, name] = [path.slice(0, Math.max(slash, 0)), path.slice(slash + 1, end)];
+      const names = directories.get(directory) ?? new Set();
+      directories.set(directory, names);
+      if (names.has(name)) break;
+      names.add(name);
+      end = slash;
+    }
+  }
+  for (const [directory, names] of directories) {
+    const estimate = [...names].reduce((sum, name) => sum + encoder.encode(name).length + CID_BYTES, 0);
+    if (estimate > MOST_BYTES) throw new Error(`${directory || "the folder"} has ${count(names.size)} entries, too many for the console: use ipfrs-cli add -r`);
+  }
+}
 
 /**
  * Builds the directory of files by their paths, and returns its link.
@@ -18,6 +49,7 @@ const DIRECTORY = "CAE";
 export async function buildDirectory(files) {
   /** @type {Tree} */
   const root = new Map();
+  const sizes = await sizesOf([...new Set(files.values())]);
   for (const [path, cid] of files) {
     const names = path.split("/");
     const name = names.pop() ?? "";
@@ -28,9 +60,24 @@ export async function buildDirectory(files) {
       tree.set(step, next);
       tree = next;
     }
-    tree.set(name, await linkTo(cid));
+    tree.set(name, { cid, size: sizes.get(cid) ?? 0 });
   }
   return build(root);
+}
+
+/**
+ * Returns the sizes of all blocks below files. Requests for several files are open at a time.
+ * @param {string[]} cids
+ */
+async function sizesOf(cids) {
+  /** @type {Map<string, number>} */
+  const sizes = new Map();
+  const waiting = [...cids];
+  const work = async () => {
+    for (let cid = waiting.pop(); cid !== undefined; cid = waiting.pop()) sizes.set(cid, (await linkTo(cid)).size);
+  };
+  await Promise.all(Array.from({ length: AT_A_TIME }, work));
+  return sizes;
 }
 
 /** @param {string} cid @returns {Promise<Link>} */
@@ -42,14 +89,10 @@ async function linkTo(cid) {
 /** @param {Tree} tree @returns {Promise<Link>} */
 async function build(tree) {
   const links = [];
-  let estimate = 0;
   for (const [name, target] of tree) {
     const { cid, size } = target instanceof Map ? await build(target) : target;
     links.push({ Hash: { "/": cid }, Name: name, Tsize: size });
-    estimate += name.length + cid.length;
   }
-  if (estimate > MOST_BYTES) throw new Error(`a directory with ${links.length} entries is too long for the console: use ipfrs-cli add -r`);
-  const encoder = new TextEncoder();
   links.sort((a, b) => compare(encoder.encode(a.Name), encoder.encode(b.Name)));
   const node = JSON.stringify({ Data: { "/": { bytes: DIRECTORY } }, Links: links });
   const form = new FormData();

@@ -19,15 +19,16 @@ export function count(value) {
 /** @param {number} value Seconds. */
 export function seconds(value) {
   if (!Number.isFinite(value)) return "-";
-  if (value < 0.001) return `${Math.round(value * 1e6)} µs`;
-  if (value < 1) return `${(value * 1000).toPrecision(3)} ms`;
-  if (value < 120) return `${value.toPrecision(3)} s`;
-  return value < 7200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3600)} h`;
+  if (value < 0.001) return value === 0 ? "0" : `${Math.round(value * 1e6)} µs`;
+  if (value < 1) return `${Number((value * 1000).toPrecision(3))} ms`;
+  if (value < 120) return `${Number(value.toPrecision(3))} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  return value < 172_800 ? `${Math.round(value / 3600)} h` : `${Math.round(value / 86_400)} days`;
 }
 
 /** @param {number} value 0 to 1. */
 export function percent(value) {
-  return Number.isFinite(value) ? `${(value * 100).toFixed(1)} %` : "-";
+  return Number.isFinite(value) ? `${Number((value * 100).toFixed(1))} %` : "-";
 }
 
 /**
@@ -36,4 +37,15 @@ export function percent(value) {
  */
 export function short(cid) {
   return cid.length > 24 ? `${cid.slice(0, 12)}…${cid.slice(-8)}` : cid;
+}
+
+/** Control characters, and marks that change the direction of text. */
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/**
+ * Shows characters that would hide or reorder the others, such as U+202E in "photo\u202egpj.exe", as their numbers.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(INVISIBLE, (character) => `⟨U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }

@@ -6,6 +6,8 @@ const TOPICS = ["blocks", "pins", "operations", "gc"];
 /** Delays before reconnecting, in milliseconds. */
 const FIRST_DELAY = 500;
 const LONGEST_DELAY = 10_000;
+/** Time between two pings, in milliseconds. Without a message since the last ping, the connection is lost. */
+const PING_INTERVAL = 10_000;
 
 export class Live {
   /** @type {Map<string, { after: number, instance: string }>} Last event of each topic. */
@@ -13,6 +15,7 @@ export class Live {
   /** @type {Set<(event: DaemonEvent) => void>} */
   #listeners = new Set();
   #delay = FIRST_DELAY;
+  #isLost = false;
 
   /** @param {(state: "live" | "lost", text: string) => void} report */
   constructor(report) {
@@ -21,7 +24,8 @@ export class Live {
   }
 
   /**
-   * Passes events on until the returned function is called.
+   * Passes events on until the returned function is called. Events of the topic "recovered" say that the connection
+   * was lost for a while, and events of the topic "lagged" how many were skipped.
    * @param {(event: DaemonEvent) => void} listener
    */
   listen(listener) {
@@ -33,15 +37,32 @@ export class Live {
     const url = new URL("/ws", location.href);
     url.protocol = url.protocol.replace("http", "ws");
     const socket = new WebSocket(url);
-    socket.addEventListener("open", () => {
-      for (const topic of TOPICS) socket.send(JSON.stringify({ type: "subscribe", topic, ...this.#seen.get(topic) }));
-    });
-    socket.addEventListener("message", ({ data }) => this.#receive(JSON.parse(data)));
-    socket.addEventListener("close", () => {
+    let hasHeard = true;
+    const pings = setInterval(() => {
+      if (!hasHeard) return lose();
+      hasHeard = false;
+      if (socket.readyState === WebSocket.OPEN) socket.send('{"type":"ping"}');
+    }, PING_INTERVAL);
+    let isOver = false;
+    const lose = () => {
+      if (isOver) return;
+      isOver = true;
+      clearInterval(pings);
+      socket.close();
+      this.#isLost = true;
       this.report("lost", "Connection lost, trying again");
       setTimeout(() => this.#connect(), this.#delay);
       this.#delay = Math.min(this.#delay * 2, LONGEST_DELAY);
+    };
+    socket.addEventListener("open", () => {
+      for (const topic of TOPICS) socket.send(JSON.stringify({ type: "subscribe", topic, ...this.#seen.get(topic) }));
     });
+    socket.addEventListener("message", ({ data }) => {
+      hasHeard = true;
+      if (!isOver) this.#receive(JSON.parse(data));
+    });
+    // A connection whose other side has disappeared closes minutes later.
+    socket.addEventListener("close", lose);
   }
 
   /** @param {any} message */
@@ -50,13 +71,22 @@ export class Live {
       this.#delay = FIRST_DELAY;
       this.report("live", "Connected");
       this.#seen.set(message.topic, { after: message.seq, instance: message.instance });
+      if (this.#isLost) this.#tell({ topic: "recovered", seq: 0, time: "", data: undefined });
+      this.#isLost = false;
     } else if (message.type === "event") {
       const seen = this.#seen.get(message.topic);
       if (seen) seen.after = message.seq;
-      for (const listener of this.#listeners) listener(message);
+      this.#tell(message);
+    } else if (message.type === "lagged") {
+      this.#tell({ topic: "lagged", seq: 0, time: "", data: message.missed ?? 0 });
     } else if (message.type === "error" && message.code === "invalid_input") {
       // The daemon has restarted, or no longer has the event.
       this.#seen.clear();
     }
+  }
+
+  /** @param {DaemonEvent} event */
+  #tell(event) {
+    for (const listener of this.#listeners) listener(event);
   }
 }

@@ -9,7 +9,7 @@ const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"/g;
 export class Metrics {
   /**
    * @param {string} text
-   * @param {number} time Time of the read, in seconds.
+   * @param {number} time Time of the read, in seconds since the epoch.
    */
   constructor(text, time) {
     this.time = time;
@@ -30,7 +30,7 @@ export class Metrics {
   static async read() {
     const response = await fetch("/metrics", { signal: AbortSignal.timeout(10_000) });
     if (!response.ok) throw new Error(`/metrics: ${response.status}`);
-    return new Metrics(await response.text(), performance.now() / 1000);
+    return new Metrics(await response.text(), Date.now() / 1000);
   }
 
   /**
@@ -49,6 +49,7 @@ export class Metrics {
    * @param {(labels: Record<string, string>) => boolean} [counts]
    */
   rate(earlier, name, counts) {
+    // The clock may have been set back.
     const seconds = Math.max(this.time - earlier.time, 0.001);
     // After a restart, counters begin again at 0.
     return Math.max(this.sum(name, counts) - earlier.sum(name, counts), 0) / seconds;

@@ -1,60 +1,71 @@
-// IPNS names: the keys of this node and what they point to.
+// IPNS names and the keys that sign them.
 
 import { h } from "../dom.js";
 import { graphql, rpc } from "./api.js";
-import { attempt, button, confirmed, contentLink, notify, pages } from "./parts.js";
+import { contentPath } from "./content.js";
+import { visible } from "./format.js";
+import { attempt, button, confirmed, contentLink, copyButton, empty, facts, failure, notify, rowForm } from "./parts.js";
 
 const NAMES = "query ($after: String) { names(first: 100, after: $after) { nodes { name id value sequence } pageInfo { hasNextPage endCursor } } }";
+
+/** @typedef {{ name: string, id: string, value: string | null, sequence: number | null }} Name */
 
 /** @type {import("./page.js").View} */
 export function names(place) {
   const shown = h("div");
-  const refresh = () => shown.replaceChildren(list(refresh));
+  const refresh = () => attempt(() => list(shown, refresh));
   const name = /** @type {HTMLInputElement} */ (h("input", { type: "text", "aria-label": "Name of the new key", placeholder: "Name of a new key", required: true, spellcheck: "false" }));
-  const form = h("form", { class: "row" }, name, h("button", { class: "main" }, "Create key"));
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    attempt(async () => {
-      await rpc("key/gen", [name.value.trim()]);
-      name.value = "";
-      refresh();
-    });
+  const form = rowForm([name], "Create key", async () => {
+    await rpc("key/gen", [name.value.trim()]);
+    name.value = "";
+    await refresh();
   });
-  place.append(form, shown);
-  refresh();
-}
-
-/** @param {() => void} refresh */
-function list(refresh) {
-  return pages("Names", ["Key", "Name", "Points to", "#Sequence", ""], "There are no keys.", async (after) => {
-    const { names } = await graphql(NAMES, { after });
-    const rows = names.nodes.map((/** @type {any} */ node) => h("tr", {}, ...cells(node, refresh)));
-    return { rows, next: names.pageInfo.hasNextPage ? names.pageInfo.endCursor : undefined };
-  }).element;
+  shown.append(h("p", { class: "dim" }, "Loading"));
+  place.append(h("p", { class: "dim" }, "A key signs a name, /ipns/k51…, whose target can change. Readers follow the name to what was last published under it."), form, shown);
+  list(shown, refresh).catch((error) => shown.replaceChildren(failure(error)));
 }
 
 /**
- * @param {{ name: string, id: string, value: string | null, sequence: number | null }} node
- * @param {() => void} refresh
+ * @param {HTMLElement} shown
+ * @param {() => Promise<unknown>} refresh
  */
-function cells({ name, id, value, sequence }, refresh) {
-  const target = /** @type {HTMLInputElement} */ (h("input", { type: "text", "aria-label": `Content path for ${name}`, placeholder: "/ipfs/CID", spellcheck: "false" }));
-  const publish = button("Publish", async () => {
-    await rpc("name/publish", [target.value.trim()], { key: name, "allow-offline": "true" });
-    notify(`${name} points to it now`);
-    refresh();
-  }, `Publish under ${name}`);
+async function list(shown, refresh) {
+  /** @type {HTMLElement[]} */
+  const cards = [];
+  for (let after; ; ) {
+    const { names } = /** @type {{ names: any }} */ (await graphql(NAMES, { after }));
+    cards.push(...names.nodes.map((/** @type {Name} */ node) => h("li", { class: "tile" }, ...card(node, refresh))));
+    if (!names.pageInfo.hasNextPage) break;
+    after = names.pageInfo.endCursor;
+  }
+  shown.replaceChildren(cards.length > 0 ? h("ul", { class: "cards" }, ...cards) : empty("There are no keys."));
+}
+
+/**
+ * @param {Name} node
+ * @param {() => Promise<unknown>} refresh
+ * @returns {HTMLElement[]}
+ */
+function card({ name, id, value, sequence }, refresh) {
+  const shown = visible(name);
+  const target = /** @type {HTMLInputElement} */ (h("input", { type: "text", "aria-label": `Content path for ${shown}`, placeholder: "/ipfs/CID or /ipns/name", required: true, spellcheck: "false" }));
+  const publish = rowForm([target], "Publish", async () => {
+    const wanted = contentPath(target.value);
+    await rpc("name/publish", [wanted.startsWith("ipns/") ? `/${wanted}` : `/ipfs/${wanted}`], { key: name, "allow-offline": "true" });
+    notify(`${shown} points to it now`);
+    await refresh();
+  }, `Publish under ${shown}`);
   const remove = button("Remove", async () => {
-    if (!(await confirmed(`Remove the key ${name}? Nobody can then change what its name points to.`, "Remove"))) return;
+    if (!(await confirmed(`Remove the key ${shown}? What its name points to can then never be changed again.`, "Remove"))) return;
     await rpc("key/rm", [name]);
-    refresh();
-  }, `Remove the key ${name}`);
-  const points = value?.startsWith("/ipfs/") ? contentLink(value.slice("/ipfs/".length)) : h("span", { class: value ? "" : "dim" }, value ?? "nothing yet");
+    await refresh();
+  }, `Remove the key ${shown}`);
+  remove.classList.add("small");
+  const path = value === null ? "" : contentPath(value);
+  const points = value === null ? h("span", { class: "dim" }, "nothing yet") : contentLink(path);
   return [
-    h("th", { scope: "row" }, name),
-    h("td", {}, contentLink(`ipns/${id}`)),
-    h("td", {}, points),
-    h("td", { class: "number" }, sequence === null ? "" : String(sequence)),
-    h("td", { class: "act" }, h("span", { class: "row" }, target, publish, ...(name === "self" ? [] : [remove]))),
+    h("div", { class: "heading" }, h("h3", {}, h("bdi", {}, shown)), name === "self" ? h("span", { class: "badge" }, "identity of this node") : remove),
+    facts([["Name", h("span", { class: "copied" }, contentLink(`ipns/${id}`), copyButton(`/ipns/${id}`, `Copy the name of ${shown}`))], ["Points to", points], ["Sequence number", sequence === null ? "" : String(sequence)]]),
+    publish,
   ];
 }

@@ -1,67 +1,114 @@
 // Running operations, which can be cancelled, and garbage collection.
 
 import { h } from "../dom.js";
-import { message, request, rpc } from "./api.js";
-import { bytes, seconds, short } from "./format.js";
+import { request, rpc } from "./api.js";
+import { collection } from "./events.js";
+import { bytes, count, seconds, short, visible } from "./format.js";
 import { attempt, button, confirmed, empty, notify, table } from "./parts.js";
+
+/** Maximum number of operations in the table. Those that ended first are left out. */
+const MOST_ROWS = 200;
 
 /** @type {import("./page.js").View} */
 export function operations(place, _, live) {
-  /** @type {Map<string, { row: HTMLElement, cells: HTMLElement[], bar: HTMLProgressElement, cancel: HTMLElement }>} */
+  /** @type {Map<string, ReturnType<typeof create>>} */
   const known = new Map();
   const body = h("tbody");
-  const shown = h("div", { "aria-live": "polite" });
-  const list = table("Operations", ["Operation", "Kind", "State", "Progress", "#Rate", "#Left", ""], body);
-  const arrange = () => shown.replaceChildren(body.children.length > 0 ? list : empty("No operation is running. Uploads and imports are shown here."));
+  const shown = h("div");
+  const list = table("Operations", ["Operation", "~Kind", "State", "Progress", "~#Rate", "~#Left", ""], body);
+  const arrange = () => {
+    const wanted = body.children.length > 0 ? list : empty("No operation is running. Uploads and imports are shown here.");
+    if (!list.isConnected || wanted !== list) shown.replaceChildren(wanted);
+  };
 
   /** @param {any} report */
   const update = (report) => {
-    const entry = known.get(report.operation_id) ?? create(report.operation_id);
-    const isOver = ["done", "failed"].includes(report.state);
-    const [state, amount, rate, left] = entry.cells;
-    state.textContent = report.state === "failed" ? `failed: ${report.error}` : report.state;
-    state.className = report.state === "failed" ? "bad" : "";
-    amount.textContent = report.total === undefined ? bytes(report.bytes) : `${bytes(report.bytes)} of ${bytes(report.total)}`;
-    if (report.total !== undefined) {
-      entry.bar.max = Math.max(report.total, 1);
-      entry.bar.value = isOver ? entry.bar.max : report.bytes;
-    } else if (isOver) entry.bar.value = 1;
-    rate.textContent = report.rate_bytes_per_second > 0 ? `${bytes(report.rate_bytes_per_second)}/s` : "";
-    left.textContent = report.eta_seconds === undefined ? "" : seconds(report.eta_seconds);
-    entry.row.children[1].textContent = report.kind;
-    if (isOver) entry.cancel.remove();
+    let entry = known.get(report.operation_id);
+    if (!entry) {
+      entry = create(report.operation_id);
+      known.set(report.operation_id, entry);
+      body.prepend(entry.row);
+      if (known.size > MOST_ROWS) forget([...known].find(([, { isOver }]) => isOver)?.[0]);
+      arrange();
+    }
+    entry.update(report);
   };
 
-  /** @param {string} id */
-  const create = (id) => {
-    const cancel = button("Cancel", async () => {
-      await request(`/v1/progress/${encodeURIComponent(id)}`, { method: "DELETE" });
-      notify("Cancelled");
-    }, `Cancel operation ${id}`);
-    const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": `Progress of ${id}` }));
-    const cells = [h("td"), h("span"), h("td", { class: "number" }), h("td", { class: "number" })];
-    const row = h("tr", {}, h("th", { scope: "row", title: id, class: "cid" }, short(id)), h("td"), cells[0], h("td", {}, cells[1], bar), cells[2], cells[3], h("td", { class: "act" }, cancel));
-    const entry = { row, cells, bar, cancel };
-    known.set(id, entry);
-    body.prepend(row);
+  /** @param {string | undefined} id */
+  const forget = (id) => {
+    if (id === undefined) return;
+    known.get(id)?.row.remove();
+    known.delete(id);
+  };
+
+  /** Loads all running operations, and drops those that ended without an event, as in a restart. */
+  const load = async () => {
+    const response = await request("/v1/progress");
+    /** @type {any[]} */
+    const reports = (await response.json()).operations;
+    const running = new Set(reports.map((report) => report.operation_id));
+    for (const [id, { isOver }] of known) if (!isOver && !running.has(id)) forget(id);
+    for (const report of reports) update(report);
     arrange();
-    return entry;
   };
 
   const phase = h("p", { class: "dim", role: "status" });
   const collect = button("Collect garbage", async () => {
     if (!(await confirmed("Remove all blocks that no pin covers?", "Remove"))) return;
+    phase.textContent = "Started";
     const removed = await rpc("repo/gc");
-    notify(`Removed ${removed.length} blocks`);
+    notify(`Removed ${count(removed.filter((line) => line.Key).length)} blocks`);
   });
-  place.append(shown, h("h3", {}, "Garbage collection"), h("p", { class: "row" }, collect), phase);
+  place.append(
+    shown,
+    h("h3", {}, "Garbage collection"),
+    h("p", {}, "Removes all blocks that no pin covers, and frees their disk space. Requests are served in the meantime."),
+    h("p", { class: "row" }, collect),
+    phase,
+  );
   arrange();
-  attempt(async () => {
-    const response = await request("/v1/progress");
-    for (const report of (await response.json()).operations) update(report);
-  });
+  attempt(load);
   return live.listen(({ topic, data }) => {
     if (topic === "operations") update(data);
-    if (topic === "gc") phase.textContent = `${data.phase}${data.blocks === undefined ? "" : `, ${data.blocks} blocks`}${data.error ? `: ${message(new Error(data.error))}` : ""}`;
+    if (topic === "recovered") attempt(load);
+    if (topic === "gc") phase.textContent = `Last report: ${collection(data)}`;
   });
+}
+
+/** A row of the table. @param {string} id */
+function create(id) {
+  const cancel = button("Cancel", async () => {
+    await request(`/v1/progress/${encodeURIComponent(id)}`, { method: "DELETE" });
+    notify("Cancelled");
+  }, `Cancel operation ${visible(id)}`);
+  cancel.classList.add("small");
+  const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": `Progress of ${visible(id)}` }));
+  const [kind, state, amount] = [h("td", { class: "wide" }), h("td"), h("span")];
+  const [rate, left] = [h("td", { class: "number wide" }), h("td", { class: "number wide" })];
+  const name = h("th", { scope: "row", title: visible(id), class: "cid" }, visible(short(id)));
+  const row = h("tr", {}, name, kind, state, h("td", { class: "progress" }, amount, bar), rate, left, h("td", { class: "act" }, cancel));
+  const entry = {
+    row,
+    isOver: false,
+    /** @param {any} report */
+    update(report) {
+      entry.isOver = ["done", "failed"].includes(report.state);
+      kind.textContent = report.kind;
+      state.textContent = report.state === "failed" ? `failed: ${report.error}` : report.state;
+      state.className = report.state === "failed" ? "bad" : "";
+      amount.textContent = report.total === undefined ? bytes(report.bytes) : `${bytes(report.bytes)} of ${bytes(report.total)}`;
+      if (report.total !== undefined) {
+        bar.max = Math.max(report.total, 1);
+        bar.value = Math.min(report.bytes, bar.max);
+      }
+      if (report.state === "done") bar.value = bar.max;
+      // Without a total, a bar without a value moves, as if the operation were running.
+      bar.hidden = entry.isOver && report.state !== "done";
+      const isMoving = !entry.isOver && report.rate_bytes_per_second > 0;
+      rate.textContent = isMoving ? `${bytes(report.rate_bytes_per_second)}/s` : "";
+      left.textContent = entry.isOver || report.eta_seconds === undefined ? "" : seconds(report.eta_seconds);
+      if (entry.isOver) cancel.remove();
+    },
+  };
+  return entry;
 }

@@ -33,7 +33,10 @@ byId("views").append(...[...links.values()].map((link) => h("li", {}, link)));
 
 const connection = byId("connection");
 const live = new Live((state, text) => {
-  if (connection.className === "lost" && state === "live") showVersion();
+  if (connection.className === "lost" && state === "live") {
+    showVersion();
+    if (place.querySelector(".failed")) show();
+  }
   connection.className = state;
   connection.textContent = text;
 });
@@ -49,6 +52,8 @@ function show() {
     if (other === chosen) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  // On a narrow screen, the list of views scrolls.
+  links.get(chosen)?.scrollIntoView({ block: "nearest", inline: "center" });
   const { title, view } = VIEWS[chosen];
   document.title = `${title} - ipfrs`;
   place.replaceChildren(h("h2", {}, title));
@@ -75,7 +80,15 @@ async function showVersion() {
 
 window.addEventListener("hashchange", () => {
   show();
+  window.scrollTo(0, 0);
+  place.focus({ preventScroll: true });
+});
+byId("skip").addEventListener("click", (event) => {
+  // The part of the address behind "#" selects the view.
+  event.preventDefault();
   place.focus();
 });
+// Files that are dropped where no view takes them would be opened instead of the console.
+for (const kind of ["dragover", "drop"]) window.addEventListener(kind, (event) => event.preventDefault());
 show();
 showVersion();

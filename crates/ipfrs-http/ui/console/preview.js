@@ -1,8 +1,9 @@
 // Previews of files: text, images and bytes. Content is never run or rendered as a page.
 
 import { h } from "../dom.js";
-import { message, request } from "./api.js";
+import { request } from "./api.js";
 import { bytes } from "./format.js";
+import { failure } from "./parts.js";
 
 /** Number of bytes of text or hexadecimal digits to show. */
 const TEXT_BYTES = 64 * 1024;
@@ -20,13 +21,14 @@ const IMAGES = /** @type {const} */ ([
 
 /**
  * Shows the beginning of a file. Returns its kind.
- * @param {string} path
+ * @param {string} cid
+ * @param {string} name
  * @param {number} size
  * @param {HTMLElement} place
  * @returns {Promise<"text" | "image" | "bytes" | "tensors" | "nothing">}
  */
-export async function preview(path, size, place) {
-  const address = `/v1/stream/download/${path.split("/").map(encodeURIComponent).join("/")}`;
+export async function preview(cid, name, size, place) {
+  const address = `/v1/stream/download/${cid}`;
   try {
     if (size === 0) {
       place.replaceChildren(h("p", { class: "dim" }, "The file is empty."));
@@ -37,7 +39,7 @@ export async function preview(path, size, place) {
     if (image && size <= IMAGE_BYTES) {
       const whole = size <= start.length ? start : await read(address);
       const url = URL.createObjectURL(new Blob([whole], { type: image[0] }));
-      const picture = h("img", { src: url, alt: `Preview of ${path.split("/").at(-1)}` });
+      const picture = h("img", { src: url, alt: `Preview of ${name}` });
       picture.addEventListener("load", () => URL.revokeObjectURL(url));
       place.replaceChildren(h("div", { class: "preview" }, picture));
       return "image";
@@ -47,13 +49,15 @@ export async function preview(path, size, place) {
       return "tensors";
     }
     const text = asText(start, size > start.length);
-    const shown = text === undefined ? hex(start.subarray(0, HEX_BYTES)) : text;
-    const length = Math.min(text === undefined ? HEX_BYTES : TEXT_BYTES, size);
-    const rest = size > length ? h("p", { class: "dim" }, `The first ${bytes(length)} of ${bytes(size)}.`) : "";
-    place.replaceChildren(h("div", { class: "preview", tabindex: "0", role: "region", "aria-label": "Preview" }, h("pre", {}, shown)), rest);
-    return text === undefined ? "bytes" : "text";
+    if (text === undefined) {
+      place.replaceChildren(hexadecimal(start, size));
+      return "bytes";
+    }
+    const rest = size > start.length ? h("p", { class: "dim" }, `The first ${bytes(start.length)} of ${bytes(size)}.`) : "";
+    place.replaceChildren(box(text), rest);
+    return "text";
   } catch (error) {
-    place.replaceChildren(h("p", { class: "bad" }, message(error)));
+    place.replaceChildren(failure(error));
     return "nothing";
   }
 }
@@ -81,6 +85,22 @@ function asText(start, isCut) {
   } catch {
     return undefined;
   }
+}
+
+/** @param {string} text @param {string} [kind] */
+function box(text, kind = "") {
+  return h("div", { class: `preview ${kind}`, tabindex: "0", role: "region", "aria-label": "Preview" }, h("pre", {}, text));
+}
+
+/**
+ * Shows the first bytes as hexadecimal digits.
+ * @param {Uint8Array} data The first bytes, or all.
+ * @param {number} size Number of all bytes.
+ */
+export function hexadecimal(data, size) {
+  const shown = data.subarray(0, HEX_BYTES);
+  const rest = size > shown.length ? h("p", { class: "dim" }, `The first ${bytes(shown.length)} of ${bytes(size)}.`) : "";
+  return h("div", {}, box(hex(shown), "hex"), rest);
 }
 
 /** @param {Uint8Array} data */

@@ -3,8 +3,8 @@
 import { h, svg } from "../dom.js";
 import { graphql, request } from "./api.js";
 import { bars } from "./chart.js";
-import { bytes, count } from "./format.js";
-import { button, pages } from "./parts.js";
+import { bytes, count, visible } from "./format.js";
+import { button, facts, pages } from "./parts.js";
 
 const TENSORS = `query ($path: String!, $after: String) {
   tensors(path: $path, first: 100, after: $after) {
@@ -51,21 +51,22 @@ function bfloat(bits) {
 
 /**
  * A table of the tensors of a file.
- * @param {string} path
+ * @param {string} cid
  */
-export function tensors(path) {
-  const where = path.startsWith("ipns/") ? `/${path}` : `/ipfs/${path}`;
-  return pages("Tensors", ["Name", "Type", "Shape", "#Size", ""], "The file has no tensors.", async (after) => {
-    const { tensors } = await graphql(TENSORS, { path: where, after });
+export function tensors(cid) {
+  return pages("Tensors", ["Name", "Type", "Shape", "~#Size", ""], "The file has no tensors.", async (after) => {
+    const { tensors } = await graphql(TENSORS, { path: `/ipfs/${cid}`, after });
     const rows = tensors.nodes.map((/** @type {any} */ tensor) => {
       const details = h("td", { colspan: "5" });
-      const row = h("tr", { hidden: true }, details);
+      const row = h("tr", { class: "detail", hidden: true }, details);
       const show = button("Statistics", async () => {
-        if (row.hidden) details.replaceChildren(await statistics(path, tensor));
+        if (row.hidden) details.replaceChildren(await statistics(cid, tensor));
         row.hidden = !row.hidden;
         show.setAttribute("aria-expanded", String(!row.hidden));
       }, `Statistics of ${tensor.name || "the tensor"}`);
-      const cells = [h("th", { scope: "row" }, tensor.name || "(unnamed)"), h("td", {}, tensor.dtype), h("td", {}, tensor.shape.join(" × ") || "scalar"), h("td", { class: "number" }, bytes(tensor.sizeBytes)), h("td", { class: "act" }, show)];
+      show.setAttribute("aria-expanded", "false");
+      show.classList.add("small");
+      const cells = [h("th", { scope: "row", class: "name" }, visible(tensor.name) || "(unnamed)"), h("td", {}, tensor.dtype), h("td", {}, tensor.shape.join(" × ") || "scalar"), h("td", { class: "number wide" }, bytes(tensor.sizeBytes)), h("td", { class: "act" }, show)];
       return [h("tr", {}, ...cells), row];
     });
     return { rows: rows.flat(), next: tensors.pageInfo.hasNextPage ? tensors.pageInfo.endCursor : undefined };
@@ -73,22 +74,25 @@ export function tensors(path) {
 }
 
 /**
- * @param {string} path
+ * @param {string} cid
  * @param {any} tensor
  */
-async function statistics(path, tensor) {
-  const address = `/v1/tensor/${path.split("/").map(encodeURIComponent).join("/")}`;
+async function statistics(cid, tensor) {
+  const address = `/v1/tensor/${cid}`;
   const name = `name=${encodeURIComponent(tensor.name)}`;
   const { tensors } = await (await request(`${address}/stats?${name}`)).json();
   const stats = tensors[0];
   const number = (/** @type {number | null} */ value) => (value === null ? "-" : Number(value.toPrecision(6)).toString());
-  const list = [["Elements", count(stats.count)], ["Minimum", number(stats.min)], ["Mean", number(stats.mean)], ["Maximum", number(stats.max)], ["Standard deviation", number(stats.std)]];
-  const parts = [h("dl", { class: "facts" }, ...list.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))];
-  const shares = [{ name: "zero", value: stats.zero }, { name: "NaN", value: stats.nan }, { name: "infinite", value: stats.inf }, { name: "other", value: stats.count - stats.zero - stats.nan - stats.inf }];
-  parts.push(bars("Elements by kind", shares.map(({ name, value }) => ({ name, value, text: count(value) }))));
+  const kinds = [{ name: "zero", value: stats.zero }, { name: "NaN", value: stats.nan }, { name: "infinite", value: stats.inf }, { name: "other", value: stats.count - stats.zero - stats.nan - stats.inf }];
+  const numbers = h(
+    "div",
+    {},
+    facts([["Elements", count(stats.count)], ["Minimum", number(stats.min)], ["Mean", number(stats.mean)], ["Maximum", number(stats.max)], ["Standard deviation", number(stats.std)]]),
+    bars("Elements by kind", kinds.map(({ name, value }) => ({ name, value, text: count(value) }))),
+  );
   const values = await sample(`${address}?${tensor.name === "" ? "" : `${name}&`}`, tensor);
-  if (values.length > 0 && Number.isFinite(stats.min) && Number.isFinite(stats.max)) parts.push(histogram(values, stats.count));
-  return h("div", {}, ...parts);
+  const isPlotted = values.length > 0 && Number.isFinite(stats.min) && Number.isFinite(stats.max);
+  return h("div", { class: "statistics" }, numbers, isPlotted ? histogram(values, stats) : "");
 }
 
 /**
@@ -111,10 +115,11 @@ async function sample(address, tensor) {
 }
 
 /**
+ * A histogram, with lines at the mean and one standard deviation beside it.
  * @param {number[]} values
- * @param {number} total
+ * @param {{ count: number, nan: number, inf: number, mean: number | null, std: number | null }} stats Statistics of all elements.
  */
-function histogram(values, total) {
+function histogram(values, stats) {
   let [least, most] = [Infinity, -Infinity];
   for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
   const width = (most - least) / BINS || 1;
@@ -125,8 +130,20 @@ function histogram(values, total) {
     const height = (amount / highest) * 100;
     return svg("rect", { class: "bar", x: String(index * 10), y: String(100 - height), width: "9", height: String(height) });
   });
-  const drawing = svg("svg", { viewBox: `0 0 ${BINS * 10} 100`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${count(values.length)} values from ${least} to ${most}` }, ...columns);
-  const of = values.length < total ? ` (the first ${count(values.length)} elements)` : "";
-  const ends = h("p", { class: "row dim" }, h("span", {}, Number(least.toPrecision(4)).toString()), h("span", {}, "to"), h("span", {}, Number(most.toPrecision(4)).toString()));
-  return h("figure", { class: "chart" }, h("figcaption", {}, `Values${of}`), h("div", { class: "plot" }, drawing), ends);
+  const place = (/** @type {number} */ value) => (((value - least) / width) * 10).toFixed(1);
+  const { mean, std } = stats;
+  const marks = mean === null || std === null ? [] : [mean - std, mean, mean + std].filter((value) => least <= value && value <= most);
+  const lines = marks.map((value) => svg("line", { class: value === mean ? "mark mean" : "mark", x1: place(value), x2: place(value), y1: "0", y2: "100" }));
+  const drawing = svg("svg", { viewBox: `0 0 ${BINS * 10} 100`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${count(values.length)} values from ${least} to ${most}` }, ...columns, ...lines);
+  const isPart = values.length < stats.count - stats.nan - stats.inf;
+  const short = (/** @type {number} */ value) => h("span", {}, Number(value.toPrecision(4)).toString());
+  const scale = h("div", { class: "scale", "aria-hidden": "true" }, h("span", {}, count(highest)), h("span", {}, "0"));
+  const about = lines.length > 0 ? `Lines: the mean${std ? " and one standard deviation beside it" : ""}.` : "";
+  return h(
+    "figure",
+    { class: "chart" },
+    h("figcaption", {}, isPart ? `Distribution of the first ${count(values.length)} values` : "Distribution of the values"),
+    h("div", { class: "drawing" }, scale, h("div", { class: "plot" }, drawing), h("div", { class: "axis" }, short(least), short((least + most) / 2), short(most))),
+    h("p", { class: "legend" }, about),
+  );
 }

@@ -6,25 +6,53 @@ const ENDPOINT = "/v1/stream/upload";
 const TUS = { "Tus-Resumable": "1.0.0" };
 /** Bytes of one request. The daemon confirms that they are durable. */
 const CHUNK_BYTES = 32 * 1024 * 1024;
+/** Files up to this size are sent with the request that creates their upload. */
+const SMALL_BYTES = 1024 * 1024;
+/** Attempts to remove a cancelled upload, of which the daemon may still be reading the last part. */
+const REMOVALS = 10;
 /** Delays before the next attempt, in milliseconds. Each success begins them anew. */
 const DELAYS = [500, 1000, 2000, 5000, 10_000, 10_000, 20_000, 30_000, 30_000, 60_000];
 
 /**
- * Uploads a file and returns its content ID.
+ * Name in the storage of the browser for the address of an upload.
+ * @param {File} file
+ * @param {string} path
+ * @param {boolean} pin
+ */
+const keyOf = (file, path, pin) => `ipfrs.upload.${path}:${file.size}:${file.lastModified}:${pin}`;
+
+/**
+ * Forgets uploads that were not pinned. They are remembered after their end, so that a folder continues with the next
+ * file when it is chosen again.
+ * @param {{ path: string, file: File }[]} items
+ */
+export function forget(items) {
+  for (const { path, file } of items) localStorage.removeItem(keyOf(file, path, false));
+}
+
+/**
+ * Uploads a file and returns its content ID. Without a pin, the caller has to `forget` it.
  * @param {File} file
  * @param {{ path: string, pin: boolean, signal: AbortSignal, progress: (bytes: number) => void, waiting: (why: string) => void }} options
  * @returns {Promise<string>}
  */
 export async function upload(file, { path, pin, signal, progress, waiting }) {
-  const key = `ipfrs.upload.${path}:${file.size}:${file.lastModified}:${pin}`;
+  const key = keyOf(file, path, pin);
   let failures = 0;
+  let location = localStorage.getItem(key);
   for (;;) {
     try {
-      const location = localStorage.getItem(key) ?? (await create(file, pin, key, signal));
-      let state = await status(location, signal);
+      let state;
+      if (location === null) {
+        ({ location, state } = await create(file, pin, signal));
+        if (state.cid === null) remember(key, location);
+      } else {
+        state = await status(location, signal);
+      }
       if (state === undefined) {
         // It has expired, or was cancelled.
         localStorage.removeItem(key);
+        location = null;
         continue;
       }
       while (state.cid === null) {
@@ -34,14 +62,13 @@ export async function upload(file, { path, pin, signal, progress, waiting }) {
         state = await send(location, offset, chunk, signal, (sent) => progress(offset + sent));
         failures = 0;
       }
-      localStorage.removeItem(key);
+      if (pin) localStorage.removeItem(key);
       progress(file.size);
       return state.cid;
     } catch (error) {
       if (signal.aborted) {
-        const location = localStorage.getItem(key);
         localStorage.removeItem(key);
-        if (location) await fetch(location, { method: "DELETE", headers: TUS }).catch(() => {});
+        if (location !== null) await remove(location);
         throw new Error("cancelled");
       }
       // Another request may still be sending, and a busy daemon or one that starts again soon accepts it.
@@ -55,19 +82,36 @@ export async function upload(file, { path, pin, signal, progress, waiting }) {
 }
 
 /**
+ * Creates an upload. A small file is sent at once, so that folders of many files need one request for each.
  * @param {File} file
  * @param {boolean} pin
- * @param {string} key
  * @param {AbortSignal} signal
  */
-async function create(file, pin, key, signal) {
+async function create(file, pin, signal) {
   const name = btoa(String.fromCharCode(...new TextEncoder().encode(file.name)));
-  const headers = { ...TUS, "Upload-Length": String(file.size), "Upload-Metadata": `filename ${name}` };
-  const response = await fetch(`${ENDPOINT}?pin=${pin}`, { method: "POST", headers, signal });
+  const isSmall = file.size <= SMALL_BYTES;
+  const headers = { ...TUS, "Upload-Length": String(file.size), "Upload-Metadata": `filename ${name}`, ...(isSmall ? { "Content-Type": "application/offset+octet-stream" } : {}) };
+  const response = await fetch(`${ENDPOINT}?pin=${pin}`, { method: "POST", headers, signal, body: isSmall ? file : undefined });
   if (response.status !== 201) throw await refusal(response);
-  const location = response.headers.get("Location") ?? "";
-  localStorage.setItem(key, location);
-  return location;
+  return { location: response.headers.get("Location") ?? "", state: stateOf((header) => response.headers.get(header)) };
+}
+
+/** @param {string} key @param {string} location */
+function remember(key, location) {
+  try {
+    localStorage.setItem(key, location);
+  } catch {
+    // The storage is full or disabled. The upload continues unless the page is reloaded.
+  }
+}
+
+/** Removes an upload. @param {string} location */
+async function remove(location) {
+  for (let attempt = 1; attempt <= REMOVALS; attempt += 1) {
+    const response = await fetch(location, { method: "DELETE", headers: TUS }).catch(() => undefined);
+    if (response && ![409, 423].includes(response.status)) return;
+    await new Promise((resolve) => setTimeout(resolve, 100 * attempt));
+  }
 }
 
 /**

@@ -9,8 +9,19 @@ import { named, shown } from "./schema.js";
  * @typedef {{ mistakes: Mistake[], proposals: Proposal[], from: number, operations: { name: string, kind: string }[] }} Analysis
  */
 
+/** Maximum depth of selections and values. The daemon allows less. */
+const MOST_DEPTH = 200;
+/** Maximum number of mistakes that are noted. */
+const MOST_MISTAKES = 100;
+
 /** Reads a document once, from left to right. */
 class Reader {
+  /** Whether proposals for the end of the text were made. Those of the innermost brackets come first. */
+  #isEndReached = false;
+  #depth = 0;
+  /** @type {{ token: import("./lexer.js").Token, isUsed: boolean }[] | undefined} Variables of the current operation. */
+  #variables;
+
   /**
    * @param {string} text
    * @param {number} cursor
@@ -65,7 +76,7 @@ class Reader {
    * @param {string} message
    */
   complain(range, message) {
-    this.mistakes.push({ start: range.start, end: range.end, message });
+    if (this.mistakes.length < MOST_MISTAKES) this.mistakes.push({ start: range.start, end: range.end, message });
   }
 
   /**
@@ -77,7 +88,24 @@ class Reader {
     const here = this.token;
     const isInName = here?.kind === "name" && here.start <= this.cursor && this.cursor <= here.end;
     const isInGap = (before?.end ?? 0) <= this.cursor && this.cursor <= (here?.start ?? this.text.length) && !(before?.kind === "name" && before.end === this.cursor);
-    if (isInName || isInGap) this.proposals = proposals();
+    if (!isInName && !isInGap) return;
+    if (!here && this.#isEndReached) return;
+    if (!here) this.#isEndReached = true;
+    this.proposals = proposals();
+  }
+
+  /**
+   * Reads what brackets contain, unless they are nested too deep.
+   * @param {() => void} read
+   */
+  nested(read) {
+    this.#depth += 1;
+    if (this.#depth <= MOST_DEPTH) read();
+    else {
+      this.complain(this.token ?? this.tokens[this.tokens.length - 1], `brackets are nested more than ${MOST_DEPTH} levels deep`);
+      this.at = this.tokens.length;
+    }
+    this.#depth -= 1;
   }
 
   document() {
@@ -112,11 +140,14 @@ class Reader {
       this.at += 1;
     }
     this.operations.push({ name, kind });
+    this.#variables = [];
     if (this.take("(")) {
       while (this.token && !this.is(")")) {
         const start = this.at;
-        if (this.token.kind === "variable") this.at += 1;
-        else this.complain(this.token, "a variable begins with $");
+        if (this.token.kind === "variable") {
+          this.#variables.push({ token: this.token, isUsed: false });
+          this.at += 1;
+        } else this.complain(this.token, "a variable begins with $");
         this.expect(":");
         this.type();
         if (this.take("=")) this.value();
@@ -129,12 +160,26 @@ class Reader {
     const root = this.schema.roots[kind];
     if (!root) this.complain(this.tokens[this.at - 1], `the schema has no ${kind}`);
     this.selections(root);
+    // Fragments may use the others.
+    const unused = this.fragments.size > 0 ? [] : this.#variables.filter(({ isUsed }) => !isUsed);
+    for (const { token } of unused) this.complain(token, `the variable ${token.text} is not used`);
+    this.#variables = undefined;
+  }
+
+  /** Notes the use of a variable. @param {import("./lexer.js").Token} token */
+  use(token) {
+    if (!this.#variables) return;
+    const known = this.#variables.filter((variable) => variable.token.text === token.text);
+    for (const variable of known) variable.isUsed = true;
+    if (known.length === 0) this.complain(token, `the operation does not declare ${token.text}`);
   }
 
   type() {
     if (this.take("[")) {
-      this.type();
-      this.expect("]");
+      this.nested(() => {
+        this.type();
+        this.expect("]");
+      });
     } else {
       this.propose(() => {
         const inputs = [...this.schema.types.values()].filter((type) => ["SCALAR", "ENUM", "INPUT_OBJECT"].includes(type.kind));
@@ -161,7 +206,11 @@ class Reader {
 
   /** @param {string | undefined} type */
   selections(type) {
-    if (!this.expect("{")) return;
+    if (this.expect("{")) this.nested(() => this.selected(type));
+  }
+
+  /** @param {string | undefined} type */
+  selected(type) {
     let count = 0;
     while (this.token && !this.is("}")) {
       const start = this.at;
@@ -268,24 +317,34 @@ class Reader {
   value(type) {
     const values = this.schema.types.get(type ? named(type) : "")?.enumValues;
     if (values) this.propose(() => values.map(({ name, description }) => ({ label: name, insert: name, detail: "", description: description ?? "" })));
-    if (this.take("[")) {
-      while (this.token && !this.is("]")) {
-        const start = this.at;
-        this.value(type);
-        if (this.at === start) this.at += 1;
-      }
-      this.expect("]");
-    } else if (this.take("{")) {
-      while (this.token && !this.is("}")) {
-        const start = this.at;
-        if (this.token.kind === "name") this.at += 1;
-        this.expect(":");
-        this.value();
-        if (this.at === start) this.at += 1;
-      }
-      this.expect("}");
-    } else if (this.token && ["name", "number", "string", "variable"].includes(this.token.kind)) this.at += 1;
-    else this.complain(this.tokens[this.at - 1], "a value is missing");
+    else this.propose(() => []);
+    if (this.take("[")) this.nested(() => this.list(type));
+    else if (this.take("{")) this.nested(() => this.object());
+    else if (this.token && ["name", "number", "string", "variable"].includes(this.token.kind)) {
+      if (this.token.kind === "variable") this.use(this.token);
+      this.at += 1;
+    } else this.complain(this.tokens[this.at - 1], "a value is missing");
+  }
+
+  /** @param {import("./schema.js").TypeRef} [type] */
+  list(type) {
+    while (this.token && !this.is("]")) {
+      const start = this.at;
+      this.value(type);
+      if (this.at === start) this.at += 1;
+    }
+    this.expect("]");
+  }
+
+  object() {
+    while (this.token && !this.is("}")) {
+      const start = this.at;
+      if (this.token.kind === "name") this.at += 1;
+      this.expect(":");
+      this.value();
+      if (this.at === start) this.at += 1;
+    }
+    this.expect("}");
   }
 
   annotations() {

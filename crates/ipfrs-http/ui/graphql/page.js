@@ -12,6 +12,11 @@ const HISTORY_KEY = "ipfrs.graphql.history";
 const DRAFT_KEY = "ipfrs.graphql.draft";
 /** Maximum number of operations in the history. */
 const MOST_HISTORY = 50;
+const TABS = ["documentation", "history"];
+/** Maximum length of a text whose syntax is highlighted and checked. */
+const MOST_ANALYSED = 100_000;
+/** Maximum length of a result whose syntax is highlighted. */
+const MOST_HIGHLIGHTED = 200_000;
 /** Maximum number of results of a subscription that stay on the page. */
 const MOST_RESULTS = 200;
 
@@ -41,6 +46,11 @@ const result = byId("result");
 const query = new Editor(
   "Query",
   (text, cursor) => {
+    // The daemon refuses longer documents, too.
+    if (text.length > MOST_ANALYSED) {
+      operations = [];
+      return { parts: [], mistakes: [], proposals: [], from: cursor };
+    }
     const parts = tokens(text);
     if (!schema) return { parts, mistakes: [], proposals: [], from: cursor };
     const analysis = analyse(text, cursor, schema);
@@ -62,13 +72,25 @@ const variables = new Editor(
     } catch (error) {
       mistakes.push({ start: 0, end: text.length, message: error instanceof Error ? error.message : String(error) });
     }
-    return { parts: tokens(text), mistakes, proposals: [], from: cursor };
+    return { parts: text.length > MOST_ANALYSED ? [] : tokens(text), mistakes, proposals: [], from: cursor };
   },
   save,
 );
 
 function save() {
-  localStorage.setItem(DRAFT_KEY, JSON.stringify({ query: query.text, variables: variables.text }));
+  store(DRAFT_KEY, { query: query.text, variables: variables.text });
+}
+
+/**
+ * @param {string} key
+ * @param {unknown} value
+ */
+function store(key, value) {
+  try {
+    localStorage.setItem(key, JSON.stringify(value));
+  } catch {
+    // The storage is full or disabled. The page works without it.
+  }
 }
 
 /**
@@ -95,7 +117,7 @@ function remember() {
   const entry = { query: query.text, variables: variables.text };
   const same = (/** @type {typeof entry} */ other) => other.query === entry.query && other.variables === entry.variables;
   const entries = [entry, ...(stored(HISTORY_KEY) ?? []).filter((/** @type {typeof entry} */ other) => !same(other))];
-  localStorage.setItem(HISTORY_KEY, JSON.stringify(entries.slice(0, MOST_HISTORY)));
+  store(HISTORY_KEY, entries.slice(0, MOST_HISTORY));
   showHistory();
 }
 
@@ -114,8 +136,23 @@ function running(isRunning) {
   if (!isRunning) stop = undefined;
 }
 
-/** @param {unknown} value */
-const pretty = (value) => JSON.stringify(value, null, 2);
+/** @param {number} count @param {string} what */
+const amount = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+/** Shows a result. @param {unknown} value */
+function pretty(value) {
+  const text = JSON.stringify(value, null, 2);
+  if (text.length > MOST_HIGHLIGHTED) return h("pre", {}, text);
+  const nodes = [];
+  let at = 0;
+  for (const { kind, start, end } of tokens(text)) {
+    if (!["string", "number", "name"].includes(kind)) continue;
+    const isKey = kind === "string" && text[end] === ":";
+    nodes.push(text.slice(at, start), h("span", { class: isKey ? "key" : "number" }, text.slice(start, end)));
+    at = end;
+  }
+  return h("pre", {}, ...nodes, text.slice(at));
+}
 
 async function start() {
   if (stop) return stop();
@@ -139,12 +176,12 @@ async function start() {
     stop = subscribe(operation, {
       next: (value) => {
         count += 1;
-        result.prepend(h("pre", {}, pretty(value)));
+        result.prepend(pretty(value));
         while (result.children.length > MOST_RESULTS) result.lastElementChild?.remove();
-        status.textContent = `${count} results`;
+        status.textContent = amount(count, "result");
       },
       end: (reason) => {
-        status.textContent = `${count} results, ${reason}`;
+        status.textContent = `${amount(count, "result")}, ${reason}`;
         running(false);
       },
     });
@@ -155,8 +192,8 @@ async function start() {
   status.textContent = "Running";
   try {
     const value = await execute(operation, abort.signal);
-    result.replaceChildren(h("pre", {}, pretty(value)));
-    status.textContent = value.errors ? `${value.errors.length} errors, ${took()}` : `Done in ${took()}`;
+    result.replaceChildren(pretty(value));
+    status.textContent = value.errors ? `${amount(value.errors.length, "error")}, ${took()}` : `Done in ${took()}`;
   } catch (error) {
     status.textContent = abort.signal.aborted ? "Stopped" : `Failed: ${error instanceof Error ? error.message : error}`;
   }
@@ -165,15 +202,26 @@ async function start() {
 
 /** @param {string} chosen */
 function choose(chosen) {
-  for (const name of ["documentation", "history"]) {
+  for (const name of TABS) {
     byId(name).hidden = name !== chosen;
     byId(`${name}-tab`).setAttribute("aria-selected", String(name === chosen));
+    byId(`${name}-tab`).tabIndex = name === chosen ? 0 : -1;
   }
 }
 
 byId("query").append(query.element);
 byId("variables").append(variables.element);
-for (const name of ["documentation", "history"]) byId(`${name}-tab`).addEventListener("click", () => choose(name));
+for (const [index, name] of TABS.entries()) {
+  const tab = byId(`${name}-tab`);
+  tab.addEventListener("click", () => choose(name));
+  tab.addEventListener("keydown", ({ key }) => {
+    const step = { ArrowLeft: TABS.length - 1, ArrowRight: 1 }[key];
+    if (step === undefined) return;
+    const next = TABS[(index + step) % TABS.length];
+    choose(next);
+    byId(`${next}-tab`).focus();
+  });
+}
 run.addEventListener("click", start);
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
