@@ -9,6 +9,7 @@ mod content;
 mod dag;
 mod denylist;
 mod events;
+mod fetched;
 mod fingerprint;
 mod gc;
 mod import;

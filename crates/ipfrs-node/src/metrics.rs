@@ -14,6 +14,7 @@ use prometheus::{
 pub use self::meter::CacheMeter;
 pub(crate) use self::meter::{Active, cache_meter};
 use crate::denylist::DenylistMetrics;
+use crate::fetched::FetchedMetrics;
 use crate::names::NameMetrics;
 #[cfg(feature = "dns")]
 use crate::names::dnslink::LookupMetrics;
@@ -68,6 +69,8 @@ pub(crate) struct Metrics {
     pub pins: IntGauge,
     /// Garbage collections.
     pub collections: CollectionMetrics,
+    /// Fetched blocks.
+    pub fetched: FetchedMetrics,
     /// Metrics of denylists.
     pub denylists: DenylistMetrics,
     /// Names that were resolved.
@@ -139,6 +142,7 @@ impl Metrics {
             store_faults: r.counter("ipfrs_store_faults_total", "Detected losses of pack bytes")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(r)?,
+            fetched: r.fetched()?,
             denylists: r.denylists()?,
             #[cfg(feature = "dns")]
             dnslink: LookupMetrics::new(&r.add(LookupMetrics::family())?, links),
@@ -307,6 +311,20 @@ impl Registrar<'_> {
         self.add(Ok(metrics.blocked.clone()))?;
         self.add(Ok(metrics.reload_failures.clone()))?;
         Ok(metrics)
+    }
+
+    fn fetched(&self) -> Result<FetchedMetrics> {
+        Ok(FetchedMetrics {
+            bytes: self.gauge("ipfrs_fetched_bytes", "Bytes of fetched blocks that may be evicted")?,
+            blocks: self.gauge("ipfrs_fetched_blocks", "Fetched blocks that may be evicted")?,
+            evictions: self.counter("ipfrs_fetched_evictions_total", "Fetched blocks that were evicted")?,
+            evicted_bytes: self.counter("ipfrs_fetched_evicted_bytes_total", "Bytes of fetched blocks evicted")?,
+            claimed: self.counter("ipfrs_fetched_kept_total", "Fetched blocks that users added or pinned")?,
+            refused: self.counter(
+                "ipfrs_fetched_refused_total",
+                "Fetched blocks that were not kept, because eviction did not free space in time",
+            )?,
+        })
     }
 
     fn tensors(&self) -> Result<TensorMetrics> {

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use crate::config::NodeConfig;
 use crate::denylist::Denylists;
 use crate::events::Events;
+use crate::fetched::{Eviction, Fetched};
 use crate::gc::Protection;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
@@ -65,6 +66,10 @@ pub(crate) struct Inner {
     pub(crate) sums: Arc<Semaphore>,
     /// Pins, which gc keeps.
     pub(crate) pins: Pins,
+    /// Which blocks were fetched; `None` if the repo is open read-only.
+    pub(crate) fetched: Option<Arc<Fetched>>,
+    /// Eviction of fetched blocks; `None` if the repo is open read-only.
+    pub(crate) eviction: Option<Arc<Eviction>>,
     /// Blocks that clients are about to pin.
     pub(crate) protection: Protection,
     /// Held while gc runs.
@@ -106,6 +111,9 @@ impl Node {
         }
         self.inner.uploads.close().await;
         self.inner.names.close().await;
+        if let Some(eviction) = &self.inner.eviction {
+            eviction.close().await;
+        }
         let pins = self.inner.pins.close().await;
         match &self.inner.pack {
             Some(pack) => pack.close().await.and(pins),

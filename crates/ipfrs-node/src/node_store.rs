@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
@@ -20,12 +20,13 @@ pub use self::retrieval_timeout::ReadConfig;
 pub(crate) use self::retrieval_timeout::RetrievalTimeout;
 use crate::StoreEpoch;
 use crate::events::{EventData, Events, Topic};
+use crate::fetched::Fetched;
 use crate::gc::Protection;
 use crate::metrics::Metrics;
 use crate::trace::{number, span};
 
-/// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, and limits the
-/// wait for each block.
+/// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, limits the wait for
+/// each block, and keeps the ledger of fetched blocks up to date.
 #[derive(Debug)]
 pub(crate) struct NodeStore {
     inner: Arc<dyn BlockStore>,
@@ -33,6 +34,8 @@ pub(crate) struct NodeStore {
     metrics: Arc<Metrics>,
     protection: Protection,
     events: Events,
+    /// Which blocks were fetched; `None` if the store is read-only.
+    fetched: Option<Arc<Fetched>>,
 }
 
 impl NodeStore {
@@ -42,8 +45,9 @@ impl NodeStore {
         metrics: Arc<Metrics>,
         protection: Protection,
         events: Events,
+        fetched: Option<Arc<Fetched>>,
     ) -> Self {
-        Self { inner, read_timeout, metrics, protection, events }
+        Self { inner, read_timeout, metrics, protection, events, fetched }
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
@@ -66,83 +70,17 @@ impl NodeStore {
     }
 
     /// Emits the events of a deletion, or counts its failure.
-    fn deleted(&self, cids: &[Cid], result: &Result<Vec<bool>>) {
+    async fn deleted(&self, cids: &[Cid], result: &Result<Vec<bool>>) {
         self.failed("delete", result);
-        let removed = result.iter().flatten().zip(cids).filter(|(removed, _)| **removed);
-        self.events.emit(Topic::Blocks, removed.map(|(_, cid)| EventData::BlockRemoved { cid: *cid }));
-    }
-}
-
-fn is_new(outcome: &Result<Stored>) -> bool {
-    matches!(outcome, Ok(Stored::New))
-}
-
-#[deny(clippy::missing_trait_methods, reason = "a default would bypass the inner store")]
-#[async_trait]
-impl BlockStore for NodeStore {
-    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
-        let start = Instant::now();
-        let wait = self.read_timeout.wait(|| format!("block {cid}"), self.inner.get(cid));
-        let result = wait.instrument(span!("read", blocks = 1)).await;
-        self.failed("get", &result);
-        match result {
-            Ok(Some(_)) => {
-                self.metrics.blocks_retrieved.inc();
-                self.metrics.block_retrieval.observe(start.elapsed().as_secs_f64());
-            }
-            Ok(None) => self.metrics.block_errors.missing(1),
-            Err(_) => {}
+        let removed = || result.iter().flatten().zip(cids).filter(|(removed, _)| **removed).map(|(_, cid)| cid);
+        self.events.emit(Topic::Blocks, removed().map(|cid| EventData::BlockRemoved { cid: *cid }));
+        if let Some(fetched) = &self.fetched {
+            fetched.removed(removed()).await;
         }
-        result
     }
 
-    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
-        let metrics = self.metrics.clone();
-        let requested = cids.len();
-        // It ends when the stream is dropped.
-        let span = span!("read", blocks = number(requested));
-        let count = move |result: &Result<(Cid, Option<Bytes>)>| {
-            let _ = &span;
-            match result {
-                Ok((_, Some(_))) => metrics.blocks_retrieved.inc(),
-                Ok((_, None)) => metrics.block_errors.missing(1),
-                Err(error) => metrics.block_errors.failed("get", error),
-            }
-        };
-        self.read_timeout.stream(self.inner.get_many(cids), requested, |_| 1).inspect(count).boxed()
-    }
-
-    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
-        let metrics = self.metrics.clone();
-        let requested = cids.len();
-        let batches =
-            self.read_timeout.stream(self.inner.get_batches(cids).map(Ok).boxed(), requested, BlockBatch::len);
-        let span = span!("read", blocks = number(requested));
-        let counted = move |batch: Result<BlockBatch>| {
-            let _ = &span;
-            let batch = batch.unwrap_or_else(|error| {
-                let mut failed = BlockBatch::default();
-                failed.push(Err(error));
-                failed
-            });
-            let (mut retrieved, mut missing) = (0, 0);
-            for index in 0..batch.len() {
-                match batch.section(index) {
-                    Ok(Some(_)) => retrieved += 1,
-                    Ok(None) => missing += 1,
-                    Err(error) => metrics.block_errors.failed("get", error),
-                }
-            }
-            metrics.blocks_retrieved.inc_by(retrieved);
-            metrics.block_errors.missing(missing);
-            batch
-        };
-        batches.map(counted).boxed()
-    }
-
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        // Blocks must be touched before the engine may find that they exist already.
-        self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
+    /// Stores blocks. They are content of users unless the ledger learns otherwise.
+    async fn store(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         let watched = self.events.are_recorded(Topic::Blocks).then(|| {
             let added = |block: &Block| EventData::BlockAdded { cid: *block.cid(), size: block.data().len() as u64 };
             blocks.iter().map(added).collect::<Vec<_>>()
@@ -162,6 +100,104 @@ impl BlockStore for NodeStore {
         outcomes
     }
 
+    /// Stores blocks that the caller records as fetched.
+    pub(crate) async fn put_fetched(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        self.store(blocks, mode).await
+    }
+}
+
+fn is_new(outcome: &Result<Stored>) -> bool {
+    matches!(outcome, Ok(Stored::New))
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a default would bypass the inner store")]
+#[async_trait]
+impl BlockStore for NodeStore {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        let start = Instant::now();
+        let wait = self.read_timeout.wait(|| format!("block {cid}"), self.inner.get(cid));
+        let result = wait.instrument(span!("read", blocks = 1)).await;
+        self.failed("get", &result);
+        match result {
+            Ok(Some(_)) => {
+                if let Some(fetched) = &self.fetched {
+                    fetched.touched(cid);
+                }
+                self.metrics.blocks_retrieved.inc();
+                self.metrics.block_retrieval.observe(start.elapsed().as_secs_f64());
+            }
+            Ok(None) => self.metrics.block_errors.missing(1),
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let metrics = self.metrics.clone();
+        let requested = cids.len();
+        // It ends when the stream is dropped.
+        let span = span!("read", blocks = number(requested));
+        let fetched = self.fetched.clone();
+        let count = move |result: &Result<(Cid, Option<Bytes>)>| {
+            let _ = &span;
+            match result {
+                Ok((cid, Some(_))) => {
+                    if let Some(fetched) = &fetched {
+                        fetched.touched(cid);
+                    }
+                    metrics.blocks_retrieved.inc();
+                }
+                Ok((_, None)) => metrics.block_errors.missing(1),
+                Err(error) => metrics.block_errors.failed("get", error),
+            }
+        };
+        self.read_timeout.stream(self.inner.get_many(cids), requested, |_| 1).inspect(count).boxed()
+    }
+
+    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
+        let metrics = self.metrics.clone();
+        let requested = cids.len();
+        let batches = self.inner.get_batches(Arc::clone(&cids)).map(Ok).boxed();
+        let batches = self.read_timeout.stream(batches, requested, BlockBatch::len);
+        let (fetched, mut returned) = (self.fetched.clone(), 0);
+        let span = span!("read", blocks = number(requested));
+        let counted = move |batch: Result<BlockBatch>| {
+            let _ = &span;
+            let batch = batch.unwrap_or_else(|error| {
+                let mut failed = BlockBatch::default();
+                failed.push(Err(error));
+                failed
+            });
+            let (mut retrieved, mut missing) = (0, 0);
+            for index in 0..batch.len() {
+                match batch.section(index) {
+                    Ok(Some(_)) => {
+                        if let (Some(fetched), Some(cid)) = (&fetched, cids.get(returned + index)) {
+                            fetched.touched(cid);
+                        }
+                        retrieved += 1;
+                    }
+                    Ok(None) => missing += 1,
+                    Err(error) => metrics.block_errors.failed("get", error),
+                }
+            }
+            returned += batch.len();
+            metrics.blocks_retrieved.inc_by(retrieved);
+            metrics.block_errors.missing(missing);
+            batch
+        };
+        batches.map(counted).boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        // Blocks must be touched before the engine may find that they exist already.
+        self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
+        let Some(fetched) = &self.fetched else { return self.store(blocks, mode).await };
+        fetched.note_written(blocks.iter().map(|block| block.data().len() as u64).sum());
+        let put = |blocks| self.store(blocks, mode).boxed();
+        fetched.put_user_content(&*self.inner, &self.protection, blocks, mode, put).await
+    }
+
     async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         let what = || format!("the presence of {} blocks", cids.len());
         let result = self.read_timeout.wait(what, self.inner.has_many(cids)).await;
@@ -171,13 +207,13 @@ impl BlockStore for NodeStore {
 
     async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
         let result = self.inner.delete_unless(cids, spared).await;
-        self.deleted(cids, &result);
+        self.deleted(cids, &result).await;
         result
     }
 
     async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
         let result = self.inner.delete_many(cids).await;
-        self.deleted(cids, &result);
+        self.deleted(cids, &result).await;
         result
     }
 

@@ -19,6 +19,7 @@ use crate::Node;
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
 use crate::events::Events;
+use crate::fetched::{Eviction, Fetched, FetchedHeads, FetchedMetrics};
 use crate::gc::Protection;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
@@ -150,7 +151,8 @@ impl NodeBuilder {
             Some(engine) => engine.iterate().next().await.transpose()?.is_some(),
             None => false,
         };
-        let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks));
+        let fetched = metrics.fetched.clone();
+        let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks, fetched));
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
         let node = opened.into_node(config, metrics, denylists, registry).await?;
         registration.keep();
@@ -159,7 +161,7 @@ impl NodeBuilder {
 
     /// Opens the engine, the pins and the identity. `has_blocks` says whether a custom engine, for which there may be
     /// no pins yet, has blocks. Waits for the disk.
-    fn open_files(self, has_blocks: bool) -> Result<Opened> {
+    fn open_files(self, has_blocks: bool, fetched: FetchedMetrics) -> Result<Opened> {
         let Self { repo: path, holder, store, engine, keeps_pins_in_memory, .. } = self;
         let (verify_on_read, read_only) = match &engine {
             Some(_) => (false, false),
@@ -168,14 +170,24 @@ impl NodeBuilder {
         if !read_only {
             make_repo(&path)?;
         }
+        let (durability, max_bytes) = (store.durability, store.max_bytes);
+        // Where the ledger of fetched blocks is; `None` if it is in memory, like the blocks or their pins.
+        let mut ledger_dir = Some(path.clone());
         let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
-            (Some(engine), _) if keeps_pins_in_memory => (engine, None, Pins::in_memory(has_blocks)?),
+            (Some(engine), _) if keeps_pins_in_memory => {
+                ledger_dir = None;
+                (engine, None, Pins::in_memory(has_blocks)?)
+            }
             (Some(engine), _) => (engine, None, Pins::open(&path, has_blocks)?),
-            (None, Engine::Memory) => (Arc::new(MemoryStore::default()), None, Pins::in_memory(false)?),
+            (None, Engine::Memory) => {
+                ledger_dir = None;
+                (Arc::new(MemoryStore::default()), None, Pins::in_memory(false)?)
+            }
             (None, Engine::Pack) => {
+                let pack_bytes = store.pack_bytes();
                 let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
-                let durability = store.durability;
-                let options = PackOptions { durability, verify_on_read, read_only, holder, ..PackOptions::default() };
+                ledger_dir = Some(dir.clone());
+                let options = PackOptions { pack_bytes, durability, verify_on_read, read_only, holder };
                 // The store is opened first, because its lock also protects the pins.
                 let pack = PackStore::open(&dir, options)?;
                 let pins = match read_only {
@@ -186,9 +198,13 @@ impl NodeBuilder {
             }
         };
         let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
+        let fetched = match read_only {
+            true => None,
+            false => Some(Fetched::open(ledger_dir.as_deref(), durability, max_bytes, fetched)?),
+        };
         let repo = fs::canonicalize(&path)
             .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-        Ok(Opened { engine, pack, pins, repo, identity, verify_on_read, read_only })
+        Ok(Opened { engine, pack, pins, fetched, repo, identity, verify_on_read, read_only })
     }
 }
 
@@ -198,6 +214,8 @@ struct Opened {
     /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
     pins: Pins,
+    /// Ledger of fetched blocks; `None` if the repo is open read-only.
+    fetched: Option<(Fetched, FetchedHeads)>,
     /// Absolute path without symlinks.
     repo: PathBuf,
     identity: Identity,
@@ -213,7 +231,7 @@ impl Opened {
         denylists: Option<Denylists>,
         registry: Registry,
     ) -> Result<Node> {
-        let Self { engine, pack, pins, repo, identity, verify_on_read, read_only } = self;
+        let Self { engine, pack, pins, fetched, repo, identity, verify_on_read, read_only } = self;
         if pins.are_lost().await? {
             tracing::warn!(
                 repo = %repo.display(),
@@ -225,15 +243,22 @@ impl Opened {
         let protection = Protection::default();
         let mappings = engine.mappings();
         let events = Events::default();
-        let store: Arc<dyn BlockStore> =
-            Arc::new(NodeStore::new(engine, read_timeout, metrics.clone(), protection.clone(), events.clone()));
+        let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
+        let (metered, known) = (metrics.clone(), fetched.clone());
+        let store = NodeStore::new(engine, read_timeout, metered, protection.clone(), events.clone(), known);
+        let store = Arc::new(store);
+        let eviction = fetched
+            .clone()
+            .zip(heads)
+            .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads));
+        let store: Arc<dyn BlockStore> = store;
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
             None => store.clone(),
         };
         #[cfg(feature = "retrieval")]
         let retriever = match config.retrieval.has_sources() && !read_only {
-            true => Some(retriever(&config, store.clone(), denylists.clone(), &identity, &registry)?),
+            true => Some(retriever(&config, store.clone(), eviction.clone(), denylists.clone(), &identity, &registry)?),
             false => None,
         };
         #[cfg(not(feature = "retrieval"))]
@@ -255,6 +280,8 @@ impl Opened {
             verify_on_read,
             read_only,
             pins,
+            fetched,
+            eviction,
             protection,
             collecting: Mutex::new(()),
             names: Names::new(&repo, &config.ipns, config.cache.enabled),

@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "retrieval")]
+use async_trait::async_trait;
+#[cfg(feature = "retrieval")]
 use futures::StreamExt;
 use ipfrs_core::Cid;
 #[cfg(feature = "retrieval")]
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Block, Error, Result};
 #[cfg(feature = "retrieval")]
 use ipfrs_retrieval::{Attempt, Retriever, Want, Wanted};
 use ipfrs_store::BlockStore;
 #[cfg(feature = "retrieval")]
 use ipfrs_stream::{DagWalk, StoreSink};
 use ipfrs_stream::{Part, Span};
+#[cfg(feature = "retrieval")]
+use ipfrs_unixfs::BlockSink;
 #[cfg(feature = "retrieval")]
 use prometheus::Registry;
 use tokio::task_local;
@@ -23,6 +27,8 @@ use tokio::task_local;
 use crate::config::NodeConfig;
 #[cfg(feature = "retrieval")]
 use crate::denylist::{Denylists, Guarded};
+#[cfg(feature = "retrieval")]
+use crate::fetched::Eviction;
 #[cfg(feature = "retrieval")]
 use crate::keys::Identity;
 use crate::{ContentPath, Node};
@@ -210,16 +216,33 @@ fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {
     Want::new(*path.root(), path.segments().iter().map(|name| name.as_bytes()), part).via(via)
 }
 
-/// Creates the retriever of a node. It stores what it fetches in `store`, except for blocks that a denylist blocks.
+/// Sink for fetched blocks, which may be evicted later.
+#[cfg(feature = "retrieval")]
+struct FetchedSink(Arc<Eviction>);
+
+#[cfg(feature = "retrieval")]
+#[async_trait]
+impl BlockSink for FetchedSink {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        self.0.put(blocks).await.into_iter().try_for_each(|outcome| outcome.map(|_| ()))
+    }
+}
+
+/// Creates the retriever of a node. It stores what it fetches in `store`, except for blocks that a denylist blocks. With
+/// an `eviction`, these blocks are evicted when the store is full.
 #[cfg(feature = "retrieval")]
 pub(crate) fn retriever(
     config: &NodeConfig,
     store: Arc<dyn BlockStore>,
+    eviction: Option<Arc<Eviction>>,
     denylists: Option<Denylists>,
     identity: &Identity,
     registry: &Registry,
 ) -> Result<Retriever> {
-    let sink = Arc::new(StoreSink(store.clone()));
+    let sink: Arc<dyn BlockSink> = match eviction {
+        Some(eviction) => Arc::new(FetchedSink(eviction)),
+        None => Arc::new(StoreSink(store.clone())),
+    };
     let admits = move |cid: &Cid| denylists.as_ref().is_none_or(|denylists| denylists.check_block(cid).is_ok());
     let name = format!("ipfrs-{}", identity.peer_id());
     Retriever::new(&config.retrieval, store, sink, Arc::new(admits), name, registry)

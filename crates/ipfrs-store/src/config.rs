@@ -1,9 +1,13 @@
 //! The `[store]` section.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
+
+use crate::PackOptions;
 
 /// Storage engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -41,7 +45,18 @@ pub struct StoreConfig {
     pub verify_on_read: bool,
     /// Whether the store is read-only: blocks can be read, but neither added nor removed.
     pub read_only: bool,
+    /// Maximum size of the store in bytes, as far as evicting fetched blocks can hold it; 0 for no limit.
+    pub max_bytes: u64,
 }
+
+/// Minimum and maximum of `store.max_bytes`. Besides its blocks, a store needs some percent for dead ones.
+const MAX_BYTES_RANGE: RangeInclusive<u64> = 32 * MAX_BLOCK_BYTES as u64..=1 << 50;
+
+/// Number of packs in a store with `max_bytes`, at least. Space is freed pack by pack.
+const MIN_PACKS: u64 = 64;
+
+/// Minimum length of packs in such a store, in bytes.
+const MIN_PACK_BYTES: u64 = 1024 * 1024;
 
 impl StoreConfig {
     /// Checks the constraints that the types do not express.
@@ -56,11 +71,28 @@ impl StoreConfig {
                  store.engine = \"pack\"",
             ));
         }
+        if self.max_bytes > 0 && !MAX_BYTES_RANGE.contains(&self.max_bytes) {
+            let (least, most) = MAX_BYTES_RANGE.into_inner();
+            return Err(Error::invalid(format!(
+                "store.max_bytes = {}: accepted values are {least} to {most}, and 0 for no limit",
+                self.max_bytes
+            )));
+        }
         match &self.path {
             Some(path) if path.as_os_str().is_empty() => {
                 Err(Error::invalid("store.path = \"\": set a directory, or omit the key to use the repo itself"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the length at which a pack is full ([`PackOptions::pack_bytes`](crate::PackOptions)).
+    #[must_use]
+    pub fn pack_bytes(&self) -> u32 {
+        let longest = PackOptions::default().pack_bytes;
+        match self.max_bytes {
+            0 => longest,
+            limit => (limit / MIN_PACKS).clamp(MIN_PACK_BYTES, u64::from(longest)) as u32,
         }
     }
 }

@@ -117,11 +117,15 @@ pub struct CompactOptions {
     /// The same share on a full disk, on which no more blocks can be put. Between a full disk and a disk of which
     /// half is free besides the reserve, the effective share is interpolated.
     pub min_dead_share_if_full: f64,
+    /// Size of the store on the disk at which the compaction stops ([`Stats::disk_bytes`]). The files with the largest
+    /// dead shares are rewritten first. If set, the compaction does not wait for reads of removed files. `None`
+    /// rewrites every file that is worth it.
+    pub until_disk_bytes: Option<u64>,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        Self { min_dead_share: 0.25, min_dead_share_if_full: 0.0 }
+        Self { min_dead_share: 0.25, min_dead_share_if_full: 0.0, until_disk_bytes: None }
     }
 }
 
@@ -129,7 +133,7 @@ impl CompactOptions {
     /// Returns options with the same share for all disks, full or not.
     #[must_use]
     pub const fn from_share(min_dead_share: f64) -> Self {
-        Self { min_dead_share, min_dead_share_if_full: min_dead_share }
+        Self { min_dead_share, min_dead_share_if_full: min_dead_share, until_disk_bytes: None }
     }
 
     /// Checks that both shares are from 0 to 1.

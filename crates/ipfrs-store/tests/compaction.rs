@@ -446,3 +446,24 @@ async fn full_compaction_leaves_no_dead_bytes() {
     assert_eq!(written(dir.path()), (cids(&blocks[..1]), 0));
     store.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn compaction_stops_at_the_requested_size_after_the_packs_with_most_dead_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks: Vec<_> = (0..40).map(|_| random_block(6_000)).collect();
+    for part in blocks.chunks(10) {
+        put_all(&store, part).await;
+    }
+    // Four of the first, eight of the second, six of the third.
+    let gone: Vec<_> = [0..4, 10..18, 20..26].into_iter().flat_map(|range| blocks[range].to_vec()).collect();
+    store.delete_many(&cids(&gone)).await.unwrap();
+    store.flush().await.unwrap();
+    let used = store.stats().await.unwrap().disk_bytes;
+    let until = |bytes| CompactOptions { until_disk_bytes: Some(bytes), ..CompactOptions::from_share(0.1) };
+    assert_eq!(store.compact(until(used)).await.unwrap().packs, 0, "it has that size already");
+    assert_eq!(store.compact(until(used - 1)).await.unwrap().packs, 1);
+    assert!(pack(dir.path(), 1).exists() && !pack(dir.path(), 2).exists() && pack(dir.path(), 3).exists());
+    assert_eq!(store.compact(until(0)).await.unwrap().packs, 2);
+    store.close().await.unwrap();
+}

@@ -10,6 +10,7 @@ use tracing::Instrument;
 
 use crate::dag::{Leaves, Reachable};
 use crate::events::{EventData, Topic};
+use crate::fetched::Claims;
 use crate::gc::Lease;
 use crate::{ContentPath, Node};
 
@@ -154,9 +155,10 @@ impl Node {
         Ok((from, to))
     }
 
-    /// Checks that all blocks of a pin are in the store. The caller must hold a lease.
+    /// Checks that all blocks of a pin are in the store, and makes them permanent, durably. The caller must hold a lease.
     async fn require_all(&self, roots: &[Cid], mode: PinMode, mut progress: impl FnMut(Walked) + Send) -> Result<()> {
         let protection = &self.inner.protection;
+        let mut claims = Claims::new(self.inner.fetched.as_ref());
         if mode == PinMode::Direct {
             protection.touch(roots.iter().map(Cid::hash));
             protection.settled().await;
@@ -167,7 +169,8 @@ impl Node {
                     return Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")));
                 }
             }
-            return Ok(());
+            claims.add(roots.iter().map(Cid::hash));
+            return claims.finish().await;
         }
         let reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
         let mut reachable = reachable.touching(protection.clone());
@@ -176,6 +179,7 @@ impl Node {
             reachable.start_in(self.pinned_store(root), root);
             let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}")).with_source(e);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
+                claims.add(visits.iter().filter(|visit| visit.found.is_ok()).map(|visit| visit.cid.hash()));
                 for visit in visits {
                     walked.blocks += 1;
                     walked.bytes += visit.found.map_err(cannot)?;
@@ -183,7 +187,7 @@ impl Node {
                 progress(walked);
             }
         }
-        Ok(())
+        claims.finish().await
     }
 
     /// Returns the targets of paths.

@@ -4,6 +4,7 @@
 mod collection;
 mod dns_server;
 mod dnslink;
+mod fetched;
 mod listing;
 mod names;
 mod open;

@@ -65,6 +65,9 @@ impl PackStore {
         let before = self.release_removed(false).await?;
         let mut has_waited = false;
         let outcome = loop {
+            if options.until_disk_bytes.is_some_and(|until| self.shared.stats().disk_bytes <= until) {
+                break Ok(());
+            }
             let left = untried.clone();
             let pack = match self.blocking(move |shared| Ok(choose(shared, options, &left))).await? {
                 Choice::Next(pack) => pack,
@@ -100,7 +103,7 @@ impl PackStore {
             drop(pack);
             self.release_removed(false).await?;
         };
-        compacted.freed_bytes = self.release_removed(true).await?.freed_since(before);
+        compacted.freed_bytes = self.release_removed(options.until_disk_bytes.is_none()).await?.freed_since(before);
         let Compacted { packs, freed_bytes, .. } = compacted;
         outcome.map(|()| compacted).map_err(|error| {
             Error::new(
