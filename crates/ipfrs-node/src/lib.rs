@@ -39,8 +39,9 @@ pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
 pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};
 pub use import::{AddOptions, AddPathOptions, AddSession, Added};
+pub use ipfrs_core::hash::HashFunction;
 /// Types of content IDs, blocks and errors.
-pub use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, identity_payload};
+pub use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, identity_payload};
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
 /// Attempts of a retrieval, and its configuration.
 #[cfg(feature = "retrieval")]

@@ -268,6 +268,58 @@ def test_each_address_in_the_environment_has_its_own_file_system(
                     assert file.read() == b"content of %d" % number
 
 
+def test_the_configuration_of_fsspec_precedes_the_environment(
+    tmp_path: Path, url: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPFRS_URL", "http://127.0.0.1:1")
+    cid = client.add(b"hello")
+    monkeypatch.setitem(fsspec.config.conf, "ipfs", {"endpoint_url": url})
+    assert fsspec.filesystem("ipfrs").cat_file(cid) == b"hello"
+    monkeypatch.setitem(fsspec.config.conf, "ipfs", {"path": str(tmp_path)})
+    files = fsspec.filesystem("ipfrs")
+    assert not files.exists(cid)
+    files.close()
+
+
+def test_each_client_has_its_own_file_system(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def filesystem(client: Any) -> Any:
+        return fsspec.filesystem("ipfrs", client=client)
+
+    systems = []
+    # Nodes and clients that look alike.
+    for directory in ("one", "other"):
+        (tmp_path / directory).mkdir()
+        monkeypatch.chdir(tmp_path / directory)
+        with ipfrs.Node("repo") as node:
+            cid = node.add(directory.encode())
+            systems.append(filesystem(node))
+            assert systems[-1].cat_file(cid) == directory.encode()
+        with ipfrs.Node("repo") as node:
+            systems.append(filesystem(node))
+            assert systems[-1].cat_file(cid) == directory.encode()
+    with ipfrs.Client(url, "first") as first, ipfrs.Client(url, "second") as second:
+        systems += [filesystem(first), filesystem(second)]
+        assert systems[-1]._store is second
+    assert len(set(systems)) == len(systems)
+
+
+def test_each_directory_has_its_own_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for directory in ("one", "other"):
+        (tmp_path / directory).mkdir()
+        monkeypatch.chdir(tmp_path / directory)
+        with ipfrs.Node("repo") as node:
+            cid = node.add(directory.encode())
+        files = fsspec.filesystem("ipfrs", path="repo")
+        assert files.cat_file(cid) == directory.encode()
+        files.close()
+
+
+def test_only_blocking_clients_are_accepted(aclient: Any, gateway: Any) -> None:
+    for other in (aclient, gateway, "client"):
+        with pytest.raises(TypeError, match="ipfrs.Node or ipfrs.Client"):
+            fsspec.filesystem("ipfrs", client=other)
+
+
 def test_a_node_in_use_is_named_as_the_remedy(tmp_path: Path) -> None:
     with ipfrs.Node(tmp_path) as node:
         cid = node.add(b"hello")

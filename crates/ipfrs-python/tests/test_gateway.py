@@ -67,7 +67,7 @@ def test_invalid_configuration_is_named_in_error(tmp_path: Path) -> None:
     for sections, named in wrong:
         with pytest.raises(ipfrs.InvalidInputError, match=named):
             ipfrs.Gateway(sections, repo=tmp_path / "repo")
-    with pytest.raises(TypeError, match="server is a section"):
+    with pytest.raises(TypeError, match="server is int, not a section"):
         ipfrs.Gateway(repo=tmp_path, server=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="config"):
         ipfrs.Gateway(3)  # type: ignore[arg-type]

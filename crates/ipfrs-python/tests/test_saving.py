@@ -79,6 +79,8 @@ def test_errors_of_local_files_name_path_and_cause(store: Store, tmp_path: Path)
             assert isinstance(caught.value, built_in) or built_in is NotADirectoryError
             assert cid in str(caught.value) and str(dest) in str(caught.value) and caught.value.errno
             assert isinstance(caught.value.__cause__, built_in)
+        with pytest.raises(ipfrs.InvalidInputError, match=cid):
+            save(cid, "nul\0")
 
 
 def test_a_symlink_is_saved_as_one(store: Store, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_listed_rows_are_those_of_numpy(store: Any) -> None:
     chance = random.Random(3)
     keys: list[Any] = [[], [3], [2, 2, -1, 0], numpy.array([5, 4, 3], "uint8"), list(range(300)), ([1, 9], 2)]
     keys += [([4, 0], slice(None, None, 2), -1), ([7], ...), ([3, 1], slice(None), slice(None, None, -1))]
-    keys += [[chance.randrange(-300, 300) for _ in range(5_000)], numpy.int64(4)]
+    keys += [[chance.randrange(-300, 300) for _ in range(5_000)], numpy.int64(4), range(9, 3, -2), (range(4), 1)]
     same(store.tensor(cid, "a", "[3, 0:2], 1"), array[[3, 0, 1], 1])
     for key in keys:
         found = store.tensor(cid, "a", key)
@@ -130,7 +131,7 @@ def test_many_slices_are_those_of_numpy(store: Any) -> None:
         assert len(found) == len(keys)
         for key, one in zip(keys, found):
             same(one, numpy.asarray(array[key]))
-    wrongs: list[list[Any]] = [[slice(0, 4, 2)], ["a"], [30]]
+    wrongs: list[list[Any]] = [[slice(0, 4, 2)], ["a"], [30], [True]]
     for wrong in wrongs:
         with pytest.raises(ValueError):
             store.tensor_many(cid, "a", wrong)
@@ -183,9 +184,46 @@ def test_a_tensor_of_a_file_is_read_by_slices(blocking: Any) -> None:
         blocking.tensor(file.cid, "model.weigth")
     with pytest.raises(TypeError, match="read it first"):
         list(file["bias"])
+    same(file["bias"][None], array[0][None])
+    same(numpy.asarray(file["model.weight"]), array)
+    same(numpy.array(file["model.weight"], "float32", copy=True), array.astype("float32"))
+    with pytest.raises(ipfrs.InvalidInputError, match="only the first part"):
+        file["model.weight"][:, [0, 1]]
     assert "model.weight" in file._repr_html_() and file._ipython_key_completions_() == list(file)
     assert len(repr(file)) < 200
     same(blocking.load_tensors(file.cid, ["bias"], framework="np")["bias"], array[0])
+
+
+def test_an_asynchronous_tensor_is_not_an_array(anode: Any, wait: Any) -> None:
+    file = wait(anode.tensors(wait(anode.add_tensors({"a": numpy.ones(3)}))))
+    with pytest.raises(TypeError, match="await"):
+        numpy.asarray(file["a"])
+
+
+def test_a_pickled_tensor_of_a_client_can_be_read(client: Any, node: Any) -> None:
+    file = pickle.loads(pickle.dumps(client.tensors(client.add_tensors({"a": numpy.arange(9)}))))
+    same(file["a"][2:4], numpy.arange(2, 4))
+    # A Node belongs to its process.
+    info = pickle.loads(pickle.dumps(node.tensors(node.add_tensors({"a": numpy.arange(9)}))["a"]))
+    assert info.shape == (9,)
+    with pytest.raises(TypeError, match="of a Client"):
+        info[2:4]
+
+
+def test_the_closest_of_many_names_is_suggested(blocking: Any) -> None:
+    names = [f"layers.{layer}.{part}.weight" for layer in range(800) for part in ("norm", "mlp")]
+    file = blocking.tensors(blocking.add_tensors({name: numpy.zeros(1, "u1") for name in names}))
+    for get in (file.__getitem__, lambda name: blocking.tensor(file.cid, name)):
+        with pytest.raises(ipfrs.NotFoundError, match="layers.7.norm.weight"):
+            get("layers.7.norm.wieght")
+
+
+def test_progress_of_tensors_has_a_total(store: Any) -> None:
+    calls: list[tuple[int, object]] = []
+    model = {"a": numpy.zeros(1_000_000, "u1"), "f": numpy.asfortranarray(numpy.zeros((3, 50_000)))}
+    cid = store.add_tensors(model, progress=lambda done, total: calls.append((done, total)))
+    size = store.stat(cid).size
+    assert calls[-1] == (size, size)
 
 
 def test_node_tensors_are_read_only_views_of_blocks(tmp_path: Path) -> None:

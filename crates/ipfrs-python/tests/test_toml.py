@@ -40,7 +40,7 @@ def test_paths_and_numbers_of_numpy_are_written() -> None:
 @pytest.mark.parametrize(
     ("sections", "error", "named"),
     [
-        ({"server": 3}, TypeError, "server is a section"),
+        ({"server": 3}, TypeError, "server is int, not a section"),
         ({"server": {"port": None}}, TypeError, "server.port is None"),
         ({"server": {"port": b"80"}}, TypeError, "server.port is bytes"),
         ({"server": {"port": {1}}}, TypeError, "server.port is set"),

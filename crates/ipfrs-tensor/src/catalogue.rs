@@ -7,8 +7,8 @@ use ipfrs_core::{Error, Result};
 use crate::Dtype;
 use crate::{npy, safetensors};
 
-/// Bounds of the search for a similar name, which takes some microseconds for each: number of names, length of a name
-/// in bytes, and difference of the lengths.
+/// Bounds of the search for a similar name, which takes some microseconds for each: number of names, once around the
+/// unknown name and once from the start; length of a name in bytes, and difference of the lengths.
 const MAX_COMPARED_NAMES: usize = 64;
 const MAX_COMPARED_BYTES: usize = 128;
 const MAX_LENGTH_DIFFERENCE: usize = 2;
@@ -194,16 +194,20 @@ impl Catalogue {
         })
     }
 
-    /// Returns the name among the first [`MAX_COMPARED_NAMES`] of about the same length that is most similar to `name`,
-    /// if one is.
+    /// Returns the name that is most similar to `name`, if one is. Compares names of about the same length: those around
+    /// `name` in sorted order, which begin like it, and the first ones of the file.
     fn similar(&self, name: &str) -> Option<&str> {
         if name.len() > MAX_COMPARED_BYTES {
             return None;
         }
-        let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
+        let name_at = |place: &u32| self.tensors[*place as usize].name.as_str();
+        let after = self.by_name.partition_point(|place| name_at(place) < name);
+        let around =
+            after.saturating_sub(MAX_COMPARED_NAMES / 2)..self.by_name.len().min(after + MAX_COMPARED_NAMES / 2);
         let is_near = |other: &&str| !other.is_empty() && other.len().abs_diff(name.len()) <= MAX_LENGTH_DIFFERENCE;
-        let compared =
-            names.filter(is_near).take(MAX_COMPARED_NAMES).map(|other| (strsim::jaro_winkler(name, other), other));
+        let first = self.tensors.iter().map(|tensor| tensor.name.as_str()).filter(is_near).take(MAX_COMPARED_NAMES);
+        let names = self.by_name[around].iter().map(name_at).filter(is_near).chain(first);
+        let compared = names.map(|other| (strsim::jaro_winkler(name, other), other));
         compared
             .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
             .max_by(|(a, _), (b, _)| a.total_cmp(b))

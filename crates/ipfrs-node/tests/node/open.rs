@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::TryStreamExt;
 use ipfrs_node::{
-    AddOptions, AddPathOptions, ContentPath, ErrorKind, GcEvent, GcOptions, MemoryStore, Node, Registry, StoreConfig,
-    WalkOptions,
+    AddOptions, AddPathOptions, Block, ContentPath, ErrorKind, GcEvent, GcOptions, HashFunction, MemoryStore, Node,
+    Registry, StoreConfig, WalkOptions, codec,
 };
 
 #[tokio::test]
@@ -121,5 +121,18 @@ async fn tree_is_added_listed_read_and_collected_in_one_line_each() {
     // The hidden file and the directory that contains it.
     assert_eq!(node.gc(GcOptions { progress, ..GcOptions::default() }).await.unwrap().removed, 2);
     assert!(events.contains(&GcEvent::Compacting), "{events:?}");
+    node.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn blocks_are_hashed_with_types_of_this_crate() {
+    let repo = tempfile::tempdir().unwrap();
+    let file = repo.path().join("file");
+    std::fs::write(&file, "hello").unwrap();
+    let node = Node::open_default(repo.path().join("repo")).await.unwrap();
+    let options = AddOptions { hash: Some(HashFunction::Blake3), raw_leaves: Some(true), ..AddOptions::default() };
+    let added = node.add_path(&file, AddOptions { cid_version: Some(1), ..options }).await.unwrap();
+    let block = Block::hash(1, codec::RAW, HashFunction::Blake3, "hello".into()).unwrap();
+    assert_eq!(added.cid, *block.cid());
     node.close().await.unwrap();
 }

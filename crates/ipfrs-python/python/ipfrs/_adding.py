@@ -38,8 +38,10 @@ def _importing(progress: Progress | None) -> Iterator[Told]:
         raise KeyboardInterrupt(message) from None
 
 
-def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Progress | None) -> Steps[str]:
-    """Adds one file from bytes, a path, a binary file object or pieces."""
+def add(
+    native: Backend, source: Any, options: Mapping[str, Any], progress: Progress | None, size: int | None = None
+) -> Steps[str]:
+    """Adds one file from bytes, a path, a binary file object or pieces, whose total size may be given."""
     taken = native_options(options, "add")
     with _importing(progress) as told:
         if isinstance(source, (str, os.PathLike)):
@@ -54,7 +56,7 @@ def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Prog
             return cast(str, cid)
         read = _reader(source)
         writer = yield native.begin_add(cast(Any, taken))
-        cid, _ = yield from _poured(read, writer, told)
+        cid, _ = yield from _poured(read, writer, told, size)
         return cast(str, cid)
 
 
@@ -146,7 +148,7 @@ def _read(file: Any) -> bytes | None:
     return piece or None
 
 
-def _poured(read: Callable[[], Any], writer: Any, told: Told) -> Steps[Any]:
+def _poured(read: Callable[[], Any], writer: Any, told: Told, total: int | None = None) -> Steps[Any]:
     """Passes all pieces to a writer, combining small ones, and returns the result of its ``finish``."""
     gathered = bytearray()
     try:
@@ -163,7 +165,7 @@ def _poured(read: Callable[[], Any], writer: Any, told: Told) -> Steps[Any]:
                 gathered = bytearray()
             if data.nbytes >= _GATHERED_BYTES:
                 yield writer.write(data)
-            told.advance(data.nbytes)
+            told.advance(data.nbytes, total)
         if gathered:
             yield writer.write(gathered)
         return (yield writer.finish())

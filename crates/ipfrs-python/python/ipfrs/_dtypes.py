@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from .errors import InvalidInputError, MissingPackageError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy
     from typing_extensions import TypeAlias
 
@@ -171,7 +169,7 @@ def torch_tensor(name: str, shape: tuple[int, ...], data: Array) -> Any:
             "tensors of torch need the package torch: install it (pip install torch), or give framework='numpy'"
         ) from None
     dtype = known(name).torch
-    found = dtype and getattr(torch, dtype, None)
+    found: Any = dtype and getattr(torch, dtype, None)
     if found is None:
         raise UnsupportedError(f"torch {torch.__version__} has no type for {name}: load it with framework='numpy'")
     if name == "F4" and shape and shape[-1] % 2 == 0:
@@ -180,5 +178,5 @@ def torch_tensor(name: str, shape: tuple[int, ...], data: Array) -> Any:
         raise UnsupportedError(f"torch packs F4 along the last dimension, which is odd in {shape}: load it with numpy")
     if not data.size:
         return torch.empty(shape, dtype=found)
-    from_dlpack: Callable[[Array], Any] = torch.from_dlpack
-    return from_dlpack(integers(name, data)).view(found).reshape(shape)
+    package: Any = torch
+    return package.from_dlpack(integers(name, data)).view(found).reshape(shape)

@@ -28,7 +28,7 @@ _METADATA = "__metadata__"
 
 def safetensors_pieces(
     tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
-) -> Iterator[bytes | memoryview]:
+) -> Pieces:
     """Returns the bytes of a safetensors file in pieces, for use with ``add``.
 
     All arguments are checked before this function returns. Only arrays that are not contiguous or not little-endian
@@ -46,7 +46,24 @@ def safetensors_pieces(
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of names to arrays, not {type(tensors).__name__}")
     taken = sorted((_Tensor.of(name, value) for name, value in tensors.items()), key=_Tensor.place)
-    return _pieces(_head(taken, metadata or {}), taken)
+    return Pieces(_head(taken, metadata or {}), taken)
+
+
+class Pieces:
+    """The pieces of a safetensors file.
+
+    Attributes:
+        nbytes: Total size in bytes.
+    """
+
+    def __init__(self, head: bytes, tensors: list[_Tensor]) -> None:
+        self.nbytes = len(head) + sum(tensor.nbytes for tensor in tensors)
+        self._head, self._tensors = head, tensors
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        yield self._head
+        for tensor in self._tensors:
+            yield from tensor.pieces()
 
 
 @dataclass(frozen=True)
@@ -156,9 +173,3 @@ def _head(tensors: list[_Tensor], metadata: Mapping[str, str]) -> bytes:
     text = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     return struct.pack("<Q", len(text)) + text
-
-
-def _pieces(head: bytes, tensors: list[_Tensor]) -> Iterator[bytes | memoryview]:
-    yield head
-    for tensor in tensors:
-        yield from tensor.pieces()

@@ -85,6 +85,8 @@ def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
 def _staged(path: str, target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
     """Builds the content of ``path`` in a temporary directory, moves it to the target, and returns the result of
     ``built``."""
+    if "\0" in target:
+        raise InvalidInputError(f"cannot save {path} to {target!r}: a path contains no NUL character")
     try:
         return (yield from _moved(target, is_file, built))
     except OSError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _dtypes
 from ._safetensors import safetensors_pieces
-from ._values import TensorFile, TensorInfo
+from ._values import TensorFile, TensorInfo, _tensor_info
 from .errors import CorruptError, InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._native import Backend
     from ._steps import Steps
 
-    Part: TypeAlias = Union[int, slice, EllipsisType, None, list[int], numpy.ndarray[Any, Any]]
+    Part: TypeAlias = Union[int, slice, EllipsisType, None, list[int], range, numpy.ndarray[Any, Any]]
     Index: TypeAlias = Union[Part, tuple[Part, ...]]
     Key: TypeAlias = Union[str, Index]
     Array: TypeAlias = numpy.ndarray[Any, Any]
@@ -37,22 +37,15 @@ _MAX_INT64 = 2**63 - 1
 # Number of listed rows per request. As text they must fit into the head of a request.
 _MAX_LISTED = 2_000
 # Short names, as in safetensors.safe_open.
-_FRAMEWORKS = {"np": "numpy", "pt": "torch"}
+_FRAMEWORKS = {"np": "numpy", "pt": "torch", "pytorch": "torch"}
 
 
-def tensors(backend: Backend, path: str, run: Callable[[Steps[Array]], Any] | None = None) -> Steps[TensorFile]:
-    """Returns all tensors of a file, and its metadata. ``run`` reads their slices."""
+def tensors(backend: Backend, path: str, owner: Any = None) -> Steps[TensorFile]:
+    """Returns all tensors of a file, and its metadata. Their slices are read with ``owner.tensor``."""
     cid, form, metadata, infos = yield backend.tensors(path)
-
-    def read(name: str, key: Key) -> Any:
-        return run(tensor(backend, cid, name, key)) if run else None
-
-    found = tuple(TensorInfo(name, dtype, tuple(shape), nbytes, offset) for name, dtype, shape, nbytes, offset in infos)
-    if run:
-        for info in found:
-            # Not a field, because it is no part of the description.
-            object.__setattr__(info, "_read", read)
-    return TensorFile(cid, form, metadata, found)
+    source = None if owner is None else (owner, cid)
+    found = (_tensor_info((name, dtype, tuple(shape), *rest), source) for name, dtype, shape, *rest in infos)
+    return TensorFile(cid, form, metadata, tuple(found))
 
 
 def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Array]:
@@ -136,6 +129,8 @@ def tensor_many(backend: Backend, path: str, name: str, keys: Iterable[int | sli
 
 def _row_key(key: object) -> int | slice:
     if not isinstance(key, slice):
+        if isinstance(key, bool):
+            raise InvalidInputError("tensor_many takes rows and ranges of rows, not booleans: index the result")
         return _integer(key)
     if key.step not in (None, 1):
         raise InvalidInputError("tensor_many takes rows and ranges of rows without a step: index the result")
@@ -198,7 +193,7 @@ class Selection:
         if key is None:
             return cls("", None)
         first = key[0] if isinstance(key, tuple) and key else key
-        if isinstance(first, list) or getattr(first, "ndim", 0) > 0:
+        if _is_list(first):
             return cls._of_rows(first, key[1:] if isinstance(key, tuple) else ())
         parts = [_part(part) for part in (key if isinstance(key, tuple) else (key,))]
         text = ",".join(part.text for part in parts if part.text)
@@ -271,7 +266,13 @@ def _part(part: object) -> _Part:
         return _Part(_range(start, stop, step), slice(None))
     if isinstance(part, bool):
         raise InvalidInputError("a slice of a tensor cannot contain booleans: index the result")
+    if _is_list(part):
+        raise InvalidInputError("only the first part of a slice may be a list of indices: index the result with others")
     return _Part(str(_integer(part)), stays=False)
+
+
+def _is_list(part: object) -> bool:
+    return isinstance(part, (list, range)) or getattr(part, "ndim", 0) > 0
 
 
 def _backwards(start: int | None, stop: int | None, step: int) -> _Part:

@@ -51,7 +51,8 @@ def _section(name: str, keys: object) -> str:
         raise TypeError(f"the name of a section must be a str, not {type(name).__name__}: {name!r}")
     if not isinstance(keys, Mapping):
         raise TypeError(
-            f"{name} is a section: pass a mapping of its keys, such as {name}={{...}}, not {type(keys).__name__}"
+            f"{name} is {type(keys).__name__}, not a section: pass sections as mappings of their keys, such as "
+            'server={"port": 8080}'
         )
     lines = [f"{_key(key, name)} = {_value(value, f'{name}.{key}')}\n" for key, value in keys.items()]
     return f"[{_key(name, name)}]\n{''.join(lines)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import functools
 import html
+import inspect
 import os
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 50
 """Number of tensors in the table of a notebook."""
+
+_COMPARED = 500
+"""Number of names that are compared with an unknown one: so many around it, and so many from the start."""
 
 Kind = Literal["file", "directory", "symlink", "node"]
 """Kind of the content at a path. ``"node"`` is a node that is not UnixFS, such as dag-cbor."""
@@ -138,24 +143,50 @@ class TensorInfo:
     shape: tuple[int, ...]
     nbytes: int
     offset: int
-    _read: ClassVar[Any] = None
+    _source: ClassVar[tuple[Any, str] | None] = None
+    """The node or client to read from, and the content ID of the file. Not a field, because it is no part of the
+    description."""
 
     def __getitem__(self, key: Key) -> Any:
         """Reads the tensor or a slice of it, as :meth:`Node.tensor` does. Only the bytes of the slice are read. With
-        an `AsyncNode` or `AsyncClient`, the result is awaitable.
+        an `AsyncNode` or `AsyncClient`, the result is awaitable. A tensor of a `Client` can be read in other processes
+        too.
 
         Raises:
-            TypeError: The description was not returned by ``tensors()``, or comes from another process.
+            TypeError: The description was not returned by ``tensors()``, or by that of a `Node` of another process.
         """
-        if self._read is None:
-            raise TypeError("this description of a tensor has no file to read: get it from tensors() in this process")
-        return self._read(self.name, key)
+        if self._source is None:
+            raise TypeError(
+                "this description of a tensor has no file to read: get it from tensors(), of a Client if it is sent to "
+                "another process"
+            )
+        owner, cid = self._source
+        # As an index, None is a new dimension.
+        return owner.tensor(cid, self.name, (None,) if key is None else key)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
+        """Reads the whole tensor for ``numpy.asarray``, which would otherwise wrap the description as an object."""
+        array = self[...]
+        if inspect.iscoroutine(array):
+            array.close()
+            raise TypeError(f"reading {self.name!r} is asynchronous: use `await tensor[...]`")
+        converted: numpy.ndarray[Any, Any] = array if dtype is None else array.astype(dtype, copy=False)
+        return converted.copy() if copy else converted
 
     def __iter__(self) -> NoReturn:
         raise TypeError(f"iterating over {self.name!r} would read it row by row: read it first, with [...]")
 
     def __reduce__(self) -> Any:
-        return TensorInfo, (self.name, self.dtype, self.shape, self.nbytes, self.offset)
+        # A Node belongs to its process.
+        source = self._source if self._source and hasattr(self._source[0], "url") else None
+        return _tensor_info, ((self.name, self.dtype, self.shape, self.nbytes, self.offset), source)
+
+
+def _tensor_info(fields: tuple[Any, ...], source: tuple[Any, str] | None) -> TensorInfo:
+    """Returns a description that reads its tensor from ``source``."""
+    info = TensorInfo(*fields)
+    object.__setattr__(info, "_source", source)
+    return info
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,9 +214,16 @@ class TensorFile(Mapping[str, TensorInfo]):
         try:
             return self._by_name[name]
         except KeyError:
-            similar = difflib.get_close_matches(str(name)[:256], list(self)[:1000], 1)
+            similar = difflib.get_close_matches(str(name)[:256], self._compared(str(name)), 1)
             hint = f": did you mean {similar[0]!r}?" if similar else ""
             raise NotFoundError(f"no tensor named {name!r} among the {len(self.tensors)} of {self.cid}{hint}") from None
+
+    def _compared(self, name: str) -> list[str]:
+        """Returns the names to compare with an unknown one: those around it in sorted order, which begin like it, and
+        the first ones."""
+        ordered = sorted(self)
+        at = bisect.bisect(ordered, name)
+        return ordered[max(at - _COMPARED // 2, 0) : at + _COMPARED // 2] + list(self)[:_COMPARED]
 
     # The methods of Mapping would search for similar names.
     def __contains__(self, name: object) -> bool:

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fsspec.callbacks import NoOpCallback  # type: ignore[import-untyped,unused-ignore]
+from fsspec.config import apply_config  # type: ignore[import-untyped,unused-ignore]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped,unused-ignore]
 from fsspec.utils import tokenize  # type: ignore[import-untyped,unused-ignore]
 
@@ -63,11 +64,21 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _ByAddress(type(AbstractFileSystem)):  # type: ignore[misc]
-    """fsspec keeps instances by their arguments. The address from the environment becomes one of them."""
+    """fsspec keeps instances by their arguments. The resolved place to read from becomes one of them."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        address = os.environ.get("IPFRS_URL")
-        if address and all(kwargs.get(name) is None for name in ("endpoint_url", "path", "client")):
+        kwargs = dict(apply_config(cls, kwargs))
+        client, path = kwargs.get("client"), kwargs.get("path")
+        if client is not None:
+            # fsspec would tell clients apart by their representations, which equal ones share. It must not keep them
+            # open either.
+            made = super().__call__(*args, **{**kwargs, "skip_instance_cache": True})
+            made._fs_token_ = tokenize(made._fs_token_, id(client))
+            return made
+        if path is not None:
+            # The working directory may change.
+            kwargs["path"] = os.path.realpath(os.fsdecode(path))
+        elif kwargs.get("endpoint_url") is None and (address := os.environ.get("IPFRS_URL")):
             kwargs["endpoint_url"] = address
         return super().__call__(*args, **kwargs)
 
@@ -89,6 +100,7 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
 
     Raises:
         InvalidInputError: More than one of `endpoint_url`, `path` and `client` is given.
+        TypeError: `client` is another object, such as an `AsyncClient`.
 
     Example:
         >>> cid = node.add(b"a,b\\n1,2\\n", name="table.csv", wrap=True)
@@ -116,6 +128,9 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         if sum(option is not None for option in (endpoint_url, path, client)) > 1:
             message = "give one of endpoint_url, path and client: each of them selects where content is read from"
             raise InvalidInputError(message)
+        if client is not None and not isinstance(client, (Node, Client)):
+            kind = type(client).__name__
+            raise TypeError(f"client must be an open ipfrs.Node or ipfrs.Client, not {kind}: omit it for a daemon")
         self._given = client
         if path is None:
             self._place: _Place = (endpoint_url or None, token)

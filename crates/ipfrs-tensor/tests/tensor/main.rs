@@ -104,6 +104,23 @@ fn safetensors_head_is_read_by_reference_for_every_type() {
 }
 
 #[test]
+fn unknown_name_in_a_large_model_suggests_the_closest() {
+    let names: Vec<String> =
+        (0..400).flat_map(|layer| ["norm", "mlp"].map(|part| format!("model.layers.{layer}.{part}.weight"))).collect();
+    let file = safetensors_head(names.iter().map(|name| (name.as_str(), Dtype::U8, &[0][..])), &BTreeMap::new());
+    let model = parse(&file.unwrap()).unwrap();
+    for (unknown, known) in [
+        ("model.layers.7.norm.wieght", "model.layers.7.norm.weight"),
+        ("model.layers.399.mlp.weigt", "model.layers.399.mlp.weight"),
+        ("modle.layers.0.mlp.weight", "model.layers.0.mlp.weight"),
+    ] {
+        let error = model.get(unknown).unwrap_err().to_string();
+        assert!(error.contains(&format!("did you mean \"{known}\"?")), "{error}");
+    }
+    assert!(!model.get("optimizer").unwrap_err().to_string().contains("did you mean"));
+}
+
+#[test]
 fn safetensors_head_over_read_limit_is_rejected() {
     // Each of these takes six bytes of JSON.
     let metadata = |bytes: usize| BTreeMap::from([(String::new(), "\u{1}".repeat(bytes))]);

@@ -35,7 +35,7 @@ class AsyncTensorMethods:
             >>> await file["weight"][1, 1:]
             array([1., 1.], dtype=float32)
         """
-        return await awaited(_tensors.tensors(self._native, _arguments.path(path), awaited))
+        return await awaited(_tensors.tensors(self._native, _arguments.path(path), self))
 
     async def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
         """Returns a tensor, or a slice of it, as :meth:`Node.tensor` does.
@@ -85,7 +85,7 @@ class AsyncTensorMethods:
             {'by': 'me'}
         """
         pieces = _tensors.safetensors_pieces(tensors, metadata)
-        return await awaited(_adding.add(self._native, pieces, options, progress))
+        return await awaited(_adding.add(self._native, pieces, options, progress, pieces.nbytes))
 
     async def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
         """Returns statistics of a tensor, as :meth:`Node.tensor_stats` does.

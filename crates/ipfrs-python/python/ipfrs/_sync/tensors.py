@@ -41,7 +41,7 @@ class TensorMethods:
             >>> info.name, info.dtype, info.shape, info.nbytes
             ('weight', 'F32', (2, 3), 24)
         """
-        return finished(_tensors.tensors(self._native, _arguments.path(path), finished))
+        return finished(_tensors.tensors(self._native, _arguments.path(path), self))
 
     def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
         """Returns a tensor, or a slice of it. Only the bytes of the slice are read.
@@ -50,7 +50,7 @@ class TensorMethods:
             path: As for `cat`: a ``.safetensors`` or ``.npy`` file.
             name: Name of the tensor. It may be omitted if the file has only one.
             slice: The slice, as a `numpy` index (``numpy.s_[0:10, ..., ::2]``) or as text (``"0:10,...,::2"``). None
-                for the whole tensor. Its first part may be a list or an array of indices
+                for the whole tensor. Its first part may be a list, a range or an array of indices
                 (``numpy.s_[[3, 17, 900]]``): these rows are read with one request.
 
         Returns:
@@ -145,7 +145,7 @@ class TensorMethods:
             {'by': 'me'}
         """
         pieces = _tensors.safetensors_pieces(tensors, metadata)
-        return finished(_adding.add(self._native, pieces, options, progress))
+        return finished(_adding.add(self._native, pieces, options, progress, pieces.nbytes))
 
     def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
         """Returns statistics of a tensor, computed in one pass over its bytes.
