@@ -22,13 +22,11 @@ pub enum SourceKind {
     Provider,
     /// A router, which names providers.
     Router,
-    /// A peer that speaks Bitswap.
-    Bitswap,
 }
 
 impl SourceKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Gateway, Self::Provider, Self::Router, Self::Bitswap];
+    pub const ALL: [Self; 3] = [Self::Gateway, Self::Provider, Self::Router];
 
     /// Returns the name in reports and metrics.
     #[must_use]
@@ -37,7 +35,6 @@ impl SourceKind {
             Self::Gateway => "gateway",
             Self::Provider => "provider",
             Self::Router => "router",
-            Self::Bitswap => "bitswap",
         }
     }
 }
@@ -87,7 +84,7 @@ impl Outcome {
 pub struct Attempt {
     /// Kind of the source.
     pub source: SourceKind,
-    /// Address of the source: a URL, or a peer ID.
+    /// URL of the source.
     pub address: String,
     /// The content that was requested, such as `block bafy...`.
     pub request: String,

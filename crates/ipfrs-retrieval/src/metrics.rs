@@ -48,6 +48,7 @@ impl RetrievalMetrics {
         for kind in SourceKind::ALL {
             metrics.blocks.with_label_values(&[kind.name()]);
             metrics.bytes.with_label_values(&[kind.name()]);
+            metrics.first_byte.with_label_values(&[kind.name()]);
             for outcome in Outcome::ALL {
                 metrics.attempts.with_label_values(&[kind.name(), outcome.name()]);
             }

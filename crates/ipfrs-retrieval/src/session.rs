@@ -373,7 +373,7 @@ impl Running {
             request: std::mem::take(&mut self.request),
             outcome,
             detail,
-            status: status.filter(|_| self.kind != SourceKind::Bitswap),
+            status,
             start_ms: self.trace.at(self.start),
             first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
             duration_ms: millis(self.start.elapsed()),

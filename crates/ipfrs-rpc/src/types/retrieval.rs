@@ -28,7 +28,7 @@ pub struct RetrievalReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RetrievalAttempt {
-    /// `gateway`, `provider`, `router` or `bitswap`.
+    /// `gateway`, `provider` or `router`.
     pub source: String,
     pub address: String,
     /// What was requested.
