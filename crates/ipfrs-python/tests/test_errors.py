@@ -177,6 +177,8 @@ BUILT_IN = {
     "forbidden": PermissionError,
     "legal_reasons": PermissionError,
     "timeout": TimeoutError,
+    "unretrievable": LookupError,
+    "bad_source": ConnectionError,
     "unavailable": ConnectionError,
     "rate_limited": OSError,
     "corrupt": OSError,
