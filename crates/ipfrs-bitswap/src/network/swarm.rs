@@ -1,6 +1,7 @@
 //! The task that drives all connections.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::core::transport::ListenerId;
 use libp2p::identity::Keypair;
+use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, ping, swarm};
@@ -78,6 +80,7 @@ pub(super) async fn listen(swarm: &mut Swarm<Protocols>, addresses: &[Multiaddr]
     };
     let mut pending: HashMap<ListenerId, &Multiaddr> = HashMap::new();
     for address in addresses {
+        check_free(address).map_err(|e| failed(address, &e))?;
         let id = swarm.listen_on(address.clone()).map_err(|e| failed(address, &e))?;
         pending.insert(id, address);
     }
@@ -99,6 +102,21 @@ pub(super) async fn listen(swarm: &mut Swarm<Protocols>, addresses: &[Multiaddr]
         }
     }
     Ok(swarm.listeners().cloned().collect())
+}
+
+/// Checks that no other process listens on a TCP port. libp2p shares ports, so that its own listener would succeed and
+/// each of the processes would receive some of the connections.
+fn check_free(address: &Multiaddr) -> std::io::Result<()> {
+    let mut parts = address.iter();
+    let ip = match parts.next() {
+        Some(Protocol::Ip4(ip)) => IpAddr::V4(ip),
+        Some(Protocol::Ip6(ip)) => IpAddr::V6(ip),
+        _ => return Ok(()),
+    };
+    match parts.next() {
+        Some(Protocol::Tcp(port)) if port != 0 => std::net::TcpListener::bind((ip, port)).map(drop),
+        _ => Ok(()),
+    }
 }
 
 struct Task {

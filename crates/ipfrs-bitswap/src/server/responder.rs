@@ -29,6 +29,8 @@ const BATCH_WANTS: usize = 64;
 const PEER_READS: usize = 4;
 /// Number of streams on which responses are sent. The peer handles the messages of several streams in parallel.
 const STREAMS: usize = 4;
+/// Number of streams on which a message is sent until the peer is disconnected.
+const MAX_ATTEMPTS: usize = 3;
 
 /// A message with the memory of its blocks.
 #[derive(Default)]
@@ -208,14 +210,14 @@ async fn send_all(context: Arc<Context>, peer: Arc<Peer>, queue: Queue) {
     }
 }
 
-/// Sends a message. If the stream of the last message has failed since, the message is sent on a new one.
+/// Sends a message. If a stream fails, the message is sent on a new one.
 async fn send(
     context: &Context,
     peer: &Peer,
     stream: &mut Option<(Stream, Version)>,
     response: &Response,
 ) -> Result<(), String> {
-    let mut is_new = stream.is_none();
+    let mut attempts = 0;
     loop {
         let (opened, version) = match stream {
             Some(opened) => opened,
@@ -230,13 +232,11 @@ async fn send(
         if parts.is_empty() {
             return Ok(());
         }
+        attempts += 1;
         match frame::write(opened, &parts).await {
             Ok(()) => break,
-            Err(error) if is_new => return Err(error.to_string()),
-            Err(_) => {
-                *stream = None;
-                is_new = true;
-            }
+            Err(error) if attempts >= MAX_ATTEMPTS => return Err(error.to_string()),
+            Err(_) => *stream = None,
         }
     }
     let bytes: usize = response.blocks.iter().map(|(_, data)| data.len()).sum();

@@ -92,7 +92,7 @@ impl Node {
         let has_label = |metric: &&prometheus::proto::Metric| {
             label.is_empty() || metric.get_label().iter().any(|pair| pair.value() == label)
         };
-        let value = |metric: &prometheus::proto::Metric| metric.get_counter().value() + metric.get_gauge().value();
+        let value = |metric: &prometheus::proto::Metric| metric.get_counter().get_value() + metric.get_gauge().get_value();
         family.get_metric().iter().filter(has_label).map(value).sum()
     }
 }

@@ -13,13 +13,6 @@ async fn connect(from: &Node, to: &Node) -> ipfrs_core::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn peers_are_listed_with_their_identity() {
-    let (one, two) = (node(config(Transport::Tcp)).await, node(config(Transport::Quic)).await);
-    let quic = two.bitswap.connect(&one.address()).await.unwrap_err();
-    assert_eq!(quic.kind(), ErrorKind::Unavailable, "it listens on QUIC only, but dials TCP: {quic}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn peer_info_has_agent_protocols_and_latency() {
     let (one, two) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
     connect(&one, &two).await.unwrap();

@@ -1,6 +1,8 @@
 //! A peer without any logic: tests send and receive its messages. It uses libp2p-stream and prost, which the crate does
 //! not.
 
+use std::time::Duration;
+
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use ipfrs_bitswap::{Multiaddr, PeerId};
 use ipfrs_core::{Block, Cid};
@@ -8,7 +10,7 @@ use libp2p::swarm::SwarmEvent;
 use libp2p::{Stream, StreamProtocol, SwarmBuilder, noise, tcp, yamux};
 use libp2p_stream::Control;
 use prost::Message as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::harness::Node;
@@ -96,6 +98,8 @@ pub(crate) struct RawPeer {
     protocol: StreamProtocol,
     /// Messages of all streams that nodes opened.
     pub messages: mpsc::UnboundedReceiver<Message>,
+    /// Number of connections since the start.
+    connections: watch::Receiver<usize>,
     task: JoinHandle<()>,
 }
 
@@ -120,6 +124,7 @@ impl RawPeer {
             .unwrap()
             .with_behaviour(|_| libp2p_stream::Behaviour::new())
             .unwrap()
+            .with_swarm_config(|config| config.with_idle_connection_timeout(Duration::from_secs(600)))
             .build();
         swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
         let address = loop {
@@ -141,15 +146,18 @@ impl RawPeer {
                 }
             }
         };
+        let (connected, connections) = watch::channel(0);
         let task = tokio::spawn(async move {
             let drive = async {
                 loop {
-                    swarm.select_next_some().await;
+                    if let SwarmEvent::ConnectionEstablished { .. } = swarm.select_next_some().await {
+                        connected.send_modify(|count| *count += 1);
+                    }
                 }
             };
             futures::future::join(drive, streams).await;
         });
-        Self { id, address, control, protocol, messages, task }
+        Self { id, address, control, protocol, messages, connections, task }
     }
 
     /// Returns the peer ID and address, as a router would.
@@ -158,8 +166,9 @@ impl RawPeer {
     }
 
     /// Lets the node connect to this peer.
-    pub(crate) async fn connect(&self, node: &Node) {
+    pub(crate) async fn connect(&mut self, node: &Node) {
         node.bitswap.connect(&self.address.clone().with_p2p(self.id).unwrap()).await.unwrap();
+        self.connections.wait_for(|count| *count > 0).await.unwrap();
     }
 
     /// Opens a stream to a node.
