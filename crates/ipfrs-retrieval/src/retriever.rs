@@ -114,8 +114,8 @@ impl Retriever {
     /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago.
     #[must_use]
     pub fn attempts(&self, root: &Cid) -> Vec<Attempt> {
-        let sessions = self.shared.sessions.lock();
-        let session = sessions.get(&(*root, Arc::from(""))).and_then(Weak::upgrade);
+        // The end of a session takes the same lock, so it is released first.
+        let session = self.shared.sessions.lock().get(&(*root, Arc::from(""))).and_then(Weak::upgrade);
         session.map(|session| session.trace.attempts()).unwrap_or_default()
     }
 

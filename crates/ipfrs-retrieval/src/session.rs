@@ -1,6 +1,6 @@
 //! One root that is being fetched, for all requests that need it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -64,7 +64,7 @@ pub(crate) struct Session {
 struct State {
     streams: HashMap<Want, Weak<CarStream>>,
     /// Wants that streams have tried to deliver. Each is tried once.
-    streamed: HashMap<Want, ()>,
+    streamed: HashSet<Want>,
     fetches: HashMap<Multihash, WeakShared<BoxFuture<'static, Fetched>>>,
     waiting: HashMap<Multihash, Vec<oneshot::Sender<Bytes>>>,
     /// Blocks that are being stored.
@@ -118,7 +118,7 @@ impl Session {
             state.streams.retain(|_, stream| stream.strong_count() > 0);
         }
         // A stream whose readers have left before its end may begin again.
-        if !begins || want.is_one_block() || state.streamed.contains_key(want) {
+        if !begins || want.is_one_block() || state.streamed.contains(want) {
             return None;
         }
         let stream = CarStream::begin(Arc::clone(self), want.clone());
@@ -132,7 +132,7 @@ impl Session {
         if state.streamed.len() >= MAX_REMEMBERED {
             state.streamed.clear();
         }
-        state.streamed.insert(want.clone(), ());
+        state.streamed.insert(want.clone());
     }
 
     /// Returns the running fetch of a block, or begins one with `fetch`. The fetch ends when nobody waits for it.
@@ -145,13 +145,18 @@ impl Session {
         if let Some(running) = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade) {
             return running;
         }
+        // A fetch takes the same lock when it ends. Those that end here, because nobody else waits for them any more, are
+        // dropped after the lock is released.
+        let mut running = Vec::new();
         if state.fetches.len() >= MAX_REMEMBERED {
-            state.fetches.retain(|_, fetch| fetch.upgrade().is_some());
+            state.fetches.retain(|_, fetch| fetch.upgrade().map(|fetch| running.push(fetch)).is_some());
         }
         let fetch = fetch().shared();
         if let Some(weak) = fetch.downgrade() {
             state.fetches.insert(*cid.hash(), weak);
         }
+        drop(state);
+        drop(running);
         fetch
     }
 
