@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use ipfrs_node::Attempt;
+use ipfrs_rpc::types::RetrievalAttempt;
 use serde_json::Value;
 
 /// Returns a line for each attempt; empty without attempts.
@@ -22,5 +23,26 @@ pub(crate) fn text(attempts: &[Attempt]) -> String {
 
 /// Returns the attempts as an array of objects.
 pub(crate) fn json(attempts: &[Attempt]) -> Value {
-    serde_json::to_value(attempts).unwrap_or_default()
+    serde_json::to_value(self::attempts(attempts)).unwrap_or_default()
+}
+
+/// Returns the attempts as JSON types.
+pub(crate) fn attempts(attempts: &[Attempt]) -> Vec<RetrievalAttempt> {
+    attempts.iter().map(attempt).collect()
+}
+
+fn attempt(attempt: &Attempt) -> RetrievalAttempt {
+    RetrievalAttempt {
+        source: attempt.source.name().to_owned(),
+        address: attempt.address.clone(),
+        request: attempt.request.clone(),
+        outcome: attempt.outcome.name().to_owned(),
+        detail: attempt.detail.clone(),
+        status: attempt.status,
+        start_ms: attempt.start_ms,
+        first_byte_ms: attempt.first_byte_ms,
+        duration_ms: attempt.duration_ms,
+        bytes: attempt.bytes,
+        blocks: attempt.blocks,
+    }
 }

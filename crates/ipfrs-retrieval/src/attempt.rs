@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use ipfrs_core::{Cid, Error, ErrorKind};
 use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::time::Instant;
 
 /// Maximum number of attempts in one report.
 const MAX_ATTEMPTS: usize = 200;
 
 /// Kinds of sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceKind {
     /// A gateway of the configuration.
     Gateway,
@@ -40,8 +38,7 @@ impl SourceKind {
 }
 
 /// Outcomes of attempts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The source delivered what was requested.
     Delivered,
@@ -80,7 +77,7 @@ impl Outcome {
 }
 
 /// One attempt to fetch something from a source.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Attempt {
     /// Kind of the source.
     pub source: SourceKind,
@@ -88,7 +85,7 @@ pub struct Attempt {
     pub address: String,
     /// The content that was requested, such as `block bafy...`.
     pub request: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// The outcome in words; empty if everything was delivered.
     pub detail: String,

@@ -3,12 +3,13 @@
 use axum::Json;
 use axum::extract::{Extension, OriginalUri, State};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Attempt, Expected, Retrieved};
-use ipfrs_rpc::types::{RetrievalAttempt, RetrievalReport};
+use ipfrs_node::{Expected, Retrieved};
+use ipfrs_rpc::types::RetrievalReport;
 
 use crate::error::{Problem, text};
 use crate::gateway::path;
 use crate::request_id::RequestId;
+use crate::retrieval_report;
 use crate::state::AppState;
 
 /// URL prefix of the CID.
@@ -53,22 +54,6 @@ fn report(retrieved: &Retrieved) -> RetrievalReport {
         duration_ms: u64::try_from(retrieved.duration.as_millis()).unwrap_or(u64::MAX),
         code: retrieved.error.as_ref().map(|error| error.kind().code().to_owned()),
         error: retrieved.error.as_ref().map(text),
-        attempts: retrieved.attempts.iter().map(attempt).collect(),
-    }
-}
-
-fn attempt(attempt: &Attempt) -> RetrievalAttempt {
-    RetrievalAttempt {
-        source: attempt.source.name().to_owned(),
-        address: attempt.address.clone(),
-        request: attempt.request.clone(),
-        outcome: attempt.outcome.name().to_owned(),
-        detail: attempt.detail.clone(),
-        status: attempt.status,
-        start_ms: attempt.start_ms,
-        first_byte_ms: attempt.first_byte_ms,
-        duration_ms: attempt.duration_ms,
-        bytes: attempt.bytes,
-        blocks: attempt.blocks,
+        attempts: retrieval_report::attempts(&retrieved.attempts),
     }
 }
