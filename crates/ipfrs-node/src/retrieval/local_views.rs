@@ -1,0 +1,33 @@
+//! Views of the store without the feature `retrieval`: the store itself.
+
+use std::sync::Arc;
+
+use ipfrs_core::Cid;
+use ipfrs_store::BlockStore;
+use ipfrs_stream::Part;
+
+use crate::{ContentPath, Node};
+
+impl Node {
+    /// Whether missing blocks are retrieved from other servers.
+    #[must_use]
+    pub fn retrieves(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn path_store(&self, _path: &ContentPath, _part: Part) -> Arc<dyn BlockStore> {
+        self.inner.served.clone()
+    }
+
+    pub(crate) fn part_store(&self, _path: &ContentPath, _part: Part) -> Arc<dyn BlockStore> {
+        self.inner.served.clone()
+    }
+
+    pub(crate) fn single_store(&self) -> Arc<dyn BlockStore> {
+        self.inner.served.clone()
+    }
+
+    pub(crate) fn pinned_store(&self, _root: &Cid) -> Arc<dyn BlockStore> {
+        self.inner.store.clone()
+    }
+}

@@ -1,0 +1,125 @@
+//! Views of the store that retrieve missing blocks from other servers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_retrieval::{Attempt, Retriever, Want, Wanted};
+use ipfrs_store::BlockStore;
+use ipfrs_stream::{DagWalk, Part};
+
+use super::{CONTEXT, Expected, RequestContext, with_context};
+use crate::denylist::Guarded;
+use crate::{ContentPath, Node};
+
+/// Result of [`Node::retrieve`].
+#[derive(Debug)]
+pub struct Retrieved {
+    /// Content ID of the target, if it was found.
+    pub cid: Option<Cid>,
+    /// Number of blocks of the part that are in the store now, and their bytes.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub bytes: u64,
+    /// Time that it took.
+    pub duration: Duration,
+    /// The attempts; empty if everything was in the store.
+    pub attempts: Vec<Attempt>,
+    /// Reason why a part is missing.
+    pub error: Option<Error>,
+}
+
+impl Node {
+    /// Whether missing blocks are retrieved from other servers.
+    #[must_use]
+    pub fn retrieves(&self) -> bool {
+        self.inner.retriever.is_some()
+    }
+
+    /// Returns the store for finding the target of a path, of which `part` is going to be read.
+    pub(crate) fn path_store(&self, path: &ContentPath, part: Part) -> Arc<dyn BlockStore> {
+        self.view(|via| Wanted::Path(want(path, part, via)))
+    }
+
+    /// Returns the store for reading a part of the target of a path.
+    pub(crate) fn part_store(&self, path: &ContentPath, part: Part) -> Arc<dyn BlockStore> {
+        self.view(|via| Wanted::Part(want(path, part, via)))
+    }
+
+    /// Returns the store for reading blocks that do not belong together.
+    pub(crate) fn single_store(&self) -> Arc<dyn BlockStore> {
+        self.view(|via| Wanted::Blocks { via })
+    }
+
+    /// Returns the store for pinning the DAG below a root. Denylists apply to what is retrieved, not to what is pinned.
+    pub(crate) fn pinned_store(&self, root: &Cid) -> Arc<dyn BlockStore> {
+        match self.allowed_retriever() {
+            Some((retriever, via)) => {
+                let wanted = Wanted::Stored(want(&(*root).into(), Part::All, via));
+                Arc::new(retriever.store(self.inner.store.clone(), wanted))
+            }
+            None => self.inner.store.clone(),
+        }
+    }
+
+    /// Retrieves a part of the target of a path into the store, and reports how. Blocks that are in the store already are
+    /// not fetched again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if no sources are configured.
+    pub async fn retrieve(&self, path: ContentPath, expected: Expected) -> Result<Retrieved> {
+        let Some(retriever) = &self.inner.retriever else {
+            return Err(Error::unsupported(
+                "there is no source to retrieve from: configure retrieval.gateways or retrieval.routers",
+            ));
+        };
+        let (start, root) = (Instant::now(), *path.root());
+        // A session may have begun before, for another request.
+        let before = retriever.attempts(&root).len();
+        let mut retrieved =
+            Retrieved { cid: None, blocks: 0, bytes: 0, duration: Duration::ZERO, attempts: Vec::new(), error: None };
+        let context = RequestContext { expected, ..RequestContext::default() };
+        retrieved.error = with_context(context, self.fetch_part(path, &mut retrieved)).await.err();
+        retrieved.attempts = retriever.attempts(&root).into_iter().skip(before).collect();
+        retrieved.duration = start.elapsed();
+        Ok(retrieved)
+    }
+
+    async fn fetch_part(&self, path: ContentPath, retrieved: &mut Retrieved) -> Result<()> {
+        let part = self.expected_part();
+        let object = self.resolve_for(path.clone(), part).await?.whole()?;
+        retrieved.cid = Some(object.cid);
+        let store = self.view(|via| Wanted::Stored(want(&path, part, via)));
+        let mut blocks = DagWalk::along(store, Vec::new(), object.cid, part, false, &self.inner.config.streaming);
+        while let Some(block) = blocks.next().await {
+            retrieved.bytes += block?.data().len() as u64;
+            retrieved.blocks += 1;
+        }
+        Ok(())
+    }
+
+    fn view(&self, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
+        let Some((retriever, via)) = self.allowed_retriever() else { return self.inner.served.clone() };
+        let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via)));
+        match &self.inner.denylists {
+            Some(denylists) => Arc::new(Guarded::new(store, denylists.clone())),
+            None => store,
+        }
+    }
+
+    /// Returns the retriever and the `Via` header of the current request; `None` if the request may not retrieve
+    /// anything.
+    fn allowed_retriever(&self) -> Option<(&Retriever, Arc<str>)> {
+        let retriever = self.inner.retriever.as_ref()?;
+        let allowed = |context: &RequestContext| {
+            (!context.offline && retriever.may_forward(&context.via)).then(|| context.via.as_str().into())
+        };
+        let via = CONTEXT.try_with(allowed).unwrap_or_else(|_| Some("".into()))?;
+        Some((retriever, via))
+    }
+}
+
+fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {
+    Want::new(*path.root(), path.segments().iter().map(|name| name.as_bytes()), part).via(via)
+}
