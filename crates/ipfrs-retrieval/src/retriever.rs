@@ -1,4 +1,4 @@
-//! The [`Retriever`]: all sessions, and what they share.
+//! The [`Retriever`]: all sessions, and the state that they share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -46,7 +46,7 @@ pub struct Retriever {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What all sessions share.
+/// State that all sessions share.
 pub(crate) struct Shared {
     pub(crate) sources: Sources,
     pub(crate) routers: Routers,

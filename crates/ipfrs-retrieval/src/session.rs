@@ -29,7 +29,7 @@ const MAX_UNREAD_BYTES: u64 = 32 << 20;
 /// Number of remembered fetches and streams from which on those that have ended are forgotten.
 const MAX_REMEMBERED: usize = 256;
 
-/// What a fetch yields: the block, and a stream that delivers blocks below it.
+/// Result of a fetch: the block, and a stream that delivers blocks below it.
 pub(crate) type Fetched = Result<(Bytes, Option<Arc<CarStream>>), Arc<FetchError>>;
 
 /// An error that several requests share.

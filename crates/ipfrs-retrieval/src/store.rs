@@ -45,7 +45,7 @@ pub struct RetrievingStore {
     scope: Arc<Scope>,
 }
 
-/// What one request needs, and the session that delivers it.
+/// Content that one request needs, and the session that delivers it.
 struct Scope {
     retriever: Retriever,
     wanted: Wanted,
@@ -56,7 +56,7 @@ struct Scope {
     misses: AtomicU64,
 }
 
-/// What a view is used for.
+/// Purpose of a view.
 #[derive(Debug, Clone)]
 pub enum Wanted {
     /// To find the target of the path: the first missing block begins a stream of the whole part.

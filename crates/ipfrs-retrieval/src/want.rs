@@ -1,4 +1,4 @@
-//! What a request needs: a path and a part of the DAG below its target.
+//! The content that a request needs: a path, and a part of the DAG below its target.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;

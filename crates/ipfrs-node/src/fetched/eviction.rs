@@ -189,7 +189,7 @@ impl Eviction {
                 self.evict(&mut heads, &budget, budget.target()).await?
             } else if budget.needs_compaction() {
                 let has_freed = self.compact(&budget).await?;
-                // What is dead may be spread over all packs. Then more must die.
+                // Dead bytes may be spread over all packs. More blocks must be evicted then.
                 has_freed || self.evict(&mut heads, &budget, budget.fetched.min(budget.target()) / 64 * 63).await?
             } else {
                 break;

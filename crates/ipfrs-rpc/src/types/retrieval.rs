@@ -31,7 +31,7 @@ pub struct RetrievalAttempt {
     /// `gateway`, `provider` or `router`.
     pub source: String,
     pub address: String,
-    /// What was requested.
+    /// The requested content.
     pub request: String,
     /// `delivered`, `absent`, `busy`, `failed`, `invalid`, `slow` or `cancelled`.
     pub outcome: String,
