@@ -1,8 +1,8 @@
 //! The GraphQL front-end: queries, mutations and subscriptions over a [`Node`](ipfrs_node::Node).
 //!
-//! [`GraphQl::routes`] serves it over HTTP (GraphQL over HTTP, draft of 2025), server-sent events (graphql-sse, distinct
-//! connections) and WebSockets (graphql-transport-ws). Each resolver parses its arguments, calls one method of the Node
-//! and returns the result.
+//! [`GraphQl::routes`] serves it over HTTP (GraphQL over HTTP, draft of 2025), server-sent events (graphql-sse,
+//! distinct connections) and WebSockets (graphql-transport-ws). Each resolver parses its arguments, calls one method of
+//! the Node and returns the result.
 
 mod config;
 mod context;

@@ -142,13 +142,13 @@ impl Node {
         Ok(stored)
     }
 
-    /// Stores verified blocks that were fetched from other nodes and returns one outcome for each. They are evicted when
-    /// the store exceeds `store.max_bytes`, unless a user adds or pins them. Waits up to ten seconds for eviction. A block
-    /// that was there before keeps its state.
+    /// Stores verified blocks that were fetched from other nodes and returns one outcome for each. They are evicted
+    /// when the store exceeds `store.max_bytes`, unless a user adds or pins them. Waits up to ten seconds for eviction.
+    /// A block that was there before keeps its state.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`](ipfrs_core::ErrorKind) if eviction does not free enough space in time; otherwise errors of
-    /// the store. The caller can still send the block to its client.
+    /// [`ErrorKind::NoSpace`](ipfrs_core::ErrorKind) if eviction does not free enough space in time; otherwise errors
+    /// of the store. The caller can still send the block to its client.
     pub async fn put_fetched(&self, blocks: Vec<Block>) -> Vec<Result<Stored>> {
         match &self.inner.eviction {
             Some(eviction) => eviction.put(blocks).await,

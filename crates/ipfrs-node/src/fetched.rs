@@ -120,9 +120,9 @@ impl Fetched {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
-    /// Counts a read of a block, so that it is evicted later. Takes no lock that a reader waits for. The first read of a
-    /// block does not count, because it is the one that the block was fetched for. A caller that sends a fetched block
-    /// without reading it from the store should call this, too.
+    /// Counts a read of a block, so that it is evicted later. Takes no lock that a reader waits for. The first read of
+    /// a block does not count, because it is the one that the block was fetched for. A caller that sends a fetched
+    /// block without reading it from the store should call this, too.
     pub(crate) fn touched(&self, cid: &Cid) {
         if self.max_bytes > 0 {
             self.ledger.touch(cid.hash());

@@ -171,7 +171,7 @@ impl NodeBuilder {
             make_repo(&path)?;
         }
         let (durability, max_bytes) = (store.durability, store.max_bytes);
-        // Where the ledger of fetched blocks is; `None` if it is in memory, like the blocks or their pins.
+        // Directory of the ledger of fetched blocks; `None` if it is in memory, like the blocks or their pins.
         let mut ledger_dir = Some(path.clone());
         let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
             (Some(engine), _) if keeps_pins_in_memory => {

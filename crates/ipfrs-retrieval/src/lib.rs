@@ -1,9 +1,10 @@
 //! Retrieval of blocks that the node does not have.
 //!
 //! A [`Retriever`] fetches blocks from trustless gateways (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>):
-//! the configured ones, and those that routers name. Each root that is being fetched has one session, which all requests
-//! for it share. It requests whole parts of a DAG as CARs, and single blocks where a CAR lacks them. All blocks are
-//! verified before they are passed on. [`RetrievingStore`] is a view of a store that fetches what it does not have.
+//! the configured ones, and those that routers name. Each root that is being fetched has one session, which all
+//! requests for it share. It requests whole parts of a DAG as CARs, and single blocks where a CAR lacks them. All
+//! blocks are verified before they are passed on. [`RetrievingStore`] is a view of a store that fetches what it does
+//! not have.
 
 mod address;
 mod attempt;

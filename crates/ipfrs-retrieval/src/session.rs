@@ -104,8 +104,8 @@ impl Session {
         }
     }
 
-    /// Returns the stream that delivers `want`. If there was none yet and `begins` is set, it begins one. Returns `None`
-    /// if one has ended.
+    /// Returns the stream that delivers `want`. If there was none yet and `begins` is set, it begins one. Returns
+    /// `None` if one has ended.
     pub(crate) fn stream(self: &Arc<Self>, want: &Want, begins: bool) -> Option<Arc<CarStream>> {
         let mut state = self.state.lock();
         let covering = state.streams.iter().filter(|(wider, _)| wider.covers(want));
@@ -135,7 +135,7 @@ impl Session {
         state.streamed.insert(want.clone());
     }
 
-    /// Returns the running fetch of a block, or begins one with `fetch`. The fetch ends when nobody waits for it.
+    /// Returns the running fetch of a block, or begins one with `fetch`. The fetch ends when no request waits for it.
     pub(crate) fn fetch(
         &self,
         cid: &Cid,
@@ -145,8 +145,8 @@ impl Session {
         if let Some(running) = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade) {
             return running;
         }
-        // A fetch takes the same lock when it ends. Those that end here, because nobody else waits for them any more, are
-        // dropped after the lock is released.
+        // A fetch takes the same lock when it ends. Those that end here, because no other request waits for them any more,
+        // are dropped after the lock is released.
         let mut running = Vec::new();
         if state.fetches.len() >= MAX_REMEMBERED {
             state.fetches.retain(|_, fetch| fetch.upgrade().map(|fetch| running.push(fetch)).is_some());

@@ -38,8 +38,8 @@ const MIN_MISSES: u64 = 8;
 /// How long streams continue without a reader. The next step of the same request may need them.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A view of a store for one request. Blocks that the store does not have are fetched, verified and stored. When the view
-/// and its streams are dropped, everything that only this request needs ends.
+/// A view of a store for one request. Blocks that the store does not have are fetched, verified and stored. When the
+/// view and its streams are dropped, everything that only this request needs ends.
 pub struct RetrievingStore {
     local: Arc<dyn BlockStore>,
     scope: Arc<Scope>,

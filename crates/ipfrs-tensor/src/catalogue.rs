@@ -194,8 +194,8 @@ impl Catalogue {
         })
     }
 
-    /// Returns the name that is most similar to `name`, if one is. Compares names of about the same length: those around
-    /// `name` in sorted order, which begin like it, and the first ones of the file.
+    /// Returns the name that is most similar to `name`, if one is. Compares names of about the same length: those
+    /// around `name` in sorted order, which begin like it, and the first ones of the file.
     fn similar(&self, name: &str) -> Option<&str> {
         if name.len() > MAX_COMPARED_BYTES {
             return None;

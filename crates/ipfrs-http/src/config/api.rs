@@ -34,8 +34,8 @@ const OWN_HEADERS: &[&str] = &[
 /// Stands for all origins.
 pub(crate) const ANY_ORIGIN: &str = "*";
 
-/// `[api]`: the Kubo RPC, and the API listener, which serves everything except content. `[server]` determines whether it
-/// may use addresses other than loopback, and the limits of a connection.
+/// `[api]`: the Kubo RPC, and the API listener, which serves everything except content. `[server]` determines whether
+/// it may use addresses other than loopback, and the limits of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {

@@ -1,4 +1,4 @@
-//! What a gateway request says about the retrieval of missing content.
+//! Context of a gateway request for the retrieval of missing content.
 
 use http::header::{RANGE, VIA};
 use http::request::Parts;

@@ -27,8 +27,8 @@ impl Node {
         self.resolve_for(path, part).await
     }
 
-    /// Like [`Self::resolve`]. `part` is the part below the target that is going to be read, which is retrieved together
-    /// with the path if it is not in the store.
+    /// Like [`Self::resolve`]. `part` is the part below the target that is going to be read, which is retrieved
+    /// together with the path if it is not in the store.
     pub(crate) async fn resolve_for(&self, path: impl Into<Arc<ContentPath>>, part: Part) -> Result<Object> {
         let path = path.into();
         let source = IndexingSource::new(self.path_store(&path, part), self.inner.nodes.clone());

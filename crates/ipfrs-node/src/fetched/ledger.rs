@@ -1,5 +1,5 @@
-//! The ledger: which blocks of the store were fetched and may be evicted. `docs/design/fetched.md` explains why no crash
-//! makes a user's block evictable.
+//! The ledger: which blocks of the store were fetched and may be evicted. `docs/design/fetched.md` explains why no
+//! crash makes a user's block evictable.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,8 +18,8 @@ use crate::fingerprint::ByItself;
 /// index.
 const BLOCK_OVERHEAD_BYTES: u64 = 80;
 
-/// Bytes of records from which an append waits for the disk. A power failure forgets at most 1,500 fetched blocks, which
-/// then count as added by users.
+/// Bytes of records from which an append waits for the disk. A power failure forgets at most 1,500 fetched blocks,
+/// which then count as added by users.
 const MAX_UNSYNCED_BYTES: u64 = 64 * 1024;
 
 /// Returns the bytes that a block counts in its queue.

@@ -2,8 +2,8 @@
 //!
 //! A fetched block enters the *small* queue. If it was read at least twice when it reaches the end, it moves to the
 //! *main* queue; otherwise it is evicted and becomes a *ghost*. A ghost that is fetched again enters the main queue. At
-//! the end of the main queue, a block that was read since it entered is inserted again, with one read less; otherwise it
-//! is evicted.
+//! the end of the main queue, a block that was read since it entered is inserted again, with one read less; otherwise
+//! it is evicted.
 
 use ipfrs_core::{Multihash, Result};
 

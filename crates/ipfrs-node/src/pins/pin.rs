@@ -155,7 +155,8 @@ impl Node {
         Ok((from, to))
     }
 
-    /// Checks that all blocks of a pin are in the store, and makes them permanent, durably. The caller must hold a lease.
+    /// Checks that all blocks of a pin are in the store, and makes them permanent, durably. The caller must hold a
+    /// lease.
     async fn require_all(&self, roots: &[Cid], mode: PinMode, mut progress: impl FnMut(Walked) + Send) -> Result<()> {
         let protection = &self.inner.protection;
         let mut claims = Claims::new(self.inner.fetched.as_ref());

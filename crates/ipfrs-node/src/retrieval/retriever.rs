@@ -25,8 +25,8 @@ impl BlockSink for FetchedSink {
     }
 }
 
-/// Creates the retriever of a node. It stores what it fetches in `store`, except for blocks that a denylist blocks. With
-/// an `eviction`, these blocks are evicted when the store is full.
+/// Creates the retriever of a node. It stores what it fetches in `store`, except for blocks that a denylist blocks.
+/// With an `eviction`, these blocks are evicted when the store is full.
 pub(crate) fn retriever(
     config: &NodeConfig,
     store: Arc<dyn BlockStore>,

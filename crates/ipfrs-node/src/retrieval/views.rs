@@ -63,8 +63,8 @@ impl Node {
         }
     }
 
-    /// Retrieves a part of the target of a path into the store, and reports how. Blocks that are in the store already are
-    /// not fetched again.
+    /// Retrieves a part of the target of a path into the store, and reports how. Blocks that are in the store already
+    /// are not fetched again.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if no sources are configured.
