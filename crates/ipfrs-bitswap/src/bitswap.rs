@@ -1,0 +1,299 @@
+//! The running node.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use libp2p::identity::Keypair;
+use libp2p::{Multiaddr, PeerId};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::address::{self, AddressFilter};
+use crate::client::session::Session;
+use crate::config::BitswapConfig;
+use crate::context::Context;
+use crate::engine::Engine;
+use crate::metrics::Metrics;
+use crate::network::{Network, Origin, Running};
+use crate::outcome::Trace;
+use crate::peer::Peer;
+use crate::provider::{BlockProvider, NoBlocks};
+use crate::report::{Ledger, PeerInfo, Stat};
+
+/// Time until the first attempt to connect again to a configured peer. It doubles with every failure.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// Longest time between such attempts.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
+
+/// A node that exchanges blocks with peers. Clones share the node.
+#[derive(Clone)]
+pub struct Bitswap(Arc<Inner>);
+
+/// A handle that does not keep the node running.
+#[derive(Clone)]
+pub struct WeakBitswap(Weak<Inner>);
+
+impl WeakBitswap {
+    /// Does the same as [`Bitswap::notify`] if the node still runs.
+    pub fn notify(&self, cids: &[Cid]) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.network.context.notify(cids);
+        }
+    }
+}
+
+struct Inner {
+    network: Network,
+    peer_id: PeerId,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Bitswap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bitswap").field("peer_id", &self.0.peer_id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.network.context.stop.cancel();
+    }
+}
+
+impl Bitswap {
+    /// The protocols of a node.
+    pub const PROTOCOLS: [&str; 6] = [
+        "/ipfs/bitswap/1.2.0",
+        "/ipfs/bitswap/1.1.0",
+        "/ipfs/bitswap/1.0.0",
+        "/ipfs/id/1.0.0",
+        "/ipfs/id/push/1.0.0",
+        "/ipfs/ping/1.0.0",
+    ];
+
+    /// Starts a node and returns once it listens on every configured address.
+    ///
+    /// `private_key` is the key of the node, a `PrivateKey` message of libp2p, from which its peer ID follows. Peers fetch the blocks of
+    /// `provider`. `filter` decides about each IP address that this node dials, except those of the operator: the peers in
+    /// `config`, and the arguments of [`connect`](Self::connect).
+    ///
+    /// `config.enabled` is not checked. The node stops when the last clone and the last session are dropped, or with
+    /// [`shutdown`](Self::shutdown).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for an invalid configuration or key, [`ErrorKind::Unavailable`] if an address cannot be
+    /// listened on, and [`ErrorKind::Internal`] if metrics with the same names are registered already.
+    pub async fn start(
+        config: BitswapConfig,
+        private_key: &[u8],
+        provider: Arc<dyn BlockProvider>,
+        filter: AddressFilter,
+        registry: &Registry,
+    ) -> Result<Self> {
+        config.validate()?;
+        let keypair = Keypair::from_protobuf_encoding(private_key)
+            .map_err(|e| Error::invalid(format!("Bitswap needs an Ed25519 or RSA key: {e}")))?;
+        let metrics = Metrics::register(registry)?;
+        let provider = if config.serve { provider } else { Arc::new(NoBlocks) };
+        let peers = config.peers.clone();
+        let (disconnects, disconnected) = mpsc::unbounded_channel();
+        let context = Arc::new(Context::new(config, metrics, provider, disconnects));
+        let engine = Engine::new(context);
+        let Running { network, peer_id, task } =
+            Network::start(engine, &keypair, filter, disconnected).await?;
+        for peer in peers {
+            let (id, address) = address::split_peer(&peer)?;
+            tokio::spawn(stay_connected(network.clone(), id, address));
+        }
+        Ok(Self(Arc::new(Inner { network, peer_id, task: Mutex::new(Some(task)) })))
+    }
+
+    fn context(&self) -> &Context {
+        &self.0.network.context
+    }
+
+    /// Returns a handle that does not keep the node running.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakBitswap {
+        WeakBitswap(Arc::downgrade(&self.0))
+    }
+
+    /// Returns the peer ID of this node.
+    #[must_use]
+    pub fn peer_id(&self) -> PeerId {
+        self.0.peer_id
+    }
+
+    /// Returns the addresses on which this node listens, with the ports that the system chose.
+    #[must_use]
+    pub fn listen_addrs(&self) -> Vec<Multiaddr> {
+        self.context().listen_addrs.read().clone()
+    }
+
+    /// Returns the addresses at which peers can reach this node: the configured ones, or those on which it listens.
+    #[must_use]
+    pub fn announced_addrs(&self) -> Vec<Multiaddr> {
+        let configured = &self.context().config.announce;
+        if configured.is_empty() { self.listen_addrs() } else { configured.clone() }
+    }
+
+    /// Closes all connections and ends all sessions. Later calls and calls on clones return at once.
+    pub async fn shutdown(&self) {
+        self.context().stop.cancel();
+        let task = self.0.task.lock().take();
+        if let Some(task) = task {
+            task.await.ok();
+        }
+    }
+
+    /// Starts a session that fetches the blocks of one DAG. It has no peers until they are
+    /// [added](Session::add_providers). `trace` receives every request to a peer with its outcome.
+    #[must_use]
+    pub fn session(&self, trace: Option<Trace>) -> Session {
+        Session::start(self.0.network.clone(), trace)
+    }
+
+    /// Returns the connected peers that the operator has chosen: the configured ones, and those of
+    /// [`connect`](Self::connect).
+    #[must_use]
+    pub fn chosen_peers(&self) -> Vec<PeerId> {
+        self.context().peers.all().iter().filter(|peer| peer.is_protected()).map(|peer| peer.id).collect()
+    }
+
+    /// Tells the node that blocks have been stored. Peers that wait for them receive them. Cheap if no peer waits.
+    pub fn notify(&self, cids: &[Cid]) {
+        self.context().notify(cids);
+    }
+
+    /// Connects to a peer, by request of the operator. The connection stays open until the peer or
+    /// [`disconnect`](Self::disconnect) closes it. `address` must end in `/p2p/` and the peer ID.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if the address has no peer ID, and [`ErrorKind::Unavailable`] if no connection could be
+    /// established.
+    pub async fn connect(&self, address: &Multiaddr) -> Result<()> {
+        let (peer, rest) = address::split_peer(address)?;
+        let connected = self.0.network.connect(peer, &[rest], Origin::Operator).await;
+        let failed = |e| Error::new(ErrorKind::Unavailable, format!("no connection to {address}: {e}"));
+        connected.map(|peer| peer.protect()).map_err(failed)
+    }
+
+    /// Closes all connections to a peer. Returns whether there were any. The node connects again to a configured peer.
+    pub async fn disconnect(&self, peer: PeerId) -> bool {
+        self.0.network.disconnect(peer).await
+    }
+
+    /// Returns the connected peers, in the order of their IDs.
+    #[must_use]
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        let mut peers: Vec<PeerInfo> = self.context().peers.all().iter().filter_map(|peer| info(peer)).collect();
+        peers.sort_by_key(|peer| peer.id);
+        peers
+    }
+
+    /// Returns the addresses on which connected peers listen, as they report them.
+    #[must_use]
+    pub fn known_addrs(&self) -> HashMap<PeerId, Vec<Multiaddr>> {
+        let addresses = |peer: &Arc<Peer>| (peer.id, peer.identity.lock().addresses.clone());
+        self.context().peers.all().iter().map(addresses).collect()
+    }
+
+    /// Returns the totals since the start.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        let metrics = &self.context().metrics;
+        let mut peers: Vec<PeerId> = self.context().peers.all().iter().map(|peer| peer.id).collect();
+        peers.sort();
+        Stat {
+            wantlist: self.own_wantlist(),
+            peers,
+            blocks_received: metrics.blocks.received.get(),
+            data_received: metrics.block_bytes.received.get(),
+            dup_blks_received: metrics.unneeded_blocks.get(),
+            dup_data_received: metrics.unneeded_bytes.get(),
+            messages_received: metrics.messages.received.get(),
+            blocks_sent: metrics.blocks.sent.get(),
+            data_sent: metrics.block_bytes.sent.get(),
+        }
+    }
+
+    /// Returns the content IDs that a connected peer wants of this node, or those that this node wants for `None` and for
+    /// its own ID.
+    #[must_use]
+    pub fn wantlist(&self, peer: Option<PeerId>) -> Vec<Cid> {
+        match peer.filter(|peer| *peer != self.peer_id()) {
+            None => self.own_wantlist(),
+            Some(peer) => self.context().peers.get(&peer).map_or_else(Vec::new, |peer| peer.served.lock().cids()),
+        }
+    }
+
+    fn own_wantlist(&self) -> Vec<Cid> {
+        let peers = self.context().peers.all();
+        let unique: HashSet<Cid> = peers.iter().flat_map(|peer| peer.wants.lock().cids()).collect();
+        let mut cids: Vec<Cid> = unique.into_iter().collect();
+        cids.sort();
+        cids
+    }
+
+    /// Returns the exchange with a peer since it connected. It is zero for a peer that is not connected.
+    #[must_use]
+    pub fn ledger(&self, peer: PeerId) -> Ledger {
+        let connected = self.context().peers.get(&peer);
+        let (sent, recv, exchanged) = connected.map_or((0, 0, 0), |peer| {
+            let exchange = &peer.exchange;
+            let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+            (load(&exchange.sent_bytes), load(&exchange.received_bytes), load(&exchange.messages))
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
+        let value = sent as f64 / (recv as f64 + 1.0);
+        Ledger { peer, value, sent, recv, exchanged }
+    }
+}
+
+fn info(peer: &Peer) -> Option<PeerInfo> {
+    let identity = peer.identity.lock().clone();
+    let latency = peer.latency();
+    peer.first_connection(|connection| PeerInfo {
+        id: peer.id,
+        addr: connection.address.clone(),
+        direction: connection.direction,
+        since: connection.since,
+        latency,
+        agent_version: identity.agent_version,
+        protocols: identity.protocols,
+    })
+}
+
+/// Stays connected to a configured peer until the shutdown.
+async fn stay_connected(network: Network, peer: PeerId, address: Multiaddr) {
+    let stop = network.context.stop.clone();
+    let connections = async {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            match network.connect(peer, std::slice::from_ref(&address), Origin::Operator).await {
+                Ok(connected) => {
+                    tracing::info!(%peer, "connected to the configured peer");
+                    connected.protect();
+                    connected.closed.cancelled().await;
+                    backoff = FIRST_BACKOFF;
+                }
+                Err(error) => {
+                    let seconds = backoff.as_secs();
+                    tracing::warn!(%peer, %address, "no connection to the configured peer: {error}: next attempt in {seconds} s");
+                }
+            }
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = connections => {}
+    }
+}

@@ -1,0 +1,7 @@
+//! The client: sessions fetch blocks from the peers that they know.
+
+pub(crate) mod event;
+pub(crate) mod session;
+pub(crate) mod want_book;
+mod window;
+pub(crate) mod writer;

@@ -1,0 +1,97 @@
+//! Sessions: each fetches the blocks of one DAG from the peers that it knows.
+
+mod actor;
+mod peer_table;
+mod want_table;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, identity_payload};
+use libp2p::{Multiaddr, PeerId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::event::{SessionEvent, SessionSender};
+use crate::network::Network;
+use crate::outcome::Trace;
+
+/// Fetches the blocks of one DAG. Clones share the session; it ends with the last clone.
+///
+/// A session asks only the peers that it was given. It requests a block from one peer at a time, and asks a few others
+/// whether they have it. When a peer does not have a block, does not respond in time or disconnects, the session requests
+/// the block from another one.
+#[derive(Clone)]
+pub struct Session(Arc<Handle>);
+
+struct Handle {
+    events: SessionSender,
+    next_waiter: AtomicU64,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.events.send(SessionEvent::Close).ok();
+    }
+}
+
+impl Session {
+    /// Starts a session without peers.
+    pub(crate) fn start(network: Network, trace: Option<Trace>) -> Self {
+        let (events, received) = mpsc::unbounded_channel();
+        tokio::spawn(actor::run(network, trace, events.clone(), received));
+        Self(Arc::new(Handle { events, next_waiter: AtomicU64::new(0) }))
+    }
+
+    /// Adds peers that may have the blocks, with their addresses, most promising first. The session connects to those
+    /// that are not connected. Addresses that the filter of [`Bitswap::start`](crate::Bitswap::start) refuses are not
+    /// dialed. A session uses at most 64 peers; further ones are ignored.
+    pub fn add_providers(&self, providers: Vec<(PeerId, Vec<Multiaddr>)>) {
+        self.0.events.send(SessionEvent::Providers(providers)).ok();
+    }
+
+    /// Fetches a block and verifies it. Concurrent calls share messages. Dropping the future cancels the request.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::NotFound`] if no peer has the block. [`Error::missing_block`] returns its content ID.
+    /// - [`ErrorKind::Timeout`] if a peer did not respond in time and no other one has the block.
+    /// - [`ErrorKind::Unavailable`] if the session has no connected peer and is not connecting to any.
+    /// - [`ErrorKind::Unsupported`] for an unknown hash function.
+    pub async fn get(&self, cid: &Cid) -> Result<Block> {
+        if let Some(data) = identity_payload(cid) {
+            return Ok(Block::trusted(*cid, Bytes::copy_from_slice(data)));
+        }
+        HashFunction::from_code(cid.hash().code())?;
+        let waiter = self.0.next_waiter.fetch_add(1, Ordering::Relaxed);
+        let (reply, received) = oneshot::channel();
+        let mut guard = Waiter { session: self, cid: *cid, waiter, is_waiting: true };
+        self.0.events.send(SessionEvent::Get { cid: *cid, waiter, reply }).ok();
+        let result = received.await;
+        guard.is_waiting = false;
+        result.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the Bitswap node is shut down")))
+    }
+}
+
+/// Tells the session when a caller no longer waits.
+struct Waiter<'a> {
+    session: &'a Session,
+    cid: Cid,
+    waiter: u64,
+    is_waiting: bool,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.is_waiting {
+            self.session.0.events.send(SessionEvent::Abandon { cid: self.cid, waiter: self.waiter }).ok();
+        }
+    }
+}

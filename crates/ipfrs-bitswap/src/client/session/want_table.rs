@@ -1,0 +1,132 @@
+//! The blocks that a session wants.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
+use tokio::sync::oneshot;
+
+use super::peer_table::PeerSet;
+
+/// A caller that waits for a block.
+pub(super) struct Waiter {
+    pub id: u64,
+    pub reply: oneshot::Sender<Result<Block>>,
+}
+
+/// A wanted block.
+#[derive(Default)]
+pub(super) struct Want {
+    waiters: Vec<Waiter>,
+    /// The peer from which the block is requested, and since when.
+    pub asked: Option<(usize, Instant)>,
+    /// Peers that were asked whether they have the block and have not responded.
+    pub probed: PeerSet,
+    pub probed_at: Option<Instant>,
+    /// Peers that said that they have the block.
+    pub holders: PeerSet,
+    /// Peers from which the block cannot be fetched.
+    pub refused: PeerSet,
+    /// Whether one of the refusals was a timeout or a lost connection.
+    pub has_failed: bool,
+}
+
+/// The blocks that a session wants. Those in the queue are not requested from any peer at the moment.
+#[derive(Default)]
+pub(super) struct WantTable {
+    wants: HashMap<Cid, Want>,
+    queue: VecDeque<Cid>,
+}
+
+impl WantTable {
+    /// Returns the number of wanted blocks.
+    pub(super) fn len(&self) -> usize {
+        self.wants.len()
+    }
+
+    pub(super) fn get_mut(&mut self, cid: &Cid) -> Option<&mut Want> {
+        self.wants.get_mut(cid)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Cid, &mut Want)> {
+        self.wants.iter_mut()
+    }
+
+    /// Adds a caller that waits for a block.
+    pub(super) fn add(&mut self, cid: Cid, waiter: Waiter) {
+        let want = self.wants.entry(cid).or_insert_with(|| {
+            self.queue.push_back(cid);
+            Want::default()
+        });
+        want.waiters.push(waiter);
+    }
+
+    /// Removes a caller. Returns the want if it was the last caller.
+    pub(super) fn abandon(&mut self, cid: &Cid, waiter: u64) -> Option<Want> {
+        let want = self.wants.get_mut(cid)?;
+        want.waiters.retain(|other| other.id != waiter);
+        if want.waiters.is_empty() { self.wants.remove(cid) } else { None }
+    }
+
+    pub(super) fn remove(&mut self, cid: &Cid) -> Option<Want> {
+        self.wants.remove(cid)
+    }
+
+    /// Puts a want at the front of the queue: it waits for longer than the others.
+    pub(super) fn requeue(&mut self, cid: Cid) {
+        self.queue.push_front(cid);
+    }
+
+    /// Takes the first want of the queue that is still wanted.
+    pub(super) fn pop(&mut self) -> Option<Cid> {
+        while let Some(cid) = self.queue.pop_front() {
+            if self.wants.get(&cid).is_some_and(|want| want.asked.is_none()) {
+                return Some(cid);
+            }
+        }
+        None
+    }
+
+    /// Returns whether a want waits for a peer.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+impl Want {
+    /// Sends the result to all callers.
+    pub(super) fn reply(self, cid: &Cid, result: Result<&Block, &Failure>) {
+        for waiter in self.waiters {
+            let result = match result {
+                Ok(block) => Ok(block.clone()),
+                Err(failure) => Err(failure.error(cid)),
+            };
+            waiter.reply.send(result).ok();
+        }
+    }
+}
+
+/// The reason why a block cannot be fetched.
+pub(super) struct Failure {
+    pub peers: usize,
+    pub has_connected: bool,
+    pub has_failed: bool,
+}
+
+impl Failure {
+    fn error(&self, cid: &Cid) -> Error {
+        let peers = match self.peers {
+            0 => return Error::new(ErrorKind::Unavailable, format!("no Bitswap peer is known that may have {cid}")),
+            1 => "the peer".to_owned(),
+            count => format!("any of {count} peers"),
+        };
+        if !self.has_connected {
+            let message = format!("{cid} cannot be fetched: no connection to {peers} could be established or kept");
+            Error::new(ErrorKind::Unavailable, message)
+        } else if self.has_failed {
+            Error::new(ErrorKind::Timeout, format!("{cid} could not be fetched in time from {peers}"))
+        } else {
+            Error::no_block(cid, format!("{cid} is not stored on {peers}"))
+        }
+    }
+}

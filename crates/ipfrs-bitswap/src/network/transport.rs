@@ -1,0 +1,51 @@
+//! Transports: TCP with Noise and Yamux, and QUIC.
+
+use futures::future::Either;
+use ipfrs_core::{Error, Result};
+use libp2p::core::muxing::StreamMuxerBox;
+use libp2p::core::transport::{Boxed, OrTransport};
+use libp2p::core::upgrade::Version;
+use libp2p::identity::Keypair;
+use libp2p::pnet::{PnetConfig, PreSharedKey};
+use libp2p::{PeerId, Transport, noise, quic, tcp, yamux};
+
+use crate::config::BitswapConfig;
+
+/// Maximum number of streams of one connection. Yamux buffers up to 256 KiB for each.
+const MAX_STREAMS: usize = 128;
+/// Bytes that QUIC buffers for one stream.
+const QUIC_STREAM_BYTES: u32 = 4 << 20;
+/// Bytes that QUIC buffers for one connection.
+const QUIC_CONNECTION_BYTES: u32 = 16 << 20;
+/// Time without packets after which a QUIC connection is closed, in milliseconds, as in Kubo.
+const QUIC_IDLE_MILLIS: u32 = 30_000;
+
+type Connections = Boxed<(PeerId, StreamMuxerBox)>;
+
+/// Creates the transport. A private network has no QUIC, which has no private networks.
+pub(super) fn create(config: &BitswapConfig, keypair: &Keypair) -> Result<Connections> {
+    let tcp = tcp::tokio::Transport::new(tcp::Config::new().nodelay(true));
+    let noise =
+        noise::Config::new(keypair).map_err(|e| Error::internal("the Noise keys could not be created").with_source(e))?;
+    let mut yamux = yamux::Config::default();
+    yamux.set_max_num_streams(MAX_STREAMS);
+    if let Some(key) = &config.private_network_key {
+        let key = PreSharedKey::new(*key.as_bytes());
+        let secured = tcp.and_then(move |socket, _| PnetConfig::new(key).handshake(socket));
+        let upgraded = secured.upgrade(Version::V1Lazy).authenticate(noise).multiplex(yamux);
+        return Ok(upgraded.timeout(config.dial_timeout()).boxed());
+    }
+    let tcp = tcp.upgrade(Version::V1Lazy).authenticate(noise).multiplex(yamux).timeout(config.dial_timeout());
+    let mut quic_config = quic::Config::new(keypair);
+    quic_config.handshake_timeout = config.dial_timeout();
+    quic_config.max_idle_timeout = QUIC_IDLE_MILLIS;
+    quic_config.max_concurrent_stream_limit = u32::try_from(MAX_STREAMS).unwrap_or(u32::MAX);
+    quic_config.max_stream_data = QUIC_STREAM_BYTES;
+    quic_config.max_connection_data = QUIC_CONNECTION_BYTES;
+    let quic = quic::tokio::Transport::new(quic_config);
+    let both = OrTransport::new(quic, tcp).map(|connection, _| match connection {
+        Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+        Either::Right((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+    });
+    Ok(both.boxed())
+}

@@ -1,0 +1,69 @@
+//! Messages that peers send.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libp2p::Stream;
+
+use crate::context::Context;
+use crate::frame::{self, Frame, FrameError, ReceiveMemory};
+use crate::peer::Peer;
+use crate::server::requests;
+use crate::verify::{Received, Verifier};
+use crate::wire::{Malformed, Message, parse_cid};
+
+/// Time after which a stream without messages is closed. Peers open a new one when they need it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
+/// Reads messages from a stream until it ends, is malformed, or the peer is gone.
+pub(crate) async fn run(context: Arc<Context>, verifier: Verifier, peer: Arc<Peer>, mut stream: Stream) {
+    let Some(_counted) = peer.accept_stream() else {
+        context.metrics.refused_streams.inc();
+        return;
+    };
+    let memory = ReceiveMemory {
+        peer: Arc::clone(&peer.receive_memory),
+        total: Arc::clone(&context.receive_memory),
+    };
+    let messages = async {
+        while let Some(frame) = frame::read(&mut stream, &memory, IDLE_TIMEOUT).await? {
+            handle(&context, &verifier, &peer, frame).await?;
+        }
+        Ok(())
+    };
+    let result: Result<(), FrameError> = tokio::select! {
+        () = peer.closed.cancelled() => return,
+        result = messages => result,
+    };
+    match result {
+        Ok(()) => {}
+        Err(FrameError::Malformed(fault)) => {
+            context.metrics.malformed.with_label_values(&[fault.label()]).inc();
+            tracing::debug!(peer = %peer.id, "a stream is closed: malformed message: {fault}");
+        }
+        Err(error) => tracing::debug!(peer = %peer.id, "a stream ended: {error}"),
+    }
+}
+
+async fn handle(context: &Context, verifier: &Verifier, peer: &Arc<Peer>, frame: Frame) -> Result<(), Malformed> {
+    let message = Message::decode(frame.bytes)?;
+    context.metrics.messages.received.inc();
+    peer.exchange.messages.fetch_add(1, Ordering::Relaxed);
+    peer.touch();
+    for presence in &message.presences {
+        let kind = if presence.has_block { "have_received" } else { "dont_have_received" };
+        context.metrics.presences.with_label_values(&[kind]).inc();
+        if let Some(cid) = parse_cid(&presence.cid)? {
+            peer.wants.lock().presence(&cid, presence.has_block);
+        }
+    }
+    if !message.wants.is_empty() || message.is_full {
+        requests::apply(context, peer, &message)?;
+    }
+    if !message.blocks.is_empty() {
+        let received = Received { peer: Arc::clone(peer), blocks: message.blocks, permits: frame.permits };
+        verifier.verify(received).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Blocks between nodes.
+
+use ipfrs_bitswap::Outcome;
+use ipfrs_core::ErrorKind;
+
+use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node};
+
+async fn blocks_of_all_sizes_arrive(transport: Transport) {
+    let (server, client) = (node(config(transport)).await, node(config(transport)).await);
+    let sizes = [0, 1, 1023, 1024, 1025, 16_384, 16_385, 262_144, 1 << 20, 2 << 20];
+    let mut blocks: Vec<_> = sizes.iter().zip(0..).map(|(size, number)| block(number, *size)).collect();
+    blocks.extend((100..400).map(|number| block(number, 65_536)));
+    blocks.iter().for_each(|block| server.blocks.insert(block));
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    fetch_all(&session, &blocks).await;
+    let bytes: usize = blocks.iter().map(|block| block.data().len()).sum();
+    assert_eq!(client.bitswap.stat().data_received, bytes as u64);
+    assert_eq!(client.bitswap.stat().dup_blks_received, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_of_all_sizes_arrive_over_tcp() {
+    blocks_of_all_sizes_arrive(Transport::Tcp).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_of_all_sizes_arrive_over_quic() {
+    blocks_of_all_sizes_arrive(Transport::Quic).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_peers_share_the_load() {
+    let client = node(config(Transport::Tcp)).await;
+    let blocks = blocks(600, 20_000);
+    let mut servers = Vec::new();
+    let session = client.bitswap.session(None);
+    for _ in 0..3 {
+        let server = node(config(Transport::Tcp)).await;
+        blocks.iter().for_each(|block| server.blocks.insert(block));
+        client.bitswap.connect(&server.address()).await.unwrap();
+        session.add_providers(vec![server.provider()]);
+        servers.push(server);
+    }
+    fetch_all(&session, &blocks).await;
+    for server in &servers {
+        assert!(server.bitswap.stat().blocks_sent >= 50, "{}", server.bitswap.stat().blocks_sent);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_block_is_fetched_from_the_peer_that_has_it() {
+    let client = node(config(Transport::Tcp)).await;
+    let (without, with) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let blocks = blocks(10, 5000);
+    blocks.iter().for_each(|block| with.blocks.insert(block));
+    let attempts = Attempts::default();
+    let session = client.bitswap.session(attempts.trace());
+    session.add_providers(vec![without.provider(), with.provider()]);
+    fetch_all(&session, &blocks).await;
+    assert!(attempts.outcomes(with.bitswap.peer_id()).contains(&Outcome::Received));
+    assert!(!attempts.outcomes(without.bitswap.peer_id()).contains(&Outcome::Received));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn block_that_no_peer_has_is_not_found() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let attempts = Attempts::default();
+    let session = client.bitswap.session(attempts.trace());
+    session.add_providers(vec![server.provider()]);
+    let missing = block(1, 10);
+    let error = session.get(missing.cid()).await.unwrap_err();
+    assert_eq!((error.kind(), error.missing_block()), (ErrorKind::NotFound, Some(*missing.cid())));
+    assert_eq!(attempts.outcomes(server.bitswap.peer_id()), [Outcome::Connected, Outcome::DontHave]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peer_is_dropped_after_16_dont_haves_in_a_row() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let attempts = Attempts::default();
+    let session = client.bitswap.session(attempts.trace());
+    session.add_providers(vec![server.provider()]);
+    for missing in blocks(16, 10) {
+        session.get(missing.cid()).await.unwrap_err();
+    }
+    let outcomes = attempts.outcomes(server.bitswap.peer_id());
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::DontHave).count(), 16);
+    assert_eq!(outcomes.last(), Some(&Outcome::Dropped));
+    let error = session.get(block(99, 10).cid()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_gets_of_one_block_fetch_it_once() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let wanted = block(1, 100_000);
+    server.blocks.insert(&wanted);
+    let (one, two) = (client.bitswap.session(None), client.bitswap.session(None));
+    one.add_providers(vec![server.provider()]);
+    fetch_all(&one, &vec![wanted.clone(); 50]).await;
+    assert_eq!(server.bitswap.stat().blocks_sent, 1);
+    // A block that two sessions want of a peer may be requested again after it has arrived.
+    two.add_providers(vec![server.provider()]);
+    futures::future::join(fetch_all(&one, &[wanted.clone()]), fetch_all(&two, &[wanted.clone()])).await;
+    assert!(server.bitswap.stat().blocks_sent <= 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_without_peers_is_unavailable() {
+    let client = node(config(Transport::Tcp)).await;
+    let error = client.bitswap.session(None).get(block(1, 1).cid()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identity_cid_needs_no_peer() {
+    let client = node(config(Transport::Tcp)).await;
+    let hash = ipfrs_core::hash::HashFunction::Identity.digest(b"inline").unwrap();
+    let cid = ipfrs_core::Cid::new_v1(ipfrs_core::codec::RAW, hash);
+    assert_eq!(client.bitswap.session(None).get(&cid).await.unwrap().data().as_ref(), b"inline");
+}
