@@ -25,6 +25,7 @@ mod repo;
 mod resolve;
 mod routing;
 mod stdin;
+mod swarm;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -54,6 +55,9 @@ pub(crate) fn routes() -> ListedRoutes {
         .route("/add", any(add::add))
         .route("/cat", any(cat::cat))
         .route("/ls", any(ls::ls))
+        .route("/bitswap/ledger", any(swarm::ledger))
+        .route("/bitswap/stat", any(swarm::stat))
+        .route("/bitswap/wantlist", any(swarm::wantlist))
         .route("/block/get", any(block::get))
         .route("/block/put", any(block::put))
         .route("/block/rm", any(block::rm))
@@ -96,6 +100,13 @@ pub(crate) fn routes() -> ListedRoutes {
         .route("/routing/get", any(routing::get))
         .route("/routing/put", any(routing::put))
         .route("/shutdown", any(node::shutdown))
+        .route("/swarm/addrs", any(swarm::addresses))
+        .route("/swarm/addrs/listen", any(swarm::listen_addresses))
+        .route("/swarm/addrs/local", any(swarm::local_addresses))
+        .route("/swarm/connect", any(swarm::connect))
+        .route("/swarm/disconnect", any(swarm::disconnect))
+        .route("/swarm/peering/ls", any(swarm::peering))
+        .route("/swarm/peers", any(swarm::peers))
 }
 
 /// Returns the router of the commands.

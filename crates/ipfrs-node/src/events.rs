@@ -45,11 +45,13 @@ pub enum Topic {
     Operations,
     /// Garbage collections.
     Gc,
+    /// Content that was fetched from other servers and peers.
+    Retrieval,
 }
 
 impl Topic {
     /// All topics.
-    pub const ALL: [Self; 4] = [Self::Blocks, Self::Pins, Self::Operations, Self::Gc];
+    pub const ALL: [Self; 5] = [Self::Blocks, Self::Pins, Self::Operations, Self::Gc, Self::Retrieval];
 
     /// Returns the stable name.
     #[must_use]
@@ -59,6 +61,7 @@ impl Topic {
             Self::Pins => "pins",
             Self::Operations => "operations",
             Self::Gc => "gc",
+            Self::Retrieval => "retrieval",
         }
     }
 }
@@ -113,6 +116,9 @@ pub enum EventData {
     Operation(Progress),
     /// A garbage collection began, advanced or ended.
     Gc(GcPhase),
+    /// The retrieval of a root ended: all requests that needed it did.
+    #[cfg(feature = "retrieval")]
+    Retrieved(ipfrs_retrieval::Ended),
 }
 
 /// Phase of a garbage collection.

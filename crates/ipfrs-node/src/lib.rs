@@ -20,6 +20,7 @@ mod node;
 mod node_store;
 mod open;
 mod operations;
+mod peers;
 mod pins;
 mod readiness;
 mod refusals;
@@ -45,7 +46,7 @@ pub use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, identity_paylo
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
 /// Attempts of a retrieval, and its configuration.
 #[cfg(feature = "retrieval")]
-pub use ipfrs_retrieval::{Attempt, Outcome, RetrievalConfig, SourceKind, Unretrieved};
+pub use ipfrs_retrieval::{Attempt, Ended, Outcome, RetrievalConfig, SourceKind, Unretrieved};
 /// Types for implementing a custom storage engine; see [`NodeBuilder::engine`].
 pub use ipfrs_store::{
     Admission, BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared, admit,
@@ -79,6 +80,7 @@ pub use node::Node;
 pub use node_store::ReadConfig;
 pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
+pub use peers::{ConnectedPeer, ExchangeTotals, PeerLedger};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 /// The registry that receives the metrics of a node.
 pub use prometheus::Registry;

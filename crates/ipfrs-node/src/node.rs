@@ -52,6 +52,9 @@ pub(crate) struct Inner {
     /// Fetches missing blocks; `None` without sources.
     #[cfg(feature = "retrieval")]
     pub(crate) retriever: Option<Retriever>,
+    /// Connections to peers; `None` if they are not enabled.
+    #[cfg(feature = "bitswap")]
+    pub(crate) exchange: Option<ipfrs_bitswap::Bitswap>,
     /// Denylists; `None` if none are configured.
     pub(crate) denylists: Option<Denylists>,
     /// The pack engine, if the node uses it. It holds a lock that [`Node::close`] releases.
@@ -108,6 +111,10 @@ impl Node {
     pub async fn close(&self) -> Result<()> {
         if let Some(denylists) = &self.inner.denylists {
             denylists.close();
+        }
+        #[cfg(feature = "bitswap")]
+        if let Some(exchange) = &self.inner.exchange {
+            exchange.shutdown().await;
         }
         self.inner.uploads.close().await;
         self.inner.names.close().await;

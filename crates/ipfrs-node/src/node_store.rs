@@ -2,7 +2,8 @@
 
 mod retrieval_timeout;
 
-use std::sync::{Arc, Weak};
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -36,6 +37,19 @@ pub(crate) struct NodeStore {
     events: Events,
     /// Which blocks were fetched; `None` if the store is read-only.
     fetched: Option<Arc<Fetched>>,
+    on_stored: OnStored,
+}
+
+/// Function that learns about blocks that were not in the store before; it is set once.
+pub(crate) type OnStored = Arc<OnceLock<StoredFn>>;
+
+/// Receives the CIDs of new blocks. It must not block.
+pub(crate) struct StoredFn(pub(crate) Box<dyn Fn(&[Cid]) + Send + Sync>);
+
+impl fmt::Debug for StoredFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredFn(..)")
+    }
 }
 
 impl NodeStore {
@@ -47,7 +61,14 @@ impl NodeStore {
         events: Events,
         fetched: Option<Arc<Fetched>>,
     ) -> Self {
-        Self { inner, read_timeout, metrics, protection, events, fetched }
+        let on_stored = OnStored::default();
+        Self { inner, read_timeout, metrics, protection, events, fetched, on_stored }
+    }
+
+    /// Returns the place of the function that learns about new blocks.
+    #[cfg(feature = "bitswap")]
+    pub(crate) fn on_stored(&self) -> OnStored {
+        Arc::clone(&self.on_stored)
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
@@ -85,6 +106,8 @@ impl NodeStore {
             let added = |block: &Block| EventData::BlockAdded { cid: *block.cid(), size: block.data().len() as u64 };
             blocks.iter().map(added).collect::<Vec<_>>()
         });
+        let on_stored = self.on_stored.get();
+        let cids = on_stored.map(|_| blocks.iter().map(|block| *block.cid()).collect::<Vec<_>>());
         let span = span!("write", blocks = number(blocks.len()));
         let outcomes = match watched {
             Some(added) => self.put_watched(blocks, mode, added).instrument(span).await,
@@ -95,6 +118,10 @@ impl NodeStore {
             }
         };
         outcomes.iter().for_each(|outcome| self.failed("put", outcome));
+        if let (Some(on_stored), Some(cids)) = (on_stored, cids) {
+            let new = cids.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome));
+            (on_stored.0)(&new.map(|(cid, _)| cid).collect::<Vec<_>>());
+        }
         let new = outcomes.iter().filter(|outcome| is_new(outcome)).count();
         self.metrics.blocks_stored.inc_by(new as u64);
         outcomes

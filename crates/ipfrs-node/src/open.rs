@@ -10,6 +10,8 @@ use futures::StreamExt;
 #[cfg(doc)]
 use ipfrs_core::ErrorKind;
 use ipfrs_core::{Error, Result};
+#[cfg(feature = "bitswap")]
+use ipfrs_retrieval::Exchange;
 use ipfrs_store::{BlockStore, Engine, MemoryStore, PackOptions, PackStore, Pins, StoreConfig};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
@@ -30,6 +32,8 @@ use crate::names::dnslink::Dnslink;
 use crate::node::{Inner, WORK_KIB};
 use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
+#[cfg(feature = "bitswap")]
+use crate::peers::exchange;
 use crate::readiness::Readiness;
 #[cfg(feature = "retrieval")]
 use crate::retrieval::retriever;
@@ -246,6 +250,8 @@ impl Opened {
         let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
         let (metered, known) = (metrics.clone(), fetched.clone());
         let store = NodeStore::new(engine, read_timeout, metered, protection.clone(), events.clone(), known);
+        #[cfg(feature = "bitswap")]
+        let stored = store.on_stored();
         let store = Arc::new(store);
         let eviction = fetched
             .clone()
@@ -256,9 +262,18 @@ impl Opened {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
             None => store.clone(),
         };
+        #[cfg(feature = "bitswap")]
+        let exchange = exchange(&config.retrieval, &served, &identity, &stored, read_only, &registry).await?;
         #[cfg(feature = "retrieval")]
         let retriever = match config.retrieval.has_sources() && !read_only {
-            true => Some(retriever(&config, store.clone(), eviction.clone(), denylists.clone(), &identity, &registry)?),
+            true => {
+                #[cfg(feature = "bitswap")]
+                let peers = exchange.clone().map(Exchange);
+                #[cfg(not(feature = "bitswap"))]
+                let peers = None;
+                let (store, eviction, denylists) = (store.clone(), eviction.clone(), denylists.clone());
+                Some(retriever(&config, store, eviction, denylists, &identity, peers, events.clone(), &registry)?)
+            }
             false => None,
         };
         #[cfg(not(feature = "retrieval"))]
@@ -275,6 +290,8 @@ impl Opened {
             store,
             #[cfg(feature = "retrieval")]
             retriever,
+            #[cfg(feature = "bitswap")]
+            exchange,
             pack,
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,

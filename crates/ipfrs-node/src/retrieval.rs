@@ -31,6 +31,8 @@ pub struct RequestContext {
     pub via: String,
     /// The part of the content that the response needs.
     pub expected: Expected,
+    /// Sources that the client names (`?provider=` of IPIP-504, `?gateway=`): URLs and multiaddrs.
+    pub hints: Vec<String>,
 }
 
 /// The part of the content that a response needs, which is retrieved together with the path.

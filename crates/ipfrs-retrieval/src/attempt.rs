@@ -18,13 +18,15 @@ pub enum SourceKind {
     Gateway,
     /// An HTTP server that a router or a client named.
     Provider,
+    /// A peer, which exchanges blocks by Bitswap.
+    Peer,
     /// A router, which names providers.
     Router,
 }
 
 impl SourceKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Gateway, Self::Provider, Self::Router];
+    pub const ALL: [Self; 4] = [Self::Gateway, Self::Provider, Self::Peer, Self::Router];
 
     /// Returns the name in reports and metrics.
     #[must_use]
@@ -32,6 +34,7 @@ impl SourceKind {
         match self {
             Self::Gateway => "gateway",
             Self::Provider => "provider",
+            Self::Peer => "peer",
             Self::Router => "router",
         }
     }
@@ -81,7 +84,7 @@ impl Outcome {
 pub struct Attempt {
     /// Kind of the source.
     pub source: SourceKind,
-    /// URL of the source.
+    /// URL of the source, or `/p2p/` and the ID of a peer.
     pub address: String,
     /// The content that was requested, such as `block bafy...`.
     pub request: String,
@@ -113,6 +116,10 @@ pub(crate) struct Trace {
 impl Trace {
     pub(crate) fn begin() -> Self {
         Self { began: Instant::now(), attempts: Mutex::new(Vec::new()) }
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.began
     }
 
     /// Adds an attempt. Of many, the first ones are kept, because they explain what happened.
@@ -163,7 +170,8 @@ impl Unretrieved {
         let sums = Outcome::ALL.map(|outcome| (outcome, count(outcome)));
         let sums: Vec<_> = sums.iter().filter(|(_, n)| *n > 0).map(|(o, n)| format!("{n} {}", o.name())).collect();
         let summary = match sums.is_empty() {
-            true => "there is no source to try: configure retrieval.gateways or retrieval.routers".to_owned(),
+            true => "there is no source to try: configure retrieval.gateways, retrieval.routers or retrieval.bitswap"
+                .to_owned(),
             false => format!("attempts: {}", sums.join(", ")),
         };
         let cid = self.cid;

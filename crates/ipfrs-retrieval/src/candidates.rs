@@ -16,7 +16,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Progress of the search for providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Search {
+pub(crate) enum Search {
     NotBegun,
     Running,
     Done,
@@ -42,6 +42,21 @@ impl Candidates {
             drop(sources);
             self.search.send_modify(|_| {});
         }
+    }
+
+    /// Whether there is a source that may be tried.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.sources.lock().is_empty()
+    }
+
+    /// Tells those who wait for the search that it has found a peer.
+    pub(crate) fn note_peer(&self) {
+        self.search.send_modify(|_| {});
+    }
+
+    /// Returns a receiver of the progress of the search, which also changes with every source that is found.
+    pub(crate) fn progress(&self) -> watch::Receiver<Search> {
+        self.search.subscribe()
     }
 
     /// Records that providers are being searched. Returns false if that was recorded before.

@@ -4,10 +4,13 @@ use ipfrs_core::{Error, Result};
 use reqwest::Url;
 use serde::Deserialize;
 
+use crate::peers::BitswapConfig;
+
 /// Maximum number of configured gateways, and of routers.
 const MAX_URLS: usize = 64;
 
-/// `[retrieval]`: sources of blocks that the node does not have. Without gateways and routers, nothing is fetched.
+/// `[retrieval]`: sources of blocks that the node does not have. Without gateways, routers and peers, nothing is
+/// fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrievalConfig {
@@ -23,8 +26,12 @@ pub struct RetrievalConfig {
     pub max_sessions: usize,
     /// Maximum bytes that are received for one request.
     pub max_bytes_per_request: u64,
-    /// Whether sources that routers name may have private addresses.
+    /// Whether sources that routers and clients name may have private addresses.
     pub allow_private_addresses: bool,
+    /// Whether clients may name sources in their requests.
+    pub provider_hints: bool,
+    /// `[retrieval.bitswap]`: exchange of blocks with peers.
+    pub bitswap: BitswapConfig,
 }
 
 impl Default for RetrievalConfig {
@@ -37,6 +44,8 @@ impl Default for RetrievalConfig {
             max_sessions: 1_024,
             max_bytes_per_request: 1 << 40,
             allow_private_addresses: false,
+            provider_hints: false,
+            bitswap: BitswapConfig::default(),
         }
     }
 }
@@ -51,13 +60,15 @@ impl RetrievalConfig {
         in_range("retrieval.max_sessions", self.max_sessions as u64, 1, 100_000)?;
         in_range("retrieval.max_bytes_per_request", self.max_bytes_per_request, 4 << 20, 1 << 50)?;
         parse_urls("retrieval.gateways", &self.gateways)?;
-        parse_urls("retrieval.routers", &self.routers).map(|_| ())
+        parse_urls("retrieval.routers", &self.routers)?;
+        self.bitswap.validate()
     }
 
     /// Whether there is any source of missing blocks.
     #[must_use]
     pub fn has_sources(&self) -> bool {
-        self.enabled && !(self.gateways.is_empty() && self.routers.is_empty())
+        let has_urls = !(self.gateways.is_empty() && self.routers.is_empty());
+        self.enabled && (has_urls || self.bitswap.enabled || self.provider_hints)
     }
 }
 

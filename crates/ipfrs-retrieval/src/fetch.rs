@@ -4,14 +4,17 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 use ipfrs_core::{Cid, codec};
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::candidates::Search;
 use crate::car_stream::CarStream;
 use crate::http;
 use crate::race::race;
@@ -19,6 +22,9 @@ use crate::retriever::MAX_BLOCK_PERMIT_BYTES;
 use crate::session::{FetchError, Fetched, Running, Session};
 use crate::source::Source;
 use crate::want::{Want, WantedPart};
+
+/// Time in which a server, and then a chosen peer, may deliver a block before others are asked.
+const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Fetches a block for `want`. `streams` may deliver it.
 pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, cid: Cid) -> Fetched {
@@ -29,25 +35,29 @@ pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<Ca
     if let Ok(Some(bytes)) = session.retrieval.store.get(&cid).await {
         return Ok((bytes, None));
     }
-    let mut below = None;
-    let fetched = async {
+    let (mut below, stalled) = (None, Notify::new());
+    let from_servers = async {
         join_all(streams.iter().map(|stream| stream.until_stalled())).await;
         below = stream_below(&session, &want, &cid);
         if let Some(stream) = &below {
             stream.until_stalled().await;
         }
+        stalled.notify_one();
         if alone(&session, &want, &cid).await {
-            return;
+            return true;
         }
-        // No source is left, but a stream that is slow may still deliver the block.
+        // No server is left, but a stream that is slow may still deliver the block.
         join_all(streams.iter().chain(&below).map(|stream| stream.until_end())).await;
+        false
     };
+    let fetched = either(from_servers, from_peers(&session, &cid, &stalled));
     let arrived = {
         let mut fetched = pin!(fetched);
         tokio::select! {
             biased;
             bytes = &mut arrival => bytes.ok_or(None),
-            () = &mut fetched => (&mut arrival).now_or_never().flatten().ok_or(None),
+            // A task that has used up its budget is told that nothing has arrived, unless it is unconstrained.
+            () = &mut fetched => unconstrained(&mut arrival).now_or_never().flatten().ok_or(None),
             () = &mut deadline => Err(Some(seconds)),
         }
     };
@@ -67,7 +77,48 @@ fn stream_below(session: &Arc<Session>, want: &Want, cid: &Cid) -> Option<Arc<Ca
     is_inner.then(|| session.stream(&want.below(*cid), true)).flatten()
 }
 
-/// Fetches a block by itself and delivers it. Returns whether a source had it.
+/// Waits for the first success, or for both to fail.
+async fn either(first: impl Future<Output = bool>, second: impl Future<Output = bool>) {
+    let (first, second) = (pin!(first), pin!(second));
+    match select(first, second).await {
+        Either::Left((false, other)) => _ = other.await,
+        Either::Right((false, other)) => _ = other.await,
+        Either::Left((true, _)) | Either::Right((true, _)) => {}
+    }
+}
+
+/// Fetches a block from peers and delivers it. Servers come first, until no stream of them makes progress (`stalled`).
+/// Returns whether a peer had the block.
+async fn from_peers(session: &Arc<Session>, cid: &Cid, stalled: &Notify) -> bool {
+    let Some(peers) = session.peers() else { return false };
+    if session.candidates.has_any() {
+        stalled.notified().await;
+        sleep(HEAD_START).await;
+    }
+    let mut progress = session.candidates.progress();
+    loop {
+        let search = *progress.borrow_and_update();
+        let mut get = pin!(peers.get(cid));
+        let found = tokio::select! {
+            found = &mut get => found,
+            () = sleep(HEAD_START), if search == Search::NotBegun => {
+                session.search();
+                get.await
+            }
+        };
+        if let Some(block) = found {
+            let permit = session.retrieval.buffer(block.data().len()).await;
+            session.deliver(vec![block], false, permit);
+            return true;
+        }
+        session.search();
+        if search == Search::Done || progress.changed().await.is_err() {
+            return false;
+        }
+    }
+}
+
+/// Fetches a block by itself from a server and delivers it. Returns whether a source had it.
 async fn alone(session: &Arc<Session>, want: &Want, cid: &Cid) -> bool {
     let mut tried = Vec::new();
     let attempt = |source: Arc<Source>| async move {

@@ -15,6 +15,11 @@ mod expected;
 mod fetch;
 mod http;
 mod metrics;
+#[cfg(not(feature = "bitswap"))]
+#[path = "no_peers.rs"]
+mod peers;
+#[cfg(feature = "bitswap")]
+mod peers;
 mod race;
 mod retriever;
 mod routing;
@@ -26,6 +31,7 @@ mod want;
 pub use address::is_public;
 pub use attempt::{Attempt, Outcome, SourceKind, Unretrieved};
 pub use config::RetrievalConfig;
-pub use retriever::{Admits, Retriever};
+pub use peers::{BitswapConfig, Exchange};
+pub use retriever::{Admits, Ended, OnEnd, Retriever};
 pub use store::{RetrievingStore, Wanted};
 pub use want::Want;

@@ -19,6 +19,7 @@ use crate::candidates::Candidates;
 use crate::config::{RetrievalConfig, parse_urls};
 use crate::http::client;
 use crate::metrics::RetrievalMetrics;
+use crate::peers::{Exchange, PeerSession};
 use crate::routing::{Provider, Routers};
 use crate::session::{Running, Session};
 use crate::source::Sources;
@@ -37,6 +38,26 @@ const MAX_HOPS: usize = 8;
 /// Decides whether a block may be fetched and stored.
 pub type Admits = Arc<dyn Fn(&Cid) -> bool + Send + Sync>;
 
+/// Receives the sum of each session that has ended.
+pub type OnEnd = Arc<dyn Fn(&Ended) + Send + Sync>;
+
+/// Sum of a session that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The root that was fetched, in whole or in part.
+    pub root: Cid,
+    /// Number of fetched blocks, and their bytes with the overhead of the transfer.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub bytes: u64,
+    /// Number of attempts, of which the first 200 count, and of those that did not deliver.
+    pub attempts: u64,
+    /// See `attempts`.
+    pub failures: u64,
+    /// Time from the begin to the end.
+    pub duration: Duration,
+}
+
 /// Running sessions, by root and `Via` header.
 type Sessions = HashMap<(Cid, Arc<str>), Weak<Session>>;
 
@@ -50,14 +71,19 @@ pub struct Retriever {
 pub(crate) struct Shared {
     pub(crate) sources: Sources,
     pub(crate) routers: Routers,
+    /// Exchange of blocks with peers; `None` if it is not enabled.
+    pub(crate) exchange: Option<Exchange>,
     pub(crate) metrics: RetrievalMetrics,
     pub(crate) store: Arc<dyn BlockStore>,
     sink: Arc<dyn BlockSink>,
     admits: Admits,
+    pub(crate) on_end: OnEnd,
     pub(crate) timeout: Duration,
     pub(crate) max_bytes: u64,
     /// Whether sources that routers and clients name must have public addresses.
     pub(crate) is_restricted: bool,
+    /// Whether clients may name sources.
+    takes_hints: bool,
     /// Name of this gateway in `Via` headers.
     name: String,
     sessions: Mutex<Sessions>,
@@ -69,17 +95,21 @@ pub(crate) struct Shared {
 impl Retriever {
     /// Creates a retriever. It looks for blocks in `store`, and passes those that it has fetched and verified to
     /// `sink`. It neither fetches nor stores blocks that `admits` rejects. `name` identifies this gateway in `Via`
-    /// headers, which prevents loops between gateways.
+    /// headers, which prevents loops between gateways. With an `exchange`, it also asks peers. `on_end`
+    /// must not block.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] names a key of the configuration with an invalid value; also if the metrics are
     /// registered already, and if the system has no CA certificates.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a node, each of another type")]
     pub fn new(
         config: &RetrievalConfig,
         store: Arc<dyn BlockStore>,
         sink: Arc<dyn BlockSink>,
         admits: Admits,
         name: String,
+        exchange: Option<Exchange>,
+        on_end: OnEnd,
         registry: &Registry,
     ) -> Result<Self> {
         config.validate()?;
@@ -89,13 +119,16 @@ impl Retriever {
         let shared = Shared {
             routers: Routers::new(parse_urls("retrieval.routers", &config.routers)?, trusted.clone()),
             sources: Sources::new(gateways, &trusted, others),
+            exchange,
             metrics: RetrievalMetrics::register(registry)?,
             store,
             sink,
             admits,
+            on_end,
             timeout: Duration::from_secs(config.timeout_seconds),
             max_bytes: config.max_bytes_per_request,
             is_restricted: !config.allow_private_addresses,
+            takes_hints: config.provider_hints,
             name,
             sessions: Mutex::default(),
             permits: Arc::new(Semaphore::new(config.max_sessions)),
@@ -105,18 +138,24 @@ impl Retriever {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns a store that fetches what `local` does not have.
+    /// Returns a store that fetches what `local` does not have. `hints` are sources that the client names: URLs of
+    /// gateways, and multiaddrs of HTTP servers and peers (IPIP-504). Others are ignored, and all of them unless
+    /// `retrieval.provider_hints` is set.
     #[must_use]
-    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted) -> RetrievingStore {
-        RetrievingStore::new(local, self.clone(), wanted)
+    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, hints: Vec<String>) -> RetrievingStore {
+        let hints = if self.shared.takes_hints { hints } else { Vec::new() };
+        RetrievingStore::new(local, self.clone(), wanted, hints)
     }
 
-    /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago.
+    /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago, except
+    /// those that had ended before `since`.
     #[must_use]
-    pub fn attempts(&self, root: &Cid) -> Vec<Attempt> {
+    pub fn attempts(&self, root: &Cid, since: Instant) -> Vec<Attempt> {
         // The end of a session takes the same lock, so it is released first.
         let session = self.shared.sessions.lock().get(&(*root, Arc::from(""))).and_then(Weak::upgrade);
-        session.map(|session| session.trace.attempts()).unwrap_or_default()
+        let Some(session) = session else { return Vec::new() };
+        let since = session.trace.at(since);
+        session.attempts().into_iter().filter(|attempt| attempt.start_ms + attempt.duration_ms >= since).collect()
     }
 
     /// Whether a request with this `Via` header may cause requests to other gateways: not if it comes from this
@@ -194,13 +233,24 @@ impl Shared {
         format!("{before}1.1 {}", self.name)
     }
 
-    /// Queries all routers for providers of `root`.
-    pub(crate) async fn search(self: &Arc<Self>, root: &Cid, candidates: &Candidates, trace: &Arc<Trace>) {
+    /// Queries all routers for providers of `root`: HTTP servers for `candidates`, and `peers`.
+    pub(crate) async fn search(
+        self: &Arc<Self>,
+        root: &Cid,
+        candidates: &Candidates,
+        peers: Option<&PeerSession>,
+        trace: &Arc<Trace>,
+    ) {
         let lookup = async |url: &Url| {
             let request = format!("providers of {root}");
             let mut running = Running::begin_lookup(self, trace, url, request);
             let found = |provider: Provider| {
+                let is_server = !provider.urls.is_empty();
                 provider.urls.into_iter().for_each(|url| candidates.add(self.sources.provider(url)));
+                let (Some(peers), Some((id, addresses))) = (peers, provider.peer) else { return is_server };
+                let is_peer = peers.add(&id, &addresses);
+                candidates.note_peer();
+                is_server || is_peer
             };
             let received = self.routers.providers(url, root, found).await;
             if let Ok(bytes) = &received {

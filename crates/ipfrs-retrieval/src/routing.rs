@@ -26,6 +26,7 @@ const MAX_ADDRESSES: usize = 32;
 /// Protocols of the providers that are of use.
 const PROTOCOLS: &str = "unknown,transport-bitswap,transport-ipfs-gateway-http";
 const HTTP_PROTOCOL: &str = "transport-ipfs-gateway-http";
+const BITSWAP_PROTOCOL: &str = "transport-bitswap";
 
 /// Configured routers.
 #[derive(Debug)]
@@ -40,12 +41,16 @@ pub(crate) struct Routers {
 pub(crate) struct Provider {
     /// URLs of its HTTP gateway.
     pub(crate) urls: Vec<Url>,
+    /// Its peer ID and addresses, if it may exchange blocks by Bitswap.
+    pub(crate) peer: Option<(String, Vec<String>)>,
 }
 
 /// Record of a provider: schema `peer`, and `bitswap` of older routers.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Record {
+    #[serde(default, rename = "ID")]
+    id: Option<String>,
     #[serde(default)]
     addrs: Option<Vec<String>>,
     #[serde(default)]
@@ -55,13 +60,15 @@ struct Record {
 impl Record {
     fn into_provider(self) -> Option<Provider> {
         let protocols = self.protocols.unwrap_or_default();
-        // Routers may ignore the filter of the request.
-        if !protocols.is_empty() && !protocols.iter().any(|protocol| protocol == HTTP_PROTOCOL) {
-            return None;
-        }
-        let addresses = self.addrs.unwrap_or_default();
-        let urls: Vec<_> = addresses.iter().take(MAX_ADDRESSES).filter_map(|address| http_url(address)).collect();
-        (!urls.is_empty()).then_some(Provider { urls })
+        // Routers may ignore the filter of the request. A record without protocols may have any.
+        let may_have = |wanted: &str| protocols.is_empty() || protocols.iter().any(|protocol| protocol == wanted);
+        let addresses: Vec<_> = self.addrs.unwrap_or_default().into_iter().take(MAX_ADDRESSES).collect();
+        let urls: Vec<_> = match may_have(HTTP_PROTOCOL) {
+            true => addresses.iter().filter_map(|address| http_url(address)).collect(),
+            false => Vec::new(),
+        };
+        let peer = self.id.filter(|_| may_have(BITSWAP_PROTOCOL)).map(|id| (id, addresses));
+        (!urls.is_empty() || peer.is_some()).then_some(Provider { urls, peer })
     }
 }
 
@@ -82,13 +89,13 @@ impl Routers {
         &self.urls
     }
 
-    /// Passes the providers of `cid` that the router at `url` knows to `found`, as they arrive. Returns the number of
-    /// bytes of the response.
+    /// Passes the providers of `cid` that the router at `url` knows to `found`, as they arrive. `found` returns whether
+    /// the provider can be used. Returns the number of bytes of the response.
     pub(crate) async fn providers(
         &self,
         url: &Url,
         cid: &Cid,
-        found: impl FnMut(Provider) + Send,
+        found: impl FnMut(Provider) -> bool + Send,
     ) -> Result<u64, Failure> {
         let lookup = timeout(LOOKUP, async {
             let _permit = self.lookups.acquire().await;
@@ -98,7 +105,12 @@ impl Routers {
         lookup.await.map_err(slow)?
     }
 
-    async fn lookup(&self, url: &Url, cid: &Cid, mut found: impl FnMut(Provider) + Send) -> Result<u64, Failure> {
+    async fn lookup(
+        &self,
+        url: &Url,
+        cid: &Cid,
+        mut found: impl FnMut(Provider) -> bool + Send,
+    ) -> Result<u64, Failure> {
         let target = format!("routing/v1/providers/{cid}?filter-protocols={PROTOCOLS}");
         let url = url.join(&target).map_err(|e| Failure::new(Outcome::Failed, e.to_string()))?;
         let request = self.client.get(url).header(ACCEPT, "application/x-ndjson, application/json");
@@ -116,8 +128,7 @@ impl Routers {
         let (mut received, mut buffer, mut count) = (0, Vec::new(), 0_usize);
         let mut read = |record: Option<Record>| {
             record.and_then(Record::into_provider).into_iter().for_each(|provider| {
-                count += 1;
-                found(provider);
+                count += usize::from(found(provider));
             });
         };
         while let Some(piece) = response.chunk().await.map_err(|e| Failure::new(Outcome::Failed, because(&e)))? {
@@ -141,7 +152,7 @@ impl Routers {
             records.for_each(|record| read(serde_json::from_value(record).ok()));
         }
         match count {
-            0 => Err(Failure { status: Some(200), ..Failure::new(Outcome::Absent, "it knows no HTTP providers") }),
+            0 => Err(Failure { status: Some(200), ..Failure::new(Outcome::Absent, "it knows no providers of use") }),
             _ => Ok(received as u64),
         }
     }
@@ -153,7 +164,8 @@ mod tests {
 
     fn provider(record: &str) -> Option<Vec<String>> {
         let record: Record = serde_json::from_str(record).unwrap();
-        record.into_provider().map(|provider| provider.urls.iter().map(ToString::to_string).collect())
+        let urls = record.into_provider().map(|provider| provider.urls.iter().map(ToString::to_string).collect());
+        urls.filter(|urls: &Vec<_>| !urls.is_empty())
     }
 
     #[test]
@@ -171,5 +183,23 @@ mod tests {
         ] {
             assert_eq!(provider(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn records_of_peers_are_read() {
+        let peer = |record: &str| {
+            let record: Record = serde_json::from_str(record).unwrap();
+            record.into_provider().and_then(|provider| provider.peer)
+        };
+        let found = Some(("12D3".to_owned(), vec!["/ip4/192.0.2.1/tcp/4001".to_owned()]));
+        for record in [
+            r#"{"Schema":"peer","ID":"12D3","Addrs":["/ip4/192.0.2.1/tcp/4001"],"Protocols":["transport-bitswap"]}"#,
+            r#"{"Schema":"peer","ID":"12D3","Addrs":["/ip4/192.0.2.1/tcp/4001"]}"#,
+            r#"{"Schema":"bitswap","Protocol":"transport-bitswap","ID":"12D3","Addrs":["/ip4/192.0.2.1/tcp/4001"]}"#,
+        ] {
+            assert_eq!(peer(record), found, "{record}");
+        }
+        let other = r#"{"Schema":"peer","ID":"12D3","Addrs":[],"Protocols":["transport-ipfs-gateway-http"]}"#;
+        assert_eq!(peer(other), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -16,16 +16,21 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::address::http_url;
 use crate::attempt::{Attempt, Outcome, SourceKind, Trace, Unretrieved, millis};
 use crate::candidates::Candidates;
 use crate::car_stream::CarStream;
+use crate::config::base_url;
 use crate::http::Failure;
-use crate::retriever::Shared as Retrieval;
+use crate::peers::PeerSession;
+use crate::retriever::{Ended, Shared as Retrieval};
 use crate::source::Source;
 use crate::want::Want;
 
 /// Bytes that streams of a session deliver ahead of its readers.
 const MAX_UNREAD_BYTES: u64 = 32 << 20;
+/// Maximum number of sources that one request may name.
+const MAX_HINTS: usize = 16;
 /// Number of remembered fetches and streams from which on those that have ended are forgotten.
 const MAX_REMEMBERED: usize = 256;
 
@@ -48,6 +53,7 @@ pub(crate) struct Session {
     pub(crate) via: Arc<str>,
     pub(crate) trace: Arc<Trace>,
     pub(crate) candidates: Arc<Candidates>,
+    peers: OnceLock<PeerSession>,
     state: Mutex<State>,
     /// Bytes that streams have delivered and no request has read, as in the state.
     unread_bytes: AtomicU64,
@@ -93,6 +99,7 @@ impl Session {
             via,
             trace: Arc::new(Trace::begin()),
             candidates: Arc::new(Candidates::new(retrieval.sources.gateways().to_vec())),
+            peers: OnceLock::new(),
             state: Mutex::default(),
             unread_bytes: AtomicU64::new(0),
             read: Notify::new(),
@@ -274,16 +281,56 @@ impl Session {
             return;
         }
         let (retrieval, candidates) = (Arc::clone(&self.retrieval), Arc::clone(&self.candidates));
-        let (trace, root) = (Arc::clone(&self.trace), self.root);
+        let (trace, peers, root) = (Arc::clone(&self.trace), self.peers().cloned(), self.root);
         let task = tokio::spawn(async move {
-            retrieval.search(&root, &candidates, &trace).await;
+            retrieval.search(&root, &candidates, peers.as_ref(), &trace).await;
             candidates.end_search();
         });
         *self.search.lock() = Some(task.abort_handle());
     }
 
+    fn report_end(&self) {
+        let attempts = self.attempts();
+        let sum = |of: fn(&Attempt) -> u64| attempts.iter().map(of).sum();
+        (self.retrieval.on_end)(&Ended {
+            root: self.root,
+            blocks: sum(|attempt| attempt.blocks),
+            bytes: sum(|attempt| attempt.bytes),
+            attempts: attempts.len() as u64,
+            failures: sum(|attempt| u64::from(!matches!(attempt.outcome, Outcome::Delivered | Outcome::Cancelled))),
+            duration: self.trace.began().elapsed(),
+        });
+    }
+
+    /// Adds the sources that a client names.
+    pub(crate) fn add_hints(&self, hints: &[String]) {
+        for hint in hints.iter().take(MAX_HINTS) {
+            let url = if hint.starts_with('/') { http_url(hint) } else { base_url(hint).ok() };
+            if let Some(url) = url {
+                self.candidates.add(self.retrieval.sources.provider(url));
+            } else if let (Some((_, id)), Some(peers)) = (hint.rsplit_once("/p2p/"), self.peers()) {
+                peers.add(id, std::slice::from_ref(hint));
+                self.candidates.note_peer();
+            }
+        }
+    }
+
+    /// Returns the peers that may have the content; `None` if this node exchanges no blocks with peers.
+    pub(crate) fn peers(&self) -> Option<&PeerSession> {
+        let exchange = self.retrieval.exchange.as_ref()?;
+        let begin = || exchange.session(self.trace.began(), self.retrieval.metrics.clone());
+        Some(self.peers.get_or_init(begin))
+    }
+
+    /// Returns the attempts that have ended, and the sums of the requests to peers.
+    pub(crate) fn attempts(&self) -> Vec<Attempt> {
+        let mut attempts = self.trace.attempts();
+        attempts.extend(self.peers.get().iter().flat_map(|peers| peers.attempts()));
+        attempts
+    }
+
     pub(crate) fn unretrieved(&self, cid: &Cid) -> Unretrieved {
-        Unretrieved { cid: *cid, attempts: self.trace.attempts().into() }
+        Unretrieved { cid: *cid, attempts: self.attempts().into() }
     }
 }
 
@@ -293,6 +340,7 @@ impl Drop for Session {
             search.abort();
         }
         self.retrieval.forget(&self.root, &self.via);
+        self.report_end();
     }
 }
 

@@ -49,11 +49,15 @@ pub struct RetrievingStore {
 struct Scope {
     retriever: Retriever,
     wanted: Wanted,
+    /// Sources that the client names.
+    hints: Vec<String>,
     session: OnceLock<Arc<Session>>,
     streams: Mutex<Vec<Arc<CarStream>>>,
     /// Number of blocks that were in the store, and that were missing.
     hits: AtomicU64,
     misses: AtomicU64,
+    /// Bytes of blocks that were missing.
+    fetched_bytes: AtomicU64,
 }
 
 /// Purpose of a view.
@@ -73,10 +77,15 @@ pub enum Wanted {
 }
 
 impl RetrievingStore {
-    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted) -> Self {
+    pub(crate) fn new(
+        local: Arc<dyn BlockStore>,
+        retriever: Retriever,
+        wanted: Wanted,
+        hints: Vec<String>,
+    ) -> Self {
         let (session, streams) = (OnceLock::new(), Mutex::default());
-        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { local, scope: Arc::new(Scope { retriever, wanted, session, streams, hits, misses }) }
+        let (hits, misses, fetched_bytes) = Default::default();
+        Self { local, scope: Arc::new(Scope { retriever, wanted, hints, session, streams, hits, misses, fetched_bytes }) }
     }
 }
 
@@ -86,6 +95,7 @@ impl Scope {
             return Ok(session);
         }
         let session = self.retriever.session(want)?;
+        session.add_hints(&self.hints);
         Ok(self.session.get_or_init(|| session))
     }
 
@@ -109,8 +119,9 @@ impl Scope {
         let session = self.session(want)?;
         let streams = {
             let mut streams = self.streams.lock();
-            if streams.iter().any(|stream| stream.is_over_budget()) {
-                let limit = self.retriever.shared.max_bytes;
+            let limit = self.retriever.shared.max_bytes;
+            let is_over = self.fetched_bytes.load(Ordering::Relaxed) > limit;
+            if is_over || streams.iter().any(|stream| stream.is_over_budget()) {
                 let what = format!("the request needs more than {limit} bytes from other servers");
                 return Err(Error::too_large(format!("{what} (retrieval.max_bytes_per_request): request a part")));
             }
@@ -128,6 +139,7 @@ impl Scope {
                 streams.push(below);
             }
         }
+        self.fetched_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if matches!(self.wanted, Wanted::Stored(_)) {
             session.until_stored(&cid).await?;
         }
@@ -146,6 +158,7 @@ impl Scope {
     async fn fetch_single(&self, cid: Cid, via: &Arc<str>) -> Result<Bytes> {
         let want = Want::new(cid, [], Part::Block).via(Arc::clone(via));
         let session = self.retriever.session(&want)?;
+        session.add_hints(&self.hints);
         let fetch = session.fetch(&cid, || fetch(Arc::clone(&session), want, Vec::new(), cid).boxed());
         fetch.await.map(|(bytes, _)| bytes).map_err(|error| error.to_error())
     }

@@ -16,6 +16,7 @@ mod key;
 mod listing;
 mod name;
 mod node;
+mod peer;
 mod pin;
 mod repo;
 mod retrieval;
@@ -34,7 +35,18 @@ pub use key::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 pub use listing::{Link, Listing, Listings};
 pub use name::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 pub use node::{BandwidthTotals, Id, Version};
+pub use peer::{
+    BitswapStat, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, SwarmAddresses, SwarmPeer, SwarmPeers,
+    SwarmStream, Wantlist,
+};
 pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
 pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 pub use retrieval::{RetrievalAttempt, RetrievalReport};
 pub use tensor::{ElementStats, Tensor, TensorList, TensorStats, TensorStatsList};
+
+/// Reads a value for which Kubo writes `null` if it is empty.
+fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + serde::Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    <Option<T> as serde::Deserialize>::deserialize(deserializer).map(Option::unwrap_or_default)
+}

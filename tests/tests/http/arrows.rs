@@ -5,19 +5,29 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Allowed dependencies of each crate within the workspace. Layers: `core <- ipns, store, tensor, unixfs <- stream <-
+/// Allowed dependencies of each crate within the workspace. Layers: `core <- bitswap, ipns, store, tensor, unixfs <- stream <-
 /// retrieval <- node <- front-ends <- interface <- shells`. Front-ends depend on the node and not on a store.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
     ("ipfrs-store", &["ipfrs-core"]),
     ("ipfrs-tensor", &["ipfrs-core"]),
     ("ipfrs-unixfs", &["ipfrs-core"]),
     ("ipfrs-stream", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs"]),
-    ("ipfrs-retrieval", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs", "ipfrs-stream"]),
+    ("ipfrs-bitswap", &["ipfrs-core"]),
+    ("ipfrs-retrieval", &["ipfrs-core", "ipfrs-bitswap", "ipfrs-store", "ipfrs-unixfs", "ipfrs-stream"]),
     (
         "ipfrs-node",
-        &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-tensor", "ipfrs-unixfs", "ipfrs-stream", "ipfrs-retrieval"],
+        &[
+            "ipfrs-core",
+            "ipfrs-ipns",
+            "ipfrs-store",
+            "ipfrs-tensor",
+            "ipfrs-unixfs",
+            "ipfrs-stream",
+            "ipfrs-bitswap",
+            "ipfrs-retrieval",
+        ],
     ),
     ("ipfrs-middleware", &["ipfrs-core", "ipfrs-node"]),
     // JSON types for servers, and a client.

@@ -128,7 +128,7 @@ async fn delegated_routing_sets_record_max_age() {
 #[tokio::test(flavor = "multi_thread")]
 async fn delegated_routing_returns_no_providers() {
     let gateway = TestGateway::start().await;
-    let cid = gateway.add("", "x").await;
+    let cid = "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
     let peer = Named::new().name;
     for (path, body) in
         [(format!("/providers/{cid}"), r#"{"Providers":[]}"#), (format!("/peers/{peer}"), r#"{"Peers":[]}"#)]

@@ -56,6 +56,7 @@ mod names_publish;
 mod observability;
 mod openapi;
 mod pages;
+mod peers;
 mod permits;
 mod pins;
 mod progress;

@@ -360,11 +360,13 @@ async fn openmetrics_has_exemplars_of_recorded_traces() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_page_matches_the_registered_families() {
-    // With a denylist and a source, because their metrics do not exist without them.
+    // With a denylist, a source and Bitswap, because their metrics do not exist without them.
     let list = tempfile::NamedTempFile::new().unwrap();
     let gateway = TestGateway::start_with(|config| {
         config.gateway.denylists = vec![list.path().to_owned()];
         config.retrieval.gateways = vec!["http://127.0.0.1:1".to_owned()];
+        config.retrieval.bitswap.enabled = true;
+        config.retrieval.bitswap.listen = Vec::new();
     })
     .await;
     assert_eq!(gateway.get(&format!("/ipfs/{}", raw_cid(b"unreachable"))).await.status(), 502);

@@ -29,6 +29,7 @@ fn fields(topic: Topic) -> &'static [&'static str] {
         Topic::Pins => &["action", "cid", "type", "name"],
         Topic::Operations => &["operation_id", "kind", "state"],
         Topic::Gc => &["phase"],
+        Topic::Retrieval => &["cid"],
     }
 }
 
@@ -109,6 +110,7 @@ fn cid(data: &EventData) -> Option<&Cid> {
         | EventData::BlockRemoved { cid }
         | EventData::PinAdded { cid, .. }
         | EventData::PinRemoved { cid } => Some(cid),
+        EventData::Retrieved(ended) => Some(&ended.root),
         EventData::Operation(_) | EventData::Gc(_) => None,
     }
 }

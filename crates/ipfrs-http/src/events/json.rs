@@ -58,6 +58,15 @@ enum Data<'a> {
         phase: &'static str,
         error: String,
     },
+    Retrieved {
+        #[serde(serialize_with = "as_text")]
+        cid: &'a Cid,
+        blocks: u64,
+        bytes: u64,
+        attempts: u64,
+        failures: u64,
+        duration_seconds: f64,
+    },
 }
 
 fn as_text<S: Serializer>(cid: &Cid, serializer: S) -> Result<S::Ok, S::Error> {
@@ -73,6 +82,14 @@ impl<'a> From<&'a EventData> for Data<'a> {
             EventData::PinAdded { cid, mode, name } => Self::Pin { action, cid, mode: Some(mode.name()), name },
             EventData::PinRemoved { cid } => Self::Pin { action, cid, mode: None, name: "" },
             EventData::Operation(progress) => Self::Operation(ProgressReport::of(progress)),
+            EventData::Retrieved(ended) => Self::Retrieved {
+                cid: &ended.root,
+                blocks: ended.blocks,
+                bytes: ended.bytes,
+                attempts: ended.attempts,
+                failures: ended.failures,
+                duration_seconds: ended.duration.as_secs_f64(),
+            },
             EventData::Gc(gc) => {
                 let phase = phase(gc);
                 match gc {
@@ -101,7 +118,7 @@ pub(super) fn action(data: &EventData) -> &'static str {
     match data {
         EventData::BlockAdded { .. } | EventData::PinAdded { .. } => "added",
         EventData::BlockRemoved { .. } | EventData::PinRemoved { .. } => "removed",
-        EventData::Operation(_) | EventData::Gc(_) => "",
+        EventData::Operation(_) | EventData::Gc(_) | EventData::Retrieved(_) => "",
     }
 }
 

@@ -65,6 +65,21 @@ impl<'a> RequestHost<'a> {
     }
 }
 
+/// Returns the multiaddr of the HTTP server that a request was sent to, such as `/dns/example.org/tcp/443/https`. It
+/// names the host of the request itself, and the scheme that a proxy reports. `None` if the request names no host.
+pub(crate) fn multiaddr(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let RequestHost { own: Named { name, port }, is_https, .. } = RequestHost::read(uri, headers, true).ok()?;
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let kind = match bare.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => "ip4",
+        Ok(IpAddr::V6(_)) => "ip6",
+        Err(_) if bare.is_empty() => return None,
+        Err(_) => "dns",
+    };
+    let (default_port, scheme) = if is_https { ("443", "https") } else { ("80", "http") };
+    Some(format!("/{kind}/{bare}/tcp/{}/{scheme}", port.unwrap_or(default_port)))
+}
+
 impl<'a> Named<'a> {
     /// Reads `Host`; `None` if it is missing.
     pub(crate) fn of_header(headers: &'a HeaderMap) -> Result<Option<Self>> {

@@ -12,7 +12,14 @@ use super::site::Site;
 /// Returns the context of a request to a site.
 pub(super) fn context(site: &Site, parts: &Parts) -> RequestContext {
     let offline = !site.retrieves || request::only_if_cached(&parts.headers);
-    RequestContext { offline, via: via(&parts.headers), expected: expected(parts) }
+    RequestContext { offline, via: via(&parts.headers), expected: expected(parts), hints: hints(parts) }
+}
+
+/// Returns the sources that the query names: `provider`, a multiaddr (IPIP-504), and `gateway`, a URL.
+fn hints(parts: &Parts) -> Vec<String> {
+    let query = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
+    let named = query.filter(|(name, _)| matches!(name.as_ref(), "provider" | "gateway"));
+    named.map(|(_, value)| value.into_owned()).collect()
 }
 
 /// Returns the `Via` header (RFC 9110, 7.6.3), whose lines are one list.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use ipfrs_rpc::types::{
-    Added, BandwidthTotals, BlockStat, DagStats, FileStat, Id, ImportedCar, InspectedRecord, Key, Keys, Listings,
-    PinLine, Pins, PublishedName, RemovedBlock, RemovedKey, RenamedKey, RepoStat, RepoVersion, ResolvedNode,
-    ResolvedPath, RpcFailure, SignatureCheck, Signed, StoredNode, VerifiedPin, VerifyLine, Version,
+    Added, BandwidthTotals, BitswapStat, BlockStat, DagStats, FileStat, Id, ImportedCar, InspectedRecord, Key, Keys,
+    Ledger, Lines, Listings, Peering, PinLine, Pins, PublishedName, RemovedBlock, RemovedKey, RenamedKey, RepoStat,
+    RepoVersion, ResolvedNode, ResolvedPath, RpcFailure, SignatureCheck, Signed, StoredNode, SwarmAddresses,
+    SwarmPeers, VerifiedPin, VerifyLine, Version, Wantlist,
 };
 use utoipa::ToSchema;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
@@ -140,6 +141,9 @@ fn nothing(operation: Described) -> Described {
 
 static COMMANDS: &[Command] = &[
     command("add", "Add files and directories", NONE, lines::<Added>).with(Body::Files),
+    command("bitswap/ledger", "Blocks exchanged with a peer", ONE, json::<Ledger>),
+    command("bitswap/stat", "Blocks exchanged with all peers", NONE, json::<BitswapStat>),
+    command("bitswap/wantlist", "Blocks that are wanted", NONE, json::<Wantlist>),
     command("block/get", "Read a block", ONE, raw_block),
     command("block/put", "Store blocks", NONE, lines::<BlockStat>).with(Body::Files),
     command("block/rm", "Remove blocks", SOME, lines::<RemovedBlock>),
@@ -183,6 +187,13 @@ static COMMANDS: &[Command] = &[
     command("shutdown", "End the daemon", NONE, nothing),
     command("stats/bw", "Transferred bytes", NONE, json::<BandwidthTotals>),
     command("stats/repo", "Size of the store", NONE, json::<RepoStat>),
+    command("swarm/addrs", "Addresses of the connected peers", NONE, json::<SwarmAddresses>),
+    command("swarm/addrs/listen", "Addresses on which the node listens for peers", NONE, json::<Lines>),
+    command("swarm/addrs/local", "Addresses that the node tells others", NONE, json::<Lines>),
+    command("swarm/connect", "Connect to peers", SOME, json::<Lines>),
+    command("swarm/disconnect", "Close connections to peers", SOME, json::<Lines>),
+    command("swarm/peering/ls", "Peers to which the node stays connected", NONE, json::<Peering>),
+    command("swarm/peers", "Connected peers", NONE, json::<SwarmPeers>),
     command("version", "Version of the daemon", NONE, json::<Version>),
 ];
 

@@ -83,6 +83,10 @@ static KEY_LIST: &[Opt] = &[LONG_KEYS, IPNS_BASE];
 
 static COMMANDS: &[Command] = &[
     command("add", Stdin::No, ADD),
+    command("bitswap/ledger", Stdin::No, &[]),
+    // The options affect only how a client prints the response.
+    command("bitswap/stat", Stdin::No, &[Opt::bool(&["verbose", "v"]).unused(), Opt::bool(&["human"]).unused()]),
+    command("bitswap/wantlist", Stdin::No, &[Opt::text(&["peer", "p"])]),
     command(
         "block/put",
         Stdin::No,
@@ -269,6 +273,23 @@ static COMMANDS: &[Command] = &[
         ],
     ),
     command("stats/repo", Stdin::No, REPO_STAT),
+    command("swarm/addrs", Stdin::No, &[]),
+    command("swarm/addrs/listen", Stdin::No, &[]),
+    command("swarm/addrs/local", Stdin::No, &[Opt::bool(&["id"])]),
+    command("swarm/connect", Stdin::Many, &[]),
+    command("swarm/disconnect", Stdin::Many, &[]),
+    command("swarm/peering/ls", Stdin::No, &[]),
+    command(
+        "swarm/peers",
+        Stdin::No,
+        &[
+            Opt::bool(&["verbose", "v"]),
+            Opt::bool(&["streams"]),
+            Opt::bool(&["latency"]),
+            Opt::bool(&["direction"]),
+            Opt::bool(&["identify"]),
+        ],
+    ),
     command(
         "version",
         Stdin::No,

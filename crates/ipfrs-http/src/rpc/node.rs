@@ -10,27 +10,33 @@ use ipfrs_rpc::types::{BandwidthTotals, Id, Version};
 use super::args::Args;
 use super::command_result::CommandResult;
 use super::key::KeyEncoding;
-use super::output;
+use super::{output, swarm};
 use crate::state::AppState;
 
-/// `id`: returns the node's key. Addresses and protocols are empty, since this version has no peer-to-peer
-/// networking.
+/// `id[?arg=peer]`: returns the identity of this node or of a connected peer.
 pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResult {
-    let identity = state.node.identity();
+    let node = &state.node;
+    let identity = node.identity();
     let own = identity.name();
     let encoding = args.text("peerid-base").map_or(Ok(KeyEncoding::PeerId), KeyEncoding::named)?;
-    let id = encoding.id(&own)?;
-    if let Some(requested) = args.at_most_one("peerid")?
-        && !Name::parse(requested).is_ok_and(|requested| requested == own)
-    {
-        return Err(Error::unsupported(format!("only this node's own ID can be shown: {id}")).into());
+    if let Some(requested) = args.at_most_one("peerid")? {
+        let name = Name::parse(requested).map_err(|_| Error::invalid("invalid peer id"))?;
+        if name != own {
+            let id = name.peer_id();
+            let found = swarm::find(node, &id)?.ok_or_else(|| {
+                Error::not_found(format!("peer {id} is not connected: connect to it first (swarm/connect)"))
+            })?;
+            return Ok(output::object(swarm::identity(&found, encoding.id(&name)?)));
+        }
     }
+    let peer_id = own.peer_id();
+    let addresses = node.announced_addresses().iter().map(|address| format!("{address}/p2p/{peer_id}")).collect();
     Ok(output::object(Id {
-        id,
+        id: encoding.id(&own)?,
         public_key: STANDARD.encode(identity.public_key()),
-        addresses: Vec::new(),
+        addresses,
         agent_version: concat!("ipfrs/", env!("CARGO_PKG_VERSION")).to_owned(),
-        protocols: Vec::new(),
+        protocols: node.protocols(),
     }))
 }
 

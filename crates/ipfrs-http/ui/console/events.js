@@ -10,7 +10,7 @@ import { contentLink } from "./parts.js";
 const MOST_EVENTS = 100;
 /** Time in which events are gathered before they are drawn, in milliseconds. */
 const DRAW_DELAY = 200;
-const TOPICS = /** @type {const} */ (["blocks", "pins", "operations", "gc"]);
+const TOPICS = /** @type {const} */ (["blocks", "pins", "operations", "gc", "retrieval"]);
 
 /** Lists the latest events, with a choice of topics: blocks would hide all others. */
 export class EventList {

@@ -2,7 +2,7 @@
 
 /** @typedef {{ topic: string, seq: number, time: string, data: any }} DaemonEvent */
 
-const TOPICS = ["blocks", "pins", "operations", "gc"];
+const TOPICS = ["blocks", "pins", "operations", "gc", "retrieval"];
 /** Delays before reconnecting, in milliseconds. */
 const FIRST_DELAY = 500;
 const LONGEST_DELAY = 10_000;

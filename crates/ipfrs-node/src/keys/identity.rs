@@ -78,7 +78,7 @@ impl Identity {
         &self.public_key
     }
 
-    #[cfg(feature = "keys")]
+    #[cfg(any(feature = "keys", feature = "bitswap"))]
     pub(crate) fn private_key(&self) -> &PrivateKey {
         &self.key
     }

@@ -57,7 +57,7 @@ impl Node {
         match self.allowed_retriever() {
             Some((retriever, via)) => {
                 let wanted = Wanted::Stored(want(&(*root).into(), Part::All, via));
-                Arc::new(retriever.store(self.inner.store.clone(), wanted))
+                Arc::new(retriever.store(self.inner.store.clone(), wanted, hints()))
             }
             None => self.inner.store.clone(),
         }
@@ -71,17 +71,16 @@ impl Node {
     pub async fn retrieve(&self, path: ContentPath, expected: Expected) -> Result<Retrieved> {
         let Some(retriever) = &self.inner.retriever else {
             return Err(Error::unsupported(
-                "there is no source to retrieve from: configure retrieval.gateways or retrieval.routers",
+                "there is no source to retrieve from: configure retrieval.gateways, retrieval.routers or retrieval.bitswap",
             ));
         };
         let (start, root) = (Instant::now(), *path.root());
-        // A session may have begun before, for another request.
-        let before = retriever.attempts(&root).len();
         let mut retrieved =
             Retrieved { cid: None, blocks: 0, bytes: 0, duration: Duration::ZERO, attempts: Vec::new(), error: None };
         let context = RequestContext { expected, ..RequestContext::default() };
         retrieved.error = with_context(context, self.fetch_part(path, &mut retrieved)).await.err();
-        retrieved.attempts = retriever.attempts(&root).into_iter().skip(before).collect();
+        // The session may have begun before, for another request.
+        retrieved.attempts = retriever.attempts(&root, start.into());
         retrieved.duration = start.elapsed();
         Ok(retrieved)
     }
@@ -101,7 +100,7 @@ impl Node {
 
     fn view(&self, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
         let Some((retriever, via)) = self.allowed_retriever() else { return self.inner.served.clone() };
-        let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via)));
+        let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via), hints()));
         match &self.inner.denylists {
             Some(denylists) => Arc::new(Guarded::new(store, denylists.clone())),
             None => store,
@@ -118,6 +117,11 @@ impl Node {
         let via = CONTEXT.try_with(allowed).unwrap_or_else(|_| Some("".into()))?;
         Some((retriever, via))
     }
+}
+
+/// Returns the sources that the client of the current request names.
+fn hints() -> Vec<String> {
+    CONTEXT.try_with(|context| context.hints.clone()).unwrap_or_default()
 }
 
 fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {

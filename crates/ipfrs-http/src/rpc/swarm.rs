@@ -1,0 +1,186 @@
+//! Commands about peers: `swarm/*` and `bitswap/*`.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ipfrs_core::{Cid, Result};
+use ipfrs_node::{ConnectedPeer, Node};
+use ipfrs_rpc::types::{
+    BitswapStat, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, SwarmAddresses, SwarmPeer,
+    SwarmPeers, SwarmStream, Wantlist,
+};
+
+use super::args::Args;
+use super::command_result::CommandResult;
+use super::output;
+use crate::state::AppState;
+
+/// Kubo's values of directions.
+const INBOUND: u8 = 1;
+const OUTBOUND: u8 = 2;
+
+/// `swarm/peers[?verbose=][&streams=][&latency=][&direction=][&identify=]`: returns the connected peers.
+pub(super) async fn peers(State(state): State<AppState>, args: Args) -> CommandResult {
+    let verbose = args.is_set("verbose");
+    let shows = |option: &str| verbose || args.is_set(option);
+    let (latency, direction) = (shows("latency"), shows("direction"));
+    let (streams, identify) = (shows("streams"), shows("identify"));
+    let describe = |peer: ConnectedPeer| SwarmPeer {
+        addr: peer.address.clone(),
+        latency: if latency { peer.latency.map_or_else(|| "n/a".to_owned(), duration) } else { String::new() },
+        direction: direction.then_some(if peer.is_outbound { OUTBOUND } else { INBOUND }),
+        // Bitswap is the only protocol whose streams stay open.
+        streams: streams.then(|| bitswap_protocol(&peer)).flatten().into_iter().collect(),
+        identify: if identify { identity(&peer, peer.id.clone()).into() } else { PeerIdentity::default() },
+        peer: peer.id,
+    };
+    let mut peers: Vec<_> = state.node.peers()?.into_iter().map(describe).collect();
+    peers.sort_by(|a, b| a.addr.cmp(&b.addr));
+    Ok(output::object(SwarmPeers { peers }))
+}
+
+fn bitswap_protocol(peer: &ConnectedPeer) -> Option<SwarmStream> {
+    let protocols = peer.protocols.iter().filter(|protocol| protocol.starts_with("/ipfs/bitswap/"));
+    protocols.max().map(|protocol| SwarmStream { protocol: protocol.clone() })
+}
+
+/// Returns what a peer says about itself. `id` is its ID in the requested form.
+pub(super) fn identity(peer: &ConnectedPeer, id: String) -> Id {
+    let with_id = |address: &String| format!("{address}/p2p/{}", peer.id);
+    let mut addresses: Vec<_> = peer.listen_addresses.iter().map(with_id).collect();
+    addresses.sort();
+    let mut protocols = peer.protocols.clone();
+    protocols.sort();
+    let public_key = STANDARD.encode(&peer.public_key);
+    Id { id, public_key, addresses, agent_version: peer.agent_version.clone(), protocols }
+}
+
+/// Returns a duration as Go writes it: `1.234567ms`.
+fn duration(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    let decimal = |value: u128, unit: u128, name: &str| {
+        let text = format!("{}.{:06}", value / unit, (value % unit) * 1_000_000 / unit);
+        format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
+    };
+    match micros {
+        0..1_000 => format!("{micros}µs"),
+        1_000..1_000_000 => decimal(micros, 1_000, "ms"),
+        _ => decimal(micros, 1_000_000, "s"),
+    }
+}
+
+/// `swarm/connect?arg=address[&arg=...]`: connects to peers. The connections stay open.
+pub(super) async fn connect(State(state): State<AppState>, args: Args) -> CommandResult {
+    let mut strings = Vec::new();
+    for address in args.required("address")? {
+        let id = state.node.connect_peer(address).await?;
+        strings.push(format!("connect {id} success"));
+    }
+    Ok(output::object(Lines { strings }))
+}
+
+/// `swarm/disconnect?arg=address[&arg=...]`: closes the connections to peers.
+pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> CommandResult {
+    let mut strings = Vec::new();
+    for address in args.required("address")? {
+        let (id, was_connected) = state.node.disconnect_peer(address).await?;
+        let outcome = if was_connected { "success" } else { "failure: not connected" };
+        strings.push(format!("disconnect {id} {outcome}"));
+    }
+    Ok(output::object(Lines { strings }))
+}
+
+/// `swarm/addrs`: returns the addresses of the connected peers.
+pub(super) async fn addresses(State(state): State<AppState>) -> CommandResult {
+    let of = |peer: ConnectedPeer| {
+        let known = if peer.listen_addresses.is_empty() { vec![peer.address] } else { peer.listen_addresses };
+        (peer.id, known)
+    };
+    let addrs = state.node.peers()?.into_iter().map(of).collect();
+    Ok(output::object(SwarmAddresses { addrs }))
+}
+
+/// `swarm/addrs/local[?id=]`: returns the addresses that this node tells others.
+pub(super) async fn local_addresses(State(state): State<AppState>, args: Args) -> CommandResult {
+    state.node.peers()?;
+    let suffix = match args.is_set("id") {
+        true => format!("/p2p/{}", state.node.identity().peer_id()),
+        false => String::new(),
+    };
+    let strings = state.node.announced_addresses().iter().map(|address| format!("{address}{suffix}")).collect();
+    Ok(output::object(Lines { strings }))
+}
+
+/// `swarm/addrs/listen`: returns the addresses on which this node listens for peers.
+pub(super) async fn listen_addresses(State(state): State<AppState>) -> CommandResult {
+    state.node.peers()?;
+    Ok(output::object(Lines { strings: state.node.listen_addresses() }))
+}
+
+/// `swarm/peering/ls`: returns the peers to which this node stays connected.
+pub(super) async fn peering(State(state): State<AppState>) -> CommandResult {
+    state.node.peers()?;
+    let split = |address: String| {
+        let (address, id) = address.rsplit_once("/p2p/").unwrap_or(("", &address));
+        PeerAddresses { id: id.to_owned(), addrs: vec![address.to_owned()] }
+    };
+    let peers = state.node.configured_peers().into_iter().map(split).collect();
+    Ok(output::object(Peering { peers }))
+}
+
+fn links(cids: &[Cid], args: &Args) -> Result<Vec<CidLink>> {
+    cids.iter().map(|cid| args.render.link(cid)).collect()
+}
+
+/// `bitswap/stat`: returns what was exchanged with all peers.
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
+    let totals = state.node.exchange_totals()?;
+    Ok(output::object(BitswapStat {
+        wantlist: links(&totals.wanted, &args)?,
+        peers: totals.peers,
+        blocks_received: totals.received_blocks,
+        data_received: totals.received_bytes,
+        dup_blks_received: totals.unneeded_blocks,
+        dup_data_received: totals.unneeded_bytes,
+        messages_received: totals.received_messages,
+        blocks_sent: totals.sent_blocks,
+        data_sent: totals.sent_bytes,
+    }))
+}
+
+/// `bitswap/wantlist[?peer=]`: returns the blocks that this node or a peer wants.
+pub(super) async fn wantlist(State(state): State<AppState>, args: Args) -> CommandResult {
+    let cids = state.node.wanted_blocks(args.text("peer"))?;
+    Ok(output::object(Wantlist { keys: links(&cids, &args)? }))
+}
+
+/// `bitswap/ledger?arg=peer`: returns what was exchanged with a peer.
+pub(super) async fn ledger(State(state): State<AppState>, args: Args) -> CommandResult {
+    let ledger = state.node.peer_ledger(args.one("peer")?)?;
+    Ok(output::object(Ledger {
+        peer: ledger.peer,
+        value: ledger.debt_ratio,
+        sent: ledger.sent_bytes,
+        recv: ledger.received_bytes,
+        exchanged: ledger.messages,
+    }))
+}
+
+/// Returns the connected peer with an ID in any form.
+pub(super) fn find(node: &Node, id: &str) -> Result<Option<ConnectedPeer>> {
+    Ok(node.peers()?.into_iter().find(|peer| peer.id == id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_in_go() {
+        for (micros, text) in [(7, "7µs"), (1_500, "1.5ms"), (2_000, "2ms"), (1_234_567, "1.234567s")] {
+            assert_eq!(duration(Duration::from_micros(micros)), text);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Exchange of blocks by Bitswap.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use ipfrs_bitswap::{AddressFilter, Bitswap, BlockProvider, Direction, Multiaddr, PeerId, PeerInfo};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_retrieval::{RetrievalConfig, is_public};
+use ipfrs_store::BlockStore;
+use prometheus::Registry;
+
+use super::{ConnectedPeer, ExchangeTotals, PeerLedger, offline};
+use crate::Node;
+use crate::keys::Identity;
+use crate::node_store::{OnStored, StoredFn};
+
+/// The blocks that peers may fetch: those in the store that no denylist blocks. Nothing is retrieved for peers.
+struct StoredBlocks(Arc<dyn BlockStore>);
+
+#[async_trait]
+impl BlockProvider for StoredBlocks {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        if_allowed(self.0.get(cid).await)
+    }
+
+    async fn size(&self, cid: &Cid) -> Result<Option<u64>> {
+        if_allowed(self.0.has_many(&[*cid]).await.map(|sizes| sizes.into_iter().next().flatten()))
+    }
+}
+
+/// Peers learn nothing about denylists: blocked content is absent for them.
+fn if_allowed<T>(found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
+        Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => Ok(None),
+        found => found,
+    }
+}
+
+/// Starts Bitswap if it is configured. Peers may fetch the blocks of `served`, and learn of new ones from `stored`.
+pub(crate) async fn exchange(
+    config: &RetrievalConfig,
+    served: &Arc<dyn BlockStore>,
+    identity: &Identity,
+    stored: &OnStored,
+    read_only: bool,
+    registry: &Registry,
+) -> Result<Option<Bitswap>> {
+    if !config.enabled || !config.bitswap.enabled || read_only {
+        return Ok(None);
+    }
+    let allows_private = config.allow_private_addresses;
+    let filter: AddressFilter = Arc::new(move |ip: &IpAddr| allows_private || is_public(*ip));
+    let key = identity.private_key().to_protobuf()?;
+    let blocks = Arc::new(StoredBlocks(Arc::clone(served)));
+    let bitswap = Bitswap::start(config.bitswap.clone(), &key, blocks, filter, registry).await?;
+    // The store must not keep the network alive.
+    let weak = bitswap.downgrade();
+    let notify = move |cids: &[Cid]| weak.notify(cids);
+    stored.set(StoredFn(Box::new(notify))).ok();
+    for address in bitswap.listen_addrs() {
+        tracing::info!("peers can connect to {address}/p2p/{}", bitswap.peer_id());
+    }
+    Ok(Some(bitswap))
+}
+
+fn parse_peer(text: &str) -> Result<PeerId> {
+    let id = text.rsplit('/').next().unwrap_or_default();
+    let from_cid = || PeerId::from_bytes(&ipfrs_core::parse_cid(id).ok()?.hash().to_bytes()).ok();
+    id.parse::<PeerId>().ok().or_else(from_cid).ok_or_else(|| {
+        Error::invalid(format!("{text:?} has no peer ID: use one like 12D3KooW..., or an address that ends in /p2p/ID"))
+    })
+}
+
+fn connected(info: PeerInfo, listen: Vec<Multiaddr>) -> ConnectedPeer {
+    let id = info.id.to_bytes();
+    // An identity multihash contains the key.
+    let public_key = if id.first() == Some(&0) { id.get(2..).unwrap_or_default().to_vec() } else { Vec::new() };
+    ConnectedPeer {
+        id: info.id.to_string(),
+        public_key,
+        address: without_id(info.addr).to_string(),
+        is_outbound: info.direction == Direction::Outbound,
+        since: info.since,
+        latency: info.latency,
+        agent_version: info.agent_version,
+        protocols: info.protocols,
+        listen_addresses: listen.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Removes the peer ID at the end of an address.
+fn without_id(mut address: Multiaddr) -> Multiaddr {
+    if address.iter().last().is_some_and(|last| last.tag() == "p2p") {
+        address.pop();
+    }
+    address
+}
+
+impl Node {
+    /// Whether the node exchanges blocks with peers.
+    #[must_use]
+    pub fn exchanges_blocks(&self) -> bool {
+        self.inner.exchange.is_some()
+    }
+
+    fn exchange(&self) -> Result<&Bitswap> {
+        self.inner.exchange.as_ref().ok_or_else(offline)
+    }
+
+    fn addresses(&self, of: impl Fn(&Bitswap) -> Vec<Multiaddr>) -> Vec<String> {
+        let addresses = self.inner.exchange.as_ref().map(of).unwrap_or_default();
+        let mut addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        addresses.sort();
+        addresses.dedup();
+        addresses
+    }
+
+    /// Returns the multiaddrs on which the node listens for peers, without its ID. Empty if it has no peers.
+    #[must_use]
+    pub fn listen_addresses(&self) -> Vec<String> {
+        self.addresses(Bitswap::listen_addrs)
+    }
+
+    /// Returns the multiaddrs at which peers can reach the node, without its ID. Empty if it has no peers.
+    #[must_use]
+    pub fn announced_addresses(&self) -> Vec<String> {
+        self.addresses(Bitswap::announced_addrs)
+    }
+
+    /// Returns the libp2p protocols that the node supports. Empty if it has no peers.
+    #[must_use]
+    pub fn protocols(&self) -> Vec<String> {
+        match self.exchanges_blocks() {
+            true => Bitswap::PROTOCOLS.map(str::to_owned).to_vec(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns the connected peers, in the order of their IDs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the node has no peers.
+    pub fn peers(&self) -> Result<Vec<ConnectedPeer>> {
+        let exchange = self.exchange()?;
+        let mut listen = exchange.known_addrs();
+        let peers = exchange.peers().into_iter();
+        Ok(peers
+            .map(|info| (listen.remove(&info.id).unwrap_or_default(), info))
+            .map(|(a, i)| connected(i, a))
+            .collect())
+    }
+
+    /// Returns the addresses of the configured peers.
+    #[must_use]
+    pub fn configured_peers(&self) -> Vec<String> {
+        self.inner.config.retrieval.bitswap.peers.iter().map(ToString::to_string).collect()
+    }
+
+    /// Connects to the peer at a multiaddr that ends in `/p2p/` and the peer ID, which is returned. The connection stays
+    /// open, and the peer is asked for missing blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed address, [`ErrorKind::Unavailable`] if there is no connection, and as
+    /// [`peers`](Self::peers).
+    pub async fn connect_peer(&self, address: &str) -> Result<String> {
+        let exchange = self.exchange()?;
+        let peer = parse_peer(address)?;
+        let parsed: Multiaddr = address
+            .parse()
+            .map_err(|e| Error::invalid(format!("{address:?} is not a multiaddr: {e}: use /ip4/.../tcp/.../p2p/ID")))?;
+        exchange.connect(&parsed).await?;
+        Ok(peer.to_string())
+    }
+
+    /// Closes all connections to the peer with an ID, or at a multiaddr that ends in it. Returns the ID, and whether
+    /// there were any. The node connects again to a configured peer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] without a peer ID, and as [`peers`](Self::peers).
+    pub async fn disconnect_peer(&self, peer: &str) -> Result<(String, bool)> {
+        let exchange = self.exchange()?;
+        let peer = parse_peer(peer)?;
+        Ok((peer.to_string(), exchange.disconnect(peer).await))
+    }
+
+    /// Returns what was exchanged with all peers.
+    ///
+    /// # Errors
+    /// As [`peers`](Self::peers).
+    pub fn exchange_totals(&self) -> Result<ExchangeTotals> {
+        let stat = self.exchange()?.stat();
+        Ok(ExchangeTotals {
+            wanted: stat.wantlist,
+            peers: stat.peers.iter().map(ToString::to_string).collect(),
+            received_blocks: stat.blocks_received,
+            received_bytes: stat.data_received,
+            unneeded_blocks: stat.dup_blks_received,
+            unneeded_bytes: stat.dup_data_received,
+            received_messages: stat.messages_received,
+            sent_blocks: stat.blocks_sent,
+            sent_bytes: stat.data_sent,
+        })
+    }
+
+    /// Returns the blocks that a connected peer wants of this node, or those that this node wants for `None` and for its
+    /// own ID.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed ID, and as [`peers`](Self::peers).
+    pub fn wanted_blocks(&self, peer: Option<&str>) -> Result<Vec<Cid>> {
+        let exchange = self.exchange()?;
+        Ok(exchange.wantlist(peer.map(parse_peer).transpose()?))
+    }
+
+    /// Returns what was exchanged with a peer since it connected; zero for a peer that is not connected.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed ID, and as [`peers`](Self::peers).
+    pub fn peer_ledger(&self, peer: &str) -> Result<PeerLedger> {
+        let exchange = self.exchange()?;
+        let ledger = exchange.ledger(parse_peer(peer)?);
+        Ok(PeerLedger {
+            peer: ledger.peer.to_string(),
+            debt_ratio: ledger.value,
+            sent_bytes: ledger.sent,
+            received_bytes: ledger.recv,
+            messages: ledger.exchanged,
+        })
+    }
+}

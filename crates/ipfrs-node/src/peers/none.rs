@@ -1,0 +1,59 @@
+//! A node without the feature `bitswap`: it has no peers.
+
+use ipfrs_core::{Cid, Result};
+
+use super::{ConnectedPeer, ExchangeTotals, PeerLedger, offline};
+use crate::Node;
+
+#[expect(clippy::unused_async, clippy::unused_self, reason = "the same signatures as with the feature")]
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "documented in the variant with the feature")]
+impl Node {
+    #[must_use]
+    pub fn exchanges_blocks(&self) -> bool {
+        false
+    }
+
+    #[must_use]
+    pub fn listen_addresses(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    #[must_use]
+    pub fn announced_addresses(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    #[must_use]
+    pub fn protocols(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    pub fn peers(&self) -> Result<Vec<ConnectedPeer>> {
+        Err(offline())
+    }
+
+    #[must_use]
+    pub fn configured_peers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    pub async fn connect_peer(&self, _address: &str) -> Result<String> {
+        Err(offline())
+    }
+
+    pub async fn disconnect_peer(&self, _peer: &str) -> Result<(String, bool)> {
+        Err(offline())
+    }
+
+    pub fn exchange_totals(&self) -> Result<ExchangeTotals> {
+        Err(offline())
+    }
+
+    pub fn wanted_blocks(&self, _peer: Option<&str>) -> Result<Vec<Cid>> {
+        Err(offline())
+    }
+
+    pub fn peer_ledger(&self, _peer: &str) -> Result<PeerLedger> {
+        Err(offline())
+    }
+}

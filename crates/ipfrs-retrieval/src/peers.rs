@@ -1,0 +1,175 @@
+//! Blocks from peers, by Bitswap.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ipfrs_bitswap::{Bitswap, Direction, Multiaddr, PeerId, Request, Session};
+use ipfrs_core::{Block, Cid};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::attempt::{Attempt, Outcome, SourceKind, millis};
+use crate::metrics::RetrievalMetrics;
+
+pub use ipfrs_bitswap::BitswapConfig;
+
+/// Maximum number of peers of a session that are neither configured nor named by a router.
+const MAX_OTHER_PEERS: usize = 32;
+
+/// The running Bitswap node.
+#[derive(Debug, Clone)]
+pub struct Exchange(pub Bitswap);
+
+impl Exchange {
+    /// Begins a session, which first asks the peers that the operator has chosen. `began` is the time from which its
+    /// attempts are counted.
+    pub(crate) fn session(&self, began: Instant, metrics: RetrievalMetrics) -> PeerSession {
+        let requests = Arc::new(Requests { began, metrics, by_outcome: Mutex::default() });
+        let trace = Arc::clone(&requests);
+        let session = self.0.session(Some(Arc::new(move |attempt| trace.record(attempt))));
+        session.add_providers(without_addresses(self.0.chosen_peers()));
+        PeerSession(Arc::new(Inner { bitswap: self.0.clone(), session, requests, asks_others: AtomicBool::new(false) }))
+    }
+}
+
+fn without_addresses(peers: impl IntoIterator<Item = PeerId>) -> Vec<(PeerId, Vec<Multiaddr>)> {
+    peers.into_iter().map(|peer| (peer, Vec::new())).collect()
+}
+
+/// The peers of one session. Clones share them.
+#[derive(Clone)]
+pub(crate) struct PeerSession(Arc<Inner>);
+
+struct Inner {
+    bitswap: Bitswap,
+    session: Session,
+    requests: Arc<Requests>,
+    /// Whether the session also asks peers that have connected to this node.
+    asks_others: AtomicBool,
+}
+
+impl PeerSession {
+    /// Adds a peer that a router named. Returns whether its ID is valid.
+    pub(crate) fn add(&self, id: &str, addresses: &[String]) -> bool {
+        let Ok(id) = id.parse::<PeerId>() else { return false };
+        let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        self.0.session.add_providers(vec![(id, addresses)]);
+        true
+    }
+
+    /// Fetches a block. Returns `None` if none of the known peers delivers it.
+    pub(crate) async fn get(&self, cid: &Cid) -> Option<Block> {
+        match self.0.session.get(cid).await {
+            Ok(block) => return Some(block),
+            Err(error) => tracing::debug!("no chosen peer delivers a block: {error}"),
+        }
+        if self.0.asks_others.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let inbound = self.0.bitswap.peers().into_iter().filter(|peer| peer.direction == Direction::Inbound);
+        let inbound: Vec<_> = inbound.map(|peer| peer.id).take(MAX_OTHER_PEERS).collect();
+        if inbound.is_empty() {
+            self.0.asks_others.store(false, Ordering::Relaxed);
+            return None;
+        }
+        self.0.session.add_providers(without_addresses(inbound));
+        self.0.session.get(cid).await.ok()
+    }
+
+    /// Returns the requests to peers, one entry for each peer and outcome.
+    pub(crate) fn attempts(&self) -> Vec<Attempt> {
+        let mut attempts: Vec<_> = self.0.requests.by_outcome.lock().values().cloned().collect();
+        attempts.sort_by_key(|attempt| attempt.start_ms);
+        attempts
+    }
+}
+
+impl fmt::Debug for PeerSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerSession").finish_non_exhaustive()
+    }
+}
+
+/// The requests of a session to peers, summed up by peer and outcome, because a file may need thousands of them.
+struct Requests {
+    began: Instant,
+    metrics: RetrievalMetrics,
+    by_outcome: Mutex<HashMap<(PeerId, Outcome), Attempt>>,
+}
+
+impl Requests {
+    fn record(&self, attempt: &ipfrs_bitswap::Attempt) {
+        let Some(outcome) = outcome(attempt) else { return };
+        let now = self.began.elapsed();
+        let mut attempts = self.by_outcome.lock();
+        let sum = attempts.entry((attempt.peer, outcome)).or_insert_with(|| Attempt {
+            source: SourceKind::Peer,
+            address: format!("/p2p/{}", attempt.peer),
+            request: attempt.cid.map_or_else(|| "blocks".to_owned(), |cid| format!("block {cid}")),
+            outcome,
+            detail: String::new(),
+            status: None,
+            start_ms: millis(now.saturating_sub(attempt.duration)),
+            first_byte_ms: (outcome == Outcome::Delivered).then(|| millis(attempt.duration)),
+            duration_ms: 0,
+            bytes: 0,
+            blocks: 0,
+        });
+        let blocks = u64::from(outcome == Outcome::Delivered);
+        sum.blocks += blocks;
+        sum.bytes += attempt.bytes as u64;
+        sum.duration_ms = millis(now).saturating_sub(sum.start_ms);
+        if sum.blocks == 2 {
+            "blocks".clone_into(&mut sum.request);
+        }
+        sum.detail = detail(attempt);
+        drop(attempts);
+        let first_byte = (outcome == Outcome::Delivered).then_some(attempt.duration);
+        self.metrics.count_peer(outcome, blocks, attempt.bytes as u64, first_byte);
+    }
+}
+
+/// Returns the outcome in a report, or `None` for a step that is none.
+fn outcome(attempt: &ipfrs_bitswap::Attempt) -> Option<Outcome> {
+    use ipfrs_bitswap::Outcome as Step;
+    Some(match attempt.outcome {
+        Step::Connected | Step::Have => return None,
+        // Peers that are only asked whether they have a block answer for no one but themselves.
+        Step::DontHave if attempt.request == Request::Have => return None,
+        Step::Received => Outcome::Delivered,
+        Step::DontHave | Step::Dropped => Outcome::Absent,
+        Step::TimedOut => Outcome::Slow,
+        Step::NotConnected | Step::NoAddress | Step::Disconnected | Step::Unsupported => Outcome::Failed,
+        Step::Invalid => Outcome::Invalid,
+    })
+}
+
+fn detail(attempt: &ipfrs_bitswap::Attempt) -> String {
+    use ipfrs_bitswap::Outcome as Step;
+    let detail = match attempt.outcome {
+        Step::DontHave => "it does not have the block",
+        Step::Dropped => "it had none of many blocks and is not asked again",
+        Step::TimedOut => "no response in time",
+        Step::NotConnected | Step::NoAddress => attempt.detail.as_deref().unwrap_or("no connection"),
+        Step::Disconnected => "the connection ended",
+        Step::Unsupported => "it does not support Bitswap",
+        Step::Invalid => "it sent bytes that match no requested block",
+        Step::Connected | Step::Received | Step::Have => "",
+    };
+    detail.to_owned()
+}
+
+impl RetrievalMetrics {
+    fn count_peer(&self, outcome: Outcome, blocks: u64, bytes: u64, first_byte: Option<Duration>) {
+        let source = SourceKind::Peer.name();
+        self.attempts.with_label_values(&[source, outcome.name()]).inc();
+        self.blocks.with_label_values(&[source]).inc_by(blocks);
+        self.bytes.with_label_values(&[source]).inc_by(bytes);
+        if let Some(first_byte) = first_byte {
+            self.first_byte.with_label_values(&[source]).observe(first_byte.as_secs_f64());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Blocks are exchanged with peers by Bitswap, and nodes of a fleet find each other.
+
+use bytes::Bytes;
+use http::Method;
+use ipfrs_proto::block::v1::GetBlockRequest;
+use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
+use serde_json::{Value, json};
+
+use crate::content::bytes;
+use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::source_server::{SourceServer, always};
+use crate::websocket::Client;
+
+/// Starts a gateway to which peers can connect.
+async fn listening(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
+    TestGateway::start_with(|config| {
+        config.retrieval.bitswap.enabled = true;
+        config.retrieval.bitswap.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+        change(config);
+    })
+    .await
+}
+
+/// Starts a gateway that connects to peers, but to which none can connect.
+async fn calling(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
+    TestGateway::start_with(|config| {
+        config.retrieval.bitswap.enabled = true;
+        config.retrieval.bitswap.listen = Vec::new();
+        change(config);
+    })
+    .await
+}
+
+/// Returns the address of a gateway for peers, with its ID.
+async fn peer_address(gateway: &TestGateway) -> String {
+    gateway.rpc_json("id").await["Addresses"][0].as_str().unwrap().to_owned()
+}
+
+async fn connect(from: &TestGateway, to: &TestGateway) {
+    let address = peer_address(to).await;
+    let id = address.rsplit('/').next().unwrap();
+    let connected = from.rpc_json(&format!("swarm/connect?arg={address}")).await;
+    assert_eq!(connected["Strings"], json!([format!("connect {id} success")]));
+}
+
+async fn connected_to(origin: &TestGateway) -> TestGateway {
+    let gateway = calling(|_| {}).await;
+    connect(&gateway, origin).await;
+    gateway
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_front_end_retrieves_from_peers() {
+    let origin = listening(|_| {}).await;
+    let content = bytes(10 * 256 * 1024);
+    let cid = origin.add("", content.clone()).await;
+    let tree = origin.add_tree("wrap-with-directory=true", &[("a/b.txt", "hello"), ("c.txt", "world")]).await;
+    let path = format!("/ipfs/{cid}");
+
+    let gateway = connected_to(&origin).await;
+    assert!(gateway.content(&path).await == content);
+    assert!(gateway.rpc_bytes(&format!("cat?arg={cid}")).await == content);
+    assert_eq!(gateway.metric("ipfrs_retrieval_blocks_total{source=\"peer\"}").await, 11, "each block is sent once");
+
+    let gateway = connected_to(&origin).await;
+    let range = gateway.request(Method::GET, &path).header("range", "bytes=1000000-1000009").send().await.unwrap();
+    assert!(range.bytes().await.unwrap() == content.slice(1_000_000..1_000_010));
+    assert!(gateway.metric("ipfrs_retrieval_blocks_total{source=\"peer\"}").await <= 4, "only what the range needs");
+
+    let gateway = connected_to(&origin).await;
+    let archive = gateway.content(&format!("/ipfs/{tree}?format=tar")).await;
+    assert!(archive == origin.content(&format!("/ipfs/{tree}?format=tar")).await);
+    let gateway = connected_to(&origin).await;
+    let lines = ndjson(gateway.rpc(&format!("pin/add?arg={cid}&progress=true")).send().await.unwrap()).await;
+    assert_eq!(lines.last().unwrap()["Pins"], json!([cid]));
+    let gateway = connected_to(&origin).await;
+    let batch = gateway.v1_json("block/batch/get", &json!({"cids": [cid, tree]})).await;
+    assert_eq!(batch["blocks"].as_array().unwrap().len(), 2, "{batch}");
+
+    let gateway = connected_to(&origin).await;
+    let query = json!({"query": format!("{{ block(cid: \"{cid}\") {{ size }} }}")});
+    let response = gateway.request(Method::POST, "/graphql").json(&query).send().await.unwrap();
+    let answer: Value = response.json().await.unwrap();
+    assert!(answer["data"]["block"]["size"].as_u64().unwrap() > 0, "{answer}");
+    let gateway = connected_to(&origin).await;
+    let mut blocks = BlockServiceClient::new(gateway.channel());
+    let block = blocks.get_block(GetBlockRequest { cid: cid.clone() }).await.unwrap().into_inner();
+    assert!(block.block.unwrap().data.len() > 100);
+}
+
+/// A safetensors file of two tensors of 1 MiB each.
+fn safetensors() -> Bytes {
+    let tensor = |from: usize| json!({"dtype": "U8", "shape": [1024, 1024], "data_offsets": [from, from + (1 << 20)]});
+    let header = json!({"first": tensor(0), "second": tensor(1 << 20)}).to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    [&length[..], header.as_bytes(), &bytes(2 << 20)].concat().into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slice_of_a_remote_tensor_fetches_only_the_blocks_it_needs() {
+    let origin = listening(|_| {}).await;
+    let content = safetensors();
+    let cid = origin.add("raw-leaves=true", content.clone()).await;
+    let gateway = connected_to(&origin).await;
+    let rows = gateway.content(&format!("/v1/tensor/{cid}?name=second&slice=10:12")).await;
+    let start = content.len() - (1 << 20) + 10 * 1024;
+    assert!(rows == content.slice(start..start + 2 * 1024));
+    let fetched = gateway.metric("ipfrs_retrieval_blocks_total{source=\"peer\"}").await;
+    assert!((2..=4).contains(&fetched), "{fetched} of 10 blocks");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_about_peers_report_real_state() {
+    let origin = listening(|_| {}).await;
+    let cid = origin.add("", "exchanged").await;
+    let gateway = connected_to(&origin).await;
+    let (address, id) = (peer_address(&origin).await, origin.rpc_json("id").await["ID"].as_str().unwrap().to_owned());
+    let bare = address.split("/p2p/").next().unwrap();
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, "exchanged");
+
+    let peers = gateway.rpc_json("swarm/peers?verbose=true").await["Peers"].clone();
+    assert_eq!((&peers[0]["Addr"], &peers[0]["Peer"], &peers[0]["Direction"]), (&json!(bare), &json!(id), &json!(2)));
+    let plain = gateway.rpc_json("swarm/peers").await["Peers"][0].clone();
+    assert_eq!((plain.get("Direction"), plain["Identify"]["ID"].as_str()), (None, Some("")));
+    let seen = origin.rpc_json("swarm/peers?direction=true").await["Peers"][0].clone();
+    assert_eq!((seen["Direction"].as_u64(), &seen["Peer"]), (Some(1), &gateway.rpc_json("id").await["ID"]));
+    let of_peer = gateway.rpc_json(&format!("id?arg={id}")).await;
+    assert_eq!((&of_peer["ID"], &of_peer["PublicKey"]), (&json!(id), &origin.rpc_json("id").await["PublicKey"]));
+    assert!(gateway.rpc_json("swarm/addrs").await["Addrs"][&id].is_array());
+    assert_eq!(origin.rpc_json("swarm/addrs/local?id=true").await["Strings"], json!([address]));
+    assert_eq!(origin.rpc_json("swarm/addrs/listen").await["Strings"], json!([bare]));
+
+    let stat = gateway.rpc_json("bitswap/stat").await;
+    assert_eq!((&stat["BlocksReceived"], &stat["DataReceived"], &stat["Peers"]), (&json!(1), &json!(17), &json!([id])));
+    let ledger = gateway.rpc_json(&format!("bitswap/ledger?arg={id}")).await;
+    assert_eq!((&ledger["Peer"], &ledger["Recv"], &ledger["Sent"]), (&json!(id), &json!(17), &json!(0)));
+    assert_eq!(gateway.rpc_json("bitswap/wantlist").await["Keys"], json!([]));
+
+    let ended = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
+    assert_eq!(ended["Strings"], json!([format!("disconnect {id} success")]));
+    let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
+    assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: not connected")]));
+    assert_eq!(gateway.rpc_json("swarm/peers").await["Peers"], json!([]));
+    for (command, part) in [
+        (format!("id?arg={id}"), "is not connected"),
+        ("swarm/connect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "has no peer ID"),
+        (format!("swarm/connect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}"), "no connection to"),
+        (format!("swarm/connect?arg=nonsense/p2p/{id}"), "is not a multiaddr"),
+        ("bitswap/ledger?arg=x".to_owned(), "has no peer ID"),
+    ] {
+        let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+        assert!(message.contains(part), "{command}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identity_of_peers_is_the_key_of_the_repo() {
+    let gateway = listening(|_| {}).await;
+    let id = gateway.rpc_json("id").await["ID"].clone();
+    let port: u64 = peer_address(&gateway).await.split('/').nth(4).unwrap().parse().unwrap();
+    let other = TestGateway::start_on(gateway.stop().await, |config| {
+        config.retrieval.bitswap.enabled = true;
+        config.retrieval.bitswap.listen = vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()];
+    })
+    .await;
+    assert_eq!(other.rpc_json("id").await["ID"], id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_bitswap_commands_say_how_to_enable_it() {
+    let gateway = TestGateway::start().await;
+    assert_eq!(gateway.rpc_json("id").await["Addresses"], json!([]));
+    for command in ["swarm/peers", "swarm/addrs", "swarm/addrs/local", "bitswap/stat", "bitswap/wantlist"] {
+        let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
+        assert!(message.starts_with("this action must be run in online mode"), "{command}: {message}");
+        assert!(message.contains("retrieval.bitswap.enabled"), "{command}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_do_not_receive_blocked_content() {
+    let list = tempfile::NamedTempFile::with_suffix(".deny").unwrap();
+    let (blocked, allowed) = ("bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e", "allowed");
+    std::fs::write(list.path(), format!("/ipfs/{blocked}\n")).unwrap();
+    let repo = {
+        let gateway = TestGateway::start().await;
+        assert_eq!(
+            gateway.add("raw-leaves=true&cid-version=1", "hello world").await,
+            "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
+        );
+        gateway.stop().await
+    };
+    let origin = TestGateway::start_on(repo, |config| {
+        config.retrieval.bitswap.enabled = true;
+        config.retrieval.bitswap.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+        config.gateway.denylists = vec![list.path().to_owned()];
+    })
+    .await;
+    let gateway = connected_to(&origin).await;
+    let allowed_cid = origin.add("", allowed).await;
+    assert_eq!(gateway.content(&format!("/ipfs/{allowed_cid}")).await, allowed);
+    let response = gateway.get(&format!("/ipfs/{blocked}")).await;
+    assert_eq!(response.status(), 504);
+    let report = response.text().await.unwrap();
+    assert!(report.contains("it does not have the block"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_deliver_what_servers_do_not() {
+    let origin = listening(|_| {}).await;
+    let content = bytes(3 * 256 * 1024);
+    let cid = origin.add("", content.clone()).await;
+    let empty = SourceServer::start(always("404 Not Found", "", "")).await;
+    let gateway = calling(|config| config.retrieval.gateways = vec![empty.url()]).await;
+    connect(&gateway, &origin).await;
+    assert!(gateway.content(&format!("/ipfs/{cid}")).await == content);
+    assert!(!empty.requests().is_empty(), "servers come first");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_fleet_find_each_other() {
+    let origin = listening(|_| {}).await;
+    let content = bytes(3 * 256 * 1024);
+    let cid = origin.add("", content.clone()).await;
+    let id = origin.rpc_json("id").await["ID"].clone();
+    let found = |query: &str| format!("/routing/v1/providers/{cid}{query}");
+    let json_of = async |path: String| -> Value { serde_json::from_slice(&origin.content(&path).await).unwrap() };
+    let record = json_of(found("")).await["Providers"][0].clone();
+    assert_eq!((&record["Schema"], &record["ID"]), (&json!("peer"), &id));
+    assert_eq!(record["Protocols"], json!(["transport-ipfs-gateway-http", "transport-bitswap"]));
+    let http = format!("/ip4/127.0.0.1/tcp/{}/http", origin.port());
+    assert!(record["Addrs"].as_array().unwrap().contains(&json!(http)), "{record}");
+    for (query, count) in [
+        ("?filter-protocols=unknown,transport-bitswap", 1),
+        ("?filter-protocols=transport-graphsync-filecoinv1", 0),
+        ("?filter-addrs=http", 1),
+        ("?filter-addrs=webtransport", 0),
+        ("?filter-addrs=!tcp", 0),
+    ] {
+        assert_eq!(json_of(found(query)).await["Providers"].as_array().unwrap().len(), count, "{query}");
+    }
+    let of_peer = json_of(format!("/routing/v1/peers/{}", id.as_str().unwrap())).await;
+    assert_eq!(of_peer["Peers"][0]["ID"], id);
+
+    // By HTTP alone.
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.routers = vec![origin.url("")];
+        config.retrieval.allow_private_addresses = true;
+    })
+    .await;
+    assert!(gateway.content(&format!("/ipfs/{cid}")).await == content);
+    // By Bitswap alone, and only if private addresses are allowed.
+    let record =
+        json!({"Schema": "peer", "ID": id, "Addrs": [peer_address(&origin).await], "Protocols": ["transport-bitswap"]});
+    let body = json!({"Providers": [record]}).to_string();
+    let router = SourceServer::start(always("200 OK", "content-type: application/json\r\n", body)).await;
+    let with_router = |allow: bool| {
+        let url = router.url();
+        calling(move |config| {
+            config.retrieval.routers = vec![url];
+            config.retrieval.allow_private_addresses = allow;
+        })
+    };
+    assert!(with_router(true).await.content(&format!("/ipfs/{cid}")).await == content);
+    let refused = with_router(false).await.get(&format!("/ipfs/{cid}")).await;
+    assert_eq!(refused.status(), 502);
+    let report = refused.text().await.unwrap();
+    assert!(report.contains("none of its addresses can be dialed"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_may_name_sources_if_the_operator_allows_it() {
+    let origin = listening(|_| {}).await;
+    let cid = origin.add("", "named by a client").await;
+    let http = format!("/ip4/127.0.0.1/tcp/{}/http", origin.port());
+    let peer = peer_address(&origin).await;
+    for (hint, by_peer) in [
+        (format!("gateway={}", origin.url("")), false),
+        (format!("provider={http}"), false),
+        (format!("provider=nonsense&provider={peer}"), true),
+    ] {
+        let hinted = |takes_hints: bool, allows_private: bool| {
+            let path = format!("/ipfs/{cid}?{hint}");
+            let start = calling(move |config| {
+                config.retrieval.provider_hints = takes_hints;
+                config.retrieval.allow_private_addresses = allows_private;
+            });
+            async move {
+                let gateway = start.await;
+                let response = gateway.get(&path).await;
+                let status = response.status().as_u16();
+                (status, gateway.metric("ipfrs_retrieval_blocks_total{source=\"peer\"}").await)
+            }
+        };
+        assert_eq!(hinted(true, true).await, (200, u64::from(by_peer)), "{hint}");
+        assert_eq!(hinted(false, true).await, (504, 0), "{hint}");
+        assert_eq!(hinted(true, false).await, (502, 0), "{hint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn end_of_a_retrieval_is_an_event() {
+    let origin = listening(|_| {}).await;
+    let cid = origin.add("", "watched").await;
+    let gateway = connected_to(&origin).await;
+    let mut client = Client::open(gateway.address(), "/ws", &[]).await.unwrap();
+    client.send(json!({"type": "subscribe", "topic": "retrieval", "filter": {"cid": cid}}).to_string()).await;
+    assert_eq!(client.receive().await["type"], "subscribed");
+    gateway.content(&format!("/ipfs/{cid}")).await;
+    let data = client.receive().await["data"].clone();
+    assert_eq!((&data["cid"], &data["blocks"], &data["failures"]), (&json!(cid), &json!(1), &json!(0)), "{data}");
+}
