@@ -9,7 +9,7 @@ use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{MemoryPool, RequestIds, RequestPermits, Requests};
+use ipfrs_middleware::{ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -64,6 +64,7 @@ pub fn app(
         path_cache: PathCache::new(&node),
         response_cache,
         permits,
+        imports: ImportPermits::new(node.config().concurrency.max_concurrent_tasks),
         memory,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{MemoryPool, RequestIds, RequestPermits};
+use ipfrs_middleware::{ImportPermits, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: HttpMetrics,
     /// Permits of requests in progress.
     pub(crate) permits: RequestPermits,
+    /// Shares of the imports in progress.
+    pub(crate) imports: ImportPermits,
     /// Memory for request bodies that must be held as a whole.
     pub(crate) memory: MemoryPool,
     /// The metrics registry of the process, for `/metrics`.

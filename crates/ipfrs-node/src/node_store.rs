@@ -43,8 +43,10 @@ pub(crate) struct NodeStore {
 /// Function that learns about blocks that were not in the store before; it is set once.
 pub(crate) type OnStored = Arc<OnceLock<StoredFn>>;
 
+type StoredCids = dyn Fn(&[Cid]) + Send + Sync;
+
 /// Receives the CIDs of new blocks. It must not block.
-pub(crate) struct StoredFn(pub(crate) Box<dyn Fn(&[Cid]) + Send + Sync>);
+pub(crate) struct StoredFn(pub(crate) Box<StoredCids>);
 
 impl fmt::Debug for StoredFn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

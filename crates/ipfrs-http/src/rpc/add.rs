@@ -57,6 +57,8 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
     }
+    let client = request.extensions().get().copied().unwrap_or_default();
+    let permit = state.imports.take(client).await?;
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
     let unread = Arc::new(UnreadLines::default());
@@ -76,7 +78,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         Some(boundary) => Either::Left(Parts::new(&state.memory, request.into_body(), boundary)),
         None => Either::Right(request.into_body()),
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body).in_current_span()));
+    let import = async move {
+        let _permit = permit;
+        run(session, reporter, body).await;
+    };
+    let task = AbortOnDropHandle::new(tokio::spawn(import.in_current_span()));
     respond(task, ReportedLines { lines: receiver, unread }, args.takes_trailers).await
 }
 

@@ -5,7 +5,7 @@ use ipfrs_core::{Cid, Result};
 use super::{ConnectedPeer, ExchangeTotals, PeerLedger, offline};
 use crate::Node;
 
-#[expect(clippy::unused_async, clippy::unused_self, reason = "the same signatures as with the feature")]
+#[expect(clippy::unused_async, reason = "the same signatures as with the feature")]
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "documented in the variant with the feature")]
 impl Node {
     #[must_use]
