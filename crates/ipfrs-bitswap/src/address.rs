@@ -39,10 +39,7 @@ pub(crate) fn transport(address: &Multiaddr) -> Option<Transport> {
 }
 
 fn is_host(part: &Protocol<'_>) -> bool {
-    matches!(
-        part,
-        Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_)
-    )
+    matches!(part, Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_))
 }
 
 /// Returns the IP address with which an address starts.
@@ -75,6 +72,18 @@ fn without_peer(address: &Multiaddr, peer: PeerId) -> Option<Multiaddr> {
     }
 }
 
+/// Returns the addresses of `peer` that may be dialed, without its peer ID and in reverse order: those with a supported
+/// transport, and names of lists of addresses.
+fn candidates(peer: PeerId, addresses: &[Multiaddr]) -> Vec<Multiaddr> {
+    let is_candidate = |address: &Multiaddr| {
+        transport(address).is_some() || matches!(address.iter().next(), Some(Protocol::Dnsaddr(_)))
+    };
+    let own = addresses.iter().filter_map(|address| without_peer(address, peer)).filter(is_candidate);
+    let mut candidates: Vec<Multiaddr> = own.take(MAX_ADDRESSES).collect();
+    candidates.reverse();
+    candidates
+}
+
 /// Resolver of names in addresses.
 #[derive(Clone)]
 pub(crate) struct Resolver {
@@ -100,20 +109,16 @@ impl Resolver {
     ) -> Vec<Multiaddr> {
         let mut lookups = MAX_LOOKUPS;
         let mut found = Vec::new();
-        let mut pending: Vec<Multiaddr> = addresses.iter().take(MAX_ADDRESSES).rev().cloned().collect();
+        let mut pending = candidates(peer, addresses);
         while let Some(address) = pending.pop() {
             if found.len() >= MAX_ADDRESSES {
                 break;
             }
-            let Some(address) = without_peer(&address, peer) else { continue };
             if let Some(Protocol::Dnsaddr(name)) = address.iter().next() {
                 if lookups > 0 {
                     lookups -= 1;
-                    pending.extend(self.dnsaddr(&name).await.into_iter().take(MAX_ADDRESSES));
+                    pending.extend(candidates(peer, &self.dnsaddr(&name).await));
                 }
-                continue;
-            }
-            if transport(&address).is_none() {
                 continue;
             }
             let ips = match ip(&address) {
@@ -171,7 +176,9 @@ mod tests {
     fn transports_are_recognised() {
         assert_eq!(transport(&parsed("/ip4/1.2.3.4/tcp/1")), Some(Transport::Tcp));
         assert_eq!(transport(&parsed("/dns6/a.example/udp/1/quic-v1")), Some(Transport::Quic));
-        for other in ["/ip4/1.2.3.4/tcp/1/ws", "/ip4/1.2.3.4/udp/1/quic-v1/webtransport", "/ip4/1.2.3.4/udp/1", "/ip4/1.2.3.4"] {
+        for other in
+            ["/ip4/1.2.3.4/tcp/1/ws", "/ip4/1.2.3.4/udp/1/quic-v1/webtransport", "/ip4/1.2.3.4/udp/1", "/ip4/1.2.3.4"]
+        {
             assert_eq!(transport(&parsed(other)), None, "{other}");
         }
     }
@@ -193,6 +200,15 @@ mod tests {
         let own = parsed("/ip4/192.0.2.7/tcp/2").with(Protocol::P2p(peer));
         let other = parsed("/ip4/192.0.2.8/tcp/2").with(Protocol::P2p(PeerId::random()));
         let found = Resolver { txt: None }.resolve(peer, &[other, own], |_| true).await;
+        assert_eq!(found, [parsed("/ip4/192.0.2.7/tcp/2")]);
+    }
+
+    #[tokio::test]
+    async fn addresses_that_cannot_be_dialed_do_not_count() {
+        let other = (1..30).map(|port| format!("/ip4/192.0.2.7/tcp/{port}/ws"));
+        let mut addresses: Vec<Multiaddr> = other.map(|text| parsed(&text)).collect();
+        addresses.push(parsed("/ip4/192.0.2.7/tcp/2"));
+        let found = Resolver { txt: None }.resolve(PeerId::random(), &addresses, |_| true).await;
         assert_eq!(found, [parsed("/ip4/192.0.2.7/tcp/2")]);
     }
 }

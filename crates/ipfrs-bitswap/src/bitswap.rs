@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use libp2p::identity::Keypair;
@@ -28,6 +28,9 @@ use crate::report::{Ledger, PeerInfo, Stat};
 
 /// Time until the first attempt to connect again to a configured peer. It doubles with every failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// Duration of a connection after which the time starts from the beginning. A peer that accepts and closes at once is
+/// not dialed all the time.
+const STABLE: Duration = Duration::from_secs(60);
 /// Longest time between such attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
@@ -105,8 +108,7 @@ impl Bitswap {
         let (disconnects, disconnected) = mpsc::unbounded_channel();
         let context = Arc::new(Context::new(config, metrics, provider, disconnects));
         let engine = Engine::new(context);
-        let Running { network, peer_id, task } =
-            Network::start(engine, &keypair, filter, disconnected).await?;
+        let Running { network, peer_id, task } = Network::start(engine, &keypair, filter, disconnected).await?;
         for peer in peers {
             let (id, address) = address::split_peer(&peer)?;
             tokio::spawn(stay_connected(network.clone(), id, address));
@@ -156,7 +158,7 @@ impl Bitswap {
     /// [added](Session::add_providers). `trace` receives every request to a peer with its outcome.
     #[must_use]
     pub fn session(&self, trace: Option<Trace>) -> Session {
-        Session::start(self.0.network.clone(), trace)
+        Session::start(self.clone(), self.0.network.clone(), trace)
     }
 
     /// Returns the connected peers that the operator has chosen: the configured ones, and those of
@@ -280,8 +282,11 @@ async fn stay_connected(network: Network, peer: PeerId, address: Multiaddr) {
                 Ok(connected) => {
                     tracing::info!(%peer, "connected to the configured peer");
                     connected.protect();
+                    let since = Instant::now();
                     connected.closed.cancelled().await;
-                    backoff = FIRST_BACKOFF;
+                    if since.elapsed() >= STABLE {
+                        backoff = FIRST_BACKOFF;
+                    }
                 }
                 Err(error) => {
                     let seconds = backoff.as_secs();

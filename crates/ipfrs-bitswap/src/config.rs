@@ -105,7 +105,8 @@ impl BitswapConfig {
             }
         }
         for peer in &self.peers {
-            address::split_peer(peer).map_err(|e| Error::invalid(format!("retrieval.bitswap.peers: {}", e.message())))?;
+            address::split_peer(peer)
+                .map_err(|e| Error::invalid(format!("retrieval.bitswap.peers: {}", e.message())))?;
         }
         Ok(())
     }
@@ -153,9 +154,8 @@ impl TryFrom<String> for PrivateNetworkKey {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self> {
-        let invalid = || {
-            Error::invalid("retrieval.bitswap.private_network_key must have 64 hexadecimal digits, as in swarm.key")
-        };
+        let invalid =
+            || Error::invalid("retrieval.bitswap.private_network_key must have 64 hexadecimal digits, as in swarm.key");
         let digits = text.trim().as_bytes();
         if digits.len() != 2 * KEY_BYTES {
             return Err(invalid());

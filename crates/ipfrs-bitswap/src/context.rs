@@ -65,7 +65,7 @@ impl Context {
 
     /// Closes all connections to a peer that misbehaves or does not respond.
     pub(crate) fn disconnect(&self, peer: &Peer, why: &str) {
-        if !peer.closed.is_cancelled() {
+        if !peer.closed.is_cancelled() && peer.start_disconnecting() {
             tracing::debug!(peer = %peer.id, "the peer is disconnected: {why}");
             self.disconnects.send(peer.id).ok();
         }
@@ -86,9 +86,12 @@ impl Context {
 
     /// Forgets a peer whose last connection has ended.
     pub(crate) fn forget(&self, peer: &Peer) {
-        let cids = peer.served.lock().clear();
-        self.metrics.server_wants.sub(i64::try_from(cids.len()).unwrap_or(i64::MAX));
-        cids.iter().for_each(|cid| self.waiting.remove(peer.id, cid));
+        // Wants that arrive after this are not added.
         peer.close();
+        let mut served = peer.served.lock();
+        let cids = served.clear();
+        cids.iter().for_each(|cid| self.waiting.remove(peer.id, cid));
+        drop(served);
+        self.metrics.server_wants.sub(i64::try_from(cids.len()).unwrap_or(i64::MAX));
     }
 }

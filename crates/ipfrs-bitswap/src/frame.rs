@@ -14,8 +14,12 @@ use crate::wire::{MAX_MESSAGE_BYTES, Malformed};
 const STEP_BYTES: usize = 64 * 1024;
 /// Time in which some bytes must arrive or be taken while a message is transferred.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which a whole message must be transferred.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time in which a whole message must be sent.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time in which the body of a message must arrive, in addition to that of its bytes.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Rate at which the announced messages of a peer must arrive, in bytes per second.
+const MIN_RATE: usize = 64 * 1024;
 
 /// Failure of reading or writing a message.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,8 @@ pub(crate) struct Frame {
 pub(crate) struct ReceiveMemory {
     /// Bytes that messages of one peer may take.
     pub peer: std::sync::Arc<Semaphore>,
+    /// Number of permits of `peer`.
+    pub peer_bytes: usize,
     /// Bytes that messages of all peers may take.
     pub total: std::sync::Arc<Semaphore>,
 }
@@ -49,6 +55,13 @@ impl ReceiveMemory {
         let peer = std::sync::Arc::clone(&self.peer).acquire_many_owned(count).await.map_err(io::Error::other)?;
         let total = std::sync::Arc::clone(&self.total).acquire_many_owned(count).await.map_err(io::Error::other)?;
         Ok([peer, total])
+    }
+
+    /// Returns the time in which the body of a message must arrive, for which memory has been reserved. Messages on
+    /// other streams of the peer share its connection, so their bytes count too.
+    fn body_timeout(&self) -> Duration {
+        let announced = self.peer_bytes.saturating_sub(self.peer.available_permits());
+        BODY_TIMEOUT + Duration::from_secs((announced / MIN_RATE) as u64)
     }
 }
 
@@ -63,13 +76,12 @@ pub(crate) async fn read(
         Err(_) | Ok(Ok(0)) => return Ok(None),
         Ok(read) => read?,
     };
-    let rest = async {
-        let length = read_length(stream, byte[0]).await?;
-        let permits = memory.reserve(length).await?;
-        let bytes = read_body(stream, length).await?;
-        Ok(Some(Frame { bytes, permits }))
-    };
-    timeout(MESSAGE_TIMEOUT, rest).await.map_err(|_| FrameError::TimedOut)?
+    let length = timeout(STALL_TIMEOUT, read_length(stream, byte[0])).await.map_err(|_| FrameError::TimedOut)??;
+    // The wait for memory is no fault of the peer.
+    let permits = memory.reserve(length).await?;
+    let limit = memory.body_timeout();
+    let bytes = timeout(limit, read_body(stream, length)).await.map_err(|_| FrameError::TimedOut)??;
+    Ok(Some(Frame { bytes, permits }))
 }
 
 async fn read_length(stream: &mut (impl AsyncRead + Unpin), first: u8) -> Result<usize, FrameError> {
@@ -126,5 +138,54 @@ pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), parts: &[Bytes
         }
         stalls(stream.flush()).await
     };
-    timeout(MESSAGE_TIMEOUT, all).await.map_err(|_| FrameError::TimedOut)?
+    timeout(WRITE_TIMEOUT, all).await.map_err(|_| FrameError::TimedOut)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+    use tokio_util::compat::TokioAsyncReadCompatExt;
+
+    use super::*;
+
+    fn memory(bytes: usize) -> ReceiveMemory {
+        let semaphore = || Arc::new(Semaphore::new(bytes));
+        ReceiveMemory { peer: semaphore(), peer_bytes: bytes, total: semaphore() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn announced_body_holds_memory_for_a_bounded_time() {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let memory = memory(1 << 20);
+        let trickle = tokio::spawn(async move {
+            // 256 KiB are announced, and a byte arrives every five seconds.
+            tokio::io::AsyncWriteExt::write_all(&mut theirs, &[0x80, 0x80, 0x10]).await.unwrap();
+            while tokio::io::AsyncWriteExt::write_all(&mut theirs, &[0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        });
+        let start = Instant::now();
+        let result = read(&mut ours.compat(), &memory, Duration::from_secs(900)).await;
+        assert!(matches!(result, Err(FrameError::TimedOut)));
+        assert!(start.elapsed() <= Duration::from_secs(15), "{:?}", start.elapsed());
+        assert_eq!(memory.total.available_permits(), 1 << 20);
+        trickle.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_memory_does_not_time_out() {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let memory = memory(10);
+        let held = Arc::clone(&memory.total).acquire_many_owned(10).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut theirs, &[2, 7, 8]).await.unwrap();
+        let release = async {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            drop(held);
+        };
+        let mut ours = ours.compat();
+        let (frame, ()) = futures::future::join(read(&mut ours, &memory, Duration::from_secs(900)), release).await;
+        assert_eq!(frame.unwrap().unwrap().bytes.as_ref(), [7, 8]);
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Metrics {
     pub peers: IntGauge,
     pub dials: Dials,
     pub refused_connections: IntCounter,
-    pub refused_streams: IntCounter,
+    pub delayed_streams: IntCounter,
     pub messages: Directions,
     pub blocks: Directions,
     pub block_bytes: Directions,
@@ -73,7 +73,8 @@ impl Metrics {
                 no_address: dials.with_label_values(&["no_address"]),
             },
             refused_connections: r.counter("refused_connections_total", "Connections refused because of max_peers")?,
-            refused_streams: r.counter("refused_streams_total", "Streams beyond the limit of one peer")?,
+            delayed_streams: r
+                .counter("delayed_streams_total", "Streams that waited because of the limit of one peer")?,
             messages: r.directions("messages_total", "Messages, by direction")?,
             blocks: r.directions("blocks_total", "Blocks, by direction")?,
             block_bytes: r.directions("block_bytes_total", "Bytes of blocks, by direction")?,

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::peer::Peer;
 use swarm::Command;
 
-/// Maximum number of dials at the same time.
+/// Maximum number of dials of all sessions at the same time.
 const MAX_DIALS: usize = 64;
 /// Number of commands that wait for the task of the network.
 const COMMANDS: usize = 64;
@@ -108,16 +108,20 @@ impl Network {
 
     async fn dial(&self, peer: PeerId, addresses: &[Multiaddr], origin: Origin) -> Result<Arc<Peer>, DialError> {
         let stopped = || DialError::Failed("the network is shut down".to_owned());
-        let _permit = self.dials.acquire().await.map_err(|_| stopped())?;
+        let _permit = match origin {
+            Origin::Operator => None,
+            Origin::Network => Some(self.dials.acquire().await.map_err(|_| stopped())?),
+        };
         let is_allowed = |ip: &IpAddr| origin == Origin::Operator || (self.filter)(ip);
         let resolving = self.resolver.resolve(peer, addresses, is_allowed);
         let resolved = tokio::time::timeout(self.context.config.dial_timeout(), resolving);
-        let addresses = resolved.await.map_err(|_| DialError::Failed("its name was not resolved in time".to_owned()))?;
+        let addresses =
+            resolved.await.map_err(|_| DialError::Failed("its name was not resolved in time".to_owned()))?;
         if addresses.is_empty() {
             return Err(DialError::NoAddress);
         }
         let (reply, connected) = oneshot::channel();
-        self.commands.send(Command::Dial { peer, addresses, reply }).await.map_err(|_| stopped())?;
+        self.commands.send(Command::Dial { peer, addresses, origin, reply }).await.map_err(|_| stopped())?;
         connected.await.map_err(|_| stopped())?.map_err(DialError::Failed)
     }
 

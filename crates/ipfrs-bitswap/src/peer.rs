@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use libp2p::swarm::ConnectionId;
 use libp2p::{Multiaddr, PeerId, Stream};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::want_book::WantBook;
@@ -15,10 +15,10 @@ use crate::config::BitswapConfig;
 use crate::server::wantlist::Wantlist;
 use crate::wire::{MAX_MESSAGE_BYTES, Version};
 
-/// Maximum number of streams that a peer may have open towards this node.
+/// Maximum number of streams of a peer that are read at the same time. Further ones wait.
 const MAX_INBOUND_STREAMS: usize = 64;
 /// Bytes of received messages that one peer may have unverified.
-const RECEIVE_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
+pub(crate) const RECEIVE_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 /// Time in which a stream must be opened.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum number of listen addresses and protocols of a peer that are remembered.
@@ -90,9 +90,10 @@ pub(crate) struct Peer {
     pub receive_memory: Arc<Semaphore>,
     /// Memory for blocks that are read and not yet sent.
     pub send_memory: Arc<Semaphore>,
-    inbound_streams: AtomicUsize,
+    inbound_streams: Semaphore,
     pub unrequested_blocks: AtomicUsize,
     is_protected: AtomicBool,
+    is_disconnecting: AtomicBool,
     last_message: Mutex<Instant>,
     idle_timeout: Duration,
     /// Cancelled when the last connection ends.
@@ -113,9 +114,10 @@ impl Peer {
             exchange: Exchange::default(),
             receive_memory: Arc::new(Semaphore::new(RECEIVE_BYTES)),
             send_memory: Arc::new(Semaphore::new(config.max_outstanding_bytes_per_peer)),
-            inbound_streams: AtomicUsize::new(0),
+            inbound_streams: Semaphore::new(MAX_INBOUND_STREAMS),
             unrequested_blocks: AtomicUsize::new(0),
             is_protected: AtomicBool::new(false),
+            is_disconnecting: AtomicBool::new(false),
             last_message: Mutex::new(Instant::now()),
             idle_timeout: config.idle_timeout(),
             closed: CancellationToken::new(),
@@ -123,7 +125,18 @@ impl Peer {
     }
 
     pub(crate) fn add_connection(&self, connection: Connection) {
+        self.is_disconnecting.store(false, Ordering::Relaxed);
         self.connections.lock().push(connection);
+    }
+
+    /// Marks the peer as one that is being disconnected. Returns whether it was not marked.
+    pub(crate) fn start_disconnecting(&self) -> bool {
+        !self.is_disconnecting.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns whether this node is closing the connections to the peer.
+    pub(crate) fn is_disconnecting(&self) -> bool {
+        self.is_disconnecting.load(Ordering::Relaxed)
     }
 
     /// Removes a connection and returns whether it was the last one.
@@ -158,11 +171,14 @@ impl Peer {
         Err(last)
     }
 
-    /// Counts an inbound stream until the returned value is dropped. Returns `None` at the limit.
-    pub(crate) fn accept_stream(self: &Arc<Self>) -> Option<InboundStream> {
-        let before = self.inbound_streams.fetch_add(1, Ordering::Relaxed);
-        let stream = InboundStream(Arc::clone(self));
-        (before < MAX_INBOUND_STREAMS).then_some(stream)
+    /// Waits until an inbound stream may be read. Calls `on_delay` if it has to wait. The permit ends with the stream.
+    pub(crate) async fn accept_stream(&self, on_delay: impl FnOnce()) -> Option<SemaphorePermit<'_>> {
+        if let Ok(permit) = self.inbound_streams.try_acquire() {
+            return Some(permit);
+        }
+        on_delay();
+        // The semaphore is never closed.
+        self.inbound_streams.acquire().await.ok()
     }
 
     /// Keeps the connection open although it is unused.
@@ -177,10 +193,17 @@ impl Peer {
 
     /// Returns whether the connection must stay open.
     pub(crate) fn is_used(&self) -> bool {
-        self.is_protected()
-            || self.last_message.lock().elapsed() < self.idle_timeout
-            || self.wants.lock().is_used()
-            || self.served.lock().is_busy()
+        self.is_protected() || self.unused_for() < self.idle_timeout || self.has_requests()
+    }
+
+    /// Returns whether a session uses the peer or a response to it is due.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.wants.lock().is_used() || self.served.lock().is_busy()
+    }
+
+    /// Returns the time since the last message.
+    pub(crate) fn unused_for(&self) -> Duration {
+        self.last_message.lock().elapsed()
     }
 
     /// Records that a message was exchanged.
@@ -210,14 +233,5 @@ impl Peer {
     pub(crate) fn close(&self) {
         self.closed.cancel();
         self.wants.lock().disconnected();
-    }
-}
-
-/// Counts an inbound stream of a peer.
-pub(crate) struct InboundStream(Arc<Peer>);
-
-impl Drop for InboundStream {
-    fn drop(&mut self) {
-        self.0.inbound_streams.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@ use libp2p::Stream;
 
 use crate::context::Context;
 use crate::frame::{self, Frame, FrameError, ReceiveMemory};
-use crate::peer::Peer;
+use crate::peer::{Peer, RECEIVE_BYTES};
 use crate::server::requests;
 use crate::verify::{Received, Verifier};
 use crate::wire::{Malformed, Message, parse_cid};
@@ -18,12 +18,15 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Reads messages from a stream until it ends, is malformed, or the peer is gone.
 pub(crate) async fn run(context: Arc<Context>, verifier: Verifier, peer: Arc<Peer>, mut stream: Stream) {
-    let Some(_counted) = peer.accept_stream() else {
-        context.metrics.refused_streams.inc();
-        return;
+    // The stream waits until others end. The peer is slowed down by the window of the stream.
+    let accept = peer.accept_stream(|| context.metrics.delayed_streams.inc());
+    let _permit = tokio::select! {
+        () = peer.closed.cancelled() => return,
+        permit = accept => permit,
     };
     let memory = ReceiveMemory {
         peer: Arc::clone(&peer.receive_memory),
+        peer_bytes: RECEIVE_BYTES,
         total: Arc::clone(&context.receive_memory),
     };
     let messages = async {
@@ -47,6 +50,7 @@ pub(crate) async fn run(context: Arc<Context>, verifier: Verifier, peer: Arc<Pee
 }
 
 async fn handle(context: &Context, verifier: &Verifier, peer: &Arc<Peer>, frame: Frame) -> Result<(), Malformed> {
+    let message_bytes = frame.bytes.len();
     let message = Message::decode(frame.bytes)?;
     context.metrics.messages.received.inc();
     peer.exchange.messages.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +66,8 @@ async fn handle(context: &Context, verifier: &Verifier, peer: &Arc<Peer>, frame:
         requests::apply(context, peer, &message)?;
     }
     if !message.blocks.is_empty() {
-        let received = Received { peer: Arc::clone(peer), blocks: message.blocks, permits: frame.permits };
+        let received =
+            Received { peer: Arc::clone(peer), blocks: message.blocks, message_bytes, permits: frame.permits };
         verifier.verify(received).await;
     }
     Ok(())

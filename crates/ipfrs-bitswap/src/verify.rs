@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Multihash};
@@ -15,19 +16,29 @@ use crate::wire::Payload;
 
 /// Blocks of up to this number of bytes in total are verified on the task that received them.
 const INLINE_BYTES: usize = 8 * 1024;
+/// Maximum number of blocks that are verified on that task.
+const INLINE_BLOCKS: usize = 8;
 /// Maximum number of messages in one batch.
 const BATCH_MESSAGES: usize = 32;
 /// Maximum number of batches at the same time.
 const MAX_BATCHES: usize = 4;
 /// Number of messages that wait for verification.
 const QUEUE_MESSAGES: usize = 64;
+/// Number of unrequested blocks that are ignored: an honest peer may send blocks that an earlier connection requested.
+const TOLERATED_UNREQUESTED: usize = 8;
 /// Number of unrequested blocks after which a peer is disconnected.
 const MAX_UNREQUESTED: usize = 64;
+
+/// Size of a message, divided by that of a block in it, above which the block is copied: a small block must not keep the
+/// memory of a whole message.
+const MAX_PINNED_RATIO: usize = 4;
 
 /// The blocks of one message.
 pub(crate) struct Received {
     pub peer: Arc<Peer>,
     pub blocks: Vec<Payload>,
+    /// Size of the message, whose memory the blocks share.
+    pub message_bytes: usize,
     /// Memory of the message, which is released after the verification.
     pub permits: [OwnedSemaphorePermit; 2],
 }
@@ -50,7 +61,7 @@ impl Verifier {
     /// Verifies the blocks of a message. Waits if too many messages wait already.
     pub(crate) async fn verify(&self, received: Received) {
         let bytes: usize = received.blocks.iter().map(|block| block.data.len()).sum();
-        if bytes <= INLINE_BYTES {
+        if bytes <= INLINE_BYTES && received.blocks.len() <= INLINE_BLOCKS {
             verify_batch(&self.context, vec![received]);
         } else {
             self.queue.send(received).await.ok();
@@ -75,13 +86,21 @@ async fn form_batches(context: Arc<Context>, mut received: mpsc::Receiver<Receiv
     }
 }
 
-fn verify_batch(context: &Context, batch: Vec<Received>) {
+fn verify_batch(context: &Context, mut batch: Vec<Received>) {
+    batch.retain(|received| !received.peer.is_disconnecting());
     let payloads: Vec<&Payload> = batch.iter().flat_map(|received| &received.blocks).collect();
     let mut cids = cids(&payloads).into_iter();
     for received in batch {
-        let Received { peer, blocks, permits } = received;
-        for (payload, cid) in blocks.into_iter().zip(cids.by_ref()) {
+        let Received { peer, blocks, message_bytes, permits } = received;
+        let cids: Vec<Option<Cid>> = cids.by_ref().take(blocks.len()).collect();
+        for (mut payload, cid) in blocks.into_iter().zip(cids) {
+            if payload.data.len() * MAX_PINNED_RATIO < message_bytes {
+                payload.data = Bytes::copy_from_slice(&payload.data);
+            }
             deliver(context, &peer, payload, cid);
+            if peer.is_disconnecting() {
+                break;
+            }
         }
         drop(permits);
     }
@@ -123,8 +142,11 @@ fn deliver(context: &Context, peer: &Peer, payload: Payload, cid: Option<Cid>) {
         }
         Delivery::Unrequested => {
             metrics.unrequested_blocks.inc();
-            peer.wants.lock().invalid(bytes);
-            if peer.unrequested_blocks.fetch_add(1, Ordering::Relaxed) >= MAX_UNREQUESTED {
+            let count = peer.unrequested_blocks.fetch_add(1, Ordering::Relaxed) + 1;
+            if count > TOLERATED_UNREQUESTED {
+                peer.wants.lock().invalid(bytes);
+            }
+            if count > MAX_UNREQUESTED {
                 context.disconnect(peer, "it sends blocks that were not requested");
             }
         }

@@ -15,6 +15,7 @@ use libp2p::{Multiaddr, PeerId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::event::{SessionEvent, SessionSender};
+use crate::bitswap::Bitswap;
 use crate::network::Network;
 use crate::outcome::Trace;
 
@@ -27,6 +28,8 @@ use crate::outcome::Trace;
 pub struct Session(Arc<Handle>);
 
 struct Handle {
+    /// Keeps the node running.
+    _node: Bitswap,
     events: SessionSender,
     next_waiter: AtomicU64,
 }
@@ -45,10 +48,10 @@ impl Drop for Handle {
 
 impl Session {
     /// Starts a session without peers.
-    pub(crate) fn start(network: Network, trace: Option<Trace>) -> Self {
+    pub(crate) fn start(node: Bitswap, network: Network, trace: Option<Trace>) -> Self {
         let (events, received) = mpsc::unbounded_channel();
         tokio::spawn(actor::run(network, trace, events.clone(), received));
-        Self(Arc::new(Handle { events, next_waiter: AtomicU64::new(0) }))
+        Self(Arc::new(Handle { _node: node, events, next_waiter: AtomicU64::new(0) }))
     }
 
     /// Adds peers that may have the blocks, with their addresses, most promising first. The session connects to those
@@ -64,12 +67,16 @@ impl Session {
     /// - [`ErrorKind::NotFound`] if no peer has the block. [`Error::missing_block`] returns its content ID.
     /// - [`ErrorKind::Timeout`] if a peer did not respond in time and no other one has the block.
     /// - [`ErrorKind::Unavailable`] if the session has no connected peer and is not connecting to any.
-    /// - [`ErrorKind::Unsupported`] for an unknown hash function.
+    /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
     pub async fn get(&self, cid: &Cid) -> Result<Block> {
         if let Some(data) = identity_payload(cid) {
             return Ok(Block::trusted(*cid, Bytes::copy_from_slice(data)));
         }
-        HashFunction::from_code(cid.hash().code())?;
+        let function = HashFunction::from_code(cid.hash().code())?;
+        // Peers send the hash function of a block and not its digest, which is computed in full.
+        if function.digest_bytes().is_some_and(|bytes| bytes != usize::from(cid.hash().size())) {
+            return Err(Error::unsupported(format!("Bitswap cannot fetch {cid}: its digest is truncated")));
+        }
         let waiter = self.0.next_waiter.fetch_add(1, Ordering::Relaxed);
         let (reply, received) = oneshot::channel();
         let mut guard = Waiter { session: self, cid: *cid, waiter, is_waiting: true };

@@ -11,6 +11,8 @@ use crate::wire::{Outgoing, WantKind};
 
 /// Number of former wants that are remembered. A block that answers one of them is late, not unrequested.
 const MAX_FORMER_WANTS: usize = 4096;
+/// Number of entries of the queue that may be skipped before they are removed.
+const MAX_SKIPPED_ENTRIES: usize = 1024;
 /// Range of priorities. Peers send blocks of higher priority first.
 const PRIORITIES: i32 = 1 << 30;
 
@@ -20,6 +22,8 @@ struct Want {
     kind: WantKind,
     sessions: Vec<SessionId>,
     state: WantState,
+    /// Whether the sessions know that the peer has the block (first) or not (second), since the want was last sent.
+    reported: [bool; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +32,7 @@ enum WantState {
     Queued,
     /// The peer has been asked.
     Sent,
-    /// The peer responded `DONT_HAVE`. It remembers the want and sends the block if it receives it later.
+    /// The peer responded `DONT_HAVE` or nothing in time. It may remember the want and send the block later.
     Refused,
 }
 
@@ -48,6 +52,8 @@ pub(crate) struct WantBook {
     peer: PeerId,
     sessions: HashMap<SessionId, SessionSender>,
     wants: HashMap<Cid, Want>,
+    /// Content IDs of the wants by hash: a peer may name a block by another content ID.
+    by_hash: HashMap<Multihash, Vec<Cid>>,
     /// Wants to send, oldest first. Entries whose want is gone or already sent are skipped.
     queue: VecDeque<Cid>,
     cancels: HashSet<Cid>,
@@ -61,6 +67,7 @@ impl WantBook {
             peer,
             sessions: HashMap::new(),
             wants: HashMap::new(),
+            by_hash: HashMap::new(),
             queue: VecDeque::new(),
             cancels: HashSet::new(),
             former: FormerWants::default(),
@@ -101,7 +108,8 @@ impl WantBook {
         self.cancels.remove(&cid);
         let want = self.wants.entry(cid).or_insert_with(|| {
             self.queue.push_back(cid);
-            Want { kind, sessions: Vec::with_capacity(1), state: WantState::Queued }
+            self.by_hash.entry(*cid.hash()).or_default().push(cid);
+            Want { kind, sessions: Vec::with_capacity(1), state: WantState::Queued, reported: [false; 2] }
         });
         if !want.sessions.contains(&session) {
             want.sessions.push(session);
@@ -113,6 +121,38 @@ impl WantBook {
             want.state = WantState::Queued;
             self.queue.push_back(cid);
         }
+        self.compact_queue();
+    }
+
+    /// Records that the peer has not responded to a want in time. The next call of [`Self::want`] sends it again.
+    pub(crate) fn time_out(&mut self, cid: &Cid) {
+        if let Some(want) = self.wants.get_mut(cid)
+            && want.state == WantState::Sent
+        {
+            want.state = WantState::Refused;
+        }
+    }
+
+    /// Removes entries of the queue that are skipped, once they are the larger part.
+    fn compact_queue(&mut self) {
+        if self.queue.len() <= 2 * self.wants.len() + MAX_SKIPPED_ENTRIES {
+            return;
+        }
+        let mut kept = HashSet::new();
+        let wants = &self.wants;
+        let is_queued = |cid: &Cid| wants.get(cid).is_some_and(|want| want.state == WantState::Queued);
+        self.queue.retain(|cid| is_queued(cid) && kept.insert(*cid));
+    }
+
+    fn remove(&mut self, cid: &Cid) -> Option<Want> {
+        let want = self.wants.remove(cid)?;
+        if let Some(cids) = self.by_hash.get_mut(cid.hash()) {
+            cids.retain(|other| other != cid);
+            if cids.is_empty() {
+                self.by_hash.remove(cid.hash());
+            }
+        }
+        Some(want)
     }
 
     /// Removes a want of a session. If no other session has it, the peer is told.
@@ -127,7 +167,7 @@ impl WantBook {
             self.cancels.insert(*cid);
             self.former.insert(cid.hash());
         }
-        self.wants.remove(cid);
+        self.remove(cid);
     }
 
     /// Takes up to `max` changes that the peer does not know yet.
@@ -141,6 +181,7 @@ impl WantBook {
             let Some(cid) = self.queue.pop_front() else { break };
             let Some(want) = self.wants.get_mut(&cid).filter(|want| want.state == WantState::Queued) else { continue };
             want.state = WantState::Sent;
+            want.reported = [false; 2];
             outgoing.push((cid, Outgoing::Want { kind: want.kind, priority: self.next_priority }));
             self.next_priority = if self.next_priority > 1 { self.next_priority - 1 } else { PRIORITIES };
         }
@@ -179,16 +220,17 @@ impl WantBook {
 
     /// Removes the want that a block fulfils. The peer may name the block by another content ID with the same hash.
     fn remove_by_block(&mut self, cid: &Cid) -> Option<(Cid, Want)> {
-        if let Some(found) = self.wants.remove_entry(cid) {
-            return Some(found);
-        }
-        let equal = self.wants.keys().find(|wanted| wanted.hash() == cid.hash()).copied()?;
-        self.wants.remove_entry(&equal)
+        let cids = self.by_hash.get(cid.hash())?;
+        let wanted = cids.iter().find(|wanted| *wanted == cid).or(cids.first()).copied()?;
+        self.remove(&wanted).map(|want| (wanted, want))
     }
 
-    /// Handles `HAVE` or `DONT_HAVE`. Returns whether a session had asked.
+    /// Handles `HAVE` or `DONT_HAVE`. Returns whether a session had asked. A repeated one is ignored.
     pub(crate) fn presence(&mut self, cid: &Cid, has_block: bool) -> bool {
         let Some(want) = self.wants.get_mut(cid) else { return false };
+        if std::mem::replace(&mut want.reported[usize::from(!has_block)], true) {
+            return true;
+        }
         for session in want.sessions.iter().filter_map(|id| self.sessions.get(id)) {
             session.send(SessionEvent::Presence { peer: self.peer, cid: *cid, has_block }).ok();
         }
@@ -196,7 +238,7 @@ impl WantBook {
             want.state = WantState::Refused;
         } else if want.kind == WantKind::Have {
             // The peer forgets the want when it sends `HAVE`.
-            self.wants.remove(cid);
+            self.remove(cid);
             self.former.insert(cid.hash());
         }
         true
@@ -216,6 +258,7 @@ impl WantBook {
     pub(crate) fn disconnected(&mut self) {
         self.tell_all(|peer| SessionEvent::Disconnected { peer });
         self.wants.clear();
+        self.by_hash.clear();
         self.queue.clear();
         self.cancels.clear();
         self.sessions.clear();

@@ -8,8 +8,8 @@ const INITIAL: usize = 32;
 const MIN: usize = 4;
 /// Largest size. Peers accept 1,024 wants of all sessions.
 const MAX: usize = 512;
-/// Bytes of blocks that may be requested at the same time: enough for 1 Gbit/s at 250 ms.
-const MAX_BYTES: usize = 32 << 20;
+/// Bytes of blocks that may be requested at the same time: enough for 2 Gbit/s at 250 ms.
+const MAX_BYTES: usize = 64 << 20;
 /// While responses take less than this, the window grows.
 const LOW_LATENCY: Duration = Duration::from_secs(1);
 /// While responses take more than this, the window shrinks: blocks wait at the peer.
@@ -91,6 +91,6 @@ mod tests {
     fn window_is_limited_in_bytes() {
         let mut window = Window::default();
         (0..1000).for_each(|_| window.on_block(Duration::from_millis(1), 1 << 20, MAX));
-        assert_eq!(window.size(), 32);
+        assert_eq!(window.size(), 64);
     }
 }

@@ -18,6 +18,8 @@ const MAX_MESSAGE_ENTRIES: usize = 256;
 pub(crate) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
     let changes = async {
         let mut stream = None;
+        // The peer may remember wants of an earlier connection, whose blocks nothing requests any more.
+        let mut is_full = true;
         loop {
             let outgoing = peer.wants.lock().take_outgoing(MAX_MESSAGE_ENTRIES);
             if outgoing.is_empty() {
@@ -27,8 +29,8 @@ pub(crate) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
                 }
                 continue;
             }
-            match send(&context, &peer, &mut stream, &outgoing).await {
-                Ok(()) => {}
+            match send(&context, &peer, &mut stream, &outgoing, is_full).await {
+                Ok(is_sent) => is_full &= !is_sent,
                 Err(OpenError::Unsupported) => peer.wants.lock().unsupported(),
                 Err(OpenError::Failed(why)) => {
                     peer.wants.lock().requeue(&outgoing);
@@ -44,12 +46,14 @@ pub(crate) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
     }
 }
 
+/// Sends changes. Returns whether there were any that the peer understands. With `is_full`, they replace all earlier wants.
 async fn send(
     context: &Context,
     peer: &Peer,
     stream: &mut Option<(Stream, Version)>,
     outgoing: &[(Cid, Outgoing)],
-) -> Result<(), OpenError> {
+    is_full: bool,
+) -> Result<bool, OpenError> {
     let mut is_new = stream.is_none();
     loop {
         let (opened, version) = match stream {
@@ -58,9 +62,9 @@ async fn send(
         };
         let understood = understood(peer, outgoing, *version);
         if understood.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        match frame::write(opened, &[wire::wantlist(&understood, *version)]).await {
+        match frame::write(opened, &[wire::wantlist(&understood, *version, is_full)]).await {
             Ok(()) => break,
             Err(error) if is_new => return Err(OpenError::Failed(error.to_string())),
             Err(_) => {
@@ -72,7 +76,7 @@ async fn send(
     context.metrics.messages.sent.inc();
     peer.exchange.messages.fetch_add(1, Ordering::Relaxed);
     peer.touch();
-    Ok(())
+    Ok(true)
 }
 
 /// Returns the changes that the peer understands. A peer with an old version cannot say whether it has a block, so it is

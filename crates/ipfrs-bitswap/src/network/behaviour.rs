@@ -1,6 +1,8 @@
 //! Connections of peers.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
@@ -12,8 +14,9 @@ use libp2p::{Multiaddr, PeerId};
 use tokio::sync::mpsc;
 
 use super::handler::Handler;
+use crate::address;
 use crate::engine::Engine;
-use crate::peer::{Connection, Direction};
+use crate::peer::{Connection, Direction, Peer};
 
 /// Number of requests for streams that wait for one connection.
 const OPEN_REQUESTS: usize = 8;
@@ -23,21 +26,29 @@ const OPEN_REQUESTS: usize = 8;
 #[error("this node is connected to retrieval.bitswap.max_peers peers")]
 struct TooManyPeers;
 
+/// Part of the idle timeout after which an unused inbound peer may be disconnected in favour of another one.
+const UNUSED_PART: u32 = 8;
+
 /// Registers the connections of peers.
 pub(crate) struct Behaviour {
     engine: Engine,
+    /// Configured peers, which the limit does not concern.
+    chosen: HashSet<PeerId>,
+    /// The dial that the operator requests, which the limit does not concern either.
+    pub(super) operator_dial: Option<ConnectionId>,
 }
 
 impl Behaviour {
     pub(super) fn new(engine: Engine) -> Self {
-        Self { engine }
+        let configured = engine.context.config.peers.iter();
+        let chosen = configured.filter_map(|address| address::split_peer(address).ok()).map(|(peer, _)| peer).collect();
+        Self { engine, chosen, operator_dial: None }
     }
 
     fn connected(&self, id: ConnectionId, peer: PeerId, address: &Multiaddr, direction: Direction) -> Handler {
         let context = &self.engine.context;
         let (opener, requests) = mpsc::channel(OPEN_REQUESTS);
-        let connection =
-            Connection { id, opener, address: address.clone(), direction, since: SystemTime::now() };
+        let connection = Connection { id, opener, address: address.clone(), direction, since: SystemTime::now() };
         let (peer, is_new) = context.peers.attach(peer, connection, &context.config);
         if is_new {
             context.metrics.peers.inc();
@@ -46,15 +57,35 @@ impl Behaviour {
         Handler::new(self.engine.clone(), peer, requests)
     }
 
-    /// Refuses new inbound peers at the limit. Dials may exceed it by the number of concurrent dials.
-    fn check_limit(&self, peer: Option<PeerId>) -> Result<(), ConnectionDenied> {
+    /// Makes room for a new peer, or refuses it if `limit` peers are connected. Dials may exceed the limit by the number
+    /// of concurrent dials.
+    fn check_limit(&self, peer: Option<PeerId>, limit: usize) -> Result<(), ConnectionDenied> {
         let context = &self.engine.context;
-        let is_known = peer.is_some_and(|peer| context.peers.get(&peer).is_some());
-        if is_known || context.peers.len() < context.config.max_peers {
+        let is_exempt = peer.is_some_and(|peer| self.chosen.contains(&peer) || context.peers.get(&peer).is_some());
+        if is_exempt || context.peers.len() < limit {
             return Ok(());
         }
-        context.metrics.refused_connections.inc();
-        Err(ConnectionDenied::new(TooManyPeers))
+        let connected = context.peers.all();
+        let staying: Vec<_> = connected.iter().filter(|peer| !peer.is_disconnecting()).collect();
+        if staying.len() < limit {
+            return Ok(());
+        }
+        let is_unneeded = |peer: &Arc<Peer>| {
+            let is_inbound = peer.first_connection(|connection| connection.direction) == Some(Direction::Inbound);
+            is_inbound && !peer.is_protected() && !self.chosen.contains(&peer.id) && !peer.has_requests()
+        };
+        let unneeded = staying.iter().copied().filter(|peer| is_unneeded(peer)).map(|peer| (peer.unused_for(), peer));
+        let min = context.config.idle_timeout() / UNUSED_PART;
+        match unneeded.filter(|(unused, _)| *unused >= min).max_by_key(|(unused, _)| *unused) {
+            Some((_, peer)) => {
+                context.disconnect(peer, "another peer takes its place");
+                Ok(())
+            }
+            None => {
+                context.metrics.refused_connections.inc();
+                Err(ConnectionDenied::new(TooManyPeers))
+            }
+        }
     }
 }
 
@@ -69,18 +100,22 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<Handler, ConnectionDenied> {
-        self.check_limit(Some(peer))?;
+        // The rest is for the dials of sessions.
+        let limit = (self.engine.context.config.max_peers * 3).div_ceil(4);
+        self.check_limit(Some(peer), limit)?;
         Ok(self.connected(id, peer, remote, Direction::Inbound))
     }
 
     fn handle_pending_outbound_connection(
         &mut self,
-        _: ConnectionId,
+        id: ConnectionId,
         peer: Option<PeerId>,
         _: &[Multiaddr],
         _: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
-        self.check_limit(peer)?;
+        if self.operator_dial != Some(id) {
+            self.check_limit(peer, self.engine.context.config.max_peers)?;
+        }
         Ok(Vec::new())
     }
 

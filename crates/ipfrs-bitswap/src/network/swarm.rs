@@ -16,6 +16,7 @@ use libp2p::swarm::{ConnectionId, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, ping, swarm};
 use tokio::sync::{mpsc, oneshot};
 
+use super::Origin;
 use super::behaviour::Behaviour;
 use super::transport;
 use crate::context::Context;
@@ -24,10 +25,10 @@ use crate::peer::{Identity, Peer};
 
 /// Maximum number of inbound connections that are being established.
 const MAX_PENDING_INBOUND: u32 = 64;
-/// Maximum number of connections to one peer.
-const MAX_CONNECTIONS_PER_PEER: u32 = 4;
+/// Maximum number of connections to one peer: one from each side, if both dial at the same time.
+const MAX_CONNECTIONS_PER_PEER: u32 = 2;
 /// Maximum number of inbound streams of one connection whose protocol is being negotiated.
-const MAX_NEGOTIATING_STREAMS: usize = 64;
+const MAX_NEGOTIATING_STREAMS: usize = 256;
 /// Number of failed pings after which a peer is disconnected.
 const MAX_FAILED_PINGS: u32 = 3;
 /// Time in which connections must end during the shutdown.
@@ -38,7 +39,7 @@ type DialReply = oneshot::Sender<Result<Arc<Peer>, String>>;
 
 /// A command for the task.
 pub(super) enum Command {
-    Dial { peer: PeerId, addresses: Vec<Multiaddr>, reply: DialReply },
+    Dial { peer: PeerId, addresses: Vec<Multiaddr>, origin: Origin, reply: DialReply },
     Disconnect { peer: PeerId, reply: oneshot::Sender<bool> },
 }
 
@@ -122,10 +123,17 @@ fn check_free(address: &Multiaddr) -> std::io::Result<()> {
     }
 }
 
+/// A dial in progress.
+struct Dial {
+    peer: PeerId,
+    addresses: Vec<Multiaddr>,
+    replies: Vec<DialReply>,
+}
+
 struct Task {
     swarm: Swarm<Protocols>,
     context: Arc<Context>,
-    dials: HashMap<ConnectionId, (PeerId, DialReply)>,
+    dials: HashMap<ConnectionId, Dial>,
     failed_pings: HashMap<PeerId, u32>,
 }
 
@@ -154,20 +162,32 @@ pub(super) async fn run(
 impl Task {
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Dial { peer, addresses, reply } => self.dial(peer, addresses, reply),
+            Command::Dial { peer, addresses, origin, reply } => self.dial(peer, addresses, origin, reply),
             Command::Disconnect { peer, reply } => drop(reply.send(self.swarm.disconnect_peer_id(peer).is_ok())),
         }
     }
 
-    fn dial(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, reply: DialReply) {
+    fn dial(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, origin: Origin, reply: DialReply) {
         if let Some(connected) = self.context.peers.get(&peer) {
             reply.send(Ok(connected)).ok();
             return;
         }
-        let options = DialOpts::peer_id(peer).addresses(addresses).condition(PeerCondition::Disconnected).build();
+        let includes =
+            |dial: &&mut Dial| dial.peer == peer && addresses.iter().all(|address| dial.addresses.contains(address));
+        if let Some(dial) = self.dials.values_mut().find(includes) {
+            dial.replies.push(reply);
+            return;
+        }
+        // From its own listening port, a dial could meet one of the peer as one TCP connection with two initiators.
+        let options = DialOpts::peer_id(peer)
+            .addresses(addresses.clone())
+            .condition(PeerCondition::Disconnected)
+            .allocate_new_port()
+            .build();
         let id = options.connection_id();
+        self.swarm.behaviour_mut().bitswap.operator_dial = (origin == Origin::Operator).then_some(id);
         match self.swarm.dial(options) {
-            Ok(()) => drop(self.dials.insert(id, (peer, reply))),
+            Ok(()) => drop(self.dials.insert(id, Dial { peer, addresses, replies: vec![reply] })),
             Err(error) => drop(reply.send(Err(error.to_string()))),
         }
     }
@@ -178,9 +198,11 @@ impl Task {
             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
                 self.failed_pings.remove(&peer_id);
             }
-            SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
-                if let Some((_, reply)) = self.dials.remove(&connection_id) {
-                    reply.send(Err(error.to_string())).ok();
+            SwarmEvent::OutgoingConnectionError { connection_id, peer_id, error, .. } => {
+                for reply in self.dials.remove(&connection_id).into_iter().flat_map(|dial| dial.replies) {
+                    // The peer may have connected to this node meanwhile.
+                    let connected = peer_id.and_then(|peer| self.context.peers.get(&peer));
+                    reply.send(connected.ok_or_else(|| error.to_string())).ok();
                 }
             }
             SwarmEvent::Behaviour(ProtocolsEvent::Identify(identify::Event::Received { peer_id, info, .. })) => {
@@ -208,8 +230,8 @@ impl Task {
 
     fn on_connected(&mut self, peer: PeerId) {
         let Some(connected) = self.context.peers.get(&peer) else { return };
-        for (_, (_, reply)) in self.dials.extract_if(|_, (dialed, _)| *dialed == peer) {
-            reply.send(Ok(Arc::clone(&connected))).ok();
+        for (_, dial) in self.dials.extract_if(|_, dial| dial.peer == peer) {
+            dial.replies.into_iter().for_each(|reply| drop(reply.send(Ok(Arc::clone(&connected)))));
         }
     }
 

@@ -11,8 +11,11 @@ use libp2p::{PeerId, Transport, noise, quic, tcp, yamux};
 
 use crate::config::BitswapConfig;
 
-/// Maximum number of streams of one connection. Yamux buffers up to 256 KiB for each.
-const MAX_STREAMS: usize = 128;
+/// Maximum number of Yamux streams of one connection: the next one ends the connection, so it is well above the number of
+/// streams that are read. Each buffers up to 256 KiB.
+const MAX_YAMUX_STREAMS: usize = 512;
+/// Maximum number of QUIC streams of one connection. The peer waits for permission to open more.
+const MAX_QUIC_STREAMS: u32 = 128;
 /// Bytes that QUIC buffers for one stream.
 const QUIC_STREAM_BYTES: u32 = 4 << 20;
 /// Bytes that QUIC buffers for one connection.
@@ -25,10 +28,10 @@ type Connections = Boxed<(PeerId, StreamMuxerBox)>;
 /// Creates the transport. A private network has no QUIC, which has no private networks.
 pub(super) fn create(config: &BitswapConfig, keypair: &Keypair) -> Result<Connections> {
     let tcp = tcp::tokio::Transport::new(tcp::Config::new().nodelay(true));
-    let noise =
-        noise::Config::new(keypair).map_err(|e| Error::internal("the Noise keys could not be created").with_source(e))?;
+    let noise = noise::Config::new(keypair)
+        .map_err(|e| Error::internal("the Noise keys could not be created").with_source(e))?;
     let mut yamux = yamux::Config::default();
-    yamux.set_max_num_streams(MAX_STREAMS);
+    yamux.set_max_num_streams(MAX_YAMUX_STREAMS);
     if let Some(key) = &config.private_network_key {
         let key = PreSharedKey::new(*key.as_bytes());
         let secured = tcp.and_then(move |socket, _| PnetConfig::new(key).handshake(socket));
@@ -39,7 +42,7 @@ pub(super) fn create(config: &BitswapConfig, keypair: &Keypair) -> Result<Connec
     let mut quic_config = quic::Config::new(keypair);
     quic_config.handshake_timeout = config.dial_timeout();
     quic_config.max_idle_timeout = QUIC_IDLE_MILLIS;
-    quic_config.max_concurrent_stream_limit = u32::try_from(MAX_STREAMS).unwrap_or(u32::MAX);
+    quic_config.max_concurrent_stream_limit = MAX_QUIC_STREAMS;
     quic_config.max_stream_data = QUIC_STREAM_BYTES;
     quic_config.max_connection_data = QUIC_CONNECTION_BYTES;
     let quic = quic::tokio::Transport::new(quic_config);

@@ -12,6 +12,10 @@ use crate::wire::{Malformed, Message, parse_cid};
 /// If a content ID is malformed. The entries before it are applied.
 pub(crate) fn apply(context: &Context, peer: &Peer, message: &Message) -> Result<(), Malformed> {
     let mut served = peer.served.lock();
+    if peer.closed.is_cancelled() {
+        // The wants have been removed and nothing would remove these.
+        return Ok(());
+    }
     let before = served.len();
     let mut removed = if message.is_full { served.clear() } else { Vec::new() };
     let mut ignored = 0;
@@ -36,8 +40,9 @@ pub(crate) fn apply(context: &Context, peer: &Peer, message: &Message) -> Result
         }
     }
     let after = served.len();
-    drop(served);
+    // Under the lock: another message may want one of them again.
     removed.iter().for_each(|cid| context.waiting.remove(peer.id, cid));
+    drop(served);
     let change = i64::try_from(after).unwrap_or(0) - i64::try_from(before).unwrap_or(0);
     context.metrics.server_wants.add(change);
     context.metrics.ignored_wants.inc_by(ignored);

@@ -9,13 +9,15 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::stream::FuturesOrdered;
 use libp2p::Stream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::wantlist::Task;
 use crate::context::Context;
-use crate::frame;
+use crate::frame::{self, FrameError};
 use crate::peer::{OpenError, Peer};
 use crate::wire::{Response, Version, WantKind};
 
@@ -26,9 +28,9 @@ const HAVE_REPLACEMENT_BYTES: u64 = 1024;
 /// Number of wants that are handled together.
 const BATCH_WANTS: usize = 64;
 /// Number of blocks that are read at the same time for one peer.
-const PEER_READS: usize = 4;
+const PEER_READS: usize = 8;
 /// Number of streams on which responses are sent. The peer handles the messages of several streams in parallel.
-const STREAMS: usize = 4;
+const STREAMS: usize = 8;
 /// Number of streams on which a message is sent until the peer is disconnected.
 const MAX_ATTEMPTS: usize = 3;
 
@@ -41,20 +43,42 @@ struct Prepared {
 
 /// Result of looking up a want.
 enum Found {
-    Block(Bytes),
+    /// The block is sent. It has this number of bytes.
+    Block(usize),
     Have,
     Missing,
 }
 
-type Queue = Arc<Mutex<mpsc::Receiver<Prepared>>>;
+type Queue = Mutex<mpsc::Receiver<Prepared>>;
+
+/// Open streams on which no message is being sent. The last one that was used is used first, so that a peer with few
+/// messages has few streams.
+#[derive(Default)]
+struct IdleStreams {
+    streams: parking_lot::Mutex<Vec<(Stream, Version)>>,
+    /// Locked while a stream is opened: some peers drop streams that arrive at the same time.
+    opening: Mutex<()>,
+}
+
+impl IdleStreams {
+    fn pop(&self) -> Option<(Stream, Version)> {
+        self.streams.lock().pop()
+    }
+
+    async fn open(&self, peer: &Peer) -> Result<(Stream, Version), OpenError> {
+        let _guard = self.opening.lock().await;
+        peer.open_stream().await
+    }
+}
 
 /// Responds to the wants of a peer until the peer is gone.
 pub(crate) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
     let (sender, receiver) = mpsc::channel(STREAMS);
     let queue = Arc::new(Mutex::new(receiver));
+    let idle = Arc::new(IdleStreams::default());
     let mut senders = JoinSet::new();
     for _ in 0..STREAMS {
-        senders.spawn(send_all(Arc::clone(&context), Arc::clone(&peer), Arc::clone(&queue)));
+        senders.spawn(send_all(Arc::clone(&context), Arc::clone(&peer), Arc::clone(&queue), Arc::clone(&idle)));
     }
     let responses = async {
         loop {
@@ -72,40 +96,51 @@ pub(crate) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
     }
 }
 
-async fn prepare(context: &Context, peer: &Peer, tasks: Vec<Task>, queue: &mpsc::Sender<Prepared>) {
-    let lookups = tasks.into_iter().map(|task| async move { (task, look_up(context, &task).await) });
-    let mut lookups = futures::stream::iter(lookups).buffered(PEER_READS);
+/// Looks up the wants, reads the blocks and composes messages.
+///
+/// Lookups and reads are tasks of their own: they make progress while this one waits for memory or for the peer, and so
+/// release the permits that all peers share. Memory for a block is reserved here, in the order of the wants, so that no
+/// read waits for memory that a later one holds.
+async fn prepare(context: &Arc<Context>, peer: &Arc<Peer>, tasks: Vec<Task>, queue: &mpsc::Sender<Prepared>) {
+    let lookups = tasks.into_iter().filter_map(|task| {
+        let waits = start_waiting(context, peer, &task)?;
+        let context = Arc::clone(context);
+        Some((task, waits, context))
+    });
+    let lookups = futures::stream::iter(lookups).map(|(task, waits, context)| {
+        let lookup = spawn(async move { look_up(&context, &task).await });
+        async move { (task, waits, lookup.await.unwrap_or(Found::Missing)) }
+    });
+    let mut lookups = lookups.buffered(PEER_READS).fuse();
+    let mut reads = FuturesOrdered::new();
     let mut prepared = Prepared::default();
-    while let Some((task, found)) = lookups.next().await {
-        if !peer.served.lock().is_active(&task) {
-            continue;
-        }
-        match found {
-            Found::Block(data) => {
-                let permits = match try_reserve(context, peer, data.len()) {
-                    Some(permits) => permits,
-                    None => {
-                        // The blocks of this message hold memory too.
-                        flush(&mut prepared, queue).await;
-                        reserve(context, peer, data.len()).await
-                    }
-                };
-                finish(context, peer, &task);
-                prepared.permits.extend(permits);
-                prepared.response.push_block(task.cid, data);
+    loop {
+        tokio::select! {
+            Some(read) = reads.next(), if !reads.is_empty() => {
+                let (task, waits, block, permits) = read;
+                push_block(context, peer, &mut prepared, &task, waits, block, permits);
             }
-            Found::Have => {
-                finish(context, peer, &task);
-                context.metrics.presences.with_label_values(&["have_sent"]).inc();
-                prepared.response.push_presence(task.cid, true);
-            }
-            Found::Missing => {
-                if task.send_dont_have {
-                    context.metrics.presences.with_label_values(&["dont_have_sent"]).inc();
-                    prepared.response.push_presence(task.cid, false);
+            Some((task, waits, found)) = lookups.next(), if reads.len() < PEER_READS && !lookups.is_done() => match found {
+                Found::Have => push_have(context, peer, &mut prepared, &task),
+                Found::Missing => push_missing(context, peer, &mut prepared, &task, waits),
+                Found::Block(bytes) => {
+                    let permits = match try_reserve(context, peer, bytes) {
+                        Some(permits) => permits,
+                        None => {
+                            // The blocks that are being read and those of this message hold memory too.
+                            while let Some((task, waits, block, permits)) = reads.next().await {
+                                push_block(context, peer, &mut prepared, &task, waits, block, permits);
+                            }
+                            flush(&mut prepared, queue).await;
+                            reserve(context, peer, bytes).await
+                        }
+                    };
+                    let context = Arc::clone(context);
+                    let read = spawn(async move { read(&context, &task).await });
+                    reads.push_back(async move { (task, waits, read.await.unwrap_or(None), permits) });
                 }
-                keep_waiting(context, peer, &task).await;
-            }
+            },
+            else => break,
         }
         if prepared.response.size() >= TARGET_BYTES {
             flush(&mut prepared, queue).await;
@@ -114,50 +149,92 @@ async fn prepare(context: &Context, peer: &Peer, tasks: Vec<Task>, queue: &mpsc:
     flush(&mut prepared, queue).await;
 }
 
+/// Starts a task that is aborted when the handle is dropped.
+fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
+    AbortOnDropHandle::new(tokio::spawn(future))
+}
+
+/// Registers a want before its lookup, so that a block that is stored during the lookup is not missed. Returns whether
+/// the want can wait for a missing block, or `None` if the peer no longer wants the block.
+fn start_waiting(context: &Context, peer: &Peer, task: &Task) -> Option<bool> {
+    let served = peer.served.lock();
+    served.is_active(task).then(|| context.waiting.insert(peer.id, &task.cid))
+}
+
 async fn look_up(context: &Context, task: &Task) -> Found {
     let Ok(_permit) = context.reads.acquire().await else { return Found::Missing };
-    let provider = &context.provider;
-    let found = async {
-        if task.kind == WantKind::Have {
-            match provider.size(&task.cid).await? {
-                None => return Ok(Found::Missing),
-                Some(size) if size > HAVE_REPLACEMENT_BYTES => return Ok(Found::Have),
-                Some(_) => {}
-            }
+    match context.provider.size(&task.cid).await {
+        Ok(None) => Found::Missing,
+        Ok(Some(size)) if task.kind == WantKind::Have && size > HAVE_REPLACEMENT_BYTES => Found::Have,
+        Ok(Some(size)) => Found::Block(usize::try_from(size).unwrap_or(usize::MAX)),
+        Err(error) => {
+            note_failure(task, &error);
+            Found::Missing
         }
-        Ok(provider.get(&task.cid).await?.map_or(Found::Missing, Found::Block))
-    };
-    found.await.unwrap_or_else(|error: ipfrs_core::Error| {
-        tracing::warn!(cid = %task.cid, "a block that a peer wants could not be read: {error}");
-        Found::Missing
+    }
+}
+
+async fn read(context: &Context, task: &Task) -> Option<Bytes> {
+    let _permit = context.reads.acquire().await.ok()?;
+    context.provider.get(&task.cid).await.unwrap_or_else(|error| {
+        note_failure(task, &error);
+        None
     })
 }
 
-fn finish(context: &Context, peer: &Peer, task: &Task) {
-    let mut served = peer.served.lock();
-    let before = served.len();
-    served.finish(task);
-    if served.len() < before {
-        context.metrics.server_wants.dec();
+fn note_failure(task: &Task, error: &ipfrs_core::Error) {
+    tracing::warn!(cid = %task.cid, "a block that a peer wants could not be read: {error}");
+}
+
+fn push_block(
+    context: &Context,
+    peer: &Peer,
+    prepared: &mut Prepared,
+    task: &Task,
+    waits: bool,
+    block: Option<Bytes>,
+    permits: Vec<OwnedSemaphorePermit>,
+) {
+    let Some(data) = block else { return push_missing(context, peer, prepared, task, waits) };
+    if finish(context, peer, task) {
+        prepared.permits.extend(permits);
+        prepared.response.push_block(task.cid, data);
     }
 }
 
-/// Keeps the want for a missing block until the block is stored.
-async fn keep_waiting(context: &Context, peer: &Peer, task: &Task) {
-    if !context.waiting.insert(peer.id, &task.cid) {
-        finish(context, peer, task);
-        return;
+fn push_have(context: &Context, peer: &Peer, prepared: &mut Prepared, task: &Task) {
+    if finish(context, peer, task) {
+        context.metrics.presences.with_label_values(&["have_sent"]).inc();
+        prepared.response.push_presence(task.cid, true);
     }
-    peer.served.lock().wait(task);
-    // The block may have been stored between the lookup and the insertion.
-    let is_stored = context.provider.size(&task.cid).await.is_ok_and(|size| size.is_some());
-    let is_gone = !peer.served.lock().is_active(task);
-    if is_stored || is_gone {
+}
+
+/// Adds `DONT_HAVE`, and keeps the want until the block is stored if it can wait.
+fn push_missing(context: &Context, peer: &Peer, prepared: &mut Prepared, task: &Task, waits: bool) {
+    let is_wanted = if waits {
+        let mut served = peer.served.lock();
+        served.wait(task);
+        served.is_active(task)
+    } else {
+        finish(context, peer, task)
+    };
+    if is_wanted && task.send_dont_have {
+        context.metrics.presences.with_label_values(&["dont_have_sent"]).inc();
+        prepared.response.push_presence(task.cid, false);
+    }
+}
+
+/// Removes the want of a request that is responded to. Returns false if the peer has cancelled or repeated it since;
+/// then there is nothing to send for this request.
+fn finish(context: &Context, peer: &Peer, task: &Task) -> bool {
+    let mut served = peer.served.lock();
+    let is_wanted = served.is_active(task);
+    if is_wanted {
+        served.remove(&task.cid);
         context.waiting.remove(peer.id, &task.cid);
-        if is_stored && peer.served.lock().wake(&task.cid) {
-            peer.served_changed.notify_one();
-        }
+        context.metrics.server_wants.dec();
     }
+    is_wanted
 }
 
 /// Returns the permits that `bytes` take of a semaphore with `max` permits.
@@ -193,16 +270,15 @@ async fn flush(prepared: &mut Prepared, queue: &mpsc::Sender<Prepared>) {
     }
 }
 
-async fn send_all(context: Arc<Context>, peer: Arc<Peer>, queue: Queue) {
-    let mut stream = None;
+async fn send_all(context: Arc<Context>, peer: Arc<Peer>, queue: Arc<Queue>, idle: Arc<IdleStreams>) {
     loop {
         let next = tokio::time::timeout(context.config.idle_timeout(), async { queue.lock().await.recv().await });
         let Ok(next) = next.await else {
-            stream = None;
+            idle.streams.lock().clear();
             continue;
         };
         let Some(prepared) = next else { return };
-        let sent = send(&context, &peer, &mut stream, &prepared.response).await;
+        let sent = send(&context, &peer, &idle, &prepared.response).await;
         if let Err(error) = sent {
             context.disconnect(&peer, &error);
             return;
@@ -211,32 +287,33 @@ async fn send_all(context: Arc<Context>, peer: Arc<Peer>, queue: Queue) {
 }
 
 /// Sends a message. If a stream fails, the message is sent on a new one.
-async fn send(
-    context: &Context,
-    peer: &Peer,
-    stream: &mut Option<(Stream, Version)>,
-    response: &Response,
-) -> Result<(), String> {
+async fn send(context: &Context, peer: &Peer, idle: &IdleStreams, response: &Response) -> Result<(), String> {
     let mut attempts = 0;
+    let mut stream = idle.pop();
     loop {
-        let (opened, version) = match stream {
+        let (mut opened, version) = match stream.take() {
             Some(opened) => opened,
-            None => match peer.open_stream().await {
-                Ok(opened) => stream.insert(opened),
+            None => match idle.open(peer).await {
+                Ok(opened) => opened,
                 // A peer may want blocks and accept none; then it wants none.
                 Err(OpenError::Unsupported) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
             },
         };
-        let parts = response.encode(*version);
+        let parts = response.encode(version);
         if parts.is_empty() {
             return Ok(());
         }
         attempts += 1;
-        match frame::write(opened, &parts).await {
-            Ok(()) => break,
+        match frame::write(&mut opened, &parts).await {
+            Ok(()) => {
+                idle.streams.lock().push((opened, version));
+                break;
+            }
+            // A slow peer would be as slow on another stream, and the message holds memory.
+            Err(error @ FrameError::TimedOut) => return Err(error.to_string()),
             Err(error) if attempts >= MAX_ATTEMPTS => return Err(error.to_string()),
-            Err(_) => *stream = None,
+            Err(_) => {}
         }
     }
     let bytes: usize = response.blocks.iter().map(|(_, data)| data.len()).sum();

@@ -1,6 +1,6 @@
 //! Wants of all peers for blocks that are missing here, by hash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ipfrs_core::{Cid, Multihash};
@@ -13,7 +13,7 @@ const MAX_WAITING: usize = 65_536;
 /// Wants for missing blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    wants: Mutex<HashMap<Multihash, Vec<(PeerId, Cid)>>>,
+    wants: Mutex<HashMap<Multihash, HashSet<(PeerId, Cid)>>>,
     /// Number of wants. It lets most calls of [`Self::take`] return without the lock.
     count: AtomicUsize,
 }
@@ -25,9 +25,7 @@ impl Waiting {
         if self.count.load(Ordering::SeqCst) >= MAX_WAITING {
             return false;
         }
-        let list = wants.entry(*cid.hash()).or_default();
-        if !list.contains(&(peer, *cid)) {
-            list.push((peer, *cid));
+        if wants.entry(*cid.hash()).or_default().insert((peer, *cid)) {
             self.count.fetch_add(1, Ordering::SeqCst);
         }
         true
@@ -39,22 +37,45 @@ impl Waiting {
             return;
         }
         let mut wants = self.wants.lock();
-        let Some(list) = wants.get_mut(cid.hash()) else { return };
-        let before = list.len();
-        list.retain(|want| *want != (peer, *cid));
-        self.count.fetch_sub(before - list.len(), Ordering::SeqCst);
-        if list.is_empty() {
+        let Some(set) = wants.get_mut(cid.hash()) else { return };
+        if set.remove(&(peer, *cid)) {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        if set.is_empty() {
             wants.remove(cid.hash());
         }
     }
 
     /// Takes the wants for a block that is now stored.
-    pub(crate) fn take(&self, cid: &Cid) -> Vec<(PeerId, Cid)> {
+    pub(crate) fn take(&self, cid: &Cid) -> HashSet<(PeerId, Cid)> {
         if self.count.load(Ordering::SeqCst) == 0 {
-            return Vec::new();
+            return HashSet::new();
         }
         let taken = self.wants.lock().remove(cid.hash()).unwrap_or_default();
         self.count.fetch_sub(taken.len(), Ordering::SeqCst);
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_core::codec;
+    use ipfrs_core::hash::sha2_256;
+
+    use super::*;
+
+    #[test]
+    fn wants_for_one_hash_are_taken_once() {
+        let waiting = Waiting::default();
+        let (one, two) = (PeerId::random(), PeerId::random());
+        let cid = Cid::new_v1(codec::RAW, sha2_256(b"a"));
+        for peer in [one, one, two] {
+            assert!(waiting.insert(peer, &cid));
+        }
+        waiting.remove(one, &cid);
+        let other = Cid::new_v1(codec::DAG_PB, *cid.hash());
+        assert_eq!(waiting.take(&other), HashSet::from([(two, cid)]));
+        assert!(waiting.take(&cid).is_empty());
+        assert_eq!(waiting.count.load(Ordering::SeqCst), 0);
     }
 }

@@ -16,6 +16,8 @@ struct Want {
     /// Number of the last request for the block. Requests are numbered in the order of their arrival.
     request: u64,
     state: WantState,
+    /// Whether the block was stored while the response was being prepared.
+    is_stored: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +93,8 @@ impl Wantlist {
         self.requests += 1;
         let request = self.requests;
         self.queue.insert((Reverse(priority), request), cid);
-        self.wants.insert(cid, Want { kind, send_dont_have, priority, request, state: WantState::Queued });
+        self.wants
+            .insert(cid, Want { kind, send_dont_have, priority, request, state: WantState::Queued, is_stored: false });
     }
 
     fn victim(&self, priority: i32) -> Option<Cid> {
@@ -129,13 +132,9 @@ impl Wantlist {
             let Some((_, cid)) = self.queue.pop_first() else { break };
             let Some(want) = self.wants.get_mut(&cid) else { continue };
             want.state = WantState::Active;
+            want.is_stored = false;
             self.active += 1;
-            tasks.push(Task {
-                cid,
-                kind: want.kind,
-                send_dont_have: want.send_dont_have,
-                request: want.request,
-            });
+            tasks.push(Task { cid, kind: want.kind, send_dont_have: want.send_dont_have, request: want.request });
         }
         tasks
     }
@@ -145,27 +144,28 @@ impl Wantlist {
         self.wants.get(&task.cid).is_some_and(|want| want.request == task.request)
     }
 
-    /// Removes the want of a request that has been responded to, unless the peer has repeated it since.
-    pub(crate) fn finish(&mut self, task: &Task) {
-        if self.is_active(task) {
-            self.remove(&task.cid);
-        }
-    }
-
-    /// Keeps the want of a request for a missing block until the block is stored.
+    /// Keeps the want of a request for a missing block until the block is stored. If it has been stored since the
+    /// lookup began, a response is due at once.
     pub(crate) fn wait(&mut self, task: &Task) {
-        if let Some(want) = self.wants.get_mut(&task.cid)
-            && want.request == task.request
-            && want.state == WantState::Active
-        {
-            want.state = WantState::Waiting;
-            self.active -= 1;
+        let Some(want) = self.wants.get_mut(&task.cid) else { return };
+        if want.request != task.request || want.state != WantState::Active {
+            return;
+        }
+        want.state = WantState::Waiting;
+        self.active -= 1;
+        if want.is_stored {
+            self.wake(&task.cid);
         }
     }
 
-    /// Requests a response for a want whose block was missing. Returns whether there is such a want.
+    /// Records that a block was stored. Returns whether a response is due now: not for a want whose response is being
+    /// prepared, which [`Self::wait`] queues again.
     pub(crate) fn wake(&mut self, cid: &Cid) -> bool {
-        let Some(want) = self.wants.get_mut(cid).filter(|want| want.state == WantState::Waiting) else { return false };
+        let Some(want) = self.wants.get_mut(cid) else { return false };
+        if want.state != WantState::Waiting {
+            want.is_stored = true;
+            return false;
+        }
         want.state = WantState::Queued;
         // The peer already has the `DONT_HAVE`.
         want.send_dont_have = false;
@@ -217,10 +217,10 @@ mod tests {
         list.add(cid(1), WantKind::Have, 1, true);
         let first = list.pop(9)[0];
         list.add(cid(1), WantKind::Block, 1, true);
-        list.finish(&first);
+        assert!(!list.is_active(&first));
         let second = list.pop(9)[0];
         assert_eq!(second.kind, WantKind::Block);
-        list.finish(&second);
+        list.remove(&second.cid);
         assert_eq!((list.len(), list.is_busy()), (0, false));
     }
 
@@ -248,5 +248,17 @@ mod tests {
         assert!(!list.is_busy());
         assert!(list.wake(&cid(1)));
         assert_eq!(list.pop(9)[0], Task { send_dont_have: false, ..task });
+    }
+
+    #[test]
+    fn block_stored_during_the_lookup_is_looked_up_again() {
+        let mut list = Wantlist::new(2);
+        list.add(cid(1), WantKind::Block, 1, true);
+        let task = list.pop(9)[0];
+        assert!(!list.wake(&cid(1)), "the response is being prepared");
+        list.wait(&task);
+        assert_eq!(list.pop(9)[0], Task { send_dont_have: false, ..task });
+        list.wait(&task);
+        assert!(!list.is_busy());
     }
 }

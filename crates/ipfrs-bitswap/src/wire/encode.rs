@@ -41,8 +41,8 @@ fn put_head(buffer: &mut BytesMut, field: u8, length: usize) {
     put_number(buffer, length as u64);
 }
 
-/// Encodes a message with these changes to the wantlist.
-pub(crate) fn wantlist(entries: &[(Cid, Outgoing)], version: Version) -> Bytes {
+/// Encodes a message with these changes to the wantlist. With `is_full`, they replace all earlier wants.
+pub(crate) fn wantlist(entries: &[(Cid, Outgoing)], version: Version, is_full: bool) -> Bytes {
     let mut list = BytesMut::with_capacity(entries.len() * OVERHEAD_BYTES);
     let mut entry = BytesMut::with_capacity(2 * OVERHEAD_BYTES);
     for (cid, outgoing) in entries {
@@ -62,6 +62,9 @@ pub(crate) fn wantlist(entries: &[(Cid, Outgoing)], version: Version) -> Bytes {
             }
         }
         put_bytes(&mut list, 1, &entry);
+    }
+    if is_full {
+        list.put_slice(&[tag(2, 0), 1]);
     }
     let mut message = BytesMut::with_capacity(list.len() + OVERHEAD_BYTES);
     put_number(&mut message, field_bytes(list.len()) as u64);

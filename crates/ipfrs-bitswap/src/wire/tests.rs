@@ -1,8 +1,8 @@
 //! Both directions are compared with messages that prost derives.
 
 use ipfrs_core::hash::{HashFunction, sha2_256};
-use prost::Message as _;
 use proptest::prelude::*;
+use prost::Message as _;
 
 use super::*;
 
@@ -75,13 +75,13 @@ fn without_length(framed: &[u8]) -> &[u8] {
 fn wantlist_encodes_as_protobuf() {
     let (first, second) = (raw(b"1"), raw(b"2"));
     let want = Outgoing::Want { kind: WantKind::Have, priority: i32::MAX };
-    let framed = wantlist(&[(first, want), (second, Outgoing::Cancel)], Version::V1_2);
+    let framed = wantlist(&[(first, want), (second, Outgoing::Cancel)], Version::V1_2, true);
     let decoded = PbMessage::decode(without_length(&framed)).unwrap();
     let entries = vec![
         PbEntry { cid: first.to_bytes(), priority: i32::MAX, cancel: false, want_type: 1, send_dont_have: true },
         PbEntry { cid: second.to_bytes(), cancel: true, ..Default::default() },
     ];
-    assert_eq!(decoded.wantlist, Some(PbWantlist { entries, full: false }));
+    assert_eq!(decoded.wantlist, Some(PbWantlist { entries, full: true }));
 }
 
 fn joined(parts: &[Bytes]) -> Vec<u8> {
@@ -128,8 +128,7 @@ fn decoded_message_equals_the_encoded_one() {
     let decoded = Message::decode(message.encode_to_vec().into()).unwrap();
     assert!(decoded.is_full);
     let cid = Bytes::from(cid);
-    let want =
-        WantEntry { cid: cid.clone(), priority: -5, cancel: true, kind: WantKind::Have, send_dont_have: true };
+    let want = WantEntry { cid: cid.clone(), priority: -5, cancel: true, kind: WantKind::Have, send_dont_have: true };
     assert_eq!(decoded.wants, [want]);
     assert_eq!(decoded.presences, [Presence { cid, has_block: false }]);
     let cids: Vec<Cid> = decoded

@@ -2,7 +2,7 @@
 
 use futures::{AsyncReadExt, AsyncWriteExt};
 use ipfrs_bitswap::{BitswapConfig, Outcome};
-use ipfrs_core::ErrorKind;
+use ipfrs_core::{Cid, ErrorKind, Multihash, codec};
 
 use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node, node_with_reads, until};
 use crate::raw_peer::{CURRENT, Message, RawPeer};
@@ -32,6 +32,8 @@ async fn disconnect_in_mid_transfer_falls_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lying_peer_is_excluded_and_another_one_asked() {
+    // An honest peer may send a few blocks that an earlier connection requested.
+    const TOLERATED: u8 = 8;
     let (client, honest) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
     let mut liar = RawPeer::start(CURRENT).await;
     let wanted = block(1, 50_000);
@@ -43,14 +45,92 @@ async fn lying_peer_is_excluded_and_another_one_asked() {
     let lie = async {
         liar.receive().await;
         session.add_providers(vec![honest.provider()]);
-        let mut wrong = wanted.data().to_vec();
-        wrong[40_000] ^= 1;
-        liar.send(client.bitswap.peer_id(), &Message::raw_block(wrong)).await;
+        for number in 1..=TOLERATED + 1 {
+            let mut wrong = wanted.data().to_vec();
+            wrong[40_000] ^= number;
+            liar.send(client.bitswap.peer_id(), &Message::raw_block(wrong)).await;
+        }
     };
     let (fetched, ()) = futures::future::join(get, lie).await;
     assert_eq!(fetched.unwrap(), wanted);
     assert_eq!(attempts.outcomes(liar.id), [Outcome::Connected, Outcome::Invalid]);
-    assert_eq!(client.metric("unrequested_blocks_total", ""), 1.0);
+    assert_eq!(client.metric("unrequested_blocks_total", ""), f64::from(TOLERATED + 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn block_of_an_earlier_connection_does_not_exclude_a_peer() {
+    let client = node(config(Transport::Tcp)).await;
+    let mut peer = RawPeer::start(CURRENT).await;
+    let (former, wanted) = (block(1, 10), block(2, 10));
+    let attempts = Attempts::default();
+    let session = client.bitswap.session(attempts.trace());
+    session.add_providers(vec![peer.provider()]);
+    let serve = async {
+        assert!(peer.receive().await.wantlist.unwrap().full, "the peer forgets earlier wants");
+        peer.send(client.bitswap.peer_id(), &Message::block(&former)).await;
+        until(|| client.metric("unrequested_blocks_total", "") >= 1.0).await;
+        peer.send(client.bitswap.peer_id(), &Message::block(&wanted)).await;
+    };
+    let (fetched, ()) = futures::future::join(session.get(wanted.cid()), serve).await;
+    assert_eq!(fetched.unwrap(), wanted);
+    assert_eq!(attempts.outcomes(peer.id), [Outcome::Connected, Outcome::Received]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn truncated_digest_is_unsupported() {
+    let client = node(config(Transport::Tcp)).await;
+    let cid = Cid::new_v1(codec::RAW, Multihash::wrap(0x12, &[1; 20]).unwrap());
+    let error = client.bitswap.session(None).get(&cid).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stall_does_not_lose_the_only_peer() {
+    let short = BitswapConfig { response_timeout_seconds: 1, ..config(Transport::Tcp) };
+    let client = node(short).await;
+    let mut peer = RawPeer::start(CURRENT).await;
+    let wanted = blocks(10, 1000);
+    let attempts = Attempts::default();
+    let session = client.bitswap.session(attempts.trace());
+    session.add_providers(vec![peer.provider()]);
+    let stall = async {
+        // The wants are sent again after the timeout of all of them.
+        let mut entries = 0;
+        while entries < 2 * wanted.len() {
+            let message = peer.receive().await;
+            assert!(message.entries().iter().all(|entry| !entry.cancel));
+            entries += message.entries().len();
+        }
+        for block in &wanted {
+            peer.send(client.bitswap.peer_id(), &Message::block(block)).await;
+        }
+    };
+    futures::future::join(fetch_all(&session, &wanted), stall).await;
+    let timeouts = attempts.outcomes(peer.id).iter().filter(|outcome| **outcome == Outcome::TimedOut).count();
+    assert_eq!(timeouts, wanted.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn block_after_the_timeout_is_accepted() {
+    let short = BitswapConfig { response_timeout_seconds: 1, ..config(Transport::Tcp) };
+    let client = node(short).await;
+    let (mut late, mut silent) = (RawPeer::start(CURRENT).await, RawPeer::start(CURRENT).await);
+    let wanted = block(1, 1000);
+    let attempts = Attempts::default();
+    let session = client.bitswap.session(attempts.trace());
+    session.add_providers(vec![late.provider()]);
+    let serve = async {
+        late.receive().await;
+        session.add_providers(vec![silent.provider()]);
+        while !attempts.outcomes(late.id).contains(&Outcome::TimedOut) {
+            silent.receive().await;
+            until(|| attempts.outcomes(late.id).contains(&Outcome::TimedOut)).await;
+        }
+        late.send(client.bitswap.peer_id(), &Message::block(&wanted)).await;
+    };
+    let (fetched, ()) = futures::future::join(session.get(wanted.cid()), serve).await;
+    assert_eq!(fetched.unwrap(), wanted);
+    assert!(attempts.outcomes(late.id).contains(&Outcome::Received));
 }
 
 #[tokio::test(flavor = "multi_thread")]

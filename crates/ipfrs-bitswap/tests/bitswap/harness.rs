@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,6 +18,8 @@ use tokio::sync::Semaphore;
 pub(crate) struct MemoryBlocks {
     blocks: Mutex<HashMap<Cid, Bytes>>,
     reads: Semaphore,
+    /// Number of reads.
+    count: AtomicUsize,
 }
 
 impl MemoryBlocks {
@@ -29,6 +32,10 @@ impl MemoryBlocks {
 impl BlockProvider for MemoryBlocks {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
         self.reads.acquire().await.unwrap().forget();
+        // As reads from a disk, they are not done at once and not together.
+        for _ in 0..self.count.fetch_add(1, Ordering::Relaxed) % 5 {
+            tokio::task::yield_now().await;
+        }
         Ok(self.blocks.lock().get(cid).cloned())
     }
 
@@ -72,7 +79,8 @@ pub(crate) async fn node(config: BitswapConfig) -> Node {
 
 /// Starts a node of which peers can read `reads` blocks.
 pub(crate) async fn node_with_reads(config: BitswapConfig, reads: usize) -> Node {
-    let blocks = Arc::new(MemoryBlocks { blocks: Mutex::default(), reads: Semaphore::new(reads) });
+    let blocks =
+        Arc::new(MemoryBlocks { blocks: Mutex::default(), reads: Semaphore::new(reads), count: AtomicUsize::new(0) });
     let registry = Registry::new();
     let provider = Arc::clone(&blocks) as Arc<dyn BlockProvider>;
     let bitswap = Bitswap::start(config, &key(), provider, Arc::new(|_| true), &registry).await.unwrap();
@@ -97,7 +105,8 @@ impl Node {
         let has_label = |metric: &&prometheus::proto::Metric| {
             label.is_empty() || metric.get_label().iter().any(|pair| pair.value() == label)
         };
-        let value = |metric: &prometheus::proto::Metric| metric.get_counter().get_value() + metric.get_gauge().get_value();
+        let value =
+            |metric: &prometheus::proto::Metric| metric.get_counter().get_value() + metric.get_gauge().get_value();
         family.get_metric().iter().filter(has_label).map(value).sum()
     }
 }

@@ -6,7 +6,7 @@ use ipfrs_bitswap::{Bitswap, BitswapConfig, Direction, Outcome, PeerId, PrivateN
 use ipfrs_core::ErrorKind;
 use prometheus::Registry;
 
-use crate::harness::{Attempts, Node, Transport, block, config, fetch_all, key, node, until};
+use crate::harness::{Attempts, Node, Transport, block, blocks, config, fetch_all, key, node, until};
 
 async fn connect(from: &Node, to: &Node) -> ipfrs_core::Result<()> {
     from.bitswap.connect(&to.address()).await
@@ -74,7 +74,69 @@ async fn peers_beyond_the_limit_are_refused() {
     connect(&second, &limited).await.ok();
     until(|| limited.metric("refused_connections_total", "") >= 1.0 && second.bitswap.peers().is_empty()).await;
     assert_eq!(limited.bitswap.peers()[0].id, first.bitswap.peer_id());
-    connect(&limited, &second).await.unwrap_err();
+    let attempts = Attempts::default();
+    let session = limited.bitswap.session(attempts.trace());
+    session.add_providers(vec![second.provider()]);
+    session.get(block(1, 1).cid()).await.unwrap_err();
+    assert_eq!(attempts.outcomes(second.bitswap.peer_id()), [Outcome::NotConnected]);
+    connect(&limited, &second).await.expect("the limit does not concern the operator");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inbound_peers_leave_a_quarter_for_dials() {
+    let limited = node(BitswapConfig { max_peers: 4, ..config(Transport::Tcp) }).await;
+    let mut inbound = Vec::new();
+    for count in 1..=3 {
+        let peer = node(config(Transport::Tcp)).await;
+        connect(&peer, &limited).await.unwrap();
+        until(|| limited.bitswap.peers().len() == count).await;
+        inbound.push(peer);
+    }
+    let refused = node(config(Transport::Tcp)).await;
+    connect(&refused, &limited).await.ok();
+    until(|| limited.metric("refused_connections_total", "") >= 1.0).await;
+    let (provider, wanted) = (node(config(Transport::Tcp)).await, block(1, 1));
+    provider.blocks.insert(&wanted);
+    let session = limited.bitswap.session(None);
+    session.add_providers(vec![provider.provider()]);
+    fetch_all(&session, &[wanted]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unused_inbound_peer_is_evicted_for_another_one() {
+    // An inbound peer is unused after one second.
+    let limited = BitswapConfig { max_peers: 1, idle_timeout_seconds: 8, ..config(Transport::Tcp) };
+    let limited = node(limited).await;
+    let (idle, other) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    connect(&idle, &limited).await.unwrap();
+    until(|| limited.bitswap.peers().len() == 1).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    connect(&other, &limited).await.unwrap();
+    until(|| limited.bitswap.stat().peers == [other.bitswap.peer_id()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_that_dial_each_other_stay_connected() {
+    let (one, two) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let (from_one, from_two) = futures::future::join(connect(&one, &two), connect(&two, &one)).await;
+    from_one.unwrap();
+    from_two.unwrap();
+    let wanted = blocks(10, 1000);
+    wanted.iter().for_each(|block| two.blocks.insert(block));
+    let session = one.bitswap.session(None);
+    session.add_providers(vec![two.provider()]);
+    fetch_all(&session, &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_keeps_the_node_running() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let wanted = block(1, 1000);
+    server.blocks.insert(&wanted);
+    let session = client.bitswap.session(None);
+    drop(client);
+    session.add_providers(vec![server.provider()]);
+    fetch_all(&session, &[wanted]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,7 +189,10 @@ fn configuration_names_key_value_and_range() {
         ("listen = ['/ip4/127.0.0.1/tcp/1/ws']".to_owned(), "/ip4/127.0.0.1/tcp/1/ws is not an address"),
         ("peers = ['/ip4/127.0.0.1/tcp/1']".to_owned(), "does not end in /p2p/"),
         (format!("peers = ['/p2p/{id}']"), "does not end in /p2p/"),
-        (format!("private_network_key = '{key}'\nlisten = ['/ip4/127.0.0.1/udp/1/quic-v1']"), "quic-v1 is not an address"),
+        (
+            format!("private_network_key = '{key}'\nlisten = ['/ip4/127.0.0.1/udp/1/quic-v1']"),
+            "quic-v1 is not an address",
+        ),
     ];
     for (text, expected) in cases {
         let config: BitswapConfig = toml::from_str(&text).unwrap();

@@ -71,7 +71,8 @@ async fn cancelled_want_is_not_served_when_stored() {
     server.bitswap.notify(&cids);
     assert_eq!(peer.receive().await.payload, Message::block(&blocks[1]).payload);
     // A full wantlist replaces the rest.
-    let full = Message { wantlist: Some(crate::raw_peer::Wantlist { entries: Vec::new(), full: true }), ..Default::default() };
+    let full =
+        Message { wantlist: Some(crate::raw_peer::Wantlist { entries: Vec::new(), full: true }), ..Default::default() };
     peer.send(server.bitswap.peer_id(), &Message::wants(&[*block(9, 9).cid()], 0)).await;
     peer.receive().await;
     peer.send(server.bitswap.peer_id(), &full).await;
@@ -123,22 +124,48 @@ async fn peer_that_reads_nothing_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_of_one_peer_are_bounded() {
-    use futures::{AsyncReadExt, AsyncWriteExt};
+async fn suspended_lookups_of_stalled_peers_hold_no_reads() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let blocks = blocks(64, 256 * 1024);
+    blocks.iter().for_each(|block| server.blocks.insert(block));
+    let cids: Vec<Cid> = blocks.iter().map(|block| *block.cid()).collect();
+    let mut stalled = Vec::new();
+    // Three reads of each would take all of the 64 that the node does at the same time.
+    for _ in 0..40 {
+        let mut peer = RawPeer::start_with(CURRENT, false).await;
+        peer.connect(&server).await;
+        peer.send(server.bitswap.peer_id(), &Message::wants(&cids, 0)).await;
+        stalled.push(peer);
+    }
+    let is_stalled = |peer: &RawPeer| server.bitswap.wantlist(Some(peer.id)).len() < 64;
+    until(|| stalled.iter().all(is_stalled)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    tokio::time::timeout(std::time::Duration::from_secs(8), fetch_all(&session, &blocks)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_beyond_the_limit_wait() {
+    use futures::AsyncWriteExt;
     let server = node(config(Transport::Tcp)).await;
+    let stored = block(1, 100);
+    server.blocks.insert(&stored);
     let mut peer = RawPeer::start(CURRENT).await;
     peer.connect(&server).await;
     let mut streams = Vec::new();
-    for _ in 0..64 {
+    for _ in 0..200 {
         let mut stream = peer.open(server.bitswap.peer_id()).await;
+        // The length of a message that does not arrive.
         stream.write_all(&[5]).await.unwrap();
         stream.flush().await.unwrap();
         streams.push(stream);
     }
-    // All streams but the last have been accepted when the last is refused.
-    let mut last = peer.open(server.bitswap.peer_id()).await;
-    assert!(!matches!(last.read(&mut [0]).await, Ok(1..)));
-    assert_eq!(server.metric("refused_streams_total", ""), 1.0);
+    until(|| server.metric("delayed_streams_total", "") >= 136.0).await;
+    peer.send(server.bitswap.peer_id(), &Message::wants(&[*stored.cid()], 0)).await;
+    until(|| server.metric("delayed_streams_total", "") >= 137.0).await;
+    drop(streams);
+    assert_eq!(peer.receive().await.payload, Message::block(&stored).payload);
 }
 
 async fn old_version_exchanges_blocks(protocol: &'static str) {

@@ -1,5 +1,7 @@
 //! Blocks between nodes.
 
+use std::slice;
+
 use ipfrs_bitswap::Outcome;
 use ipfrs_core::ErrorKind;
 
@@ -101,7 +103,7 @@ async fn concurrent_gets_of_one_block_fetch_it_once() {
     assert_eq!(server.bitswap.stat().blocks_sent, 1);
     // A block that two sessions want of a peer may be requested again after it has arrived.
     two.add_providers(vec![server.provider()]);
-    futures::future::join(fetch_all(&one, &[wanted.clone()]), fetch_all(&two, &[wanted.clone()])).await;
+    futures::future::join(fetch_all(&one, slice::from_ref(&wanted)), fetch_all(&two, slice::from_ref(&wanted))).await;
     assert!(server.bitswap.stat().blocks_sent <= 3);
 }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use ipfrs_core::{Block, Cid};
 use libp2p::{Multiaddr, PeerId};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::peer_table::{Choice, Link, PeerSet, PeerTable};
+use super::peer_table::{Absence, Choice, Link, PeerSet, PeerTable};
 use super::want_table::{Failure, Waiter, Want, WantTable};
 use crate::client::event::{SessionEvent, SessionId, SessionSender};
 use crate::network::{DialError, Network, Origin};
@@ -19,8 +19,13 @@ use crate::wire::WantKind;
 
 /// Number of `DONT_HAVE` in a row after which a session no longer uses a peer.
 const MAX_MISSES: usize = 16;
-/// Number of timeouts in a row after which a session no longer uses a peer.
-const MAX_TIMEOUTS: usize = 8;
+/// Number of timeouts in a row after which a session no longer uses a peer, if it has another one. Timeouts count once
+/// in the time of a response.
+const MAX_TIMEOUTS: usize = 4;
+/// Number of times the usual limit after which a request times out although the peer sends other blocks.
+const MAX_WAIT: u32 = 6;
+/// Number of dials of one session at the same time.
+const MAX_DIALS: usize = 8;
 /// Number of other peers that are asked whether they have a block.
 const PROBED_PEERS: usize = 2;
 /// Number of unanswered questions of that kind per peer.
@@ -42,6 +47,7 @@ struct Actor {
     peers: PeerTable,
     wants: WantTable,
     dials: JoinSet<Dialed>,
+    dial_permits: Arc<Semaphore>,
     /// Peers whose wants have changed.
     changed: PeerSet,
 }
@@ -64,6 +70,7 @@ pub(super) async fn run(
         peers: PeerTable::default(),
         wants: WantTable::default(),
         dials: JoinSet::new(),
+        dial_permits: Arc::new(Semaphore::new(MAX_DIALS)),
         changed: PeerSet::default(),
     };
     let mut ticks = tokio::time::interval(TICK);
@@ -125,6 +132,8 @@ impl Actor {
     fn add_providers(&mut self, providers: Vec<(PeerId, Vec<Multiaddr>)>) {
         for (id, addresses) in providers {
             if let Some(number) = self.peers.add(id, addresses) {
+                // The number may have been that of an earlier peer, or of an earlier use of this one.
+                self.wants.iter_mut().for_each(|(_, want)| want.clear_peer(number));
                 self.connect(number);
             }
         }
@@ -139,7 +148,11 @@ impl Actor {
         }
         peer.link = Link::Dialing(Instant::now());
         let (network, addresses) = (self.network.clone(), peer.addresses.clone());
-        self.dials.spawn(async move { (number, network.connect(id, &addresses, Origin::Network).await) });
+        let permits = Arc::clone(&self.dial_permits);
+        self.dials.spawn(async move {
+            let _permit = permits.acquire().await;
+            (number, network.connect(id, &addresses, Origin::Network).await)
+        });
     }
 
     fn on_dialed(&mut self, number: usize, result: Result<Arc<Peer>, DialError>) {
@@ -147,11 +160,11 @@ impl Actor {
         match result {
             Ok(peer) => self.on_connected(number, peer, since.elapsed()),
             Err(error) => {
-                self.peers.get(number).link = Link::Gone;
-                let outcome = match error {
-                    DialError::NoAddress => Outcome::NoAddress,
-                    DialError::Failed(_) => Outcome::NotConnected,
+                let (absence, outcome) = match error {
+                    DialError::NoAddress => (Absence::NoAddress, Outcome::NoAddress),
+                    DialError::Failed(_) => (Absence::Temporary, Outcome::NotConnected),
                 };
+                self.peers.get(number).link = Link::Gone(absence);
                 let duration = since.elapsed();
                 let detail = Some(error.to_string());
                 self.record(number, Request::Connect, None, outcome, 0, duration, detail);
@@ -177,15 +190,15 @@ impl Actor {
         let since = sent_by_asked.map(|(_, since)| since).or(want.probed_at);
         let duration = since.map_or(Duration::ZERO, |since| since.elapsed());
         let peer = self.peers.get(number);
-        peer.is_proven = true;
-        (peer.misses, peer.timeouts) = (0, 0);
+        peer.on_response();
+        peer.last_block_at = Some(Instant::now());
         if sent_by_asked.is_some() {
             peer.window.on_block(duration, bytes, peer.in_flight);
         }
         self.release(block.cid(), &want, Some(number));
-        want.reply(block.cid(), Ok(block));
         self.network.context.metrics.block_seconds.observe(duration.as_secs_f64());
         self.record(number, Request::Block, Some(*block.cid()), Outcome::Received, bytes, duration, None);
+        want.reply(block.cid(), Ok(block));
     }
 
     fn on_have(&mut self, number: usize, cid: &Cid) {
@@ -197,8 +210,7 @@ impl Actor {
         let duration = want.probed_at.map_or(Duration::ZERO, |since| since.elapsed());
         let peer = self.peers.get(number);
         peer.probes -= 1;
-        peer.is_proven = true;
-        (peer.misses, peer.timeouts) = (0, 0);
+        peer.on_response();
         self.record(number, Request::Have, Some(*cid), Outcome::Have, 0, duration, None);
     }
 
@@ -206,7 +218,7 @@ impl Actor {
         let Some((request, duration)) = self.refuse(number, cid) else { return };
         let peer = self.peers.get(number);
         peer.misses += 1;
-        peer.timeouts = 0;
+        (peer.timeouts, peer.last_timeout_at) = (0, None);
         let is_dropped = peer.misses >= MAX_MISSES;
         self.record(number, request, Some(*cid), Outcome::DontHave, 0, duration, None);
         if is_dropped {
@@ -243,7 +255,13 @@ impl Actor {
 
     /// Stops using a peer.
     fn exclude(&mut self, number: usize, outcome: Outcome, bytes: usize) {
-        let Link::Connected(peer) = std::mem::replace(&mut self.peers.get(number).link, Link::Gone) else { return };
+        let is_permanent = matches!(outcome, Outcome::Invalid | Outcome::Unsupported);
+        let absence = if is_permanent { Absence::Permanent } else { Absence::Temporary };
+        let link = &mut self.peers.get(number).link;
+        if !matches!(link, Link::Connected(_)) {
+            return;
+        }
+        let Link::Connected(peer) = std::mem::replace(link, Link::Gone(absence)) else { return };
         if outcome == Outcome::Invalid {
             tracing::info!(peer = %peer.id, "a Bitswap session no longer uses the peer, which sent wrong bytes");
         }
@@ -257,7 +275,7 @@ impl Actor {
         if !matches!(self.peers.get(number).link, Link::Connected(_)) {
             return;
         }
-        self.peers.get(number).link = Link::Gone;
+        self.peers.get(number).link = Link::Gone(Absence::Temporary);
         let oldest = self.take_back(number, true);
         self.record(number, Request::Block, None, Outcome::Disconnected, 0, oldest, None);
         let peer = self.peers.get(number);
@@ -296,32 +314,44 @@ impl Actor {
         for (cid, want) in self.wants.iter_mut() {
             if let Some((asked, since)) = want.asked {
                 // A slow peer is waited for, as long as its responses keep arriving.
-                let usual = self.peers.get(asked).window.latency() * 4;
-                if since.elapsed() > limit + usual {
+                let peer = self.peers.get(asked);
+                let limit = limit + peer.window.latency() * 4;
+                let is_silent = peer.silent_since(since).elapsed() > limit;
+                if is_silent || since.elapsed() > limit * MAX_WAIT {
                     want.has_failed = true;
                     late.push((asked, *cid));
                 }
             }
-            if want.probed_at.is_some_and(|since| since.elapsed() > limit) {
-                late.extend(want.probed.iter().map(|peer| (peer, *cid)));
+            if let Some(since) = want.probed_at {
+                let is_silent = |peer: &usize| self.peers.get(*peer).silent_since(since).elapsed() > limit;
+                late.extend(want.probed.iter().filter(is_silent).map(|peer| (peer, *cid)));
             }
         }
+        let mut silent = PeerSet::default();
         for (number, cid) in late {
             self.on_timeout(number, &cid);
+            silent.insert(number);
+        }
+        for number in silent.iter() {
+            let peer = self.peers.get(number);
+            peer.on_timeout(limit);
+            // The only peer may respond later.
+            if peer.timeouts >= MAX_TIMEOUTS && self.peers.has_other(number) {
+                self.exclude(number, Outcome::TimedOut, 0);
+            }
         }
     }
 
+    /// Lets another peer be asked for a block. The peer may still send it: the want stays until it is released.
     fn on_timeout(&mut self, number: usize, cid: &Cid) {
         let Some((request, duration)) = self.refuse(number, cid) else { return };
-        self.cancel(number, cid);
-        let peer = self.peers.get(number);
-        peer.timeouts += 1;
-        peer.window.on_timeout();
-        let is_dropped = peer.timeouts >= MAX_TIMEOUTS;
-        self.record(number, request, Some(*cid), Outcome::TimedOut, 0, duration, None);
-        if is_dropped {
-            self.exclude(number, Outcome::TimedOut, 0);
+        if let Some(want) = self.wants.get_mut(cid) {
+            want.timed_out.insert(number);
         }
+        if let Some(peer) = self.peers.get(number).connected() {
+            peer.wants.lock().time_out(cid);
+        }
+        self.record(number, request, Some(*cid), Outcome::TimedOut, 0, duration, None);
     }
 
     /// Requests queued blocks from peers, while peers have capacity.
@@ -336,6 +366,7 @@ impl Actor {
             match self.peers.choose(want.holders, want.refused) {
                 Choice::Peer(number) => self.ask(number, cid),
                 Choice::Later => skipped.push(cid),
+                Choice::None if want.retry(self.peers.connected()) => self.wants.requeue(cid),
                 Choice::None => self.fail(&cid),
             }
         }
@@ -403,7 +434,7 @@ impl Actor {
     /// Cancels the requests for a block that is no longer wanted, at all peers but the one that sent it.
     fn release(&mut self, cid: &Cid, want: &Want, sender: Option<usize>) {
         self.network.context.metrics.client_wants.dec();
-        let mut told = want.refused.union(want.probed).union(want.holders);
+        let mut told = want.refused.union(want.timed_out).union(want.probed).union(want.holders);
         if let Some((asked, _)) = want.asked {
             self.peers.get(asked).in_flight -= 1;
             told.insert(asked);

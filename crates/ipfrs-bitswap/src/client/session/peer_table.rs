@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libp2p::{Multiaddr, PeerId};
 
@@ -13,6 +13,8 @@ use crate::peer::Peer;
 pub(super) const MAX_PEERS: usize = 64;
 /// Maximum number of wants of all sessions towards one peer, below the 1,024 that peers accept.
 const MAX_PEER_WANTS: usize = 960;
+/// Use of the window, in thousandths, that is added to a peer that has not responded in time.
+const UNRESPONSIVE: usize = 1_000_000;
 /// Number of times that a session connects again to a peer that disconnects.
 const RECONNECTS: u8 = 2;
 
@@ -40,6 +42,14 @@ impl PeerSet {
         Self(self.0 | other.0)
     }
 
+    pub(super) fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(super) fn difference(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         (0..MAX_PEERS).filter(move |peer| self.contains(*peer))
     }
@@ -50,7 +60,18 @@ pub(super) enum Link {
     Dialing(Instant),
     Connected(Arc<Peer>),
     /// The session does not use the peer (any more).
-    Gone,
+    Gone(Absence),
+}
+
+/// The reason why a session does not use a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// It may be used if it is added again.
+    Temporary,
+    /// It has no address that this node can dial. Its number may be used for another peer.
+    NoAddress,
+    /// It sends wrong bytes or does not support Bitswap.
+    Permanent,
 }
 
 /// A peer of a session.
@@ -69,6 +90,9 @@ pub(super) struct SessionPeer {
     pub misses: usize,
     /// Number of timeouts since the last response.
     pub timeouts: usize,
+    pub last_timeout_at: Option<Instant>,
+    /// Time of the last wanted block.
+    pub last_block_at: Option<Instant>,
     pub reconnects: u8,
 }
 
@@ -77,13 +101,15 @@ impl SessionPeer {
         Self {
             id,
             addresses,
-            link: Link::Gone,
+            link: Link::Gone(Absence::Temporary),
             window: Window::default(),
             in_flight: 0,
             probes: 0,
             is_proven: false,
             misses: 0,
             timeouts: 0,
+            last_timeout_at: None,
+            last_block_at: None,
             reconnects: RECONNECTS,
         }
     }
@@ -92,6 +118,27 @@ impl SessionPeer {
         match &self.link {
             Link::Connected(peer) => Some(peer),
             _ => None,
+        }
+    }
+
+    /// Returns the time since which a request of `since` has been overdue to be responded to: a peer that sends other
+    /// blocks is slow and not silent.
+    pub(super) fn silent_since(&self, since: Instant) -> Instant {
+        self.last_block_at.map_or(since, |at| at.max(since))
+    }
+
+    /// Records that the peer responded.
+    pub(super) fn on_response(&mut self) {
+        self.is_proven = true;
+        (self.misses, self.timeouts, self.last_timeout_at) = (0, 0, None);
+    }
+
+    /// Records that requests were not responded to in time. They count once in `period`.
+    pub(super) fn on_timeout(&mut self, period: Duration) {
+        if self.last_timeout_at.is_none_or(|at| at.elapsed() >= period) {
+            self.last_timeout_at = Some(Instant::now());
+            self.timeouts += 1;
+            self.window.on_timeout();
         }
     }
 
@@ -133,15 +180,36 @@ impl PeerTable {
         self.index.get(id).copied()
     }
 
-    /// Adds a peer. Returns `None` if it is known or there are too many.
+    /// Adds a peer and returns its number, which may be that of an earlier one. A known peer that the session no longer
+    /// uses is used again, with the new addresses. Returns `None` if it is in use, excluded, or there are too many.
     pub(super) fn add(&mut self, id: PeerId, addresses: Vec<Multiaddr>) -> Option<usize> {
-        if self.list.len() >= MAX_PEERS || self.index.contains_key(&id) {
-            return None;
-        }
-        let number = self.list.len();
+        let known = self.index(&id);
+        let number = match known {
+            Some(number) if matches!(self.list[number].link, Link::Gone(Absence::Permanent)) => return None,
+            Some(number) if matches!(self.list[number].link, Link::Gone(_)) => number,
+            Some(_) => return None,
+            None if self.list.len() < MAX_PEERS => {
+                self.list.push(SessionPeer::new(id, Vec::new()));
+                self.list.len() - 1
+            }
+            None => self.list.iter().position(|peer| matches!(peer.link, Link::Gone(Absence::NoAddress)))?,
+        };
+        self.index.remove(&self.list[number].id);
         self.index.insert(id, number);
-        self.list.push(SessionPeer::new(id, addresses));
+        self.list[number] = SessionPeer::new(id, addresses);
         Some(number)
+    }
+
+    /// Returns the peers that are connected.
+    pub(super) fn connected(&self) -> PeerSet {
+        let mut set = PeerSet::default();
+        self.iter().filter(|(_, peer)| peer.connected().is_some()).for_each(|(number, _)| set.insert(number));
+        set
+    }
+
+    /// Returns whether the session uses another peer.
+    pub(super) fn has_other(&self, number: usize) -> bool {
+        self.iter().any(|(other, peer)| other != number && !matches!(peer.link, Link::Gone(_)))
     }
 
     pub(super) fn get(&mut self, peer: usize) -> &mut SessionPeer {
@@ -159,21 +227,23 @@ impl PeerTable {
 
     /// Returns whether every peer is gone.
     pub(super) fn is_exhausted(&self) -> bool {
-        self.list.iter().all(|peer| matches!(peer.link, Link::Gone))
+        self.list.iter().all(|peer| matches!(peer.link, Link::Gone(_)))
     }
 
     /// Chooses the peer from which a block is requested: one that has it, else one that had others, else any; among
     /// equal ones, the one that uses least of its window.
     pub(super) fn choose(&self, holders: PeerSet, refused: PeerSet) -> Choice {
-        let mut best: Option<(usize, (usize, usize, std::time::Duration))> = None;
+        let mut best: Option<(usize, (usize, usize, Duration))> = None;
         let mut is_possible = false;
         for (number, peer) in self.iter().filter(|(number, _)| !refused.contains(*number)) {
-            is_possible |= !matches!(peer.link, Link::Gone);
+            is_possible |= !matches!(peer.link, Link::Gone(_));
             if !peer.has_capacity() {
                 continue;
             }
             let rank = if holders.contains(number) { 0 } else { usize::from(!peer.is_proven) + 1 };
-            let key = (rank, peer.usage(), peer.window.latency());
+            // A peer that does not respond is used last among those of its rank.
+            let usage = if peer.timeouts > 0 { peer.usage() + UNRESPONSIVE } else { peer.usage() };
+            let key = (rank, usage, peer.window.latency());
             if best.is_none_or(|(_, other)| key < other) {
                 best = Some((number, key));
             }
@@ -247,7 +317,7 @@ mod tests {
         table.get(0).in_flight = table.get(0).window.size();
         table.get(1).link = Link::Dialing(Instant::now());
         assert_eq!(table.choose(set(&[]), set(&[])), Choice::Later);
-        table.get(1).link = Link::Gone;
+        table.get(1).link = Link::Gone(Absence::Temporary);
         assert_eq!(table.choose(set(&[]), set(&[0])), Choice::None);
     }
 
@@ -257,5 +327,20 @@ mod tests {
         assert_eq!(table.add(PeerId::random(), Vec::new()), None);
         let known = table.get(3).id;
         assert_eq!(table.add(known, Vec::new()), None);
+        table.get(5).link = Link::Gone(Absence::NoAddress);
+        let (old, new) = (table.get(5).id, PeerId::random());
+        assert_eq!((table.add(new, Vec::new()), table.index(&new), table.index(&old)), (Some(5), Some(5), None));
+    }
+
+    #[test]
+    fn peer_that_is_gone_is_used_again_unless_it_was_invalid() {
+        let mut table = table(2);
+        let (gone, invalid) = (table.get(0).id, table.get(1).id);
+        table.get(0).link = Link::Gone(Absence::Temporary);
+        table.get(1).link = Link::Gone(Absence::Permanent);
+        let address: Multiaddr = "/ip4/192.0.2.1/tcp/1".parse().unwrap();
+        assert_eq!(table.add(gone, vec![address.clone()]), Some(0));
+        assert_eq!(table.get(0).addresses, [address]);
+        assert_eq!(table.add(invalid, Vec::new()), None);
     }
 }

@@ -1,12 +1,17 @@
 //! The blocks that a session wants.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::peer_table::PeerSet;
+
+/// Number of entries of the queue that may be skipped before they are removed.
+const MAX_SKIPPED_ENTRIES: usize = 1024;
+/// Number of times that a block is requested again from peers that did not respond in time, if no other peer is left.
+const MAX_RETRIES: u8 = 2;
 
 /// A caller that waits for a block.
 pub(super) struct Waiter {
@@ -27,6 +32,10 @@ pub(super) struct Want {
     pub holders: PeerSet,
     /// Peers from which the block cannot be fetched.
     pub refused: PeerSet,
+    /// Those of them that did not respond in time. They may send the block later, and are asked again if no peer is left.
+    pub timed_out: PeerSet,
+    /// Number of times that they were asked again.
+    pub retries: u8,
     /// Whether one of the refusals was a timeout or a lost connection.
     pub has_failed: bool,
 }
@@ -65,7 +74,23 @@ impl WantTable {
     pub(super) fn abandon(&mut self, cid: &Cid, waiter: u64) -> Option<Want> {
         let want = self.wants.get_mut(cid)?;
         want.waiters.retain(|other| other.id != waiter);
-        if want.waiters.is_empty() { self.wants.remove(cid) } else { None }
+        if !want.waiters.is_empty() {
+            return None;
+        }
+        let want = self.wants.remove(cid);
+        self.compact_queue();
+        want
+    }
+
+    /// Removes entries of the queue that are skipped, once they are the larger part.
+    fn compact_queue(&mut self) {
+        if self.queue.len() <= 2 * self.wants.len() + MAX_SKIPPED_ENTRIES {
+            return;
+        }
+        let mut kept = HashSet::new();
+        let wants = &self.wants;
+        let is_queued = |cid: &Cid| wants.get(cid).is_some_and(|want| want.asked.is_none());
+        self.queue.retain(|cid| is_queued(cid) && kept.insert(*cid));
     }
 
     pub(super) fn remove(&mut self, cid: &Cid) -> Option<Want> {
@@ -94,6 +119,24 @@ impl WantTable {
 }
 
 impl Want {
+    /// Lets peers that did not respond in time be asked again. Returns whether there are any and the limit allows it.
+    pub(super) fn retry(&mut self, usable: PeerSet) -> bool {
+        let again = self.timed_out.intersection(usable);
+        if self.retries >= MAX_RETRIES || again == PeerSet::default() {
+            return false;
+        }
+        self.retries += 1;
+        self.refused = self.refused.difference(again);
+        true
+    }
+
+    /// Removes a peer from all sets.
+    pub(super) fn clear_peer(&mut self, peer: usize) {
+        for set in [&mut self.probed, &mut self.holders, &mut self.refused, &mut self.timed_out] {
+            set.remove(peer);
+        }
+    }
+
     /// Sends the result to all callers.
     pub(super) fn reply(self, cid: &Cid, result: Result<&Block, &Failure>) {
         for waiter in self.waiters {

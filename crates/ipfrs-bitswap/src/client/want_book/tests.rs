@@ -134,3 +134,46 @@ fn messages_hold_at_most_max_changes_in_order_of_priority() {
     book.requeue(&first);
     assert_eq!(book.take_outgoing(9).len(), 6);
 }
+
+#[test]
+fn repeated_presence_is_reported_once() {
+    let session = SessionId::next();
+    let (mut book, mut events) = book_with(&[session]);
+    let cid = *block(1).cid();
+    book.want(cid, WantKind::Block, session);
+    book.take_outgoing(9);
+    for has_block in [true, false, true, false, false] {
+        assert!(book.presence(&cid, has_block));
+    }
+    assert_eq!(std::iter::from_fn(|| events.try_recv().ok()).count(), 2);
+    book.want(cid, WantKind::Block, session);
+    book.take_outgoing(9);
+    book.presence(&cid, false);
+    assert!(events.try_recv().is_ok(), "the want was sent again");
+}
+
+#[test]
+fn want_that_timed_out_is_kept_and_sent_again() {
+    let session = SessionId::next();
+    let (mut book, _events) = book_with(&[session]);
+    let cid = *block(1).cid();
+    book.want(cid, WantKind::Block, session);
+    book.take_outgoing(9);
+    book.time_out(&cid);
+    assert!(book.take_outgoing(9).is_empty());
+    book.want(cid, WantKind::Block, session);
+    assert_eq!(kinds(&book.take_outgoing(9)), [(cid, Some(WantKind::Block))]);
+    assert_eq!(book.deliver(&block(1)), Delivery::Wanted);
+}
+
+#[test]
+fn queue_of_cancelled_wants_is_bounded() {
+    let session = SessionId::next();
+    let (mut book, _events) = book_with(&[session]);
+    let cid = *block(1).cid();
+    for _ in 0..10 * MAX_SKIPPED_ENTRIES {
+        book.want(cid, WantKind::Block, session);
+        book.cancel(&cid, session);
+    }
+    assert!(book.queue.len() <= MAX_SKIPPED_ENTRIES + 2);
+}
