@@ -72,9 +72,9 @@ impl Drop for Inner {
 impl Bitswap {
     /// The protocols of a node.
     pub const PROTOCOLS: [&str; 6] = [
-        "/ipfs/bitswap/1.2.0",
-        "/ipfs/bitswap/1.1.0",
         "/ipfs/bitswap/1.0.0",
+        "/ipfs/bitswap/1.1.0",
+        "/ipfs/bitswap/1.2.0",
         "/ipfs/id/1.0.0",
         "/ipfs/id/push/1.0.0",
         "/ipfs/ping/1.0.0",
@@ -168,6 +168,12 @@ impl Bitswap {
         self.context().peers.all().iter().filter(|peer| peer.is_protected()).map(|peer| peer.id).collect()
     }
 
+    /// Whether there are peers to which the node stays connected.
+    #[must_use]
+    pub fn has_configured_peers(&self) -> bool {
+        !self.context().config.peers.is_empty()
+    }
+
     /// Tells the node that blocks have been stored. Peers that wait for them receive them. Cheap if no peer waits.
     pub fn notify(&self, cids: &[Cid]) {
         self.context().notify(cids);
@@ -250,7 +256,7 @@ impl Bitswap {
         let (sent, recv, exchanged) = connected.map_or((0, 0, 0), |peer| {
             let exchange = &peer.exchange;
             let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-            (load(&exchange.sent_bytes), load(&exchange.received_bytes), load(&exchange.messages))
+            (load(&exchange.sent_bytes), load(&exchange.received_bytes), load(&exchange.blocks))
         });
         #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
         let value = sent as f64 / (recv as f64 + 1.0);

@@ -17,6 +17,8 @@ use crate::wire::{MAX_MESSAGE_BYTES, Version};
 
 /// Maximum number of streams of a peer that are read at the same time. Further ones wait.
 const MAX_INBOUND_STREAMS: usize = 64;
+/// Maximum number of further streams of a peer that wait. All above are closed.
+const MAX_WAITING_STREAMS: usize = 448;
 /// Bytes of received messages that one peer may have unverified.
 pub(crate) const RECEIVE_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 /// Time in which a stream must be opened.
@@ -65,12 +67,12 @@ pub(crate) struct Identity {
     pub addresses: Vec<Multiaddr>,
 }
 
-/// Exchanged messages and bytes.
+/// Exchanged blocks and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub sent_bytes: AtomicU64,
     pub received_bytes: AtomicU64,
-    pub messages: AtomicU64,
+    pub blocks: AtomicU64,
 }
 
 /// A peer, from its first connection until its last one ends.
@@ -91,6 +93,7 @@ pub(crate) struct Peer {
     /// Memory for blocks that are read and not yet sent.
     pub send_memory: Arc<Semaphore>,
     inbound_streams: Semaphore,
+    waiting_streams: Semaphore,
     pub unrequested_blocks: AtomicUsize,
     is_protected: AtomicBool,
     is_disconnecting: AtomicBool,
@@ -115,6 +118,7 @@ impl Peer {
             receive_memory: Arc::new(Semaphore::new(RECEIVE_BYTES)),
             send_memory: Arc::new(Semaphore::new(config.max_outstanding_bytes_per_peer)),
             inbound_streams: Semaphore::new(MAX_INBOUND_STREAMS),
+            waiting_streams: Semaphore::new(MAX_WAITING_STREAMS),
             unrequested_blocks: AtomicUsize::new(0),
             is_protected: AtomicBool::new(false),
             is_disconnecting: AtomicBool::new(false),
@@ -172,11 +176,13 @@ impl Peer {
     }
 
     /// Waits until an inbound stream may be read. Calls `on_delay` if it has to wait. The permit ends with the stream.
+    /// Returns `None` if too many streams wait.
     pub(crate) async fn accept_stream(&self, on_delay: impl FnOnce()) -> Option<SemaphorePermit<'_>> {
         if let Ok(permit) = self.inbound_streams.try_acquire() {
             return Some(permit);
         }
         on_delay();
+        let _waiting = self.waiting_streams.try_acquire().ok()?;
         // The semaphore is never closed.
         self.inbound_streams.acquire().await.ok()
     }

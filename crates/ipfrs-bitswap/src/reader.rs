@@ -1,7 +1,6 @@
 //! Messages that peers send.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libp2p::Stream;
@@ -20,10 +19,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 pub(crate) async fn run(context: Arc<Context>, verifier: Verifier, peer: Arc<Peer>, mut stream: Stream) {
     // The stream waits until others end. The peer is slowed down by the window of the stream.
     let accept = peer.accept_stream(|| context.metrics.delayed_streams.inc());
-    let _permit = tokio::select! {
+    let permit = tokio::select! {
         () = peer.closed.cancelled() => return,
         permit = accept => permit,
     };
+    let Some(_permit) = permit else { return };
     let memory = ReceiveMemory {
         peer: Arc::clone(&peer.receive_memory),
         peer_bytes: RECEIVE_BYTES,
@@ -53,7 +53,6 @@ async fn handle(context: &Context, verifier: &Verifier, peer: &Arc<Peer>, frame:
     let message_bytes = frame.bytes.len();
     let message = Message::decode(frame.bytes)?;
     context.metrics.messages.received.inc();
-    peer.exchange.messages.fetch_add(1, Ordering::Relaxed);
     peer.touch();
     for presence in &message.presences {
         let kind = if presence.has_block { "have_received" } else { "dont_have_received" };

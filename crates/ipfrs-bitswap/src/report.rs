@@ -60,6 +60,6 @@ pub struct Ledger {
     pub sent: u64,
     /// Bytes of blocks received from the peer.
     pub recv: u64,
-    /// Messages sent and received.
+    /// Blocks sent and received.
     pub exchanged: u64,
 }

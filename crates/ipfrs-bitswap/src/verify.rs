@@ -130,6 +130,7 @@ fn deliver(context: &Context, peer: &Peer, payload: Payload, cid: Option<Cid>) {
     metrics.blocks.received.inc();
     metrics.block_bytes.received.inc_by(bytes as u64);
     peer.exchange.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    peer.exchange.blocks.fetch_add(1, Ordering::Relaxed);
     let delivery = match cid {
         Some(cid) => peer.wants.lock().deliver(&Block::trusted(cid, payload.data)),
         None => Delivery::Unrequested,

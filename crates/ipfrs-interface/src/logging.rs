@@ -138,7 +138,8 @@ impl LogConfig {
         match std::env::var("RUST_LOG") {
             Ok(directives) if !directives.is_empty() => EnvFilter::try_new(&directives)
                 .map_err(|e| Error::invalid(format!("the environment variable RUST_LOG = {directives:?}: {e}"))),
-            _ => Ok(EnvFilter::new(&self.level)),
+            // libp2p logs each start at info. Directives of the configuration come last and take precedence.
+            _ => Ok(EnvFilter::new(format!("libp2p=warn,libp2p_swarm=warn,{}", self.level))),
         }
     }
 

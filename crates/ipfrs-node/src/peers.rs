@@ -69,8 +69,8 @@ pub struct PeerLedger {
     pub sent_bytes: u64,
     /// Bytes of blocks received from the peer.
     pub received_bytes: u64,
-    /// Messages in both directions.
-    pub messages: u64,
+    /// Blocks in both directions.
+    pub blocks: u64,
 }
 
 /// Returns the error of commands that need peers. It begins as Kubo's, because clients look for that text.

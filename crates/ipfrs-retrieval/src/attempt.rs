@@ -170,7 +170,8 @@ impl Unretrieved {
         let sums = Outcome::ALL.map(|outcome| (outcome, count(outcome)));
         let sums: Vec<_> = sums.iter().filter(|(_, n)| *n > 0).map(|(o, n)| format!("{n} {}", o.name())).collect();
         let summary = match sums.is_empty() {
-            true => "there is no source to try: configure retrieval.gateways, retrieval.routers or retrieval.bitswap"
+            true => "there is no source to try: configure retrieval.gateways, retrieval.routers or \
+                     retrieval.bitswap.peers, or connect to a peer (swarm/connect)"
                 .to_owned(),
             false => format!("attempts: {}", sums.join(", ")),
         };

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ipfrs_bitswap::{Bitswap, Direction, Multiaddr, PeerId, Request, Session};
-use ipfrs_core::{Block, Cid};
+use ipfrs_core::{Block, Cid, ErrorKind};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::attempt::{Attempt, Outcome, SourceKind, millis};
 use crate::metrics::RetrievalMetrics;
@@ -18,6 +18,9 @@ pub use ipfrs_bitswap::BitswapConfig;
 
 /// Maximum number of peers of a session that are neither configured nor named by a router.
 const MAX_OTHER_PEERS: usize = 32;
+
+/// Time between two looks for peers whose connections have ended.
+const RECONNECT: Duration = Duration::from_millis(500);
 
 /// The running Bitswap node.
 #[derive(Debug, Clone)]
@@ -60,23 +63,32 @@ impl PeerSession {
         true
     }
 
-    /// Fetches a block. Returns `None` if none of the known peers delivers it.
+    /// Fetches a block. Returns `None` if none of the known peers delivers it. If the connections to them have ended
+    /// although they have delivered something, or are configured, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<Block> {
-        match self.0.session.get(cid).await {
-            Ok(block) => return Some(block),
-            Err(error) => tracing::debug!("no chosen peer delivers a block: {error}"),
+        let Inner { bitswap, session, requests, asks_others } = &*self.0;
+        loop {
+            let error = match session.get(cid).await {
+                Ok(block) => return Some(block),
+                Err(error) => error,
+            };
+            tracing::debug!("no chosen peer delivers a block: {error}");
+            if !asks_others.swap(true, Ordering::Relaxed) {
+                let peers = bitswap.peers().into_iter().filter(|peer| peer.direction == Direction::Inbound);
+                let inbound: Vec<_> = peers.map(|peer| peer.id).take(MAX_OTHER_PEERS).collect();
+                asks_others.store(!inbound.is_empty(), Ordering::Relaxed);
+                if !inbound.is_empty() {
+                    session.add_providers(without_addresses(inbound));
+                    continue;
+                }
+            }
+            let is_expected = bitswap.has_configured_peers() || requests.has_delivered();
+            if error.kind() != ErrorKind::Unavailable || !is_expected {
+                return None;
+            }
+            sleep(RECONNECT).await;
+            session.add_providers(without_addresses(bitswap.chosen_peers()));
         }
-        if self.0.asks_others.swap(true, Ordering::Relaxed) {
-            return None;
-        }
-        let inbound = self.0.bitswap.peers().into_iter().filter(|peer| peer.direction == Direction::Inbound);
-        let inbound: Vec<_> = inbound.map(|peer| peer.id).take(MAX_OTHER_PEERS).collect();
-        if inbound.is_empty() {
-            self.0.asks_others.store(false, Ordering::Relaxed);
-            return None;
-        }
-        self.0.session.add_providers(without_addresses(inbound));
-        self.0.session.get(cid).await.ok()
     }
 
     /// Returns the requests to peers, one entry for each peer and outcome.
@@ -101,6 +113,10 @@ struct Requests {
 }
 
 impl Requests {
+    fn has_delivered(&self) -> bool {
+        self.by_outcome.lock().keys().any(|(_, outcome)| *outcome == Outcome::Delivered)
+    }
+
     fn record(&self, attempt: &ipfrs_bitswap::Attempt) {
         let Some(outcome) = outcome(attempt) else { return };
         let now = self.began.elapsed();

@@ -77,15 +77,13 @@ pub enum Wanted {
 }
 
 impl RetrievingStore {
-    pub(crate) fn new(
-        local: Arc<dyn BlockStore>,
-        retriever: Retriever,
-        wanted: Wanted,
-        hints: Vec<String>,
-    ) -> Self {
+    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, hints: Vec<String>) -> Self {
         let (session, streams) = (OnceLock::new(), Mutex::default());
         let (hits, misses, fetched_bytes) = Default::default();
-        Self { local, scope: Arc::new(Scope { retriever, wanted, hints, session, streams, hits, misses, fetched_bytes }) }
+        Self {
+            local,
+            scope: Arc::new(Scope { retriever, wanted, hints, session, streams, hits, misses, fetched_bytes }),
+        }
     }
 }
 

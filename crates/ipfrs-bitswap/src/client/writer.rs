@@ -1,7 +1,6 @@
 //! Sends the wants of this node's sessions to one peer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ipfrs_core::Cid;
 use libp2p::Stream;
@@ -74,7 +73,6 @@ async fn send(
         }
     }
     context.metrics.messages.sent.inc();
-    peer.exchange.messages.fetch_add(1, Ordering::Relaxed);
     peer.touch();
     Ok(true)
 }

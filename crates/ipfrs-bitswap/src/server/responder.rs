@@ -321,7 +321,7 @@ async fn send(context: &Context, peer: &Peer, idle: &IdleStreams, response: &Res
     context.metrics.blocks.sent.inc_by(response.blocks.len() as u64);
     context.metrics.block_bytes.sent.inc_by(bytes as u64);
     peer.exchange.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    peer.exchange.messages.fetch_add(1, Ordering::Relaxed);
+    peer.exchange.blocks.fetch_add(response.blocks.len() as u64, Ordering::Relaxed);
     peer.touch();
     Ok(())
 }

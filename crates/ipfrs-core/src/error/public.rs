@@ -5,8 +5,11 @@ use std::borrow::Cow;
 /// Replaces a path that does not end with the name of one of the daemon's own files.
 const WITHHELD: &str = "[path]";
 
-/// First segments of paths that clients know: content paths and routes of the daemon.
-const KNOWN: [&str; 8] = ["ipfs", "ipns", "ipld", "api", "v1", "routing", "health", "metrics"];
+/// First segments of paths that clients know: content paths, routes of the daemon, and multiaddrs.
+const KNOWN: [&str; 15] = [
+    "ipfs", "ipns", "ipld", "api", "v1", "routing", "health", "metrics", "dns", "dns4", "dns6", "dnsaddr", "ip4",
+    "ip6", "p2p",
+];
 
 /// Most words after a space that may belong to a path with spaces.
 const MAX_WORDS: usize = 8;
@@ -127,6 +130,10 @@ mod tests {
             ("block bafy at /ipfs/bafy/a b/c and /ipns/x", "block bafy at /ipfs/bafy/a b/c and /ipns/x"),
             ("query http://127.0.0.1:53/dns-query again", "query http://127.0.0.1:53/dns-query again"),
             ("see /api/v0/repo/gc, /v1/progress and block/put", "see /api/v0/repo/gc, /v1/progress and block/put"),
+            (
+                "no connection to /ip4/10.0.0.1/tcp/1/p2p/12D3: why",
+                "no connection to /ip4/10.0.0.1/tcp/1/p2p/12D3: why",
+            ),
             ("application/json or */* and 1 / 2", "application/json or */* and 1 / 2"),
             ("in file:///srv/x and //srv/y", "in file:[path] and [path]"),
             ("/home/john.doe", "[path]"),

@@ -164,7 +164,7 @@ pub(super) async fn ledger(State(state): State<AppState>, args: Args) -> Command
         value: ledger.debt_ratio,
         sent: ledger.sent_bytes,
         recv: ledger.received_bytes,
-        exchanged: ledger.messages,
+        exchanged: ledger.blocks,
     }))
 }
 

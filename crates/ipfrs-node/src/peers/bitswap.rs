@@ -226,7 +226,7 @@ impl Node {
             debt_ratio: ledger.value,
             sent_bytes: ledger.sent,
             received_bytes: ledger.recv,
-            messages: ledger.exchanged,
+            blocks: ledger.exchanged,
         })
     }
 }
