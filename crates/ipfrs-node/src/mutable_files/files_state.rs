@@ -173,7 +173,7 @@ impl Node {
     /// that is not stored here.
     pub(super) async fn protect_in_tree(&self, cid: &Cid) -> Result<()> {
         let fetched = self.inner.fetched.as_ref().filter(|fetched| fetched.evicts());
-        if self.inner.collecting.try_lock().is_ok() && fetched.is_none() {
+        if !self.inner.metrics.collections.is_running() && fetched.is_none() {
             return Ok(());
         }
         let mut claims = Claims::new(fetched);
