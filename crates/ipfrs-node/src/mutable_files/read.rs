@@ -26,7 +26,7 @@ pub struct MutableEntry {
 /// Listing of a mutable file or directory.
 pub enum MutableListing {
     /// The file itself, under its own name.
-    File(MutableEntry),
+    File(Box<MutableEntry>),
     /// Entries of a directory.
     Directory(BoxStream<'static, Result<MutableEntry>>),
 }
@@ -150,7 +150,7 @@ impl Node {
                 target: LinkName::default(),
                 attributes: info.attributes,
             };
-            return Ok(MutableListing::File(MutableEntry { name, details: long.then_some(details) }));
+            return Ok(MutableListing::File(Box::new(MutableEntry { name, details: long.then_some(details) })));
         };
         let most = if long { usize::MAX } else { 0 };
         let entries = self.list(&object, most).map(move |entry| {

@@ -26,7 +26,7 @@ pub(super) enum Leaves {
     /// Hashed leaves with content.
     Content(VecDeque<Part>),
     /// Zeros. Equal leaves are one block.
-    Zeros { full: Part, count: u64, last: Option<Part> },
+    Zeros { full: Box<Part>, count: u64, last: Option<Box<Part>> },
 }
 
 impl Leaves {
@@ -76,17 +76,17 @@ impl Leaves {
         let last = (rest > 0).then(|| zeros(rest as usize)).transpose()?;
         match (count, last) {
             (0, Some(last)) => Ok(Self::Content(VecDeque::from([last]))),
-            (count, last) => Ok(Self::Zeros { full: zeros(chunk_bytes)?, count, last }),
+            (count, last) => Ok(Self::Zeros { full: Box::new(zeros(chunk_bytes)?), count, last: last.map(Box::new) }),
         }
     }
 
     fn next(&mut self) -> Option<Part> {
         match self {
             Self::Content(parts) => parts.pop_front(),
-            Self::Zeros { count: 0, last, .. } => last.take(),
+            Self::Zeros { count: 0, last, .. } => last.take().map(|last| *last),
             Self::Zeros { full, count, .. } => {
                 *count -= 1;
-                Some(*full)
+                Some(**full)
             }
         }
     }
