@@ -2,6 +2,7 @@
 
 mod bench;
 mod dag;
+mod files;
 mod key;
 mod name;
 mod pin;
@@ -19,6 +20,7 @@ use ipfrs_interface::{Chunker, Profile};
 
 pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, Places};
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
+pub(crate) use self::files::{CidFormatArgs, FilesCommand, FilesWriteArgs, FlushArgs};
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
@@ -76,6 +78,9 @@ pub(crate) enum Command {
     /// Import and export whole DAGs as CAR files
     #[command(subcommand)]
     Dag(DagCommand),
+    /// Work with mutable files and directories
+    #[command(subcommand)]
+    Files(FilesCommand),
     /// Pin content, so that garbage collection keeps it
     #[command(subcommand)]
     Pin(PinCommand),

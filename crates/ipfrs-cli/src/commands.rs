@@ -7,6 +7,7 @@ mod cat;
 mod config;
 mod dag;
 mod denylist;
+mod files;
 mod gateway;
 mod get;
 mod key;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Get(args) => with_api(&globals, "get", async |api| get::run(api, &args, &mut out).await),
         Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
         Command::Tensor(command) => with_api(&globals, "tensor", async |api| tensor::run(api, command, &mut out).await),
+        Command::Files(command) => with_api(&globals, "files", async |api| files::run(api, command, &mut out).await),
         Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
         Command::Key(KeyCommand::Export(args)) => key::export(&globals, &args, &mut out),
         Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),

@@ -129,6 +129,11 @@ impl Fetched {
         }
     }
 
+    /// Whether fetched blocks are evicted (`store.max_bytes`).
+    pub(crate) fn evicts(&self) -> bool {
+        self.max_bytes > 0
+    }
+
     /// Notes that users have put blocks with this many bytes.
     pub(crate) fn note_written(&self, bytes: u64) {
         if self.max_bytes > 0

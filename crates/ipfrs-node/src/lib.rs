@@ -15,6 +15,7 @@ mod gc;
 mod import;
 mod keys;
 mod metrics;
+mod mutable_files;
 mod names;
 mod node;
 mod node_store;
@@ -66,11 +67,12 @@ pub use ipfrs_tensor::{
 };
 /// How [`Node::add_path`] walks over a local tree.
 pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
-pub use ipfrs_unixfs::{Attributes, Chunker, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
+pub use ipfrs_unixfs::{Attributes, Chunker, CidFormat, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
 pub use keys::Identity;
 #[cfg(feature = "keys")]
 pub use keys::{KeyFormat, NamedKey, export_key};
 pub use metrics::CacheMeter;
+pub use mutable_files::{CopySource, MutableAttribute, MutableEntry, MutableListing, MutablePath, WriteOptions};
 pub use names::{Answers, IpnsConfig, Link, NameRoot, ResolvedName};
 #[cfg(feature = "dns")]
 pub use names::{DnsConfig, ResolverList};

@@ -257,6 +257,11 @@ impl CollectionMetrics {
         Active::begin(&self.running)
     }
 
+    /// Whether gc is running.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get() > 0
+    }
+
     /// Counts removed blocks.
     pub(crate) fn removed(&self, blocks: usize) {
         self.removed_blocks.inc_by(blocks as u64);

@@ -27,6 +27,7 @@ use crate::keys::Identity;
 #[cfg(feature = "keys")]
 use crate::keys::Keystore;
 use crate::metrics::Metrics;
+use crate::mutable_files::{MutableFiles, RootFile};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::node::{Inner, WORK_KIB};
@@ -175,7 +176,7 @@ impl NodeBuilder {
             make_repo(&path)?;
         }
         let (durability, max_bytes) = (store.durability, store.max_bytes);
-        // Directory of the ledger of fetched blocks; `None` if it is in memory, like the blocks or their pins.
+        // Directory of the ledger of fetched blocks and of the root of the mutable files; `None` if it is in memory, like the blocks or their pins.
         let mut ledger_dir = Some(path.clone());
         let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
             (Some(engine), _) if keeps_pins_in_memory => {
@@ -202,13 +203,16 @@ impl NodeBuilder {
             }
         };
         let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
+        let root_file = ledger_dir.as_deref().map(RootFile::new);
+        let mutable_root = root_file.as_ref().map(RootFile::read).transpose()?.flatten();
+        let mutable_files = MutableFiles::new(root_file, mutable_root);
         let fetched = match read_only {
             true => None,
             false => Some(Fetched::open(ledger_dir.as_deref(), durability, max_bytes, fetched)?),
         };
         let repo = fs::canonicalize(&path)
             .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-        Ok(Opened { engine, pack, pins, fetched, repo, identity, verify_on_read, read_only })
+        Ok(Opened { engine, pack, pins, mutable_files, fetched, repo, identity, verify_on_read, read_only })
     }
 }
 
@@ -218,6 +222,7 @@ struct Opened {
     /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
     pins: Pins,
+    mutable_files: MutableFiles,
     /// Ledger of fetched blocks; `None` if the repo is open read-only.
     fetched: Option<(Fetched, FetchedHeads)>,
     /// Absolute path without symlinks.
@@ -235,7 +240,7 @@ impl Opened {
         denylists: Option<Denylists>,
         registry: Registry,
     ) -> Result<Node> {
-        let Self { engine, pack, pins, fetched, repo, identity, verify_on_read, read_only } = self;
+        let Self { engine, pack, pins, mutable_files, fetched, repo, identity, verify_on_read, read_only } = self;
         if pins.are_lost().await? {
             tracing::warn!(
                 repo = %repo.display(),
@@ -297,6 +302,7 @@ impl Opened {
             verify_on_read,
             read_only,
             pins,
+            mutable_files,
             fetched,
             eviction,
             protection,

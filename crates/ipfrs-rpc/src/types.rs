@@ -29,7 +29,7 @@ pub use batch::{
 pub use block::{BlockStat, RemovedBlock};
 pub use dag::{CidLink, DagStat, DagStats, ImportedCar, ResolvedNode, StoredNode};
 pub use failure::{Failure, RpcFailure};
-pub use files::FileStat;
+pub use files::{FileEntry, FileList, FileStat, FlushedFile};
 pub use import::{Added, FileAttributes, ImportProgress, ImportedLine};
 pub use key::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 pub use listing::{Link, Listing, Listings};

@@ -34,7 +34,7 @@ pub enum ShardLink {
 /// The part of a shard that describes its links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardHead {
-    fanout: u32,
+    pub(crate) fanout: u32,
     bitfield: Bytes,
 }
 
@@ -71,7 +71,7 @@ impl ShardHead {
     }
 
     /// Whether the position is used. Bit 0 is the lowest bit of the last byte, and leading zero bytes may be missing.
-    fn is_used(&self, position: u32) -> bool {
+    pub(crate) fn is_used(&self, position: u32) -> bool {
         let at = self.bitfield.len().checked_sub((position / 8) as usize + 1);
         at.is_some_and(|at| self.bitfield[at] & (1 << (position % 8)) != 0)
     }
@@ -153,6 +153,11 @@ pub(crate) struct HashBits {
 impl HashBits {
     pub(crate) fn of(name: &[u8]) -> Self {
         Self { hash: murmur3::hash(name), consumed: 0 }
+    }
+
+    /// Returns the hash of another name, of which the same number of bits is consumed.
+    pub(crate) fn with_name(&self, name: &[u8]) -> Self {
+        Self { hash: murmur3::hash(name), consumed: self.consumed }
     }
 
     /// Returns the next `count` bits, from 1 to 10.

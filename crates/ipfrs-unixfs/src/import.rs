@@ -14,7 +14,10 @@ mod trickle;
 mod writer;
 
 pub use chunker::Chunker;
+pub(crate) use directory::check_name;
 pub use directory::{DirectoryBuilder, entry_hash};
 pub use importer::{Entry, EntryKind, Importer};
+pub(crate) use layout::Part;
+pub(crate) use options::SHARDING_THRESHOLD_BYTES;
 pub use options::{ImportOptions, Layout, Overrides, Profile};
 pub use writer::Mark;

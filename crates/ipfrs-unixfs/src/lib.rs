@@ -8,6 +8,7 @@ mod blocks;
 pub mod dag_pb;
 mod data;
 mod directory_index;
+mod edit;
 mod hamt;
 mod import;
 mod ipld;
@@ -22,6 +23,7 @@ mod search;
 pub use blocks::{BlockSink, BlockSource};
 pub use data::{Attributes, Mtime};
 pub use directory_index::DirectoryIndex;
+pub use edit::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, MAX_HOLE_BYTES, NewLink, Staging};
 pub use hamt::{HamtShard, ShardLink};
 pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,

@@ -190,7 +190,7 @@ async fn add_ignores_unknown_and_no_op_options() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unsupported_add_options_are_refused_by_name() {
     let gateway = TestGateway::start().await;
-    for (option, name) in [("nocopy=true", "nocopy"), ("to-files=/x", "to-files")] {
+    for (option, name) in [("nocopy=true", "nocopy"), ("fscache=true", "fscache")] {
         let response = gateway.post_form(&format!("add?{option}"), Form::new().file("a", "a")).await;
         let message = rpc_refusal(response).await;
         assert!(message.contains(name), "{option}: {message}");

@@ -52,6 +52,7 @@ mod keys;
 mod limits;
 mod missing_blocks;
 mod multipart;
+mod mutable_files;
 mod names_publish;
 mod observability;
 mod openapi;

@@ -176,9 +176,11 @@ async fn files_stat_describes_the_target_of_a_path() {
         (&json!("0640"), &json!(1_700_000_000), &json!(5))
     );
     let node = gateway.put_block("cid-codec=dag-cbor", "\u{60}").await;
-    for (path, why) in
-        [("/", "mutable files"), (root.as_str(), "mutable files"), (&format!("/ipfs/{node}"), "not UnixFS")]
-    {
+    for (path, why) in [
+        ("/none", "file does not exist"),
+        (root.as_str(), "paths must start with a leading slash"),
+        (&format!("/ipfs/{node}"), "not UnixFS"),
+    ] {
         let message = rpc_failure(gateway.rpc(&format!("files/stat?arg={path}")).send().await.unwrap()).await;
         assert!(message.contains(why), "{path}: {message}");
     }

@@ -14,7 +14,7 @@ const KUBO: &[(&str, &str)] = &[
         "add",
         "recursive/r:b dereference-args:b dereference-symlinks:b stdin-name:t hidden/H:b ignore:l ignore-rules-path:t \
          empty-dirs/E:b quiet/q:b quieter/Q:b silent:b progress/p:b only-hash/n:b wrap-with-directory/w:b pin:b pin-name:t \
-         to-files:t! cid-version:i hash:t raw-leaves:b chunker/s:t trickle/t:b max-file-links:i max-directory-links:i \
+         to-files:t cid-version:i hash:t raw-leaves:b chunker/s:t trickle/t:b max-file-links:i max-directory-links:i \
          max-hamt-fanout:i inline:b inline-limit:i nocopy:b! fscache:b! preserve-mode:b preserve-mtime:b mode:u mtime:I \
          mtime-nsecs:u fast-provide-root:b fast-provide-dag:b fast-provide-wait:b",
     ),
@@ -33,7 +33,21 @@ const KUBO: &[(&str, &str)] = &[
     ("dag/put", "store-codec:t input-codec:t pin:b hash:t allow-big-block:b!"),
     ("dag/resolve", ""),
     ("dag/stat", "progress/p:b"),
-    ("files/stat", "flush/f:b format:t hash:b size:b with-local:b!"),
+    ("files/chcid", "flush/f:b cid-version/cid-ver:i hash:t"),
+    ("files/chmod", "flush/f:b"),
+    ("files/cp", "flush/f:b force:b parents/p:b"),
+    ("files/flush", "flush/f:b"),
+    ("files/ls", "flush/f:b long/l:b U:b"),
+    ("files/mkdir", "flush/f:b parents/p:b cid-version/cid-ver:i hash:t"),
+    ("files/mv", "flush/f:b"),
+    ("files/read", "flush/f:b offset/o:I count/n:I"),
+    ("files/rm", "flush/f:b recursive/r:b force:b"),
+    ("files/stat", "flush/f:b format:t hash:b size:b with-local:b"),
+    ("files/touch", "flush/f:b mtime:I mtime-nsecs:u"),
+    (
+        "files/write",
+        "flush/f:b offset/o:I create/e:b parents/p:b truncate/t:b count/n:I raw-leaves:b cid-version/cid-ver:i hash:t",
+    ),
     ("get", "output/o:t archive/a:b compress/C:b compression-level/l:i progress/p:b"),
     ("id", "format/f:t peerid-base:t"),
     ("key/gen", "type/t:t size/s:i ipns-base:t"),

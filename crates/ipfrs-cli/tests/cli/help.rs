@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 56] = [
+    let commands: [&[&str]; 69] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -28,6 +28,19 @@ fn help_of_every_command() {
         &["dag", "import"],
         &["dag", "export"],
         &["dag", "stat"],
+        &["files"],
+        &["files", "ls"],
+        &["files", "stat"],
+        &["files", "read"],
+        &["files", "write"],
+        &["files", "mkdir"],
+        &["files", "cp"],
+        &["files", "mv"],
+        &["files", "rm"],
+        &["files", "flush"],
+        &["files", "chcid"],
+        &["files", "chmod"],
+        &["files", "touch"],
         &["pin"],
         &["pin", "add"],
         &["pin", "rm"],

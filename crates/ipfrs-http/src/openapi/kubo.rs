@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ipfrs_rpc::types::{
-    Added, BandwidthTotals, BitswapStat, BlockStat, DagStats, FileStat, Id, ImportedCar, InspectedRecord, Key, Keys,
-    Ledger, Lines, Listings, Peering, PinLine, Pins, PublishedName, RemovedBlock, RemovedKey, RenamedKey, RepoStat,
-    RepoVersion, ResolvedNode, ResolvedPath, RpcFailure, SignatureCheck, Signed, StoredNode, SwarmAddresses,
-    SwarmPeers, VerifiedPin, VerifyLine, Version, Wantlist,
+    Added, BandwidthTotals, BitswapStat, BlockStat, DagStats, FileList, FileStat, FlushedFile, Id, ImportedCar,
+    InspectedRecord, Key, Keys, Ledger, Lines, Listings, Peering, PinLine, Pins, PublishedName, RemovedBlock,
+    RemovedKey, RenamedKey, RepoStat, RepoVersion, ResolvedNode, ResolvedPath, RpcFailure, SignatureCheck, Signed,
+    StoredNode, SwarmAddresses, SwarmPeers, VerifiedPin, VerifyLine, Version, Wantlist,
 };
 use utoipa::ToSchema;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
@@ -135,6 +135,10 @@ struct PinOfCid {
     name: Option<String>,
 }
 
+fn done(operation: Described) -> Described {
+    operation.responds("200", "The command is done")
+}
+
 fn nothing(operation: Described) -> Described {
     operation.responds("200", "The daemon ends as with SIGTERM")
 }
@@ -155,7 +159,18 @@ static COMMANDS: &[Command] = &[
     command("dag/put", "Store nodes", NONE, lines::<StoredNode>).with(Body::Files),
     command("dag/resolve", "Resolve a path to a block", ONE, json::<ResolvedNode>),
     command("dag/stat", "Size of DAGs", SOME, lines::<DagStats>),
+    command("files/chcid", "Change the content ID format of a mutable directory", ONE, done),
+    command("files/chmod", "Change the permissions of a mutable file", TWO, done),
+    command("files/cp", "Copy content or a mutable file into the mutable files", TWO, done),
+    command("files/flush", "Make a mutable file or directory durable", AT_MOST_ONE, json::<FlushedFile>),
+    command("files/ls", "List a mutable directory", AT_MOST_ONE, json::<FileList>),
+    command("files/mkdir", "Create a mutable directory", ONE, done),
+    command("files/mv", "Move a mutable file or directory", TWO, done),
+    command("files/read", "Read a mutable file", ONE, octets),
+    command("files/rm", "Remove mutable files or directories", SOME, done),
     command("files/stat", "State of a file or directory", ONE, json::<FileStat>),
+    command("files/touch", "Change the modification time of a mutable file", ONE, done),
+    command("files/write", "Write to a mutable file", ONE, done).with(Body::File),
     command("get", "Read a file or directory as an archive", ONE, archive),
     command("id", "Identity of the node", AT_MOST_ONE, json::<Id>),
     command("key/gen", "Create a key", ONE, json::<Key>),

@@ -12,7 +12,7 @@ use futures::future::Either;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout, LinkName};
+use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout, LinkName, MutablePath};
 use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -114,8 +114,15 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         skip_empty_directories: !args.bool("empty-dirs").unwrap_or(true),
         unpinned: !pin,
         pin_name,
+        to_files: args.text("to-files").map(to_files).transpose()?,
         operation: None,
     })
+}
+
+/// Returns the path of mutable files where the import is put. As in Kubo, an empty one is the root.
+fn to_files(path: &str) -> Result<MutablePath> {
+    let path = if path.is_empty() { "/" } else { path };
+    MutablePath::parse(path).map_err(|e| Error::new(e.kind(), format!("to-files: {e}")))
 }
 
 fn cid_version(number: i64) -> Result<u64, RpcError> {

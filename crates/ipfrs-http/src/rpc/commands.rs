@@ -39,7 +39,6 @@ const fn command(path: &'static str, stdin: Stdin, options: &'static [Opt]) -> C
 }
 
 const NO_BIG_BLOCKS: &str = "blocks of more than 2 MiB are not stored, split the content";
-const NO_MFS: &str = "there are no mutable files (MFS), leave it out and note the content ID";
 const NO_FILESTORE: &str = "there is no filestore, leave it out and the content is stored";
 const NO_DELEGATES: &str =
     "no delegated publishers are configured, leave it out and put the record (name/get) where it is needed";
@@ -77,6 +76,11 @@ const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
 const QUIET: Opt = Opt::bool(&["quiet", "q"]).unused();
 const DRAWN_PROGRESS: Opt = Opt::bool(&["progress", "p"]).unused();
 const LONG_KEYS: Opt = Opt::bool(&["l"]).unused();
+
+const FLUSH: Opt = Opt::bool(&["flush", "f"]);
+const PARENTS: Opt = Opt::bool(&["parents", "p"]);
+const CID_VERSION: Opt = Opt::int(&["cid-version", "cid-ver"]);
+const HASH: Opt = Opt::text(&["hash"]);
 
 static REPO_STAT: &[Opt] = &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).unused()];
 static KEY_LIST: &[Opt] = &[LONG_KEYS, IPNS_BASE];
@@ -133,18 +137,30 @@ static COMMANDS: &[Command] = &[
     ),
     command("dag/resolve", Stdin::One, &[]),
     command("dag/stat", Stdin::Many, &[Opt::bool(&["progress", "p"])]),
+    command("files/chcid", Stdin::No, &[FLUSH, CID_VERSION, HASH]),
+    command("files/chmod", Stdin::No, &[FLUSH.unused()]),
+    command("files/cp", Stdin::No, &[FLUSH, Opt::bool(&["force"]), PARENTS]),
+    command("files/flush", Stdin::No, &[FLUSH.unused()]),
+    // Affects only how a client prints the response.
+    command("files/ls", Stdin::No, &[FLUSH.unused(), Opt::bool(&["long", "l"]), Opt::bool(&["U"]).unused()]),
+    command("files/mkdir", Stdin::No, &[FLUSH, PARENTS, CID_VERSION, HASH]),
+    command("files/mv", Stdin::No, &[FLUSH]),
+    command("files/read", Stdin::No, &[FLUSH.unused(), Opt::int64(&["offset", "o"]), Opt::int64(&["count", "n"])]),
+    command("files/rm", Stdin::No, &[FLUSH, Opt::bool(&["recursive", "r"]), Opt::bool(&["force"])]),
     command(
         "files/stat",
         Stdin::No,
         &[
-            Opt::bool(&["flush", "f"]).unused(),
-            // Affects only how a client prints the response.
-            Opt::text(&["format"]).unused(),
-            Opt::bool(&["hash"]).unused(),
-            Opt::bool(&["size"]).unused(),
-            Opt::bool(&["with-local"]).refused("leave it out, dag/stat reports whether the whole DAG is stored"),
+            FLUSH.unused(),
+            // Affect only how a client prints the response, but exclude each other.
+            Opt::text(&["format"]),
+            Opt::bool(&["hash"]),
+            Opt::bool(&["size"]),
+            Opt::bool(&["with-local"]),
         ],
     ),
+    command("files/touch", Stdin::No, &[FLUSH.unused(), Opt::int64(&["mtime"]), Opt::uint(&["mtime-nsecs"])]),
+    command("files/write", Stdin::No, FILES_WRITE),
     command(
         "get",
         Stdin::One,
@@ -320,7 +336,7 @@ static ADD: &[Opt] = &[
     Opt::bool(&["wrap-with-directory", "w"]),
     Opt::bool(&["pin"]),
     Opt::text(&["pin-name"]),
-    Opt::text(&["to-files"]).refused(NO_MFS),
+    Opt::text(&["to-files"]),
     Opt::int(&["cid-version"]),
     Opt::text(&["hash"]),
     Opt::bool(&["raw-leaves"]),
@@ -343,6 +359,18 @@ static ADD: &[Opt] = &[
     FAST_PROVIDE_WAIT,
     // Extension of ipfrs.
     Opt::text(&["profile"]),
+];
+
+static FILES_WRITE: &[Opt] = &[
+    FLUSH,
+    Opt::int64(&["offset", "o"]),
+    Opt::bool(&["create", "e"]),
+    PARENTS,
+    Opt::bool(&["truncate", "t"]),
+    Opt::int64(&["count", "n"]),
+    Opt::bool(&["raw-leaves"]),
+    CID_VERSION,
+    HASH,
 ];
 
 static NAME_PUBLISH: &[Opt] = &[

@@ -1,41 +1,53 @@
-//! `files/stat`, the only command of `files`: this version has no mutable files (MFS).
+//! `files/*`: mutable files.
 
-use axum::extract::State;
+mod change;
+mod ls;
+mod read;
+mod stat;
+mod write;
+
+pub(super) use change::{chcid, chmod, cp, flush, mkdir, mv, rm, touch};
+use http::StatusCode;
+use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::ListedKind;
-use ipfrs_rpc::types::FileStat;
+use ipfrs_node::{CidFormat, LinkName, MutablePath};
+pub(super) use ls::ls;
+pub(super) use read::read;
+pub(super) use stat::stat;
+pub(super) use write::write;
 
 use super::args::Args;
-use super::attributes::file_attributes;
-use super::command_result::CommandResult;
-use super::output;
-use crate::state::AppState;
+use crate::error::RpcError;
 
-/// `files/stat?arg=/ipfs/cid[/path]`: returns kind, size, links and attributes; `Blocks` is the number of links of
-/// the root block. Unlike in Kubo, where symlinks have the type file, symlinks have a type of their own.
-pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
-    let path = args.one_path("path")?;
-    if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes())) {
-        let why = format!("{path:?} is a path of mutable files (MFS), which this version does not support");
-        return Err(Error::unsupported(format!("{why}: use /ipfs/CID or /ipns/NAME, followed by a path")).into());
-    }
-    let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
-    let info = state.node.object_info(&object).await?;
-    Ok(output::object(FileStat {
-        hash: args.render.cid(&object.cid)?,
-        size: info.size,
-        cumulative_size: info.dag_size,
-        blocks: info.links as u64,
-        r#type: kind(info.kind)?.to_owned(),
-        attributes: file_attributes(info.attributes),
-    }))
+/// Status of a command without output.
+const DONE: StatusCode = StatusCode::OK;
+
+/// Returns a path of mutable files.
+fn path(argument: &LinkName) -> Result<MutablePath> {
+    MutablePath::parse(argument)
 }
 
-fn kind(kind: ListedKind) -> Result<&'static str> {
-    match kind {
-        ListedKind::File => Ok("file"),
-        ListedKind::Directory => Ok("directory"),
-        ListedKind::Symlink => Ok("symlink"),
-        ListedKind::Unknown => Err(Error::unsupported("the path resolves to neither a file nor a directory")),
+/// Returns the two arguments of a command, which are paths or text.
+fn two<'a>(args: &'a Args, first: &str, second: &str) -> Result<(&'a LinkName, &'a LinkName), RpcError> {
+    match args.required_paths(first)? {
+        [a, b] => Ok((a, b)),
+        [_] => Err(RpcError::Request(format!("argument {second:?} is required"))),
+        more => Err(RpcError::Request(format!("{} arguments given, {first:?} and {second:?} expected", more.len()))),
     }
+}
+
+/// Whether a command flushes its change, which is the default.
+fn flushes(args: &Args) -> bool {
+    args.bool("flush").unwrap_or(true)
+}
+
+/// Returns the format that `cid-version` and `hash` select, if one of them is given.
+fn cid_format(args: &Args) -> Result<Option<CidFormat>, RpcError> {
+    let (version, hash) = (args.number::<i64>("cid-version")?, args.text("hash"));
+    if version.is_none() && hash.is_none() {
+        return Ok(None);
+    }
+    let unknown = |name: &str| Error::unsupported(format!("unrecognized hash function: {name:?}"));
+    let hash = hash.map(|name| HashFunction::from_name(name).map_err(|_| unknown(name))).transpose()?;
+    Ok(Some(CidFormat::new(version.unwrap_or(0), hash)?))
 }

@@ -1,4 +1,4 @@
-//! Garbage collection: removes every block that no pin leads to. Adds, reads and pins continue meanwhile;
+//! Garbage collection: removes every block that neither a pin nor the mutable files lead to. Adds, reads and pins continue meanwhile;
 //! [`crate::gc::protection`] explains why no needed block is lost.
 
 use std::fmt;
@@ -231,8 +231,35 @@ impl Node {
                 }
             }
         }
+        kept += self.mark_mutable_files(&mut reachable).await?;
         self.report_gc(GcEvent::Marked(kept), events).await;
         Ok((reachable.into_marks(), kept))
+    }
+
+    /// Marks the blocks of the mutable files, and returns their number. A missing block is no error, because a copy into
+    /// the tree does not need the blocks below its root.
+    async fn mark_mutable_files(&self, reachable: &mut Reachable) -> Result<u64> {
+        let mut kept = 0;
+        for root in self.mutable_roots().await? {
+            let cannot = |e: Error| {
+                let message = format!(
+                    "cannot collect garbage: the blocks below the mutable files {root} are unknown: {e} (nothing was \
+                     removed; restore the block, or remove the file)"
+                );
+                Error::new(e.kind(), message)
+            };
+            reachable.start(&root);
+            while let Some(visits) = reachable.next().await.map_err(cannot)? {
+                for visit in visits {
+                    match visit.found {
+                        Ok(_) => kept += 1,
+                        Err(e) if e.kind() == ErrorKind::NotFound => {}
+                        Err(e) => return Err(cannot(e)),
+                    }
+                }
+            }
+        }
+        Ok(kept)
     }
 
     /// Deletes every block that is neither marked nor protected.

@@ -19,6 +19,7 @@ use super::directory_tree::Tree;
 use crate::content::segments;
 use crate::gc::Lease;
 use crate::metrics::Active;
+use crate::mutable_files::MutablePath;
 use crate::operations::{self, Operation, OperationKind};
 use crate::{AddOptions, Added, LinkName, Node, pins};
 
@@ -60,6 +61,10 @@ pub struct AddSession {
     held: Option<Added>,
     /// The node, and the name for the pins of the roots. `None` if the import creates no pins.
     pins: Option<(Node, String)>,
+    /// The node, and the path of mutable files where the roots are put.
+    to_files: Option<(Node, MutablePath)>,
+    /// Whether a root was put at the path, which is not a directory.
+    has_put_file: bool,
     /// Protects the written blocks from garbage collection until they are pinned.
     lease: Lease,
     _active: Active,
@@ -121,6 +126,10 @@ impl Node {
     /// in time.
     pub async fn add(&self, options: AddOptions) -> Result<AddSession> {
         let import = self.import_options(&options)?;
+        if options.to_files.is_some() && (options.only_hash || options.wrap_with_directory) {
+            let other = if options.only_hash { "only-hash" } else { "wrap-with-directory" };
+            return Err(Error::invalid(format!("{other} and to-files options are not compatible")));
+        }
         if !options.only_hash {
             self.check_writable()?;
         }
@@ -165,6 +174,8 @@ impl Node {
             imported_bytes: 0,
             latest: None,
             pins: (!options.only_hash && !options.unpinned).then(|| (self.clone(), options.pin_name)),
+            to_files: options.to_files.map(|path| (self.clone(), path)),
+            has_put_file: false,
             lease: self.inner.protection.lease(),
             _active: active,
             _import_permit: import_permit,
@@ -311,6 +322,7 @@ impl AddSession {
     /// Pins the roots among `added`, which the caller reports.
     async fn report(&mut self, added: Vec<Added>) -> Result<Vec<Added>> {
         self.pin_roots(&added).await?;
+        self.put_roots(&added).await?;
         self.latest = added.last().map(|added| added.cid).or(self.latest);
         Ok(added)
     }
@@ -318,11 +330,35 @@ impl AddSession {
     /// Pins the entries of `added` that are in no directory of the import.
     async fn pin_roots(&self, added: &[Added]) -> Result<()> {
         let Some((node, name)) = &self.pins else { return Ok(()) };
-        let is_root =
-            |added: &&Added| if self.wrap { added.name.is_empty() } else { !added.name.as_bytes().contains(&b'/') };
-        let roots = added.iter().filter(is_root);
+        let roots = added.iter().filter(|added| self.is_root(added));
         let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
         pins::insert(node, roots.map(pin).collect(), &self.lease).await
+    }
+
+    /// Whether an entry is in no directory of the import.
+    fn is_root(&self, added: &Added) -> bool {
+        if self.wrap { added.name.is_empty() } else { !added.name.as_bytes().contains(&b'/') }
+    }
+
+    /// Puts the roots among `added` into the tree of mutable files, if the options say so.
+    async fn put_roots(&mut self, added: &[Added]) -> Result<()> {
+        let Some((node, path)) = self.to_files.clone() else { return Ok(()) };
+        let roots: Vec<_> = added.iter().filter(|added| self.is_root(added)).collect();
+        for root in roots {
+            if self.unnamed || root.name.is_empty() {
+                return Err(Error::invalid("to-files: cannot add unnamed files to MFS"));
+            }
+            if self.has_put_file && !path.is_directory() {
+                let why = format!(
+                    "to-files: MFS destination is a file: only one entry can be copied to {:?}",
+                    path.to_string()
+                );
+                return Err(Error::invalid(why));
+            }
+            node.put_into_tree(&root.cid, &root.name, &path).await?;
+            self.has_put_file = true;
+        }
+        Ok(())
     }
 
     /// Builds the next directory, each after the directories that it contains. Returns `false` when all are built.

@@ -5,6 +5,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_unixfs::{Attributes, Chunker, Layout, Profile};
 
 use crate::LinkName;
+use crate::mutable_files::MutablePath;
 use crate::operations::OperationId;
 
 /// Options of an import. Fields that are `None` take their value from the profile, as in Kubo's `add`.
@@ -47,6 +48,9 @@ pub struct AddOptions {
     pub unpinned: bool,
     /// Name of the pins that the import creates. If empty, existing pins keep their names.
     pub pin_name: String,
+    /// Path in the tree of mutable files where the roots of the import are put. With a slash at the end, it is an
+    /// existing directory; otherwise there may be only one root.
+    pub to_files: Option<MutablePath>,
     /// ID of the operation under which clients can watch the import. If `None`, the import is not shown as an
     /// operation.
     pub operation: Option<OperationId>,

@@ -32,6 +32,7 @@ impl AddOptions {
             skip_empty_directories: false,
             unpinned: !self.pin,
             pin_name: self.pin_name.clone(),
+            to_files: None,
             operation: None,
         })
     }

@@ -218,7 +218,8 @@ fn basic_data(attributes: &Attributes) -> Data {
     Data { type_code: Some(DataType::Directory.code()), ..Data::default() }.with_attributes(attributes)
 }
 
-fn check_name(name: &LinkName) -> Result<()> {
+/// Checks that a name can be that of a directory entry.
+pub(crate) fn check_name(name: &LinkName) -> Result<()> {
     if matches!(name.as_bytes(), b"" | b"." | b"..") {
         return Err(Error::invalid(format!("{name:?} cannot be the name of a directory entry")));
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod decoding;
+mod editing;
 mod harness;
 mod importing;
 mod kubo_vectors;

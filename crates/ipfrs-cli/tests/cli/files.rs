@@ -1,0 +1,28 @@
+//! `files`, with and without a daemon.
+
+use serde_json::{Value, json};
+
+use crate::harness::Place;
+
+#[test]
+fn files_are_written_listed_and_removed() {
+    let place = Place::new();
+    place.write("content", b"hello world");
+    place.ok(&["files", "mkdir", "-p", "/a/b"]);
+    place.ok(&["files", "write", "-e", "/a/b/hello", "content"]);
+    let daemon = place.start(&[]);
+    assert_eq!(place.run(&["files", "read", "/a/b/hello"]).stdout, b"hello world");
+    assert_eq!(place.run_with_input(&["files", "write", "-o", "6", "/a/b/hello"], b"there").code, Some(0));
+    assert_eq!(place.run(&["files", "read", "-o", "6", "-n", "3", "/a/b/hello"]).stdout, b"the");
+    place.ok(&["files", "cp", "/a", "/copy"]);
+    place.ok(&["files", "mv", "/copy/b/hello", "/moved"]);
+    drop(daemon);
+    assert_eq!(place.ok(&["files", "ls"]), "a\ncopy\nmoved");
+    let entry: Value = serde_json::from_str(&place.ok(&["--json", "files", "ls", "/a/b"])).unwrap();
+    let stat: Value = serde_json::from_str(&place.ok(&["--json", "files", "stat", "/a/b/hello"])).unwrap();
+    assert_eq!(entry, json!({"Name": "hello", "Type": 0, "Size": 11, "Hash": stat["Hash"]}));
+    assert!(place.fails(&["files", "rm", "/a"]).contains("can't remove some files"));
+    place.ok(&["files", "rm", "-r", "/a", "/copy", "/moved"]);
+    assert_eq!(place.ok(&["files", "flush"]), "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
+    assert!(place.fails(&["files", "chmod", "x", "/"]).contains("invalid syntax"));
+}

@@ -1,0 +1,66 @@
+//! `files/stat`.
+
+use axum::extract::State;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{Attributes, ListedKind};
+use ipfrs_rpc::types::{FileAttributes, FileStat};
+
+use super::path;
+use crate::error::RpcError;
+use crate::rpc::args::Args;
+use crate::rpc::attributes::{file_attributes, go_mode};
+use crate::rpc::command_result::CommandResult;
+use crate::rpc::output;
+use crate::state::AppState;
+
+/// Prefixes of paths of content.
+const CONTENT: [&str; 4] = ["/ipfs/", "/ipns/", "ipfs://", "ipns://"];
+
+/// The `format` that Kubo's command line sends if the user gives none.
+const DEFAULT_FORMAT: &str = "<hash>\nSize: <size>\nCumulativeSize: <cumulsize>\nChildBlocks: <childs>\nType: <type>\n\
+                              Mode: <mode> (<mode-octal>)\nMtime: <mtime>";
+
+/// `files/stat?arg=path[&with-local=]`: returns kind, size, links and attributes of a mutable file or of content;
+/// `Blocks` is the number of links of the root block. Unlike in Kubo, where symlinks have the type file, symlinks have
+/// a type of their own.
+pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
+    let has_format = args.text("format").is_some_and(|format| format != DEFAULT_FORMAT);
+    if [args.is_set("hash"), args.is_set("size"), has_format].into_iter().filter(|is_set| *is_set).count() > 1 {
+        let why = "invalid parameters: format was set by multiple options. Only one format option is allowed";
+        return Err(RpcError::Refused(Error::invalid(why)));
+    }
+    let argument = args.one_path("path")?;
+    let object = match CONTENT.iter().any(|prefix| argument.as_bytes().starts_with(prefix.as_bytes())) {
+        true => state.node.resolve(state.node.content_path(argument).await?).await?.whole()?,
+        false => state.node.mutable_object(&path(argument)?).await?,
+    };
+    let info = state.node.object_info(&object).await?;
+    let with_locality = args.is_set("with-local");
+    let (local, size_local) = if with_locality { state.node.local_size(&object).await? } else { (false, 0) };
+    Ok(output::object(FileStat {
+        hash: args.render.cid(&object.cid)?,
+        size: info.size,
+        cumulative_size: info.dag_size,
+        blocks: info.links as u64,
+        r#type: kind(info.kind)?.to_owned(),
+        with_locality,
+        local,
+        size_local,
+        attributes: attributes(info.attributes, info.kind),
+    }))
+}
+
+/// Returns mode and time. Unlike in `add`, the mode includes the kind of a directory or symlink.
+fn attributes(attributes: Attributes, kind: ListedKind) -> FileAttributes {
+    let mode = attributes.mode.map(|mode| format!("{:04o}", go_mode(mode, kind)));
+    FileAttributes { mode, ..file_attributes(attributes) }
+}
+
+fn kind(kind: ListedKind) -> Result<&'static str> {
+    match kind {
+        ListedKind::File => Ok("file"),
+        ListedKind::Directory => Ok("directory"),
+        ListedKind::Symlink => Ok("symlink"),
+        ListedKind::Unknown => Err(Error::unsupported("the path resolves to neither a file nor a directory")),
+    }
+}

@@ -1,0 +1,23 @@
+//! Mutable files: a tree of UnixFS directories and files with one durable root per repo.
+//!
+//! The tree keeps nodes that changed in memory. It follows boxo's `mfs` step by step, because the form of a large
+//! directory depends on its history (`ipfrs_unixfs::DirectoryEdit`). A flush stores the new blocks, and then replaces
+//! the root on the disk.
+
+mod change;
+mod directory;
+mod files_state;
+mod path;
+mod path_locks;
+mod read;
+mod root_file;
+mod tree;
+mod unstored;
+mod write;
+
+pub use change::{CopySource, MutableAttribute};
+pub(crate) use files_state::MutableFiles;
+pub use path::MutablePath;
+pub use read::{MutableEntry, MutableListing};
+pub(crate) use root_file::RootFile;
+pub use write::WriteOptions;

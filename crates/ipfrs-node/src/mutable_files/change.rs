@@ -1,0 +1,455 @@
+//! Changes of the tree: directories, copies, moves, removals, attributes and flushes.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_unixfs::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, Mtime, NewLink, Staging, decode_async};
+
+use super::directory::{Cached, link_of};
+use super::files_state::is_tree_codec;
+use super::path::{MutablePath, directory_text, text};
+use super::tree::{Target, Tree, does_not_exist, is_absent};
+use crate::{ContentPath, LinkName, Node};
+
+/// Source of a copy into the tree.
+#[derive(Debug, Clone)]
+pub enum CopySource {
+    /// Content at a path. Only its root block has to be available.
+    Content(ContentPath),
+    /// A mutable file or directory.
+    Mutable(MutablePath),
+}
+
+/// Attribute of a mutable file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MutableAttribute {
+    /// Unix permissions; 0 removes them.
+    Mode(u32),
+    /// Modification time.
+    Mtime(Mtime),
+    /// The current time as modification time.
+    Now,
+}
+
+impl Node {
+    /// Creates a directory, with `parents` also the directories above it. With `parents`, an existing directory is no
+    /// error.
+    ///
+    /// # Errors
+    /// If the path exists or, without `parents`, the directory above it does not.
+    pub async fn make_directory(
+        &self,
+        path: &MutablePath,
+        parents: bool,
+        format: CidFormat,
+        flush: bool,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _lease = self.inner.protection.lease();
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let names = path.names();
+        let Some((name, above)) = names.split_last() else {
+            let exists = "cannot create directory '/': Already exists";
+            return if parents { Ok(()) } else { Err(Error::invalid(exists)) };
+        };
+        tree.check_directories(staging, names).await?;
+        if parents {
+            tree.count(flush)?;
+            tree.make_directories(staging, names, format).await?;
+        } else {
+            let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
+            if directory.child(staging, name).await?.is_some() {
+                return Err(Error::invalid("file already exists"));
+            }
+            tree.count(flush)?;
+            let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
+            directory.add_directory(staging, name, DirectoryEdit::empty(format)).await?;
+        }
+        if flush {
+            tree.flush_directory(staging, names).await?;
+        }
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(flush).await
+    }
+
+    /// Copies content or a mutable file or directory to `to`, which must not exist. `to` with a slash at the end is a
+    /// directory, into which the source is copied under its last name. With `force`, an existing file is replaced.
+    ///
+    /// # Errors
+    /// If the source does not exist or is not UnixFS, or the target exists or has no directory above it.
+    pub async fn copy_into_tree(
+        &self,
+        from: &CopySource,
+        to: &MutablePath,
+        parents: Option<CidFormat>,
+        force: bool,
+        flush: bool,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _lease = self.inner.protection.lease();
+        let source = self.copied_link(from).await.map_err(|e| {
+            let path = match from {
+                CopySource::Content(path) => path.to_string(),
+                CopySource::Mutable(path) => path.without_slash().to_string(),
+            };
+            failed("cp: cannot get node from path", &path, &e)
+        })?;
+        self.check_copied(&source).await?;
+        let to = match to.ends_with_slash() || to.names().is_empty() {
+            true => to.join(last_name(from))?,
+            false => to.clone(),
+        };
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let shown = to.to_string();
+        let (above, name) = to.split();
+        let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
+        self.check_target(tree, staging, (above, name), parents.is_some(), force, &shown).await?;
+        tree.count(flush)?;
+        if let Some(format) = parents {
+            tree.make_directories(staging, above, format).await?;
+        }
+        let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
+        if force && directory.child(staging, name).await?.is_some() {
+            directory.unlink(staging, name).await?;
+        }
+        directory.add(staging, name, source).await?;
+        if flush {
+            let cannot = |e: Error| failed("cp: cannot flush the created file", &shown, &e);
+            flush_path(tree, staging, to.names()).await.map_err(cannot)?;
+            tree.flush_directory(staging, above).await?;
+        }
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.protect_in_tree(&source.cid).await?;
+        self.end_change(flush).await
+    }
+
+    /// Puts an imported root into the tree, under its own `name` if `to` is a directory, and flushes it.
+    ///
+    /// # Errors
+    /// If the directory does not exist, or the target exists.
+    pub(crate) async fn put_into_tree(&self, root: &Cid, name: &LinkName, to: &MutablePath) -> Result<()> {
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let shown = |path: &MutablePath| format!("{:?}", path.to_string());
+        let to = if to.is_directory() {
+            let absent = |e: &Error| format!("to-files: MFS destination directory {} does not exist: {e}", shown(to));
+            match tree.find(staging, to.names()).await.map_err(|e| Error::new(e.kind(), absent(&e)))? {
+                Target::Directory(_) => to.join(name.clone())?,
+                Target::File(_) => {
+                    let message = format!("to-files: MFS destination {} is not a directory", shown(to));
+                    return Err(Error::invalid(message));
+                }
+            }
+        } else {
+            to.clone()
+        };
+        let (above, name) = to.split();
+        let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
+        let cannot = |e: Error| failed("to-files: cannot put node in path", &shown(&to), &e);
+        let absent = |e: Error| {
+            let parent = format!("{:?}", text(above));
+            let what = format!("to-files: MFS destination parent {} {parent} does not exist: {e}", shown(&to));
+            Error::new(e.kind(), what)
+        };
+        let directory = tree.directory(staging, above).await.map_err(absent)?;
+        let not_a_directory = || cannot(Error::invalid(format!("{} is not a directory", directory_text(above))));
+        let directory = directory.ok_or_else(not_a_directory)?;
+        let block = staging.load(root).await?;
+        directory.add(staging, name, link_of(root, &block)?).await.map_err(cannot)?;
+        tree.flush_directory(staging, above).await?;
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(true).await
+    }
+
+    /// Checks that a copy to `above` and `name` can succeed.
+    async fn check_target(
+        &self,
+        tree: &mut Tree,
+        staging: &Staging,
+        (above, name): (&[LinkName], &LinkName),
+        makes_parents: bool,
+        force: bool,
+        shown: &str,
+    ) -> Result<()> {
+        let cannot_put = |e: Error| failed("cp: cannot put node in path", shown, &e);
+        if makes_parents {
+            tree.check_directories(staging, above).await?;
+            if !tree.exists(staging, above).await? {
+                return Ok(());
+            }
+        }
+        let directory = match tree.directory(staging, above).await {
+            Ok(Some(directory)) => directory,
+            Ok(None) if force => {
+                let message = format!("cp: cannot unlink existing file: not a directory: {}", directory_text(above));
+                return Err(Error::invalid(message));
+            }
+            Ok(None) => {
+                return Err(cannot_put(Error::invalid(format!("{} is not a directory", directory_text(above)))));
+            }
+            Err(e) if force && !is_absent(&e) => {
+                return Err(Error::new(e.kind(), format!("cp: cannot unlink existing file: {e}")));
+            }
+            Err(e) => return Err(cannot_put(e)),
+        };
+        match directory.child(staging, name).await.map_err(cannot_put)? {
+            None => Ok(()),
+            Some(Cached::File(_)) if force => Ok(()),
+            Some(Cached::Directory(_)) if force => {
+                Err(Error::invalid(format!("cp: cannot unlink existing file: not a file: {shown}")))
+            }
+            Some(_) => Err(cannot_put(Error::invalid("directory already has entry by that name"))),
+        }
+    }
+
+    /// Returns a link to the source of a copy.
+    async fn copied_link(&self, from: &CopySource) -> Result<NewLink> {
+        match from {
+            CopySource::Content(path) => {
+                let object = self.resolve(path.clone()).await?.whole()?;
+                if !is_tree_codec(&object.cid) {
+                    // The size is not used.
+                    return Ok(NewLink { cid: object.cid, tsize: 0 });
+                }
+                // Found again after the touch, so that a running gc spares it.
+                self.inner.protection.touch(std::iter::once(object.cid.hash()));
+                self.inner.protection.settled().await;
+                link_of(&object.cid, &object.block)
+            }
+            CopySource::Mutable(path) => {
+                let mut open = self.open_tree().await?;
+                let (tree, staging) = open.parts()?;
+                tree.link(staging, path.names()).await
+            }
+        }
+    }
+
+    /// Checks that the source of a copy is UnixFS.
+    async fn check_copied(&self, source: &NewLink) -> Result<()> {
+        const INVALID: &str = "cp: source must be a valid UnixFS (dag-pb or raw codec)";
+        if !is_tree_codec(&source.cid) {
+            return Err(Error::unsupported(INVALID));
+        }
+        let staging = Staging::new(Arc::new(self.tree_source()));
+        let block = staging.load(&source.cid).await?;
+        let decoded = decode_async(source.cid, block).await;
+        decoded.map(drop).map_err(|e| Error::new(e.kind(), format!("{INVALID}: {e}")))
+    }
+
+    /// Moves a file or directory. If the target is a directory, the source is moved into it; an existing file is
+    /// replaced.
+    ///
+    /// As in Kubo, the source stays if it and the target have equal names in directories of equal names.
+    ///
+    /// # Errors
+    /// If the source or the directory above the target does not exist, or the target is below the source.
+    pub async fn move_in_tree(&self, from: &MutablePath, to: &MutablePath, flush: bool) -> Result<()> {
+        self.check_writable()?;
+        let _lease = self.inner.protection.lease();
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let (from_above, from_name) = from.split();
+        let (to_above, to_name) = to.split();
+        let directory = |names: &[LinkName]| Error::invalid(format!("{} is not a directory", directory_text(names)));
+        tree.directory(staging, to_above).await?.ok_or_else(|| directory(to_above))?;
+        tree.directory(staging, from_above).await?.ok_or_else(|| directory(from_above))?;
+        let from_name = from_name.ok_or_else(does_not_exist)?;
+        let link = tree.link(staging, from.names()).await?;
+        let mut target_above = to_above.to_vec();
+        let mut target_name = to_name.unwrap_or(from_name).clone();
+        let target = [to_above, std::slice::from_ref(&target_name)].concat();
+        let replaces_file = match tree.find(staging, &target).await {
+            Ok(Target::File(_)) => true,
+            Ok(Target::Directory(_)) => {
+                (target_above, target_name) = (target, from_name.clone());
+                false
+            }
+            Err(e) if is_absent(&e) => false,
+            Err(e) => return Err(e),
+        };
+        if target_above.starts_with(from.names()) {
+            return Err(Error::invalid(format!("cannot move {from} into itself")));
+        }
+        let target_directory = tree.directory(staging, &target_above).await?.ok_or_else(does_not_exist)?;
+        if !replaces_file && target_directory.child(staging, &target_name).await?.is_some() {
+            return Err(Error::invalid("directory already has entry by that name"));
+        }
+        tree.count(flush)?;
+        let target_directory = tree.directory(staging, &target_above).await?.ok_or_else(does_not_exist)?;
+        if replaces_file {
+            target_directory.unlink(staging, &target_name).await?;
+        }
+        target_directory.add(staging, &target_name, link).await?;
+        let is_copy = from_above.last() == target_above.last() && *from_name == target_name;
+        if !is_copy {
+            let source_directory = tree.directory(staging, from_above).await?.ok_or_else(does_not_exist)?;
+            source_directory.unlink(staging, from_name).await?;
+        }
+        if flush {
+            tree.flush_directory(staging, to_above).await?;
+            if to_above != from_above {
+                tree.flush_directory(staging, from_above).await?;
+            }
+            tree.flush_directory(staging, &[]).await?;
+        }
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(flush).await
+    }
+
+    /// Removes a file, with `recursive` or `force` also a directory. With `force`, a missing one is no error.
+    ///
+    /// # Errors
+    /// If the path does not exist, is the root, or is a directory without `recursive`.
+    pub async fn remove_from_tree(&self, path: &MutablePath, recursive: bool, force: bool) -> Result<()> {
+        self.check_writable()?;
+        let names = path.names();
+        let Some((name, above)) = names.split_last() else { return Err(Error::invalid("cannot delete root")) };
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let directory = match tree.directory(staging, above).await {
+            Ok(Some(directory)) => directory,
+            Ok(None) => {
+                let message = "expected *mfs.Directory, didn't get it. This is likely a race condition";
+                return Err(Error::invalid(message));
+            }
+            Err(e) if force && is_absent(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if !force {
+            match directory.child(staging, name).await? {
+                None => return Err(does_not_exist()),
+                Some(Cached::Directory(_)) if !recursive => {
+                    return Err(Error::invalid("path is a directory, use -r to remove directories"));
+                }
+                Some(_) => {}
+            }
+        }
+        if !directory.unlink(staging, name).await? {
+            return if force { Ok(()) } else { Err(does_not_exist()) };
+        }
+        tree.flush_directory(staging, above).await?;
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(true).await
+    }
+
+    /// Changes an attribute of a file or directory, and flushes it.
+    ///
+    /// # Errors
+    /// If the path does not exist.
+    pub async fn set_mutable_attribute(&self, path: &MutablePath, attribute: MutableAttribute) -> Result<()> {
+        self.check_writable()?;
+        let _lease = self.inner.protection.lease();
+        let change = match attribute {
+            MutableAttribute::Mode(mode) => AttributeChange::Mode(mode),
+            MutableAttribute::Mtime(mtime) => AttributeChange::Mtime(mtime),
+            MutableAttribute::Now => AttributeChange::Mtime(now()),
+        };
+        let names = path.names();
+        let _lock = self.inner.mutable_files.locks.lock(names).await;
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let link = match tree.find(staging, names).await? {
+            Target::Directory(directory) => {
+                directory.fold(staging, false).await?;
+                directory.edit.set_attribute(change)?;
+                directory.edit.commit(staging)?
+            }
+            Target::File(file) => {
+                let block = staging.load(&file.link.cid).await?;
+                let block = change.of_file(&file.link.cid, &block)?;
+                file.link = link_of(block.cid(), block.data())?;
+                staging.insert(block);
+                file.link
+            }
+        };
+        tree.update_above(staging, names, link).await?;
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(true).await
+    }
+
+    /// Changes the format of the content ID of a directory. Without a `format`, only flushes.
+    ///
+    /// # Errors
+    /// If the path is the root, a file, or does not exist.
+    pub async fn set_cid_format(&self, path: &MutablePath, format: Option<CidFormat>, flush: bool) -> Result<()> {
+        self.check_writable()?;
+        let names = path.names();
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        if let Some(format) = format {
+            match tree.find(staging, names).await? {
+                Target::Directory(directory) => directory.edit.set_format(format),
+                Target::File(_) => return Err(Error::invalid("can only update directories")),
+            }
+        }
+        if flush {
+            flush_path(tree, staging, names).await?;
+            tree.flush_directory(staging, &names[..names.len().saturating_sub(1)]).await?;
+        }
+        drop(open);
+        self.end_change(flush).await
+    }
+
+    /// Makes a file or directory with everything below it durable, and returns its content ID.
+    ///
+    /// # Errors
+    /// If the path does not exist, or the blocks cannot be stored.
+    pub async fn flush_tree(&self, path: &MutablePath) -> Result<Cid> {
+        self.check_writable()?;
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        let link = flush_path(tree, staging, path.names()).await?;
+        tree.count(true)?;
+        drop(open);
+        self.end_change(true).await?;
+        Ok(link.cid)
+    }
+}
+
+/// Flushes the node at a path. As in Kubo, a file with raw leaves that consists of one leaf becomes that leaf.
+pub(super) async fn flush_path(tree: &mut Tree, staging: &mut Staging, names: &[LinkName]) -> Result<NewLink> {
+    let link = match tree.find(staging, names).await? {
+        Target::Directory(_) => return tree.flush_directory(staging, names).await,
+        Target::File(file) if file.is_symlink => return Err(Error::unsupported("symlinks not yet supported")),
+        Target::File(file) => {
+            if file.raw_leaves {
+                file.link = FileEdit::collapsed(staging, file.link).await?;
+            }
+            file.link
+        }
+    };
+    tree.update_above(staging, names, link).await?;
+    Ok(link)
+}
+
+/// Returns the last name of the source of a copy.
+fn last_name(from: &CopySource) -> LinkName {
+    match from {
+        CopySource::Content(path) => path.segments().last().cloned().unwrap_or_else(|| path.root().to_string().into()),
+        CopySource::Mutable(path) => path.last().cloned().unwrap_or_else(|| ".".into()),
+    }
+}
+
+/// Returns an error with the wording of Kubo before it.
+fn failed(what: &str, path: &str, error: &Error) -> Error {
+    let kind = match error.kind() {
+        ErrorKind::Conflict => ErrorKind::InvalidInput,
+        kind => kind,
+    };
+    Error::new(kind, format!("{what} {path}: {error}"))
+}
+
+/// Returns the current time.
+pub(super) fn now() -> Mtime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Mtime { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+}

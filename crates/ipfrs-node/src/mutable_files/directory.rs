@@ -1,0 +1,148 @@
+//! A directory of the tree with the cached nodes below it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_unixfs::{DirectoryEdit, NewLink, Node as UnixFsNode, Staging, dag_pb, decode_async};
+
+use crate::LinkName;
+
+/// A directory. The cached nodes may be newer than its entries for them.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) edit: DirectoryEdit,
+    cached: BTreeMap<LinkName, Cached>,
+}
+
+/// A cached node.
+#[derive(Debug)]
+pub(super) enum Cached {
+    Directory(Box<Directory>),
+    File(CachedFile),
+}
+
+/// A cached file or symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CachedFile {
+    pub(super) link: NewLink,
+    /// Whether new leaves are raw. Writes without a flush keep the choice of earlier ones.
+    pub(super) raw_leaves: bool,
+    pub(super) is_symlink: bool,
+}
+
+impl CachedFile {
+    pub(super) fn new(link: NewLink) -> Self {
+        Self { link, raw_leaves: u64::from(link.cid.version()) > 0, is_symlink: false }
+    }
+}
+
+impl Directory {
+    pub(super) fn new(edit: DirectoryEdit) -> Self {
+        Self { edit, cached: BTreeMap::new() }
+    }
+
+    /// Returns the node `name` and keeps it in the cache.
+    pub(super) async fn child(&mut self, staging: &Staging, name: &LinkName) -> Result<Option<&mut Cached>> {
+        if !self.cached.contains_key(name) {
+            let Some(link) = self.edit.find(staging, name).await? else { return Ok(None) };
+            let node = load(staging, &link.cid).await?;
+            self.cached.insert(name.clone(), node);
+        }
+        Ok(self.cached.get_mut(name))
+    }
+
+    /// Adds an entry, which must not exist.
+    pub(super) async fn add(&mut self, staging: &Staging, name: &LinkName, link: NewLink) -> Result<()> {
+        if self.child(staging, name).await?.is_some() {
+            return Err(Error::new(ErrorKind::Conflict, "directory already has entry by that name"));
+        }
+        self.edit.insert(staging, name, link).await
+    }
+
+    /// Adds an empty directory, which must not exist.
+    pub(super) async fn add_directory(
+        &mut self,
+        staging: &mut Staging,
+        name: &LinkName,
+        mut edit: DirectoryEdit,
+    ) -> Result<&mut Self> {
+        let link = edit.commit(staging)?;
+        self.edit.insert(staging, name, link).await?;
+        let added = self.cached.entry(name.clone()).insert_entry(Cached::Directory(Box::new(Self::new(edit))));
+        match added.into_mut() {
+            Cached::Directory(directory) => Ok(directory),
+            Cached::File(_) => Err(Error::internal("a new directory is a file")),
+        }
+    }
+
+    /// Removes an entry. Returns whether it existed.
+    pub(super) async fn unlink(&mut self, staging: &Staging, name: &LinkName) -> Result<bool> {
+        self.cached.remove(name);
+        self.edit.remove(staging, name).await
+    }
+
+    /// Updates the entry of a node, and returns a link to the directory. Other cached nodes are left out.
+    pub(super) async fn update(&mut self, staging: &mut Staging, name: &LinkName, link: NewLink) -> Result<NewLink> {
+        self.edit.insert(staging, name, link).await?;
+        self.edit.commit(staging)
+    }
+
+    /// Updates the entries of all cached nodes, and returns a link to the directory. With `clears_cache`, the nodes
+    /// are removed from the cache.
+    pub(super) fn fold<'a>(
+        &'a mut self,
+        staging: &'a mut Staging,
+        clears_cache: bool,
+    ) -> BoxFuture<'a, Result<NewLink>> {
+        async move {
+            let Self { edit, cached } = self;
+            for (name, node) in &mut *cached {
+                let link = match node {
+                    Cached::Directory(directory) => directory.fold(staging, false).await?,
+                    Cached::File(file) => file.link,
+                };
+                edit.insert(staging, name, link).await?;
+            }
+            if clears_cache {
+                cached.clear();
+            }
+            edit.commit(staging)
+        }
+        .boxed()
+    }
+
+    /// Returns the number of cached nodes at all depths.
+    pub(super) fn cached_nodes(&self) -> usize {
+        let below = |node: &Cached| match node {
+            Cached::Directory(directory) => directory.cached_nodes(),
+            Cached::File(_) => 0,
+        };
+        self.cached.values().map(|node| 1 + below(node)).sum()
+    }
+}
+
+/// Loads a node of the tree.
+async fn load(staging: &Staging, cid: &Cid) -> Result<Cached> {
+    if !matches!(cid.codec(), codec::RAW | codec::DAG_PB) {
+        return Err(Error::unsupported("unrecognized node type in cache node"));
+    }
+    let block = staging.load(cid).await?;
+    let file = CachedFile::new(link_of(cid, &block)?);
+    Ok(match decode_async(*cid, block.clone()).await? {
+        UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => {
+            Cached::Directory(Box::new(Directory::new(DirectoryEdit::decode(cid, &block)?)))
+        }
+        UnixFsNode::File(_) => Cached::File(file),
+        UnixFsNode::Symlink { .. } => Cached::File(CachedFile { is_symlink: true, ..file }),
+    })
+}
+
+/// Returns a link to a node, with the size of the blocks below it as its block declares it.
+pub(super) fn link_of(cid: &Cid, block: &Bytes) -> Result<NewLink> {
+    let links = if cid.codec() == codec::DAG_PB { dag_pb::decode(block)?.links } else { Vec::new() };
+    let tsize = links.iter().fold(block.len() as u64, |sum, link| sum.saturating_add(link.tsize));
+    Ok(NewLink { cid: *cid, tsize })
+}

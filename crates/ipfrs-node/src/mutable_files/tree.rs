@@ -1,0 +1,213 @@
+//! The tree: walks along paths, and updates of the directories above a changed node.
+
+use std::fmt;
+
+use ipfrs_core::{Error, Result};
+use ipfrs_unixfs::{CidFormat, DirectoryEdit, NewLink, Staging};
+
+use super::directory::{Cached, CachedFile, Directory};
+use super::path::joined;
+use crate::LinkName;
+
+/// Maximum number of operations without a flush, as in Kubo.
+const MAX_UNFLUSHED: u64 = 256;
+/// Number of cached nodes above which the cache is cleared.
+const MAX_CACHED_NODES: usize = 16 * 1024;
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: Directory,
+    /// Root of the last flush.
+    flushed: NewLink,
+    /// Number of flushes since the start.
+    version: u64,
+    /// Number of operations since the last flush.
+    unflushed: u64,
+}
+
+/// Node at a path.
+pub(super) enum Target<'a> {
+    Directory(&'a mut Directory),
+    File(&'a mut CachedFile),
+}
+
+impl Tree {
+    /// Creates a tree with a root that was read from the disk or is empty.
+    pub(super) fn new(mut root: DirectoryEdit, staging: &mut Staging) -> Result<Self> {
+        // As in Kubo, the root always has the default format.
+        root.set_format(CidFormat::V0);
+        let flushed = root.commit(staging)?;
+        Ok(Self { root: Directory::new(root), flushed, version: 0, unflushed: 0 })
+    }
+
+    /// Returns the root of the last flush and its number.
+    pub(super) fn flushed(&self) -> (NewLink, u64) {
+        (self.flushed, self.version)
+    }
+
+    /// Counts an operation.
+    ///
+    /// # Errors
+    /// If too many operations were not flushed. They use memory.
+    pub(super) fn count(&mut self, flushes: bool) -> Result<()> {
+        if flushes {
+            self.unflushed = 0;
+            return Ok(());
+        }
+        if self.unflushed >= MAX_UNFLUSHED {
+            return Err(Error::invalid(format!(
+                "reached limit of {MAX_UNFLUSHED} unflushed MFS operations. To resolve: 1) run 'ipfs files flush' to \
+                 persist changes, 2) use --flush=true (default), or 3) increase Internal.MFSNoFlushLimit in config"
+            )));
+        }
+        self.unflushed += 1;
+        Ok(())
+    }
+
+    /// Returns the node at a path.
+    ///
+    /// # Errors
+    /// If it does not exist, or if there is a file above it.
+    pub(super) async fn find<'a>(&'a mut self, staging: &Staging, names: &[LinkName]) -> Result<Target<'a>> {
+        let mut directory = &mut self.root;
+        for (at, name) in names.iter().enumerate() {
+            match directory.child(staging, name).await? {
+                None => return Err(does_not_exist()),
+                Some(Cached::Directory(child)) => directory = child,
+                Some(Cached::File(file)) if at + 1 == names.len() => return Ok(Target::File(file)),
+                Some(Cached::File(_)) => {
+                    let path = joined(&names[..at + 2]);
+                    return Err(Error::invalid(format!("cannot access {path}: Not a directory")));
+                }
+            }
+        }
+        Ok(Target::Directory(directory))
+    }
+
+    /// Returns whether there is a node at a path.
+    pub(super) async fn exists(&mut self, staging: &Staging, names: &[LinkName]) -> Result<bool> {
+        match self.find(staging, names).await {
+            Ok(_) => Ok(true),
+            Err(e) if is_absent(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Returns the directory at a path, or `None` for a file.
+    pub(super) async fn directory<'a>(
+        &'a mut self,
+        staging: &Staging,
+        names: &[LinkName],
+    ) -> Result<Option<&'a mut Directory>> {
+        match self.find(staging, names).await? {
+            Target::Directory(directory) => Ok(Some(directory)),
+            Target::File(_) => Ok(None),
+        }
+    }
+
+    /// Returns a link to the node at a path, with all changes below it.
+    pub(super) async fn link(&mut self, staging: &mut Staging, names: &[LinkName]) -> Result<NewLink> {
+        match self.find(staging, names).await? {
+            Target::Directory(directory) => directory.fold(staging, false).await,
+            Target::File(file) => Ok(file.link),
+        }
+    }
+
+    /// Creates the directories of a path, which exist afterwards.
+    ///
+    /// # Errors
+    /// If one of the names is that of a file. Nothing is created then.
+    pub(super) async fn make_directories(
+        &mut self,
+        staging: &mut Staging,
+        names: &[LinkName],
+        format: CidFormat,
+    ) -> Result<()> {
+        self.check_directories(staging, names).await?;
+        let mut directory = &mut self.root;
+        for name in names {
+            directory = match directory.child(staging, name).await?.is_some() {
+                true => match directory.child(staging, name).await? {
+                    Some(Cached::Directory(child)) => child,
+                    Some(Cached::File(_)) | None => return Err(Error::internal("a directory is a file")),
+                },
+                false => directory.add_directory(staging, name, DirectoryEdit::empty(format)).await?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Checks that [`Self::make_directories`] can succeed.
+    pub(super) async fn check_directories(&mut self, staging: &Staging, names: &[LinkName]) -> Result<()> {
+        let mut directory = &mut self.root;
+        for (at, name) in names.iter().enumerate() {
+            match directory.child(staging, name).await? {
+                None => return Ok(()),
+                Some(Cached::Directory(child)) => directory = child,
+                Some(Cached::File(_)) if at + 1 == names.len() => return Err(Error::invalid("file already exists")),
+                Some(Cached::File(_)) => {
+                    return Err(Error::invalid(format!("{} was not a directory", joined(&names[..at]))));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Updates the directories above a node that has changed, and takes the result as the flushed root.
+    pub(super) async fn update_above(
+        &mut self,
+        staging: &mut Staging,
+        names: &[LinkName],
+        mut link: NewLink,
+    ) -> Result<()> {
+        for depth in (0..names.len()).rev() {
+            let directory = self.directory(staging, &names[..depth]).await?;
+            let directory = directory.ok_or_else(|| Error::internal("a file is above another"))?;
+            link = directory.update(staging, &names[depth], link).await?;
+        }
+        self.flushed = link;
+        self.version += 1;
+        Ok(())
+    }
+
+    /// Flushes a directory: updates its entries for all nodes below it, clears its cache, and updates the directories
+    /// above it.
+    pub(super) async fn flush_directory(&mut self, staging: &mut Staging, names: &[LinkName]) -> Result<NewLink> {
+        let directory = self.directory(staging, names).await?;
+        let directory = directory.ok_or_else(|| Error::internal("a directory is a file"))?;
+        let link = directory.fold(staging, true).await?;
+        self.update_above(staging, names, link).await?;
+        Ok(link)
+    }
+
+    /// Clears the cache if it is large.
+    pub(super) async fn limit_cache(&mut self, staging: &mut Staging) -> Result<()> {
+        if self.root.cached_nodes() > MAX_CACHED_NODES {
+            self.root.fold(staging, true).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Cause of the error for a node that does not exist.
+#[derive(Debug)]
+struct Absent;
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the directory has no such entry")
+    }
+}
+
+impl std::error::Error for Absent {}
+
+/// Returns the error for a node that does not exist.
+pub(super) fn does_not_exist() -> Error {
+    Error::not_found("file does not exist").with_source(Absent)
+}
+
+/// Returns whether an error says that a node does not exist, as opposed to a missing block.
+pub(super) fn is_absent(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Absent>())
+}

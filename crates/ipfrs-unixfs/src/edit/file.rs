@@ -1,0 +1,216 @@
+//! Changes of one file.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use ipfrs_core::{Block, Cid, Error, Result, codec};
+
+use super::append::{Append, Leaves};
+use super::cid_format::CidFormat;
+use super::file_part::{FileNode, FilePart};
+use super::overwrite::overwrite;
+use super::staging::{NewLink, Staging};
+use super::truncate::truncate;
+use crate::blocks::{BlockSink, BlockSource};
+use crate::data::{Mtime, WireMtime};
+use crate::import::Part;
+
+/// Number of written bytes that are gathered before they are cut into leaves: eight leaves.
+const BUFFER_BYTES: usize = 2 * 1024 * 1024;
+/// Size of the leaves of new content, in bytes.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Size of the leaves of holes, in bytes.
+const HOLE_CHUNK_BYTES: usize = 4096;
+/// Size of new blocks, in bytes, above which they are passed to the sink before the change ends.
+const MAX_STAGED_BYTES: usize = 4 * 1024 * 1024;
+
+/// Most bytes of zeros that one seek adds to a file: 4 GiB.
+pub const MAX_HOLE_BYTES: u64 = 4 << 30;
+
+/// A change of one file: truncation, and writes at increasing offsets. Memory is bounded: a buffer of 2 MiB, about
+/// 6 MiB of new blocks, and the nodes on the path to the current offset.
+///
+/// The layout is that of Kubo's mutable files. Content within the file is replaced in the existing blocks. Content
+/// beyond its end is appended in the trickle layout, in leaves of 256 KiB; a leaf that is not full is not continued.
+pub struct FileEdit {
+    staging: Staging,
+    sink: Arc<dyn BlockSink>,
+    root: FilePart,
+    /// Format of new nodes.
+    format: CidFormat,
+    raw_leaves: bool,
+    now: WireMtime,
+    /// Offset of the first byte of `buffer`.
+    offset: u64,
+    buffer: BytesMut,
+}
+
+impl FileEdit {
+    /// Begins a change of the file `cid`. Raw leaves are the default for CIDv1. A file with a modification time gets
+    /// `now` where Kubo sets the time: when its root block holds content, or receives its first leaves.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for anything but a file, and
+    /// [`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind) for an invalid one; otherwise the errors of the source.
+    pub async fn open(
+        source: Arc<dyn BlockSource>,
+        sink: Arc<dyn BlockSink>,
+        cid: &Cid,
+        raw_leaves: Option<bool>,
+        now: Mtime,
+    ) -> Result<Self> {
+        let staging = Staging::new(source);
+        let root = FilePart::load(&staging, cid).await?;
+        let format = CidFormat::of(cid)?;
+        let raw_leaves = raw_leaves.unwrap_or(format.version() > 0);
+        let now = WireMtime { seconds: Some(now.seconds), nanos: Some(now.nanos).filter(|nanos| *nanos > 0) };
+        Ok(Self { staging, sink, root, format, raw_leaves, now, offset: 0, buffer: BytesMut::new() })
+    }
+
+    /// Returns the block of an empty file.
+    ///
+    /// # Errors
+    /// Returns an error if the hash function cannot be computed.
+    pub fn empty(format: CidFormat) -> Result<Block> {
+        format.block(codec::DAG_PB, FileNode::empty(format).encode())
+    }
+
+    /// Returns the size of the file, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.root.size().max(self.offset + self.buffer.len() as u64)
+    }
+
+    /// Sets the size of the file. A file that grows is continued with zeros.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::write`], and [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than
+    /// [`MAX_HOLE_BYTES`] of zeros.
+    pub async fn truncate(&mut self, size: u64) -> Result<()> {
+        self.sync().await?;
+        if size >= self.root.size() {
+            return self.expand(size).await;
+        }
+        truncate(&mut self.staging, &mut self.root, size, &self.now, 0).await
+    }
+
+    /// Sets the offset of the next write. An offset beyond the end continues the file with zeros.
+    ///
+    /// # Errors
+    /// As [`Self::truncate`].
+    pub async fn seek(&mut self, offset: u64) -> Result<()> {
+        self.sync().await?;
+        self.expand(offset).await?;
+        self.offset = offset;
+        Ok(())
+    }
+
+    /// Writes at the current offset.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if the size of the file overflows, and otherwise the
+    /// errors of the source and the sink.
+    pub async fn write(&mut self, mut content: Bytes) -> Result<()> {
+        while !content.is_empty() {
+            let len = content.len().min(BUFFER_BYTES - self.buffer.len());
+            self.buffer.extend_from_slice(&content.split_to(len));
+            if self.buffer.len() == BUFFER_BYTES {
+                self.sync().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the change. Returns a link to the new root, the size of the file, and the blocks that were not passed to
+    /// the sink. With raw leaves, a file of one raw leaf and without attributes is that leaf.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn finish(mut self) -> Result<(NewLink, Vec<Block>)> {
+        self.sync().await?;
+        if let (Some(leaf), true) = (only_leaf(&self.root), self.raw_leaves) {
+            self.root = FilePart::load(&self.staging, &leaf).await?;
+        }
+        let root = self.root.commit(&mut self.staging).await?;
+        Ok((root, self.staging.take()))
+    }
+
+    /// Returns a link to a file with raw leaves as a change without any content would leave it; see [`Self::finish`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn collapsed(staging: &Staging, file: NewLink) -> Result<NewLink> {
+        if file.cid.codec() != codec::DAG_PB {
+            return Ok(file);
+        }
+        let root = FilePart::load(staging, &file.cid).await?;
+        let Some(cid) = only_leaf(&root) else { return Ok(file) };
+        let leaf = staging.load(&cid).await?;
+        Ok(NewLink { cid, tsize: leaf.len() as u64 })
+    }
+
+    /// Adds zeros up to `size`.
+    async fn expand(&mut self, size: u64) -> Result<()> {
+        let hole = size.saturating_sub(self.root.size());
+        if hole == 0 {
+            return Ok(());
+        }
+        if hole > MAX_HOLE_BYTES {
+            return Err(Error::too_large(format!(
+                "the offset is {hole} bytes past the end of the file, over the limit of {MAX_HOLE_BYTES}"
+            )));
+        }
+        let is_raw = self.appends_raw_leaves();
+        let leaves = Leaves::of_zeros(&mut self.staging, hole, HOLE_CHUNK_BYTES, self.format, is_raw)?;
+        self.append(leaves).await
+    }
+
+    fn appends_raw_leaves(&self) -> bool {
+        self.raw_leaves || matches!(self.root, FilePart::Raw { .. })
+    }
+
+    /// Writes the buffer into the tree.
+    async fn sync(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let mut content = self.buffer.split().freeze();
+        let end = self.offset.checked_add(content.len() as u64);
+        let end = end.filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| Error::too_large("the size of the file is over 2^63 bytes"))?;
+        self.expand(self.offset).await?;
+        overwrite(&mut self.staging, &mut self.root, self.offset, &mut content, &self.now, 0).await?;
+        if !content.is_empty() {
+            let is_raw = self.appends_raw_leaves();
+            let leaves = Leaves::of_content(&mut self.staging, content, CHUNK_BYTES, self.format, is_raw).await?;
+            self.append(leaves).await?;
+        }
+        self.offset = end;
+        if self.staging.bytes() > MAX_STAGED_BYTES {
+            self.sink.put(self.staging.take()).await?;
+        }
+        Ok(())
+    }
+
+    async fn append(&mut self, leaves: Leaves) -> Result<()> {
+        if let FilePart::Raw { data, .. } = &self.root {
+            // A raw block has no links, so it becomes the first leaf of a node.
+            let size = data.len() as u64;
+            let leaf = self.root.commit(&mut self.staging).await?;
+            let mut node = FileNode::empty(self.format);
+            node.push(&Part { cid: leaf.cid, size, tsize: leaf.tsize });
+            self.root = FilePart::Node(node);
+        }
+        let FilePart::Node(root) = &mut self.root else { return Ok(()) };
+        let mut append = Append { staging: &mut self.staging, leaves, format: self.format, now: &self.now };
+        append.run(root).await
+    }
+}
+
+/// Returns the only leaf of a file that is raw and has all that the root contains.
+fn only_leaf(root: &FilePart) -> Option<Cid> {
+    let FilePart::Node(node) = root else { return None };
+    let [only] = node.links.as_slice() else { return None };
+    let is_all = node.inline_bytes() == 0 && !node.data.attributes().is_some();
+    (is_all && only.cid.codec() == codec::RAW).then_some(only.cid)
+}

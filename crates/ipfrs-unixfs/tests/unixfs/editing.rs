@@ -1,0 +1,239 @@
+//! Changes of files and directories, compared with imports of the result and with a model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ipfrs_core::{Block, Cid};
+use ipfrs_unixfs::{
+    Attributes, CidFormat, DirectoryEdit, Entry, EntryKind, FileEdit, ImportOptions, Importer, Layout, LinkName, Mtime,
+    NewLink, Overrides, Staging,
+};
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use crate::harness::{Memory, import_file, random_bytes, read_file};
+
+const NOW: Mtime = Mtime { seconds: 1_700_000_000, nanos: 0 };
+
+fn v1() -> CidFormat {
+    CidFormat::new(1, None).unwrap()
+}
+
+/// Stores an empty file and returns its content ID.
+fn empty_file(store: &Memory, format: CidFormat) -> Cid {
+    let block = FileEdit::empty(format).unwrap();
+    let cid = *block.cid();
+    store.insert(block);
+    cid
+}
+
+async fn open(store: &Arc<Memory>, cid: &Cid) -> FileEdit {
+    FileEdit::open(Arc::clone(store) as _, Arc::clone(store) as _, cid, None, NOW).await.unwrap()
+}
+
+/// Ends a change and returns the root and the number of new blocks.
+async fn finish(store: &Memory, edit: FileEdit) -> (NewLink, usize) {
+    let (link, blocks) = edit.finish().await.unwrap();
+    let count = blocks.len();
+    blocks.into_iter().for_each(|block| store.insert(block));
+    (link, count)
+}
+
+async fn write(store: &Arc<Memory>, cid: &Cid, offset: u64, content: Bytes) -> (NewLink, usize) {
+    let mut edit = open(store, cid).await;
+    edit.seek(offset).await.unwrap();
+    edit.write(content).await.unwrap();
+    finish(store, edit).await
+}
+
+#[tokio::test]
+async fn content_written_at_once_has_the_cid_of_a_trickle_import() {
+    let content = random_bytes(5 * 1024 * 1024 + 12_345);
+    for (format, raw_leaves) in [(CidFormat::V0, false), (v1(), true)] {
+        for len in [1, 262_144, 262_145, 2 * 1024 * 1024, content.len()] {
+            let store = Arc::new(Memory::default());
+            let content = content.slice(..len);
+            let overrides = Overrides {
+                layout: Some(Layout::Trickle),
+                cid_version: Some(format.version()),
+                raw_leaves: Some(raw_leaves),
+                ..Overrides::default()
+            };
+            let options = ImportOptions::new(None, overrides).unwrap();
+            let (_, imported) = import_file(options, &content, 100_000).await;
+            let (written, _) = write(&store, &empty_file(&store, format), 0, content.clone()).await;
+            assert_eq!(read_file(&store, &written.cid), content);
+            // A file of one raw leaf is that leaf.
+            if !raw_leaves || len > 262_144 {
+                assert_eq!((written.cid, written.tsize), (imported.cid, imported.tsize), "{len} bytes");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn write_creates_only_the_leaf_and_the_nodes_above_it() {
+    let store = Arc::new(Memory::default());
+    let content = random_bytes(10 * 262_144);
+    let (file, _) = write(&store, &empty_file(&store, CidFormat::V0), 0, content.clone()).await;
+    let (changed, blocks) = write(&store, &file.cid, 3 * 262_144 + 5, "changed".into()).await;
+    assert_eq!(blocks, 2, "a leaf and the root");
+    let mut expected = content.to_vec();
+    expected[3 * 262_144 + 5..][..7].copy_from_slice(b"changed");
+    assert_eq!(read_file(&store, &changed.cid), expected);
+    let (_, blocks) = write(&store, &file.cid, content.len() as u64, "appended".into()).await;
+    assert_eq!(blocks, 2, "a leaf and the root");
+}
+
+#[tokio::test]
+async fn hole_over_the_limit_is_refused() {
+    let store = Arc::new(Memory::default());
+    let mut edit = open(&store, &empty_file(&store, CidFormat::V0)).await;
+    edit.seek(600 * 4_096).await.unwrap();
+    assert_eq!(edit.size(), 600 * 4_096);
+    assert!(edit.seek(u64::MAX).await.is_err());
+    let (file, blocks) = finish(&store, edit).await;
+    assert!(blocks < 10, "equal leaves are one block: {blocks}");
+    assert_eq!(read_file(&store, &file.cid), vec![0; 600 * 4_096]);
+}
+
+/// A step of the model test.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(u64, usize),
+    Truncate(u64),
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let offset = || prop_oneof![0..3_000_u64, 0..900_000_u64, Just(262_144_u64)];
+    let len = prop_oneof![0..2_000_usize, 200_000..700_000_usize];
+    let step = prop_oneof![
+        4 => (offset(), len).prop_map(|(offset, len)| Step::Write(offset, len)),
+        2 => offset().prop_map(Step::Truncate),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn file_has_the_content_of_a_model(steps in steps(), version in 0..=1_i64, inline in any::<bool>()) {
+        Runtime::new().unwrap().block_on(async {
+            let noise = random_bytes(700_000);
+            let format = CidFormat::new(version, None).unwrap();
+            let (store, mut cid, mut model) = if inline {
+                // The content of an imported file may be in its root.
+                let (store, entry) = import_file(ImportOptions::default(), &noise.slice(..500), 500).await;
+                (store, entry.cid, noise[..500].to_vec())
+            } else {
+                let store = Arc::new(Memory::default());
+                let cid = empty_file(&store, format);
+                (store, cid, Vec::new())
+            };
+            let mut edit = open(&store, &cid).await;
+            for step in steps {
+                match step {
+                    Step::Write(offset, len) => {
+                        edit.seek(offset).await.unwrap();
+                        edit.write(noise.slice(..len)).await.unwrap();
+                        let end = offset as usize + len;
+                        model.resize(model.len().max(end), 0);
+                        model[offset as usize..end].copy_from_slice(&noise[..len]);
+                    }
+                    Step::Truncate(size) => {
+                        edit.truncate(size).await.unwrap();
+                        model.resize(size as usize, 0);
+                    }
+                    Step::Reopen => {
+                        cid = finish(&store, edit).await.0.cid;
+                        edit = open(&store, &cid).await;
+                    }
+                }
+            }
+            cid = finish(&store, edit).await.0.cid;
+            assert_eq!(read_file(&store, &cid), model);
+        });
+    }
+
+    #[test]
+    fn directory_has_the_cid_of_an_import(names in prop::collection::btree_set("[a-d]{1,3}", 0..40), removed in 0..40_usize) {
+        Runtime::new().unwrap().block_on(async {
+            let staging = Staging::new(Arc::new(Memory::default()));
+            let mut directory = DirectoryEdit::empty(CidFormat::V0);
+            let mut entries = BTreeMap::new();
+            // Added in another order than that of the names.
+            for name in names.iter().rev() {
+                entries.insert(name.clone(), link(name));
+                directory.insert(&staging, &name.as_str().into(), link(name)).await.unwrap();
+            }
+            for name in names.iter().take(removed) {
+                entries.remove(name);
+                assert!(directory.remove(&staging, &name.as_str().into()).await.unwrap());
+                assert!(!directory.remove(&staging, &name.as_str().into()).await.unwrap());
+            }
+            let mut staging = staging;
+            assert_eq!(directory.commit(&mut staging).unwrap(), imported(&entries).await);
+        });
+    }
+}
+
+/// Returns a link to a raw block with the name as content.
+fn link(name: &str) -> NewLink {
+    let block = Block::hash(1, 0x55, Default::default(), Bytes::copy_from_slice(name.as_bytes())).unwrap();
+    NewLink { cid: *block.cid(), tsize: name.len() as u64 }
+}
+
+async fn imported(entries: &BTreeMap<String, NewLink>) -> NewLink {
+    let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
+    let entries = entries.iter().map(|(name, link)| {
+        let entry = Entry { cid: link.cid, tsize: link.tsize, size: link.tsize, kind: EntryKind::File };
+        (LinkName::from(name.as_str()), entry)
+    });
+    let entry = importer.directory(entries.collect(), Attributes::default()).await.unwrap();
+    NewLink { cid: entry.cid, tsize: entry.tsize }
+}
+
+#[tokio::test]
+async fn directory_is_sharded_and_restored_at_the_threshold() {
+    let mut staging = Staging::new(Arc::new(Memory::default()));
+    let mut directory = DirectoryEdit::empty(CidFormat::V0);
+    let mut entries = BTreeMap::new();
+    // Each entry has 80 bytes of name and content ID, so 3,276 of them fit below 256 KiB.
+    let name = |n: usize| format!("{n:044}");
+    for n in 0..3_276 {
+        directory.insert(&staging, &name(n).into(), link(&name(n))).await.unwrap();
+        entries.insert(name(n), link(&name(n)));
+    }
+    assert!(!directory.is_sharded());
+    assert_eq!(directory.commit(&mut staging).unwrap(), imported(&entries).await);
+    for n in 3_276..3_400 {
+        directory.insert(&staging, &name(n).into(), link(&name(n))).await.unwrap();
+        entries.insert(name(n), link(&name(n)));
+        assert!(directory.is_sharded(), "{n}");
+    }
+    let sharded = directory.commit(&mut staging).unwrap();
+    assert_eq!(sharded, imported(&entries).await);
+    // Loaded again, it is the same.
+    let mut directory = DirectoryEdit::load(&staging, &sharded.cid).await.unwrap();
+    assert_eq!(directory.find(&staging, &name(17).into()).await.unwrap(), Some(link(&name(17))));
+    assert_eq!(directory.find(&staging, &"none".into()).await.unwrap(), None);
+    for n in 0..200 {
+        assert!(directory.remove(&staging, &name(n).into()).await.unwrap());
+        entries.remove(&name(n));
+        assert_eq!(directory.commit(&mut staging).unwrap(), imported(&entries).await, "without {n}");
+    }
+    assert!(!directory.is_sharded());
+}
+
+#[tokio::test]
+async fn directory_refuses_names_that_are_no_segments() {
+    let staging = Staging::new(Arc::new(Memory::default()));
+    let mut directory = DirectoryEdit::empty(CidFormat::V0);
+    for name in ["", ".", "..", "a/b", "a\0b"] {
+        assert!(directory.insert(&staging, &name.into(), link("x")).await.is_err(), "{name:?}");
+    }
+}

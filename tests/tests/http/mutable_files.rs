@@ -1,0 +1,352 @@
+//! `files/*`: mutable files. The content IDs and error texts are those of Kubo 0.42 for the same commands.
+
+use std::fs;
+use std::path::Path;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
+use crate::multipart::Form;
+
+/// Returns bytes that repeat after 251 bytes.
+fn pattern(len: usize, start: usize) -> Vec<u8> {
+    (start..start + len).map(|at| (at % 251) as u8).collect()
+}
+
+/// Runs a command that must succeed without output.
+async fn run(gateway: &TestGateway, command: &str) {
+    assert_eq!(gateway.rpc_bytes(&format!("files/{command}")).await, "", "{command}");
+}
+
+async fn write(gateway: &TestGateway, arguments: &str, content: impl AsRef<[u8]>) {
+    let form = Form::new().file("data", content);
+    let response = gateway.post_form(&format!("files/write?arg={arguments}"), form).await;
+    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, ""), "{arguments}");
+}
+
+async fn stat(gateway: &TestGateway, path: &str) -> Value {
+    gateway.rpc_json(&format!("files/stat?arg={path}")).await
+}
+
+async fn cid(gateway: &TestGateway, path: &str) -> String {
+    hash_of(&stat(gateway, path).await)
+}
+
+async fn failure(gateway: &TestGateway, command: &str) -> String {
+    rpc_failure(gateway.rpc(&format!("files/{command}")).send().await.unwrap()).await
+}
+
+async fn write_failure(gateway: &TestGateway, arguments: &str) -> String {
+    let form = Form::new().file("data", "x");
+    rpc_failure(gateway.post_form(&format!("files/write?arg={arguments}"), form).await).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_created_listed_and_read() {
+    let gateway = TestGateway::start().await;
+    assert_eq!(gateway.rpc_json("files/ls").await, json!({"Entries": null}));
+    assert_eq!(cid(&gateway, "/").await, "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
+    run(&gateway, "mkdir?arg=/a/b&parents=true").await;
+    assert_eq!(cid(&gateway, "/").await, "QmZD3r9cZjzU8huNY2JS9TC6n8daDfT8TmE8zBSqG31Wvq");
+    write(&gateway, "/a/b/hello&create=true", "hello world").await;
+    let hello = "QmRa57sp5M1iouDtNoZscfeHi73JZFxsHpuqvNEug7zmq2";
+    let expected = json!({"Hash": hello, "Size": 11, "CumulativeSize": 69, "Blocks": 1, "Type": "file"});
+    assert_eq!(stat(&gateway, "/a/b/hello").await, expected);
+    assert_eq!(cid(&gateway, "/").await, "QmXiTP4SRFqUV9GAPF7ZWJboSaa2KE3n6yySP7M1mNqoHZ");
+    let long = json!({"Entries": [{"Name": "hello", "Type": 0, "Size": 11, "Hash": hello}]});
+    assert_eq!(gateway.rpc_json("files/ls?arg=/a/b&long=true").await, long);
+    assert_eq!(gateway.rpc_json("files/ls?arg=/a/b/hello&l=true").await, long);
+    let short = json!({"Entries": [{"Name": "hello", "Type": 0, "Size": 0, "Hash": ""}]});
+    assert_eq!(gateway.rpc_json("files/ls?arg=/a/b&U=true").await, short);
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/a/b/hello").await, "hello world");
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/a/b/hello&offset=6&count=3").await, "wor");
+    assert_eq!(gateway.rpc_json("files/flush").await["Cid"], cid(&gateway, "/").await);
+    assert_eq!(gateway.content(&format!("/ipfs/{}/b/hello", cid(&gateway, "/a").await)).await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn written_files_have_the_content_ids_of_kubo() {
+    let gateway = TestGateway::start().await;
+    for (arguments, content, path, expected) in [
+        ("/big&create=true", pattern(1_000_000, 0), "/big", "QmRyd9XgfxDnFzURMMbVm58CmAmrNKodevcTBV8uXVHNtH"),
+        ("/big&offset=262140", b"0123456789".into(), "/big", "QmVvpy9ng2f2ncdwMYDzt9mSEe3hqqTPC1nkm4JQcEaKBt"),
+        ("/big&offset=1000000", pattern(300_000, 7), "/big", "Qmf5bPCERQ2NFXEh95kajrjcL8bbR4S7fzBJBu5WE7tTeS"),
+        ("/big&offset=1400000", b"end".into(), "/big", "QmVVEQ3WnnEBpJKSgGTEiYmrVZ9oT4pftPXTvN7t2G5zKv"),
+        ("/big&truncate=true", b"short".into(), "/big", "QmZ9QcMDnWHZMpcjqTG7Mz8QHGskdQhkoUxzfqVAJEKrUN"),
+        (
+            "/raw&create=true&cid-version=1",
+            pattern(300_000, 0),
+            "/raw",
+            "bafybeih7gz5kvvg2zafb7vue6izhy6c4tglvwpi3rgunwdag2fidn2y6eq",
+        ),
+        ("/raw&offset=5", b"xyz".into(), "/raw", "bafybeiaxtvbeeppspyj3b44shfm6xc6cdhls7xecckxl6bieoaqirvw2cq"),
+        (
+            "/one&create=true&cid-version=1",
+            b"one".into(),
+            "/one",
+            "bafkreidwslb22nkaxoadyaqlhlxgntmiq4jdenhkbrxhcq6avxlt75br5u",
+        ),
+        ("/one&offset=3", b" two".into(), "/one", "bafybeiamwxo4acmj6qe2bvtnjnwzvouymzysorhymvtog2227kcwfuubv4"),
+    ] {
+        write(&gateway, arguments, content).await;
+        assert_eq!(cid(&gateway, path).await, expected, "{arguments}");
+    }
+    write(&gateway, "/sha&create=true&hash=sha2-512", "one").await;
+    assert!(cid(&gateway, "/sha").await.starts_with("bafkrgqaf64bucb4kz5vanvbd2ilsb6lehvpzknrg3cfaey3nyou6pfmcv2"));
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/one").await, "one two");
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/big").await, "short");
+    write(&gateway, "/big&count=2&offset=1", "HORSE").await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/big").await, "sHOrt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_moves_and_attributes_have_the_content_ids_of_kubo() {
+    let gateway = TestGateway::start().await;
+    write(&gateway, "/a/b/hello&create=true&parents=true", "hello world").await;
+    run(&gateway, "cp?arg=/a&arg=/copy").await;
+    run(&gateway, "mv?arg=/copy/b/hello&arg=/copy/moved").await;
+    assert_eq!(cid(&gateway, "/copy").await, "QmT2xoyWFpqeRUchc6YsvdAvuQzpSitLdhM527Nk99PkaK");
+    run(&gateway, "touch?arg=/a&mtime=1700000000&mtime-nsecs=5").await;
+    assert_eq!(cid(&gateway, "/a").await, "QmWA4xsKH6FWduY8UYg55vb62vf7DBx7QWfRqcigW1SuD9");
+    run(&gateway, "chmod?arg=0755&arg=/a").await;
+    let expected = json!({
+        "Hash": "QmeiU2ZSQa9AHCcZCMpSFtKeCNUjh2KzbUvVZBMzkz9zZW", "Size": 0, "CumulativeSize": 183, "Blocks": 1,
+        "Type": "directory", "WithLocality": true, "Local": true, "SizeLocal": 183, "Mtime": 1_700_000_000,
+        "MtimeNsecs": 5, "Mode": "20000000755"
+    });
+    assert_eq!(stat(&gateway, "/a&with-local=true").await, expected);
+    run(&gateway, "chcid?arg=/copy&cid-version=1").await;
+    assert_eq!(cid(&gateway, "/copy").await, "bafybeicfyjzhpeeqwn633hpqrbjvgdkxd2ilamtsidsexau3nr6b3elkza");
+    let added = gateway.add("cid-version=1", "added").await;
+    run(&gateway, &format!("cp?arg=/ipfs/{added}&arg=/new/place/&parents=true")).await;
+    assert_eq!(cid(&gateway, &format!("/new/place/{added}")).await, added);
+    run(&gateway, "rm?arg=/copy&recursive=true").await;
+    assert_eq!(failure(&gateway, "stat?arg=/copy").await, "file does not exist");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
+    let gateway = TestGateway::start().await;
+    run(&gateway, "mkdir?arg=/a").await;
+    write(&gateway, "/big&create=true", "short").await;
+    let before = cid(&gateway, "/").await;
+    for (command, message) in [
+        ("mkdir?arg=/a", "file already exists"),
+        ("mkdir?arg=/", "cannot create directory '/': Already exists"),
+        ("mkdir?arg=/x/y", "file does not exist"),
+        ("mkdir?arg=a", "paths must start with a leading slash"),
+        ("mkdir?arg=", "paths must not be empty"),
+        ("mkdir?arg=/big/x", " was not a directory"),
+        ("mkdir?arg=/big/x&parents=true", " was not a directory"),
+        ("mkdir?arg=/n&cid-version=2", "unknown CID version: 2"),
+        ("mkdir?arg=/n&hash=nope", "unrecognized hash function: \"nope\""),
+        ("read?arg=/none", "/none: file does not exist"),
+        ("read?arg=/a", "/a was not a file"),
+        ("read?arg=/big&offset=9", "offset was past end of file (9 > 5)"),
+        ("read?arg=/big&offset=-1", "cannot specify negative offset"),
+        ("read?arg=/big&count=-1", "cannot specify negative 'count'"),
+        ("read?arg=/big/x", "/big/x: cannot access big/x: Not a directory"),
+        ("cp?arg=/none&arg=/y", "cp: cannot get node from path /none: file does not exist"),
+        ("cp?arg=/a&arg=/big", "cp: cannot put node in path /big: directory already has entry by that name"),
+        ("cp?arg=/big&arg=/none/x", "cp: cannot put node in path /none/x: file does not exist"),
+        ("cp?arg=/big&arg=/big/x", "cp: cannot put node in path /big/x: /big/ is not a directory"),
+        ("cp?arg=/big&arg=/a&force=true", "cp: cannot unlink existing file: not a file: /a"),
+        ("mv?arg=/none&arg=/y", "file does not exist"),
+        ("mv?arg=/big&arg=/none/y", "file does not exist"),
+        ("mv?arg=/big&arg=/big/y", "/big/ is not a directory"),
+        ("mv?arg=/a&arg=/a/b", "cannot move /a into itself"),
+        ("ls?arg=/none", "file does not exist"),
+        ("flush?arg=/none", "file does not exist"),
+        ("chcid?arg=/big&cid-version=1", "can only update directories"),
+        ("chmod?arg=x&arg=/big", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+        ("chmod?arg=0644&arg=/none", "file does not exist"),
+        ("touch?arg=/none", "file does not exist"),
+    ] {
+        assert_eq!(failure(&gateway, command).await, message, "{command}");
+    }
+    for (arguments, message) in [
+        ("/none", "file does not exist"),
+        ("/a", "/a was not a file"),
+        ("/big&offset=-1", "cannot have negative write offset"),
+        ("/big&count=-1", "cannot have negative byte count"),
+        ("/n/m&create=true", "file does not exist"),
+        ("/big/m&create=true", "cannot access big/m: Not a directory"),
+        ("/big/m&create=true&parents=true", "file already exists"),
+    ] {
+        assert_eq!(write_failure(&gateway, arguments).await, message, "{arguments}");
+    }
+    assert!(write_failure(&gateway, "/big&offset=9223372036854775807").await.contains("over the limit"));
+    let removal = gateway.rpc("files/rm?arg=/a&arg=/none&arg=/&arg=x").send().await.unwrap();
+    assert_eq!(removal.status(), 200);
+    let mut lines = String::new();
+    // The connection may end before the body does, as the response fails.
+    let mut removal = removal;
+    while let Ok(Some(piece)) = removal.chunk().await {
+        lines.push_str(std::str::from_utf8(&piece).unwrap());
+    }
+    let lines: Vec<_> = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
+    let expected = [
+        "/a: path is a directory, use -r to remove directories",
+        "/none: file does not exist",
+        "/: cannot delete root",
+        "x is not a valid path: paths must start with a leading slash",
+    ];
+    assert_eq!(lines[..4], expected.map(Value::from));
+    assert_eq!(lines[4]["Message"], "can't remove some files");
+    assert_eq!(cid(&gateway, "/").await, before);
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, target) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if path.is_dir() {
+            copy_directory(&path, &target);
+        } else if path.is_file() {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_leaves_the_last_flushed_root() {
+    let gateway = TestGateway::start().await;
+    write(&gateway, "/kept/file&create=true&parents=true", pattern(300_000, 0)).await;
+    let flushed = cid(&gateway, "/").await;
+    write(&gateway, "/kept/file&offset=10&flush=false", "changed").await;
+    run(&gateway, "mkdir?arg=/new&flush=false").await;
+    let unflushed = cid(&gateway, "/").await;
+    assert_ne!(unflushed, flushed);
+    // A copy of the repo of a running daemon is what a crash leaves.
+    let crashed = tempfile::tempdir().unwrap();
+    copy_directory(gateway.repo().path(), crashed.path());
+    gateway.stop().await;
+    let gateway = TestGateway::start_on(crashed, |_| {}).await;
+    assert_eq!(cid(&gateway, "/").await, flushed);
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/kept/file").await, pattern(300_000, 0));
+    write(&gateway, "/kept/file&offset=10&flush=false", "changed").await;
+    run(&gateway, "mkdir?arg=/new&flush=false").await;
+    assert_eq!(gateway.rpc_json("files/flush").await["Cid"], unflushed);
+    let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    assert_eq!(cid(&gateway, "/").await, unflushed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unflushed_operations_are_limited() {
+    let gateway = TestGateway::start().await;
+    for n in 0..256 {
+        run(&gateway, &format!("mkdir?arg=/{n}&flush=false")).await;
+    }
+    let message = failure(&gateway, "mkdir?arg=/more&flush=false").await;
+    assert!(message.starts_with("reached limit of 256 unflushed MFS operations."), "{message}");
+    gateway.rpc_json("files/flush").await;
+    run(&gateway, "mkdir?arg=/more&flush=false").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_keeps_the_tree_and_unflushed_changes() {
+    let gateway = TestGateway::start().await;
+    let copied = gateway.add("pin=false", pattern(600_000, 3)).await;
+    run(&gateway, &format!("cp?arg=/ipfs/{copied}&arg=/copied")).await;
+    write(&gateway, "/flushed&create=true", pattern(300_000, 0)).await;
+    write(&gateway, "/unflushed&create=true&flush=false", pattern(300_000, 1)).await;
+    gateway.add("pin=false", pattern(300_000, 2)).await;
+    let removed = ndjson(gateway.rpc("repo/gc").send().await.unwrap()).await;
+    assert!(!removed.is_empty());
+    for (path, len, start) in [("/copied", 600_000, 3), ("/flushed", 300_000, 0), ("/unflushed", 300_000, 1)] {
+        assert_eq!(gateway.rpc_bytes(&format!("files/read?arg={path}")).await, pattern(len, start), "{path}");
+    }
+    for path in ["/copied", "/flushed", "/unflushed"] {
+        run(&gateway, &format!("rm?arg={path}")).await;
+    }
+    gateway.rpc_bytes("repo/gc?silent=true").await;
+    assert_eq!(gateway.blocks().await, 1, "only the empty root is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_accepts_copies_whose_blocks_are_missing() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("pin=false", pattern(600_000, 3)).await;
+    run(&gateway, &format!("cp?arg=/ipfs/{file}&arg=/partial")).await;
+    let leaf = gateway.rpc_json(&format!("ls?arg={file}")).await["Objects"][0]["Links"][1]["Hash"].clone();
+    ndjson(gateway.rpc(&format!("block/rm?arg={}", leaf.as_str().unwrap())).send().await.unwrap()).await;
+    gateway.rpc_bytes("repo/gc?silent=true").await;
+    let stat = stat(&gateway, "/partial&with-local=true").await;
+    assert_eq!((&stat["Hash"], &stat["Local"]), (&Value::from(file), &Value::Null));
+    assert!(stat["SizeLocal"].as_u64().unwrap() < 600_000, "{stat}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_of_different_files_run_in_parallel() {
+    let gateway = TestGateway::start().await;
+    let writers = (0..10).map(|n| {
+        let gateway = &gateway;
+        async move { write(gateway, &format!("/dir/{n}&create=true&parents=true"), pattern(400_000, n)).await }
+    });
+    join_all(writers).await;
+    for n in 0..10 {
+        let content = gateway.rpc_bytes(&format!("files/read?arg=/dir/{n}")).await;
+        assert_eq!(content, pattern(400_000, n), "{n}");
+    }
+    // Writers of one file are serialised, so each write is whole.
+    let writers = (0..10_usize).map(|n| {
+        let gateway = &gateway;
+        async move { write(gateway, "/dir/0&truncate=true", vec![n as u8; 300_000]).await }
+    });
+    join_all(writers).await;
+    let content = gateway.rpc_bytes("files/read?arg=/dir/0").await;
+    assert_eq!(content.len(), 300_000);
+    assert!(content.iter().all(|byte| *byte == content[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_upload_leaves_the_file_as_it_was() {
+    let gateway = TestGateway::start().await;
+    write(&gateway, "/file&create=true", "content").await;
+    let body = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"data\"\r\n\r\ncut";
+    for arguments in ["/file&truncate=true", "/other/file&create=true&parents=true"] {
+        let request = gateway.rpc(&format!("files/write?arg={arguments}"));
+        let request = request.header("content-type", "multipart/form-data; boundary=b").body(body);
+        rpc_failure(request.send().await.unwrap()).await;
+    }
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/file").await, "content");
+    assert_eq!(failure(&gateway, "stat?arg=/other").await, "file does not exist");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn add_puts_files_into_the_tree() {
+    let gateway = TestGateway::start().await;
+    run(&gateway, "mkdir?arg=/d").await;
+    let form = || Form::new().file("a.txt", "a");
+    let added = hash_of(&gateway.add_form("to-files=/d/", form()).await[0]);
+    assert_eq!(cid(&gateway, "/d/a.txt").await, added);
+    gateway.add_form("to-files=/d/b", form()).await;
+    assert_eq!(cid(&gateway, "/d/b").await, added);
+    gateway.add_form("to-files=", Form::new().file("t/x", "x").file("t/y", "y")).await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/t/y").await, "y");
+    for (options, form, message) in [
+        (
+            "to-files=/d/",
+            form(),
+            "to-files: cannot put node in path \"/d/a.txt\": directory already has entry by that name",
+        ),
+        (
+            "to-files=/none/",
+            form(),
+            "to-files: MFS destination directory \"/none/\" does not exist: file does not exist",
+        ),
+        ("to-files=/t/x/", form(), "to-files: MFS destination \"/t/x/\" is not a directory"),
+        (
+            "to-files=/new",
+            form().file("b.txt", "b"),
+            "to-files: MFS destination is a file: only one entry can be copied to \"/new\"",
+        ),
+        ("to-files=/x&only-hash=true", form(), "only-hash and to-files options are not compatible"),
+        ("to-files=/x&w=true", form(), "wrap-with-directory and to-files options are not compatible"),
+    ] {
+        let response = gateway.post_form(&format!("add?{options}"), form).await;
+        let text = response.text().await.unwrap_or_default();
+        assert!(text.contains(&serde_json::to_string(message).unwrap()) || text.is_empty(), "{options}: {text}");
+    }
+}
