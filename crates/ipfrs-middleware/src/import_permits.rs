@@ -85,9 +85,10 @@ mod tests {
         let held = [permits.take(client(1)).await.unwrap(), permits.take(client(1)).await.unwrap()];
         let mut third = Box::pin(permits.take(client(1)));
         assert!((&mut third).now_or_never().is_none());
-        let _other = permits.take(client(2)).await.unwrap();
+        let other = permits.take(client(2)).await.unwrap();
         drop(held);
         let _third = third.await.unwrap();
+        drop(other);
         let _fourth = permits.take(client(1)).await.unwrap();
         let error = permits.take(client(1)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::RateLimited);

@@ -179,3 +179,14 @@ def test_a_gateway_is_silent_and_ends_with_the_interpreter(tmp_path: Path) -> No
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "once\n", "")
     assert not (tmp_path / "api").exists()
+
+
+def test_node_retrieves_what_it_lacks(gateway: ipfrs.Gateway, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4_000
+    with gateway.client() as client:
+        cid = client.add(content)
+    retrieval = {"gateways": [gateway.url]}
+    with ipfrs.Node(tmp_path, config={"retrieval": retrieval}) as node:
+        assert not node.has(cid)
+        assert node.cat(cid) == content
+        assert node.has(cid)

@@ -36,8 +36,17 @@ impl Candidates {
 
     /// Adds a source, unless it is known or there are too many.
     pub(crate) fn add(&self, source: Arc<Source>) {
+        self.add_within(source, MAX_CANDIDATES);
+    }
+
+    /// Adds a source that a client named. Half of the places are left to those of routers.
+    pub(crate) fn add_hint(&self, source: Arc<Source>) {
+        self.add_within(source, MAX_CANDIDATES / 2);
+    }
+
+    fn add_within(&self, source: Arc<Source>, most: usize) {
         let mut sources = self.sources.lock();
-        if sources.len() < MAX_CANDIDATES && !sources.iter().any(|known| Arc::ptr_eq(known, &source)) {
+        if sources.len() < most && !sources.iter().any(|known| Arc::ptr_eq(known, &source)) {
             sources.push(source);
             drop(sources);
             self.search.send_modify(|_| {});

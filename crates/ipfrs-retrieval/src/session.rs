@@ -307,7 +307,7 @@ impl Session {
         for hint in hints.iter().take(MAX_HINTS) {
             let url = if hint.starts_with('/') { http_url(hint) } else { base_url(hint).ok() };
             if let Some(url) = url {
-                self.candidates.add(self.retrieval.sources.provider(url));
+                self.candidates.add_hint(self.retrieval.sources.provider(url));
             } else if let (Some((_, id)), Some(peers)) = (hint.rsplit_once("/p2p/"), self.peers()) {
                 peers.add(id, std::slice::from_ref(hint));
                 self.candidates.note_peer();

@@ -315,7 +315,7 @@ impl Settings {
     }
 }
 
-/// Replaces user names and passwords in URLs.
+/// Replaces user names and passwords in URLs, and the keys of private networks.
 fn hide_credentials(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -327,7 +327,10 @@ fn hide_credentials(value: &mut Value) {
             }
         }
         Value::Array(values) => values.iter_mut().for_each(hide_credentials),
-        Value::Table(values) => values.iter_mut().for_each(|(_, value)| hide_credentials(value)),
+        Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
+            "private_network_key" => *value = Value::String("***".to_owned()),
+            _ => hide_credentials(value),
+        }),
         _ => {}
     }
 }

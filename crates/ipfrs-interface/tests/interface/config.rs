@@ -43,8 +43,15 @@ fn documented_file_names_every_key_once() {
         // A comment may contain a list as an example.
         let name = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
         match (name.filter(|name| !name.contains('"')), line.split_once(" = ")) {
+            // A table within a section is the value of a key.
+            (Some(name), _) if name.contains('.') => {
+                section = name.to_owned();
+                named.push(section.clone());
+            }
             (Some(name), _) => section = name.to_owned(),
-            (None, Some((key, _))) if !key.contains(' ') => named.push(format!("{section}.{key}")),
+            (None, Some((key, _))) if !key.contains(' ') && !section.contains('.') => {
+                named.push(format!("{section}.{key}"))
+            }
             _ => {}
         }
     }
