@@ -1,7 +1,7 @@
 //! Addresses of peers: which ones this node can dial, and their resolution to IP addresses.
 //!
-//! Names are resolved here and not in the transport, so that the check of an IP address and the connection to it use the
-//! same result of the resolver.
+//! Names are resolved here and not in the transport, so that the check of an IP address and the connection to it use
+//! the same result of the resolver.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -82,16 +82,16 @@ impl Bitswap {
 
     /// Starts a node and returns once it listens on every configured address.
     ///
-    /// `private_key` is the key of the node, a `PrivateKey` message of libp2p, from which its peer ID follows. Peers fetch the blocks of
-    /// `provider`. `filter` decides about each IP address that this node dials, except those of the operator: the peers in
-    /// `config`, and the arguments of [`connect`](Self::connect).
+    /// `private_key` is the key of the node, a `PrivateKey` message of libp2p, from which its peer ID follows. Peers
+    /// fetch the blocks of `provider`. `filter` decides about each IP address that this node dials, except those of the
+    /// operator: the peers in `config`, and the arguments of [`connect`](Self::connect).
     ///
     /// `config.enabled` is not checked. The node stops when the last clone and the last session are dropped, or with
     /// [`shutdown`](Self::shutdown).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for an invalid configuration or key, [`ErrorKind::Unavailable`] if an address cannot be
-    /// listened on, and [`ErrorKind::Internal`] if metrics with the same names are registered already.
+    /// [`ErrorKind::InvalidInput`] for an invalid configuration or key, [`ErrorKind::Unavailable`] if an address cannot
+    /// be listened on, and [`ErrorKind::Internal`] if metrics with the same names are registered already.
     pub async fn start(
         config: BitswapConfig,
         private_key: &[u8],
@@ -183,8 +183,8 @@ impl Bitswap {
     /// [`disconnect`](Self::disconnect) closes it. `address` must end in `/p2p/` and the peer ID.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if the address has no peer ID, and [`ErrorKind::Unavailable`] if no connection could be
-    /// established.
+    /// [`ErrorKind::InvalidInput`] if the address has no peer ID, and [`ErrorKind::Unavailable`] if no connection could
+    /// be established.
     pub async fn connect(&self, address: &Multiaddr) -> Result<()> {
         let (peer, rest) = address::split_peer(address)?;
         let connected = self.0.network.connect(peer, &[rest], Origin::Operator).await;
@@ -231,8 +231,8 @@ impl Bitswap {
         }
     }
 
-    /// Returns the content IDs that a connected peer wants of this node, or those that this node wants for `None` and for
-    /// its own ID.
+    /// Returns the content IDs that a connected peer wants of this node, or those that this node wants for `None` and
+    /// for its own ID.
     #[must_use]
     pub fn wantlist(&self, peer: Option<PeerId>) -> Vec<Cid> {
         match peer.filter(|peer| *peer != self.peer_id()) {

@@ -1,15 +1,15 @@
 //! Exchange of blocks with peers: Bitswap 1.2, 1.1 and 1.0 over libp2p, with TCP and QUIC.
 //!
 //! [`Bitswap::start`] starts a node, which connects to peers and serves the blocks of a [`BlockProvider`] to them. A
-//! [`Session`] fetches the blocks of one DAG from the peers that it is given. Every received block is verified. The crate
-//! neither finds providers nor stores blocks.
+//! [`Session`] fetches the blocks of one DAG from the peers that it is given. Every received block is verified. The
+//! crate neither finds providers nor stores blocks.
 //!
 //! # Tasks
 //!
-//! One task drives libp2p, which has a task of its own for each connection. Each peer has a task that sends the wants of
-//! this node, one that prepares responses to the wants of the peer, and a few that send them. Each stream that a peer
-//! opens has a task that reads messages. Hashes are computed in batches on blocking threads. Each session has a task,
-//! which decides what to request from which peer.
+//! One task drives libp2p, which has a task of its own for each connection. Each peer has a task that sends the wants
+//! of this node, one that prepares responses to the wants of the peer, and a few that send them. Each stream that a
+//! peer opens has a task that reads messages. Hashes are computed in batches on blocking threads. Each session has a
+//! task, which decides what to request from which peer.
 
 mod address;
 mod bitswap;

@@ -25,7 +25,7 @@ pub enum Outcome {
     Connected,
     /// No connection to the peer could be established.
     NotConnected,
-    /// None of the peer's addresses can be or may be dialed.
+    /// The peer has no address that this node can and may dial.
     NoAddress,
     /// The peer sent the block, which matches its content ID.
     Received,
@@ -91,7 +91,7 @@ impl fmt::Display for Outcome {
 pub struct Attempt {
     /// The peer.
     pub peer: PeerId,
-    /// What the session wanted of the peer.
+    /// The request of the session.
     pub request: Request,
     /// The block, unless `request` is [`Request::Connect`] or the outcome concerns the peer as a whole.
     pub cid: Option<Cid>,

@@ -29,8 +29,8 @@ const TOLERATED_UNREQUESTED: usize = 8;
 /// Number of unrequested blocks after which a peer is disconnected.
 const MAX_UNREQUESTED: usize = 64;
 
-/// Size of a message, divided by that of a block in it, above which the block is copied: a small block must not keep the
-/// memory of a whole message.
+/// Size of a message, divided by that of a block in it, above which the block is copied: a small block must not keep
+/// the memory of a whole message.
 const MAX_PINNED_RATIO: usize = 4;
 
 /// The blocks of one message.

@@ -176,7 +176,8 @@ impl NodeBuilder {
             make_repo(&path)?;
         }
         let (durability, max_bytes) = (store.durability, store.max_bytes);
-        // Directory of the ledger of fetched blocks and of the root of the mutable files; `None` if it is in memory, like the blocks or their pins.
+        // Directory of the ledger of fetched blocks and of the root of the mutable files; `None` if it is in memory,
+        // like the blocks or their pins.
         let mut ledger_dir = Some(path.clone());
         let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
             (Some(engine), _) if keeps_pins_in_memory => {

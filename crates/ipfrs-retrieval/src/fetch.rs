@@ -56,7 +56,7 @@ pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<Ca
         tokio::select! {
             biased;
             bytes = &mut arrival => bytes.ok_or(None),
-            // A task that has used up its budget is told that nothing has arrived, unless it is unconstrained.
+            // Without `unconstrained`, tokio reports no arrival to a task that has used up its budget.
             () = &mut fetched => unconstrained(&mut arrival).now_or_never().flatten().ok_or(None),
             () = &mut deadline => Err(Some(seconds)),
         }

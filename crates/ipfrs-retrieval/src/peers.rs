@@ -153,7 +153,7 @@ fn outcome(attempt: &ipfrs_bitswap::Attempt) -> Option<Outcome> {
     use ipfrs_bitswap::Outcome as Step;
     Some(match attempt.outcome {
         Step::Connected | Step::Have => return None,
-        // Peers that are only asked whether they have a block answer for no one but themselves.
+        // A peer that lacks a block has not failed, unless the block was requested from it.
         Step::DontHave if attempt.request == Request::Have => return None,
         Step::Received => Outcome::Delivered,
         Step::DontHave | Step::Dropped => Outcome::Absent,

@@ -152,8 +152,8 @@ impl Session {
         if let Some(running) = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade) {
             return running;
         }
-        // A fetch takes the same lock when it ends. Those that end here, because no other request waits for them any more,
-        // are dropped after the lock is released.
+        // A fetch takes the same lock when it ends. Those that end here, because no other request waits for them any
+        // more, are dropped after the lock is released.
         let mut running = Vec::new();
         if state.fetches.len() >= MAX_REMEMBERED {
             state.fetches.retain(|_, fetch| fetch.upgrade().map(|fetch| running.push(fetch)).is_some());

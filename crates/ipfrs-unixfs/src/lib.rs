@@ -1,7 +1,7 @@
 //! Codecs for dag-pb and UnixFS, path resolution, directory listing and file import.
 //!
-//! Except for [`local_tree`], all functions read from a [`BlockSource`] or write to a [`BlockSink`], and are independent
-//! of HTTP, stores and configuration. The formats are specified in <https://specs.ipfs.tech/unixfs/> and
+//! Except for [`local_tree`], all functions read from a [`BlockSource`] or write to a [`BlockSink`], and are
+//! independent of HTTP, stores and configuration. The formats are specified in <https://specs.ipfs.tech/unixfs/> and
 //! <https://ipld.io/specs/codecs/dag-pb/spec/>. Imports produce the same content IDs as Kubo.
 
 mod blocks;

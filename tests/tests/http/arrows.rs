@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Allowed dependencies of each crate within the workspace. Layers: `core <- bitswap, ipns, store, tensor, unixfs <- stream <-
-/// retrieval <- node <- front-ends <- interface <- shells`. Front-ends depend on the node and not on a store.
+/// Allowed dependencies of each crate within the workspace. Layers: `core <- bitswap, ipns, store, tensor, unixfs <-
+/// stream <- retrieval <- node <- front-ends <- interface <- shells`. Front-ends depend on the node and not on a store.
 const ARROWS: [(&str, &[&str]); 18] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),

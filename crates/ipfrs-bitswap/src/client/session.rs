@@ -22,8 +22,8 @@ use crate::outcome::Trace;
 /// Fetches the blocks of one DAG. Clones share the session; it ends with the last clone.
 ///
 /// A session asks only the peers that it was given. It requests a block from one peer at a time, and asks a few others
-/// whether they have it. When a peer does not have a block, does not respond in time or disconnects, the session requests
-/// the block from another one.
+/// whether they have it. When a peer does not have a block, does not respond in time or disconnects, the session
+/// requests the block from another one.
 #[derive(Clone)]
 pub struct Session(Arc<Handle>);
 

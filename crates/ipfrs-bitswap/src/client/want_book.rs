@@ -9,7 +9,7 @@ use libp2p::PeerId;
 use super::event::{SessionEvent, SessionId, SessionSender};
 use crate::wire::{Outgoing, WantKind};
 
-/// Number of former wants that are remembered. A block that answers one of them is late, not unrequested.
+/// Number of former wants that are remembered. A block for one of them is late, not unrequested.
 const MAX_FORMER_WANTS: usize = 4096;
 /// Number of entries of the queue that may be skipped before they are removed.
 const MAX_SKIPPED_ENTRIES: usize = 1024;
@@ -36,7 +36,7 @@ enum WantState {
     Refused,
 }
 
-/// What a received block is to the sessions.
+/// Meaning of a received block for the sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// At least one session waits for it.
@@ -155,7 +155,7 @@ impl WantBook {
         Some(want)
     }
 
-    /// Removes a want of a session. If no other session has it, the peer is told.
+    /// Removes a want of a session. If no other session has it, the peer gets a cancel.
     pub(crate) fn cancel(&mut self, cid: &Cid, session: SessionId) {
         let Some(want) = self.wants.get_mut(cid) else { return };
         want.sessions.retain(|id| *id != session);

@@ -45,7 +45,8 @@ pub(crate) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
     }
 }
 
-/// Sends changes. Returns whether there were any that the peer understands. With `is_full`, they replace all earlier wants.
+/// Sends changes. Returns whether there were any that the peer understands. With `is_full`, they replace all earlier
+/// wants.
 async fn send(
     context: &Context,
     peer: &Peer,
@@ -77,8 +78,8 @@ async fn send(
     Ok(true)
 }
 
-/// Returns the changes that the peer understands. A peer with an old version cannot say whether it has a block, so it is
-/// assumed to have it.
+/// Returns the changes that the peer understands. A peer with an old version cannot say whether it has a block, so it
+/// is assumed to have it.
 fn understood(peer: &Peer, outgoing: &[(Cid, Outgoing)], version: Version) -> Vec<(Cid, Outgoing)> {
     if version.has_presences() {
         return outgoing.to_vec();

@@ -57,8 +57,8 @@ impl Behaviour {
         Handler::new(self.engine.clone(), peer, requests)
     }
 
-    /// Makes room for a new peer, or refuses it if `limit` peers are connected. Dials may exceed the limit by the number
-    /// of concurrent dials.
+    /// Makes room for a new peer, or refuses it if `limit` peers are connected. Dials may exceed the limit by the
+    /// number of concurrent dials.
     fn check_limit(&self, peer: Option<PeerId>, limit: usize) -> Result<(), ConnectionDenied> {
         let context = &self.engine.context;
         let is_exempt = peer.is_some_and(|peer| self.chosen.contains(&peer) || context.peers.get(&peer).is_some());

@@ -16,9 +16,9 @@ const YAMUX_CONNECTION_BYTES: usize = 1 << 30;
 /// Bytes that Yamux grants each stream at first.
 const YAMUX_STREAM_BYTES: usize = 256 << 10;
 /// Maximum number of Yamux streams of one connection. The library enlarges the windows of streams by what this number
-/// leaves of the limit of the connection: 768 KiB, so that no window exceeds 1 MiB. Implementations in JavaScript send a
-/// whole window as one frame, and the library refuses frames above 1 MiB. The number of streams that wait to be read has
-/// a lower limit of its own.
+/// leaves of the limit of the connection: 768 KiB, so that no window exceeds 1 MiB. Implementations in JavaScript send
+/// a whole window as one frame, and the library refuses frames above 1 MiB. The number of streams that wait to be read
+/// has a lower limit of its own.
 const MAX_YAMUX_STREAMS: usize = YAMUX_CONNECTION_BYTES / YAMUX_STREAM_BYTES - 3;
 /// Maximum number of QUIC streams of one connection. The peer waits for permission to open more.
 const MAX_QUIC_STREAMS: u32 = 128;

@@ -1,5 +1,5 @@
-//! `/routing/v1/providers` and `/routing/v1/peers`: what this node has, and how it can be reached, so that the nodes of a
-//! fleet find each other.
+//! `/routing/v1/providers` and `/routing/v1/peers`: what this node has, and how it can be reached, so that the nodes of
+//! a fleet find each other.
 
 use std::time::SystemTime;
 

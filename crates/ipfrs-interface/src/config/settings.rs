@@ -263,15 +263,18 @@ impl Settings {
         }
     }
 
-    /// Returns the effective configuration as TOML: every key, with the origin of each one that is set.
+    /// Returns the effective configuration as TOML: every key, with the origin of each one that is set. Credentials in
+    /// URLs and keys of private networks are replaced.
     ///
     /// # Errors
     /// As [`config`](Self::config).
     pub fn to_toml(&self) -> Result<String> {
-        let table = self.to_table()?;
+        let mut shown = Value::Table(self.to_table()?);
+        hide_credentials(&mut shown);
+        let table = shown.as_table();
         let mut text = String::new();
         for section in SECTIONS {
-            let values = table.get(section.name).and_then(Value::as_table);
+            let values = table.and_then(|table| table.get(section.name)).and_then(Value::as_table);
             text.push_str(&format!("[{}]\n", section.name));
             for key in (section.keys)() {
                 match (values.and_then(|values| values.get(*key)), self.by_key.get(&(section.name, *key))) {

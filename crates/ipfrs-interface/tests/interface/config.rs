@@ -354,3 +354,12 @@ fn resolvers_accept_one_or_a_list_and_name_invalid_ones() {
         assert!(complaint.contains(named) && complaint.starts_with("config.toml, line 2: "), "{text}: {complaint}");
     }
 }
+
+#[cfg(feature = "bitswap")]
+#[test]
+fn key_of_a_private_network_is_not_shown() {
+    let (dir, key) = (tempfile::tempdir().unwrap(), "ab".repeat(32));
+    let text = format!("[retrieval.bitswap]\nprivate_network_key = \"{key}\"\n");
+    let shown = Settings::read(&file(dir.path(), &text)).unwrap().to_toml().unwrap();
+    assert!(shown.contains("private_network_key = \"***\"") && !shown.contains(&key), "{shown}");
+}

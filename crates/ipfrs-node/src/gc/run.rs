@@ -1,5 +1,5 @@
-//! Garbage collection: removes every block that neither a pin nor the mutable files lead to. Adds, reads and pins continue meanwhile;
-//! [`crate::gc::protection`] explains why no needed block is lost.
+//! Garbage collection: removes every block that neither a pin nor the mutable files lead to. Adds, reads and pins
+//! continue meanwhile; [`crate::gc::protection`] explains why no needed block is lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -236,8 +236,8 @@ impl Node {
         Ok((reachable.into_marks(), kept))
     }
 
-    /// Marks the blocks of the mutable files, and returns their number. A missing block is no error, because a copy into
-    /// the tree does not need the blocks below its root.
+    /// Marks the blocks of the mutable files, and returns their number. A missing block is no error, because a copy
+    /// into the tree does not need the blocks below its root.
     async fn mark_mutable_files(&self, reachable: &mut Reachable) -> Result<u64> {
         let mut kept = 0;
         for root in self.mutable_roots().await? {

@@ -124,8 +124,9 @@ impl Node {
         Ok(())
     }
 
-    /// Ends an operation that has released the tree: if it `flushes`, makes the flushed root durable, and otherwise only
-    /// limits the memory of the blocks that are not stored yet. Operations that end at the same time share the writes.
+    /// Ends an operation that has released the tree: if it `flushes`, makes the flushed root durable, and otherwise
+    /// only limits the memory of the blocks that are not stored yet. Operations that end at the same time share the
+    /// writes.
     pub(super) async fn end_change(&self, flushes: bool) -> Result<()> {
         let files = &self.inner.mutable_files;
         if !flushes {
@@ -168,9 +169,9 @@ impl Node {
         Ok(roots)
     }
 
-    /// Protects content that was put into the tree from a running gc, which may have read the roots before, and from the
-    /// eviction of fetched blocks. The caller holds a lease. Missing blocks are no error: the tree may refer to content
-    /// that is not stored here.
+    /// Protects content that was put into the tree from a running gc, which may have read the roots before, and from
+    /// the eviction of fetched blocks. The caller holds a lease. Missing blocks are no error: the tree may refer to
+    /// content that is not stored here.
     pub(super) async fn protect_in_tree(&self, cid: &Cid) -> Result<()> {
         let fetched = self.inner.fetched.as_ref().filter(|fetched| fetched.evicts());
         if !self.inner.metrics.collections.is_running() && fetched.is_none() {

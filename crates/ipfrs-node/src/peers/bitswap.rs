@@ -158,12 +158,12 @@ impl Node {
         self.inner.config.retrieval.bitswap.peers.iter().map(ToString::to_string).collect()
     }
 
-    /// Connects to the peer at a multiaddr that ends in `/p2p/` and the peer ID, which is returned. The connection stays
-    /// open, and the peer is asked for missing blocks.
+    /// Connects to the peer at a multiaddr that ends in `/p2p/` and the peer ID, which is returned. The connection
+    /// stays open, and the peer is asked for missing blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a malformed address, [`ErrorKind::Unavailable`] if there is no connection, and as
-    /// [`peers`](Self::peers).
+    /// [`ErrorKind::InvalidInput`] for a malformed address, [`ErrorKind::Unavailable`] if there is no connection, and
+    /// as [`peers`](Self::peers).
     pub async fn connect_peer(&self, address: &str) -> Result<String> {
         let exchange = self.exchange()?;
         let peer = parse_peer(address)?;
@@ -204,8 +204,8 @@ impl Node {
         })
     }
 
-    /// Returns the blocks that a connected peer wants of this node, or those that this node wants for `None` and for its
-    /// own ID.
+    /// Returns the blocks that a connected peer wants of this node, or those that this node wants for `None` and for
+    /// its own ID.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a malformed ID, and as [`peers`](Self::peers).

@@ -49,7 +49,7 @@ pub struct SwarmStream {
     pub protocol: String,
 }
 
-/// What a peer says about itself; empty unless the request asks for it.
+/// Statements of a peer about itself; empty unless the request asks for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]

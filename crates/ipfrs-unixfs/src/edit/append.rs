@@ -226,8 +226,8 @@ impl Append<'_> {
     }
 }
 
-/// Returns the depth of the next subtree of a node, or 0 if it is not full of leaves, and the number of subtrees of that
-/// depth that it has.
+/// Returns the depth of the next subtree of a node, or 0 if it is not full of leaves, and the number of subtrees of
+/// that depth that it has.
 fn next_subtree(node: &FileNode) -> (i64, usize) {
     match node.links.len().checked_sub(MAX_LEAVES) {
         None => (0, 0),

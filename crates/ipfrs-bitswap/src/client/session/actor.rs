@@ -226,8 +226,8 @@ impl Actor {
         }
     }
 
-    /// Ends the request for a block to a peer that does not send it. Returns what was asked and since when, or `None` if
-    /// nothing was.
+    /// Ends the request for a block to a peer that does not send it. Returns what was asked and since when, or `None`
+    /// if nothing was.
     fn refuse(&mut self, number: usize, cid: &Cid) -> Option<(Request, Duration)> {
         let want = self.wants.get_mut(cid)?;
         let peer = self.peers.get(number);

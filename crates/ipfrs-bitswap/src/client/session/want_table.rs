@@ -32,7 +32,8 @@ pub(super) struct Want {
     pub holders: PeerSet,
     /// Peers from which the block cannot be fetched.
     pub refused: PeerSet,
-    /// Those of them that did not respond in time. They may send the block later, and are asked again if no peer is left.
+    /// Those of them that did not respond in time. They may send the block later, and are asked again if no peer is
+    /// left.
     pub timed_out: PeerSet,
     /// Number of times that they were asked again.
     pub retries: u8,
