@@ -1,6 +1,6 @@
 //! The running node.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use libp2p::identity::Keypair;
+use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -33,6 +34,8 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const STABLE: Duration = Duration::from_secs(60);
 /// Longest time between such attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// Maximum number of peers to which the node stays connected.
+const MAX_STEADY_PEERS: usize = 256;
 
 /// A node that exchanges blocks with peers. Clones share the node.
 #[derive(Clone)]
@@ -55,6 +58,20 @@ struct Inner {
     network: Network,
     peer_id: PeerId,
     task: Mutex<Option<JoinHandle<()>>>,
+    steady: Mutex<BTreeMap<PeerId, SteadyPeer>>,
+}
+
+/// A peer to which the node stays connected.
+struct SteadyPeer {
+    addresses: Vec<Multiaddr>,
+    /// Connects again whenever the connection is lost.
+    task: JoinHandle<()>,
+}
+
+impl Drop for SteadyPeer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl fmt::Debug for Bitswap {
@@ -109,11 +126,61 @@ impl Bitswap {
         let context = Arc::new(Context::new(config, metrics, provider, disconnects));
         let engine = Engine::new(context);
         let Running { network, peer_id, task } = Network::start(engine, &keypair, filter, disconnected).await?;
+        let (task, steady) = (Mutex::new(Some(task)), Mutex::new(BTreeMap::new()));
+        let node = Self(Arc::new(Inner { network, peer_id, task, steady }));
+        node.add_steady(&peers)?;
+        Ok(node)
+    }
+
+    /// Connects to peers, and again whenever the connection is lost, until [`remove_steady`](Self::remove_steady) or the
+    /// shutdown. Each address must end in `/p2p/` and a peer ID. They replace earlier addresses of the same peers. This
+    /// node is skipped. Returns the peer IDs in the order of their first addresses.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if an address has no peer ID, and [`ErrorKind::TooLarge`] for too many peers.
+    pub fn add_steady(&self, peers: &[Multiaddr]) -> Result<Vec<PeerId>> {
+        let mut grouped: Vec<(PeerId, Vec<Multiaddr>)> = Vec::new();
         for peer in peers {
-            let (id, address) = address::split_peer(&peer)?;
-            tokio::spawn(stay_connected(network.clone(), id, address));
+            let (id, address) = address::split_peer(peer)?;
+            match grouped.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, addresses)) => addresses.push(address),
+                None => grouped.push((id, vec![address])),
+            }
         }
-        Ok(Self(Arc::new(Inner { network, peer_id, task: Mutex::new(Some(task)) })))
+        let ids = grouped.iter().map(|(id, _)| *id).collect();
+        let mut steady = self.0.steady.lock();
+        let added = grouped.iter().filter(|(id, _)| !steady.contains_key(id)).count();
+        if steady.len() + added > MAX_STEADY_PEERS.max(self.context().config.peers.len()) {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("the node stays connected to at most {MAX_STEADY_PEERS} peers: remove one (swarm/peering/rm)"),
+            ));
+        }
+        for (id, addresses) in grouped {
+            if id != self.peer_id() {
+                let task = tokio::spawn(stay_connected(self.0.network.clone(), id, addresses.clone()));
+                steady.insert(id, SteadyPeer { addresses, task });
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Ends the effect of [`add_steady`](Self::add_steady) or of the configuration. An existing connection stays open
+    /// while it is used. Returns whether the node stayed connected to the peer.
+    pub fn remove_steady(&self, peer: PeerId) -> bool {
+        let was_steady = self.0.steady.lock().remove(&peer).is_some();
+        if was_steady && let Some(connected) = self.context().peers.get(&peer) {
+            connected.unprotect();
+        }
+        was_steady
+    }
+
+    /// Returns the addresses of the peers to which the node stays connected, each with its peer ID at the end.
+    #[must_use]
+    pub fn steady_peers(&self) -> Vec<Multiaddr> {
+        let steady = self.0.steady.lock();
+        let addresses = steady.iter().flat_map(|(id, peer)| peer.addresses.iter().map(move |address| (id, address)));
+        addresses.map(|(id, address)| address.clone().with(Protocol::P2p(*id))).collect()
     }
 
     fn context(&self) -> &Context {
@@ -171,7 +238,7 @@ impl Bitswap {
     /// Whether there are peers to which the node stays connected.
     #[must_use]
     pub fn has_configured_peers(&self) -> bool {
-        !self.context().config.peers.is_empty()
+        !self.0.steady.lock().is_empty()
     }
 
     /// Tells the node that blocks have been stored. Peers that wait for them receive them. Cheap if no peer waits.
@@ -278,13 +345,13 @@ fn info(peer: &Peer) -> Option<PeerInfo> {
     })
 }
 
-/// Stays connected to a configured peer until the shutdown.
-async fn stay_connected(network: Network, peer: PeerId, address: Multiaddr) {
+/// Stays connected to a peer until the shutdown.
+async fn stay_connected(network: Network, peer: PeerId, addresses: Vec<Multiaddr>) {
     let stop = network.context.stop.clone();
     let connections = async {
         let mut backoff = FIRST_BACKOFF;
         loop {
-            match network.connect(peer, std::slice::from_ref(&address), Origin::Operator).await {
+            match network.connect(peer, &addresses, Origin::Operator).await {
                 Ok(connected) => {
                     tracing::info!(%peer, "connected to the configured peer");
                     connected.protect();
@@ -296,7 +363,7 @@ async fn stay_connected(network: Network, peer: PeerId, address: Multiaddr) {
                 }
                 Err(error) => {
                     let seconds = backoff.as_secs();
-                    tracing::warn!(%peer, %address, "no connection to the configured peer: {error}: next attempt in {seconds} s");
+                    tracing::warn!(%peer, ?addresses, "no connection to the configured peer: {error}: next attempt in {seconds} s");
                 }
             }
             tokio::time::sleep(backoff).await;

@@ -187,6 +187,11 @@ impl Peer {
         self.inbound_streams.acquire().await.ok()
     }
 
+    /// Allows that the connections are closed when they are not used.
+    pub(crate) fn unprotect(&self) {
+        self.is_protected.store(false, Ordering::Relaxed);
+    }
+
     /// Keeps the connection open although it is unused.
     pub(crate) fn protect(&self) {
         self.is_protected.store(true, Ordering::Relaxed);

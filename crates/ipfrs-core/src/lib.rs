@@ -10,6 +10,7 @@ pub mod codec;
 mod error;
 pub mod hash;
 pub mod limits;
+pub mod multiformats;
 pub mod timestamp;
 
 pub use block::Block;

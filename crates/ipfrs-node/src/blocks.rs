@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
@@ -218,6 +219,12 @@ impl Node {
         let has_more = page.len() > most;
         page.truncate(most);
         Ok((page, has_more))
+    }
+
+    /// Returns the content IDs of all stored blocks, in no particular order.
+    #[must_use]
+    pub fn stored_blocks(&self) -> BoxStream<'static, Result<Cid>> {
+        self.inner.store.iterate()
     }
 
     /// Stores a batch of blocks durably.

@@ -1,11 +1,13 @@
-//! Whole DAGs: export, import, statistics, single nodes, and the walk over everything below roots.
+//! Whole DAGs: export, import, statistics, links, single nodes, and the walk over everything below roots.
 
 mod export;
 mod import;
+mod link_walk;
 mod node;
 mod reachable;
 
 pub use export::{DagExport, DagPath, DagSize, DagStats};
 pub use import::{DagImport, ImportedDags};
+pub use link_walk::{DagLink, LinkWalkOptions};
 pub use node::PutNode;
 pub(crate) use reachable::{Leaves, Marks, Reachable};

@@ -36,7 +36,7 @@ pub use content::{
     Archive, CarScope, ContentPath, EntityBytes, FileContent, Listed, ListedKind, ListedPage, Object, ObjectInfo,
     ObjectKind, PathCar, ResolvedPath, saved_name,
 };
-pub use dag::{DagExport, DagImport, DagPath, DagSize, DagStats, ImportedDags, PutNode};
+pub use dag::{DagExport, DagImport, DagLink, DagPath, DagSize, DagStats, ImportedDags, LinkWalkOptions, PutNode};
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
 pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};

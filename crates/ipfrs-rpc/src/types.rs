@@ -8,16 +8,19 @@
 
 mod batch;
 mod block;
+mod commands;
 mod dag;
 mod failure;
 mod files;
 mod import;
 mod key;
 mod listing;
+mod multiformats;
 mod name;
 mod node;
 mod peer;
 mod pin;
+mod reference;
 mod repo;
 mod retrieval;
 mod tensor;
@@ -27,19 +30,22 @@ pub use batch::{
     RefusedItem, StoredBatch, StoredItem,
 };
 pub use block::{BlockStat, RemovedBlock};
+pub use commands::{CommandOption, CommandTree, Dependency};
 pub use dag::{CidLink, DagStat, DagStats, ImportedCar, ResolvedNode, StoredNode};
 pub use failure::{Failure, RpcFailure};
 pub use files::{FileEntry, FileList, FileStat, FlushedFile};
 pub use import::{Added, FileAttributes, ImportProgress, ImportedLine};
 pub use key::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 pub use listing::{Link, Listing, Listings};
+pub use multiformats::{CodeAndName, FormattedCid, InspectedBase, InspectedCid, InspectedCodec, InspectedHash};
 pub use name::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 pub use node::{BandwidthTotals, Id, Version};
 pub use peer::{
-    BitswapStat, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, SwarmAddresses, SwarmPeer, SwarmPeers,
-    SwarmStream, Wantlist,
+    AddressFilters, BitswapStat, BootstrapPeers, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
+    RoutingEvent, SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
 };
 pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
+pub use reference::Reference;
 pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 pub use retrieval::{RetrievalAttempt, RetrievalReport};
 pub use tensor::{ElementStats, Tensor, TensorList, TensorStats, TensorStatsList};

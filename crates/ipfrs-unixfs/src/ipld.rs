@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 
-use crate::dag_pb;
+use crate::{LinkName, dag_pb};
 
 pub use canonical::canonical_cbor;
 
@@ -40,6 +40,19 @@ pub fn links(cid: &Cid, data: &Bytes) -> Result<CidList> {
 /// Returns the errors of [`links`].
 pub fn lenient_links(cid: &Cid, data: &Bytes) -> Result<CidList> {
     links_of(cid, data, Strictness::Lenient)
+}
+
+/// Returns the names of the links of a dag-pb block, in the order of [`links`]. Empty for other codecs, whose links have
+/// no names.
+///
+/// # Errors
+/// Returns [`ErrorKind::InvalidContent`] for a malformed block.
+pub fn link_names(cid: &Cid, data: &Bytes) -> Result<Vec<LinkName>> {
+    if cid.codec() != codec::DAG_PB {
+        return Ok(Vec::new());
+    }
+    let names = dag_pb::RawNode::read(data).and_then(|node| node.links());
+    names.map(|links| links.into_iter().map(|link| link.name).collect()).map_err(|error| named(cid, &error))
 }
 
 fn links_of(cid: &Cid, data: &Bytes, strictness: Strictness) -> Result<CidList> {

@@ -95,6 +95,18 @@ impl Args {
         Ok(&self.arguments)
     }
 
+    /// Returns the arguments, one for each of `names`.
+    pub(super) fn all(&self, names: &[&str]) -> Result<&[String], RpcError> {
+        if let Some(name) = names.get(self.arguments.len()) {
+            return Err(RpcError::Request(format!("argument {name:?} is required")));
+        }
+        if self.arguments.len() > names.len() {
+            let (given, expected) = (self.arguments.len(), names.len());
+            return Err(RpcError::Request(format!("{given} arguments given, {expected} expected")));
+        }
+        Ok(&self.arguments)
+    }
+
     /// Returns the only argument.
     pub(super) fn one(&self, name: &str) -> Result<&str, RpcError> {
         only(self.required(name)?, name).map(String::as_str)

@@ -26,12 +26,21 @@ pub(super) enum Stdin {
 
 /// Returns the command at a path.
 pub(super) fn find(path: &str) -> Option<&'static Command> {
-    COMMANDS.iter().find(|command| command.path == path)
+    all().find(|command| command.path == path)
 }
 
 /// Returns the options of a command, with the global ones at the end.
 pub(crate) fn options_of(path: &str) -> impl Iterator<Item = &'static Opt> {
     find(path).map_or(&[][..], |command| command.options).iter().chain(GLOBALS)
+}
+
+fn all() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.iter().chain(UNAVAILABLE)
+}
+
+/// Returns the paths of all commands.
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    all().map(|command| command.path)
 }
 
 const fn command(path: &'static str, stdin: Stdin, options: &'static [Opt]) -> Command {
@@ -82,14 +91,31 @@ const PARENTS: Opt = Opt::bool(&["parents", "p"]);
 const CID_VERSION: Opt = Opt::int(&["cid-version", "cid-ver"]);
 const HASH: Opt = Opt::text(&["hash"]);
 
+// Affect only how a client prints the response.
+const NUMERIC: Opt = Opt::bool(&["numeric", "n"]).unused();
+const VERBOSE: Opt = Opt::bool(&["verbose", "v"]).unused();
+// There are no placeholders to expand.
+const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
+
+static BASES: &[Opt] = &[Opt::bool(&["prefix"]).unused(), Opt::bool(&["numeric"]).unused()];
+static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
+static BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
+static CID_FORMAT: &[Opt] = &[Opt::text(&["f"]), Opt::text(&["v"]), Opt::text(&["mc"]), Opt::text(&["b"])];
+static REFS: &[Opt] = &[
+    Opt::text(&["format"]),
+    Opt::bool(&["edges", "e"]),
+    Opt::bool(&["unique", "u"]),
+    Opt::bool(&["recursive", "r"]),
+    Opt::int(&["max-depth"]),
+];
+static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 static REPO_STAT: &[Opt] = &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).unused()];
 static KEY_LIST: &[Opt] = &[LONG_KEYS, IPNS_BASE];
 
 static COMMANDS: &[Command] = &[
     command("add", Stdin::No, ADD),
     command("bitswap/ledger", Stdin::No, &[]),
-    // The options affect only how a client prints the response.
-    command("bitswap/stat", Stdin::No, &[Opt::bool(&["verbose", "v"]).unused(), Opt::bool(&["human"]).unused()]),
+    command("bitswap/stat", Stdin::No, BITSWAP_STAT),
     command("bitswap/wantlist", Stdin::No, &[Opt::text(&["peer", "p"])]),
     command(
         "block/put",
@@ -316,6 +342,67 @@ static COMMANDS: &[Command] = &[
             Opt::bool(&["all"]).unused(),
         ],
     ),
+    // Commands about formats, the daemon and peers.
+    command("bootstrap", Stdin::No, &[]),
+    command("bootstrap/list", Stdin::No, BOOTSTRAP),
+    command("cid/base32", Stdin::Many, &[]),
+    command("cid/bases", Stdin::No, BASES),
+    command("cid/codecs", Stdin::No, &[NUMERIC, Opt::bool(&["supported", "s"])]),
+    command("cid/format", Stdin::Many, CID_FORMAT),
+    command("cid/hashes", Stdin::No, &[NUMERIC, Opt::bool(&["supported", "s"]).unused()]),
+    command("cid/inspect", Stdin::One, &[]),
+    command("commands", Stdin::No, &[Opt::bool(&["flags", "f"]).unused()]),
+    command("config", Stdin::No, &[Opt::bool(&["bool"]).unused(), Opt::bool(&["json"]).unused(), EXPAND_AUTO]),
+    command("config/show", Stdin::No, &[EXPAND_AUTO]),
+    command("multibase/decode", Stdin::No, &[]),
+    command("multibase/encode", Stdin::No, &[Opt::text(&["b"])]),
+    command("multibase/list", Stdin::No, BASES),
+    command("multibase/transcode", Stdin::No, &[Opt::text(&["b"])]),
+    command("refs", Stdin::Many, REFS),
+    command("refs/local", Stdin::No, &[]),
+    command("repo/ls", Stdin::No, &[]),
+    command("routing/findpeer", Stdin::No, &[VERBOSE]),
+    command("stats/bitswap", Stdin::No, BITSWAP_STAT),
+    command("swarm/filters", Stdin::No, &[]),
+    command("swarm/peering/add", Stdin::No, &[]),
+    command("swarm/peering/rm", Stdin::No, &[]),
+    command("version/deps", Stdin::No, &[]),
+];
+
+/// Commands of subsystems that this daemon does not have. Options that cannot affect the response are left out.
+static UNAVAILABLE: &[Command] = &[
+    command("bitswap/reprovide", Stdin::No, &[]),
+    command("dht/findpeer", Stdin::No, &[]),
+    command("dht/findprovs", Stdin::No, &[]),
+    command("dht/get", Stdin::No, &[]),
+    command("dht/provide", Stdin::No, &[]),
+    command("dht/put", Stdin::No, &[]),
+    command("dht/query", Stdin::No, &[]),
+    command("filestore/dups", Stdin::No, &[]),
+    command("filestore/ls", Stdin::No, &[]),
+    command("filestore/verify", Stdin::No, &[]),
+    command("object/data", Stdin::No, &[]),
+    command("object/get", Stdin::No, &[]),
+    command("object/links", Stdin::No, &[]),
+    command("object/new", Stdin::No, &[]),
+    command("object/put", Stdin::No, &[]),
+    command("object/stat", Stdin::No, &[]),
+    command("p2p/close", Stdin::No, &[]),
+    command("p2p/forward", Stdin::No, &[]),
+    command("p2p/listen", Stdin::No, &[]),
+    command("p2p/ls", Stdin::No, &[]),
+    command("p2p/stream/close", Stdin::No, &[]),
+    command("p2p/stream/ls", Stdin::No, &[]),
+    command("provide/stat", Stdin::No, PROVIDE_STAT),
+    command("pubsub/ls", Stdin::No, &[]),
+    command("pubsub/peers", Stdin::No, &[]),
+    command("pubsub/pub", Stdin::No, &[]),
+    command("pubsub/sub", Stdin::No, &[]),
+    command("routing/provide", Stdin::No, &[]),
+    command("routing/reprovide", Stdin::No, &[]),
+    command("stats/dht", Stdin::No, &[]),
+    command("stats/provide", Stdin::No, PROVIDE_STAT),
+    command("stats/reprovide", Stdin::No, PROVIDE_STAT),
 ];
 
 static ADD: &[Opt] = &[

@@ -229,6 +229,11 @@ impl Options {
     }
 }
 
+/// Parses an unsigned number as [`Options`] do.
+pub(super) fn go_number(text: &str) -> Option<u64> {
+    go_integer(text, false).and_then(|number| number.try_into().ok())
+}
+
 /// Parses a Boolean as go-ipfs-cmds does, ignoring case. An option without a value is true.
 fn go_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {

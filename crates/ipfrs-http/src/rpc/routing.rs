@@ -1,42 +1,33 @@
-//! `routing/get` and `routing/put`: records of IPNS names.
+//! `routing/get` and `routing/put`: records of IPNS names; `routing/findpeer`.
 
 use axum::extract::{Request, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::stream;
+use ipfrs_core::Error;
 use ipfrs_middleware::MemoryPool;
 use ipfrs_node::{MAX_RECORD_BYTES, Name};
-use serde::Serialize;
+use ipfrs_rpc::types::{PeerAddresses, RoutingEvent};
 
 use super::args::Args;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
-use super::output;
+use super::{output, swarm};
 use crate::body::{self, Whole};
 use crate::error::RpcError;
 use crate::state::AppState;
 
-/// Type of the go-libp2p event for a value that was found or stored.
+/// Types of go-libp2p's events.
+const FOUND_PEER: u8 = 2;
+const ERROR: u8 = 3;
 const VALUE: u8 = 5;
-
-/// An event of libp2p's routing. There are no peers that could respond.
-#[derive(Serialize)]
-struct QueryEvent {
-    #[serde(rename = "ID")]
-    id: String,
-    #[serde(rename = "Type")]
-    kind: u8,
-    #[serde(rename = "Responses")]
-    responses: Option<()>,
-    #[serde(rename = "Extra")]
-    extra: String,
-}
 
 /// `routing/get?arg=/ipns/{name}`: returns the record of a name, in base64.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let name = name(args.one("key")?)?;
     let record = super::name::record(&state.node, &name).await?;
     let extra = STANDARD.encode(record.bytes());
-    Ok(output::object(QueryEvent { id: String::new(), kind: VALUE, responses: None, extra }))
+    Ok(output::object(RoutingEvent { id: String::new(), r#type: VALUE, responses: None, extra }))
 }
 
 /// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record in the body, if it is valid for the name and no
@@ -45,7 +36,26 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let name = name(args.one("key")?)?;
     let record = record(&state.memory, request).await?;
     state.node.put_ipns_record(&name, record.bytes).await?;
-    Ok(output::object(QueryEvent { id: name.peer_id(), kind: VALUE, responses: None, extra: String::new() }))
+    Ok(output::object(RoutingEvent { id: name.peer_id(), r#type: VALUE, responses: None, extra: String::new() }))
+}
+
+/// `routing/findpeer?arg=peer`: returns the addresses of a connected peer. There is no network to ask for others.
+pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> CommandResult {
+    let failed = |e| Error::invalid(format!("failed to parse peer ID: {e}"));
+    let id = Name::parse(args.one("peerID")?).map_err(failed)?.peer_id();
+    if id == state.node.identity().peer_id() {
+        return Err(Error::invalid("finding your own node in the DHT is currently not supported").into());
+    }
+    let Some(peer) = swarm::find(&state.node, &id)? else {
+        let extra = "routing: not found".to_owned();
+        let event = RoutingEvent { extra: extra.clone(), id: String::new(), responses: None, r#type: ERROR };
+        let lines = [output::line(&event), Err(Error::not_found(extra))];
+        return Ok(output::objects(stream::iter(lines), args.takes_trailers));
+    };
+    let addrs = if peer.listen_addresses.is_empty() { vec![peer.address] } else { peer.listen_addresses };
+    let responses = Some(vec![PeerAddresses { id, addrs }]);
+    let event = RoutingEvent { extra: String::new(), id: String::new(), responses, r#type: FOUND_PEER };
+    Ok(output::objects(stream::iter([output::line(&event)]), args.takes_trailers))
 }
 
 fn name(key: &str) -> Result<Name, RpcError> {

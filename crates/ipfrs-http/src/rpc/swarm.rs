@@ -5,11 +5,13 @@ use std::time::Duration;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::stream;
 use ipfrs_core::{Cid, Result};
 use ipfrs_node::{ConnectedPeer, Node};
 use ipfrs_rpc::types::{
-    BitswapStat, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, SwarmAddresses, SwarmPeer,
-    SwarmPeers, SwarmStream, Wantlist,
+    AddressFilters, BitswapStat, BootstrapPeers, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering,
+    PeeringChange, SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
 };
 
 use super::args::Args;
@@ -122,12 +124,62 @@ pub(super) async fn listen_addresses(State(state): State<AppState>) -> CommandRe
 /// `swarm/peering/ls`: returns the peers to which this node stays connected.
 pub(super) async fn peering(State(state): State<AppState>) -> CommandResult {
     state.node.peers()?;
-    let split = |address: String| {
-        let (address, id) = address.rsplit_once("/p2p/").unwrap_or(("", &address));
-        PeerAddresses { id: id.to_owned(), addrs: vec![address.to_owned()] }
-    };
-    let peers = state.node.configured_peers().into_iter().map(split).collect();
+    let peers = steady_peers(&state.node);
     Ok(output::object(Peering { peers }))
+}
+
+/// Returns the peers to which a node stays connected.
+pub(super) fn steady_peers(node: &Node) -> Vec<PeerAddresses> {
+    let mut peers: Vec<PeerAddresses> = Vec::new();
+    // Addresses of a peer follow each other.
+    for address in node.steady_peers() {
+        let (address, id) = address.rsplit_once("/p2p/").unwrap_or(("", &address));
+        match peers.last_mut().filter(|last| last.id == id) {
+            Some(last) => last.addrs.push(address.to_owned()),
+            None => peers.push(PeerAddresses { id: id.to_owned(), addrs: vec![address.to_owned()] }),
+        }
+    }
+    peers
+}
+
+/// `swarm/peering/add?arg=address[&arg=...]`: stays connected to peers until the daemon ends.
+pub(super) async fn add_peering(State(state): State<AppState>, args: Args) -> CommandResult {
+    let added = state.node.add_steady_peers(args.required("address")?)?;
+    let lines: Vec<_> = added.into_iter().map(changed).collect();
+    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+}
+
+/// `swarm/peering/rm?arg=peer[&arg=...]`: no longer stays connected to peers. A failure after the first peer ends the
+/// response.
+pub(super) async fn remove_peering(State(state): State<AppState>, args: Args) -> CommandResult {
+    let mut lines = Vec::new();
+    for id in args.required("ID")? {
+        match state.node.remove_steady_peer(id) {
+            Ok(id) => lines.push(changed(id)),
+            Err(error) if lines.is_empty() => return Err(error.into()),
+            Err(error) => {
+                lines.push(Err(error));
+                break;
+            }
+        }
+    }
+    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+}
+
+fn changed(id: String) -> Result<Bytes> {
+    output::line(&PeeringChange { id, status: "success".to_owned() })
+}
+
+/// `swarm/filters`: returns the filters of addresses, of which there are none.
+pub(super) async fn filters(State(state): State<AppState>) -> CommandResult {
+    state.node.peers()?;
+    Ok(output::object(AddressFilters { strings: None }))
+}
+
+/// `bootstrap` and `bootstrap/list`: returns the peers from which the node learns of others. There are none: routers and
+/// the configuration name peers.
+pub(super) async fn bootstrap() -> CommandResult {
+    Ok(output::object(BootstrapPeers { peers: Vec::new() }))
 }
 
 fn links(cids: &[Cid], args: &Args) -> Result<Vec<CidLink>> {

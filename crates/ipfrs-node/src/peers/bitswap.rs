@@ -152,10 +152,40 @@ impl Node {
             .collect())
     }
 
-    /// Returns the addresses of the configured peers.
+    /// Returns the addresses of the peers to which the node stays connected: the configured ones, and those of
+    /// [`add_steady_peers`](Self::add_steady_peers).
     #[must_use]
-    pub fn configured_peers(&self) -> Vec<String> {
-        self.inner.config.retrieval.bitswap.peers.iter().map(ToString::to_string).collect()
+    pub fn steady_peers(&self) -> Vec<String> {
+        let peers = self.inner.exchange.as_ref().map(Bitswap::steady_peers).unwrap_or_default();
+        peers.iter().map(ToString::to_string).collect()
+    }
+
+    /// Stays connected to the peers at multiaddrs that end in `/p2p/` and a peer ID until the node is closed. Returns the
+    /// IDs of the peers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed address, [`ErrorKind::TooLarge`] for too many peers, and as
+    /// [`peers`](Self::peers).
+    pub fn add_steady_peers(&self, addresses: &[String]) -> Result<Vec<String>> {
+        let exchange = self.exchange()?;
+        let parse = |address: &String| {
+            let why = |e| format!("failed to parse multiaddr {address:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
+            address.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))
+        };
+        let parsed = addresses.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        Ok(exchange.add_steady(&parsed)?.iter().map(ToString::to_string).collect())
+    }
+
+    /// Ends the effect of [`add_steady_peers`](Self::add_steady_peers) and of the configuration. Returns the ID of the
+    /// peer. The connection stays open while it is used.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed ID, and as [`peers`](Self::peers).
+    pub fn remove_steady_peer(&self, peer: &str) -> Result<String> {
+        let exchange = self.exchange()?;
+        let peer = parse_peer(peer)?;
+        exchange.remove_steady(peer);
+        Ok(peer.to_string())
     }
 
     /// Connects to the peer at a multiaddr that ends in `/p2p/` and the peer ID, which is returned. The connection

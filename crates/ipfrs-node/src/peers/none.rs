@@ -33,8 +33,16 @@ impl Node {
     }
 
     #[must_use]
-    pub fn configured_peers(&self) -> Vec<String> {
+    pub fn steady_peers(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    pub fn add_steady_peers(&self, _addresses: &[String]) -> Result<Vec<String>> {
+        Err(offline())
+    }
+
+    pub fn remove_steady_peer(&self, _peer: &str) -> Result<String> {
+        Err(offline())
     }
 
     pub async fn connect_peer(&self, _address: &str) -> Result<String> {

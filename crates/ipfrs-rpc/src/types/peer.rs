@@ -134,3 +134,42 @@ pub struct Ledger {
     pub recv: u64,
     pub exchanged: u64,
 }
+
+/// A line of `swarm/peering/add` and `swarm/peering/rm`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct PeeringChange {
+    #[serde(rename = "ID")]
+    pub id: String,
+    pub status: String,
+}
+
+/// Response of `swarm/filters`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct AddressFilters {
+    pub strings: Option<Vec<String>>,
+}
+
+/// Response of `bootstrap/list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct BootstrapPeers {
+    pub peers: Vec<String>,
+}
+
+/// An event of libp2p's routing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct RoutingEvent {
+    pub extra: String,
+    #[serde(rename = "ID")]
+    pub id: String,
+    pub responses: Option<Vec<PeerAddresses>>,
+    /// 2 for a found peer, 3 for an error, 4 for a provider, 5 for a value.
+    pub r#type: u8,
+}

@@ -43,6 +43,13 @@ impl Profile {
         }
     }
 
+    /// Returns the settings of files.
+    #[must_use]
+    pub fn settings(self) -> ProfileSettings {
+        let ImportOptions { cid_version, raw_leaves, hash, chunker, max_file_links, .. } = self.options();
+        ProfileSettings { cid_version, raw_leaves, hash, chunker, max_file_links }
+    }
+
     fn options(self) -> ImportOptions {
         match self {
             Self::UnixfsV0_2015 => ImportOptions {
@@ -73,6 +80,21 @@ impl Profile {
             },
         }
     }
+}
+
+/// Settings of the files of a [`Profile`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileSettings {
+    /// Version of content IDs.
+    pub cid_version: u64,
+    /// Whether leaves are raw blocks.
+    pub raw_leaves: bool,
+    /// Hash function of content IDs.
+    pub hash: HashFunction,
+    /// Chunker of files.
+    pub chunker: Chunker,
+    /// Maximum number of links of a file node.
+    pub max_file_links: usize,
 }
 
 impl FromStr for Profile {

@@ -1,0 +1,143 @@
+//! Commands of subsystems that this daemon lacks, `commands`, `version/deps` and `config`.
+
+use ipfrs_interface::{Config, Sources};
+use serde_json::{Value, json};
+
+use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::multipart::Form;
+
+const PEER: &str = "12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_absent_subsystems_fail_with_the_texts_of_kubo() {
+    let gateway = TestGateway::start().await;
+    let dht = "removed, use 'ipfs routing' instead";
+    let object = "removed, use 'ipfs dag' or 'ipfs files' instead";
+    let pubsub = "experimental pubsub feature not enabled, run daemon with --enable-pubsub-experiment to use";
+    let p2p = "libp2p stream mounting not enabled";
+    let filestore = "filestore is not enabled, see https://git.io/vNItf";
+    let provide = "invalid configuration: Provide.Enabled is set to 'false'";
+    let offline = "this action must be run in online mode, try running 'ipfs daemon' first";
+    let topic = "URL arg must be multibase encoded: selected encoding not supported";
+    for (command, text) in [
+        ("dht/findprovs?arg=x", dht),
+        ("dht/put", dht),
+        ("dht/query?arg=x", "routing service is not a DHT"),
+        ("stats/dht", "routing service is not a DHT"),
+        ("object/get?arg=x", object),
+        ("object/new", object),
+        ("pubsub/ls", pubsub),
+        ("pubsub/peers", pubsub),
+        ("pubsub/sub?arg=uYQ", pubsub),
+        ("pubsub/sub?arg=x", topic),
+        ("pubsub/peers?arg=x", topic),
+        ("p2p/ls", p2p),
+        ("p2p/stream/close?arg=1", p2p),
+        ("p2p/listen?arg=/x/a&arg=/ip4/127.0.0.1/tcp/1", p2p),
+        ("filestore/verify", filestore),
+        ("routing/provide?arg=bafkqaaa", provide),
+        ("routing/reprovide", provide),
+        ("bitswap/reprovide", provide),
+        ("provide/stat", "stats not available with current routing system *node.NoopProvider"),
+        ("stats/provide?lan=true", "LAN stats only available for Sweep provider with Dual DHT"),
+        ("stats/reprovide?all=true", "stats not available with current routing system *node.NoopProvider"),
+        ("swarm/filters", offline),
+        ("swarm/peering/add?arg=x", offline),
+        (&format!("swarm/peering/rm?arg={PEER}"), offline),
+        (&format!("routing/findpeer?arg={PEER}"), offline),
+        ("stats/bitswap", offline),
+    ] {
+        let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
+        assert!(message.starts_with(text), "{command}: {message}");
+    }
+    let published = gateway.post_form("pubsub/pub?arg=uYQ", Form::new().file("f", "x")).await;
+    assert!(rpc_failure(published).await.starts_with(pubsub));
+    for (command, text) in [
+        ("dht/query", "argument \"peerID\" is required\n"),
+        ("p2p/listen?arg=/x/a", "argument \"target-address\" is required\n"),
+        ("pubsub/pub?arg=uYQ", "file argument 'data' is required\n"),
+        ("refs", "argument \"ipfs-path\" is required\n"),
+        ("config", "argument \"key\" is required\n"),
+    ] {
+        let response = gateway.rpc(command).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (400, text), "{command}");
+    }
+    assert_eq!(gateway.rpc_json("bootstrap").await, json!({ "Peers": [] }));
+    assert_eq!(gateway.rpc_json("bootstrap/list").await, json!({ "Peers": [] }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_are_a_tree_with_options() {
+    let gateway = TestGateway::start().await;
+    let tree = gateway.rpc_json("commands?flags=true").await;
+    assert_eq!(tree["Name"], "ipfs");
+    let below = |tree: &Value, name: &str| {
+        let found = tree["Subcommands"].as_array().unwrap().iter().find(|command| command["Name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {tree}")).clone()
+    };
+    let refs = below(&tree, "refs");
+    assert!(refs["Options"].as_array().unwrap().contains(&json!({ "Names": ["unique", "u"] })), "{refs}");
+    assert_eq!(below(&refs, "local"), json!({ "Name": "local", "Subcommands": [], "Options": [] }));
+    below(&below(&below(&tree, "swarm"), "peering"), "add");
+    // Every listed command exists.
+    let mut open = vec![(String::new(), tree)];
+    while let Some((path, tree)) = open.pop() {
+        for command in tree["Subcommands"].as_array().unwrap() {
+            open.push((format!("{path}/{}", command["Name"].as_str().unwrap()), command.clone()));
+        }
+        if tree["Subcommands"].as_array().unwrap().is_empty() && path != "/shutdown" {
+            let status = gateway.rpc(&format!("{}?timeout=x", &path[1..])).send().await.unwrap().status();
+            assert_eq!(status, 400, "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dependencies_are_listed_with_their_digests() {
+    let gateway = TestGateway::start().await;
+    let lines = ndjson(gateway.rpc("version/deps").send().await.unwrap()).await;
+    assert_eq!((&lines[0]["Path"], &lines[0]["Sum"]), (&json!("ipfrs"), &json!("")));
+    let tokio = lines.iter().find(|line| line["Path"] == "tokio").unwrap();
+    assert!(tokio["Sum"].as_str().unwrap().starts_with("sha256:"), "{tokio}");
+    assert_eq!(tokio["ReplacedBy"], "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_read_by_the_names_of_kubo() {
+    let gateway = TestGateway::start_with(|config| {
+        // Only a configuration that was read is shown.
+        *config = Config::load(&Sources::default()).unwrap();
+        config.server.port = 0;
+        config.grpc.port = Some(0);
+        config.api.enabled = false;
+    })
+    .await;
+    let shown = gateway.rpc_json("config/show").await;
+    let id = gateway.rpc_json("id").await["ID"].clone();
+    for (key, value) in [
+        ("Identity.PeerID", id),
+        ("Datastore.StorageMax", json!("")),
+        ("Peering.Peers", Value::Null),
+        ("Import.CidVersion", json!(0)),
+        ("Import.UnixFSChunker", json!("size-262144")),
+        ("Import.UnixFSFileMaxLinks", json!(174)),
+        ("Routing.Type", json!("none")),
+        ("Addresses", shown["Addresses"].clone()),
+    ] {
+        assert_eq!(gateway.rpc_json(&format!("config?arg={key}")).await, json!({ "Key": key, "Value": value }));
+    }
+    let listener = json!(format!("/ip4/127.0.0.1/tcp/{}", gateway.port()));
+    assert_eq!((&shown["Addresses"]["Gateway"], &shown["Addresses"]["API"]), (&listener, &listener));
+    assert!(shown["Identity"].get("PrivKey").is_none());
+    for (query, text) in [
+        ("arg=Nope", "failed to get config value: \"Nope not found\""),
+        ("arg=Addresses.Nope", "failed to get config value: \"Addresses.Nope not found\""),
+        ("arg=Addresses.Swarm.0", "failed to get config value: \"Addresses.Swarm key is not a map\""),
+        ("arg=Identity.PrivKey", "cannot show or change private key through API"),
+        ("arg=identity", "cannot show or change private key through API"),
+        ("arg=Routing.Type&arg=dht", "\"Routing.Type\" cannot be set through the API: "),
+    ] {
+        let message = rpc_failure(gateway.rpc(&format!("config?{query}")).send().await.unwrap()).await;
+        assert!(message.starts_with(text), "{query}: {message}");
+    }
+}
