@@ -32,6 +32,8 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Duration of a connection after which the time starts from the beginning. A peer that accepts and closes at once is
 /// not dialed all the time.
 const STABLE: Duration = Duration::from_secs(60);
+/// Time in which connections end that the operator closes.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time between such attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// Maximum number of peers to which the node stays connected.
@@ -132,9 +134,9 @@ impl Bitswap {
         Ok(node)
     }
 
-    /// Connects to peers, and again whenever the connection is lost, until [`remove_steady`](Self::remove_steady) or the
-    /// shutdown. Each address must end in `/p2p/` and a peer ID. They replace earlier addresses of the same peers. This
-    /// node is skipped. Returns the peer IDs in the order of their first addresses.
+    /// Connects to peers, and again whenever the connection is lost, until [`remove_steady`](Self::remove_steady) or
+    /// the shutdown. Each address must end in `/p2p/` and a peer ID. They replace earlier addresses of the same peers.
+    /// This node is skipped. Returns the peer IDs in the order of their first addresses.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if an address has no peer ID, and [`ErrorKind::TooLarge`] for too many peers.
@@ -261,7 +263,12 @@ impl Bitswap {
 
     /// Closes all connections to a peer. Returns whether there were any. The node connects again to a configured peer.
     pub async fn disconnect(&self, peer: PeerId) -> bool {
-        self.0.network.disconnect(peer).await
+        let connected = self.context().peers.get(&peer);
+        let was_connected = self.0.network.disconnect(peer).await;
+        if let Some(peer) = connected.filter(|_| was_connected) {
+            tokio::time::timeout(DISCONNECT_TIMEOUT, peer.closed.cancelled()).await.ok();
+        }
+        was_connected
     }
 
     /// Returns the connected peers, in the order of their IDs.

@@ -189,4 +189,3 @@ def test_node_retrieves_what_it_lacks(gateway: ipfrs.Gateway, tmp_path: Path) ->
     with ipfrs.Node(tmp_path, config={"retrieval": retrieval}) as node:
         assert not node.has(cid)
         assert node.cat(cid) == content
-        assert node.has(cid)

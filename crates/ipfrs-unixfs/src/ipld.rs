@@ -42,8 +42,8 @@ pub fn lenient_links(cid: &Cid, data: &Bytes) -> Result<CidList> {
     links_of(cid, data, Strictness::Lenient)
 }
 
-/// Returns the names of the links of a dag-pb block, in the order of [`links`]. Empty for other codecs, whose links have
-/// no names.
+/// Returns the names of the links of a dag-pb block, in the order of [`links`]. Empty for other codecs, whose links
+/// have no names.
 ///
 /// # Errors
 /// Returns [`ErrorKind::InvalidContent`] for a malformed block.

@@ -52,7 +52,8 @@ fn find(config: &Value, key: &str) -> Result<Value> {
 /// Returns the effective configuration by Kubo's names: the keys with an equivalent in ipfrs, and no others.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) in a program that embeds the gateway and has the configuration itself.
+/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) in a program that embeds the gateway and has the configuration
+/// itself.
 fn effective(state: &AppState) -> Result<Value> {
     let why = "the program that embeds this gateway has its configuration";
     let text = state.configuration.get().ok_or_else(|| Error::not_found(why))?;

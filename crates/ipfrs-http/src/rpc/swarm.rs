@@ -176,8 +176,8 @@ pub(super) async fn filters(State(state): State<AppState>) -> CommandResult {
     Ok(output::object(AddressFilters { strings: None }))
 }
 
-/// `bootstrap` and `bootstrap/list`: returns the peers from which the node learns of others. There are none: routers and
-/// the configuration name peers.
+/// `bootstrap` and `bootstrap/list`: returns the peers from which the node learns of others. There are none: routers
+/// and the configuration name peers.
 pub(super) async fn bootstrap() -> CommandResult {
     Ok(output::object(BootstrapPeers { peers: Vec::new() }))
 }

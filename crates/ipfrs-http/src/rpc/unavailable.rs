@@ -1,5 +1,5 @@
-//! Commands whose subsystems this daemon does not have: they fail or respond like those of a Kubo in which the subsystem
-//! is disabled. Clients recognize the beginning of the texts.
+//! Commands whose subsystems this daemon does not have: they fail or respond like those of a Kubo in which the
+//! subsystem is disabled. Clients recognize the beginning of the texts.
 
 use axum::extract::Request;
 use ipfrs_core::multiformats::decode_multibase;

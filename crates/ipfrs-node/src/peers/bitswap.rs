@@ -160,8 +160,8 @@ impl Node {
         peers.iter().map(ToString::to_string).collect()
     }
 
-    /// Stays connected to the peers at multiaddrs that end in `/p2p/` and a peer ID until the node is closed. Returns the
-    /// IDs of the peers.
+    /// Stays connected to the peers at multiaddrs that end in `/p2p/` and a peer ID until the node is closed. Returns
+    /// the IDs of the peers.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a malformed address, [`ErrorKind::TooLarge`] for too many peers, and as
