@@ -54,18 +54,18 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     let (origin, gateway) = (listening(|_| {}).await, calling(|_| {}).await);
     let address = peer_address(&origin).await;
     let (without_id, id) = address.rsplit_once("/p2p/").unwrap();
-    let success = json!({ "ID": id, "Status": "success" });
+    let success = [json!({ "ID": id, "Status": "success" })];
     let send = async |command: String| ndjson(gateway.rpc(&command).send().await.unwrap()).await;
-    assert_eq!(send(format!("swarm/peering/add?arg={address}")).await, [success.clone()]);
+    assert_eq!(send(format!("swarm/peering/add?arg={address}")).await, success);
     let listed = gateway.rpc_json("swarm/peering/ls").await;
     assert_eq!(listed, json!({ "Peers": [{ "ID": id, "Addrs": [without_id] }] }));
     origin.until_metric("ipfrs_bitswap_peers", |peers| peers == 1).await;
     let found = send(format!("routing/findpeer?arg={id}")).await;
     assert_eq!((&found[0]["Type"], &found[0]["Responses"][0]["ID"]), (&json!(2), &json!(id)));
-    assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, [success.clone()]);
+    assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, success);
     assert_eq!(gateway.rpc_json("swarm/peering/ls").await, json!({ "Peers": [] }));
     // As in Kubo, a peer that is not in the list is removed too.
-    assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, [success]);
+    assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, success);
     assert_eq!(gateway.rpc_json("swarm/filters").await, json!({ "Strings": null }));
     for wrong in ["swarm/peering/add?arg=x", "swarm/peering/add?arg=/ip4/127.0.0.1/tcp/1", "swarm/peering/rm?arg=x"] {
         rpc_failure(gateway.rpc(wrong).send().await.unwrap()).await;
