@@ -3,9 +3,10 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use http::HeaderValue;
+use http::{Extensions, HeaderValue};
+use ipfrs_core::Result;
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{ImportPermits, MemoryPool, RequestIds, RequestPermits};
+use ipfrs_middleware::{ImportPermit, ImportPermits, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -74,6 +75,16 @@ pub(crate) struct Shared {
     pub(crate) api_addresses: OnceLock<Vec<String>>,
     /// The effective configuration as JSON, without credentials.
     pub(crate) configuration: OnceLock<String>,
+}
+
+impl AppState {
+    /// Waits for the permit of an import for the client of a request with these extensions.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) if the client gets none in time.
+    pub(crate) async fn import_permit(&self, extensions: &Extensions) -> Result<ImportPermit> {
+        self.imports.take(extensions.get().copied().unwrap_or_default()).await
+    }
 }
 
 impl Deref for AppState {

@@ -168,3 +168,21 @@ async fn stalled_responses_of_others_yield_to_a_client_over_its_share() {
     drop(held);
     until_idle(&gateway).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_with_stalled_imports_leaves_half_of_the_permits() {
+    for command in ["add?", "dag/import?", "files/write?create=true&arg=/"] {
+        let gateway = TestGateway::start_with(|config| config.concurrency.max_concurrent_tasks = 4).await;
+        let stalled = (0..4).map(|number| {
+            let first = futures::stream::iter([Ok::<_, std::io::Error>("x")]);
+            let body = reqwest::Body::wrap_stream(first.chain(futures::stream::pending()));
+            let path = if command.starts_with("files") { number.to_string() } else { String::new() };
+            tokio::spawn(at(1).post(gateway.url(&format!("/api/v0/{command}{path}"))).body(body).send())
+        });
+        let stalled: Vec<_> = stalled.collect();
+        timeout(WATCHDOG, gateway.until_metric("ipfrs_http_requests_active", |requests| requests >= 4)).await.unwrap();
+        let added = at(2).post(gateway.url("/api/v0/add")).body("hello").timeout(Duration::from_secs(20));
+        assert_eq!(added.send().await.unwrap().status(), 200, "{command}");
+        stalled.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}

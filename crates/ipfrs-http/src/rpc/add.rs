@@ -57,8 +57,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
     }
-    let client = request.extensions().get().copied().unwrap_or_default();
-    let permit = state.imports.take(client).await?;
+    let permit = state.import_permit(request.extensions()).await?;
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
     let unread = Arc::new(UnreadLines::default());

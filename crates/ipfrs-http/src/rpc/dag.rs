@@ -106,8 +106,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
     }
-    let client = request.extensions().get().copied().unwrap_or_default();
-    let _permit = state.imports.take(client).await?;
+    let _permit = state.import_permit(request.extensions()).await?;
     let mut import = state.node.import_dags(pin_roots).await?;
     match boundary {
         None => import.car(body::pieces(request.into_body())).await?,

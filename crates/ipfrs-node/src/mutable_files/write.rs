@@ -48,10 +48,11 @@ impl Node {
         mut content: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     ) -> Result<()> {
         self.check_writable()?;
+        let names = path.names();
+        // Writers that wait for another one hold no permit.
+        let _lock = self.inner.mutable_files.locks.lock(names).await;
         let _import_permit = self.import_permit().await?;
         let _lease = self.inner.protection.lease();
-        let names = path.names();
-        let _lock = self.inner.mutable_files.locks.lock(names).await;
         let before = self.file_to_write(path, options).await?;
         let (file, is_new) = match before {
             Some(file) => (file, false),
