@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -69,15 +70,20 @@ impl<'a> RequestHost<'a> {
 /// names the host of the request itself, and the scheme that a proxy reports. `None` if the request names no host.
 pub(crate) fn multiaddr(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let RequestHost { own: Named { name, port }, is_https, .. } = RequestHost::read(uri, headers, true).ok()?;
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    let kind = match bare.parse::<IpAddr>() {
+    let (default_port, scheme) = if is_https { ("443", "https") } else { ("80", "http") };
+    let address = (!name.is_empty()).then(|| tcp_multiaddr(name, port.unwrap_or(default_port)))?;
+    Some(format!("{address}/{scheme}"))
+}
+
+/// Returns the multiaddr of a TCP listener at a host, which is written as in a URL.
+pub(crate) fn tcp_multiaddr(host: &str, port: impl fmt::Display) -> String {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let protocol = match bare.parse() {
         Ok(IpAddr::V4(_)) => "ip4",
         Ok(IpAddr::V6(_)) => "ip6",
-        Err(_) if bare.is_empty() => return None,
         Err(_) => "dns",
     };
-    let (default_port, scheme) = if is_https { ("443", "https") } else { ("80", "http") };
-    Some(format!("/{kind}/{bare}/tcp/{}/{scheme}", port.unwrap_or(default_port)))
+    format!("/{protocol}/{bare}/tcp/{port}")
 }
 
 impl<'a> Named<'a> {
@@ -411,6 +417,13 @@ mod tests {
                 Place::Below(_) => format!("below {}", hosted_request.name),
             },
         }
+    }
+
+    #[test]
+    fn listeners_are_written_as_multiaddrs() {
+        assert_eq!(tcp_multiaddr("127.0.0.1", 80), "/ip4/127.0.0.1/tcp/80");
+        assert_eq!(tcp_multiaddr("[::1]", 80), "/ip6/::1/tcp/80");
+        assert_eq!(tcp_multiaddr("localhost", 80), "/dns/localhost/tcp/80");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::args::Args;
 use super::command_result::CommandResult;
 use super::{output, swarm};
+use crate::gateway::hosts::tcp_multiaddr;
 use crate::state::AppState;
 
 /// `config?arg=key`: returns the value of a key. A value to set is refused.
@@ -21,7 +22,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     }
     if value.is_some() {
         return Err(Error::unsupported(format!(
-            "{key:?} cannot be set through the API: change the configuration file (gateway.toml) and restart the daemon"
+            "{key:?} cannot be set through the API: change the configuration file (config.toml of the repo) and restart the daemon"
         ))
         .into());
     }
@@ -62,9 +63,9 @@ fn effective(state: &AppState) -> Result<Value> {
     let at = |pointer: &str| own.pointer(pointer).cloned().unwrap_or_default();
     let is_set = |pointer: &str| at(pointer) == json!(true);
     let host = at("/server/host");
-    let gateway = multiaddr(host.as_str().unwrap_or_default(), state.port);
+    let gateway = tcp_multiaddr(host.as_str().unwrap_or_default(), state.port);
     let api = state.api_addresses.get().and_then(|addresses| addresses.first()?.rsplit_once(':'));
-    let api = api.and_then(|(host, port)| Some(multiaddr(host, port.parse().ok()?)));
+    let api = api.map(|(host, port)| tcp_multiaddr(host, port));
     let peers = swarm::steady_peers(&state.node);
     let max_bytes = at("/store/max_bytes").as_u64().filter(|bytes| *bytes > 0);
     let routers = at("/retrieval/routers");
@@ -108,17 +109,6 @@ fn effective(state: &AppState) -> Result<Value> {
     }))
 }
 
-/// Returns the multiaddr of a TCP listener.
-fn multiaddr(host: &str, port: u16) -> String {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let protocol = match host.parse() {
-        Ok(std::net::IpAddr::V4(_)) => "ip4",
-        Ok(std::net::IpAddr::V6(_)) => "ip6",
-        Err(_) => "dns",
-    };
-    format!("/{protocol}/{host}/tcp/{port}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,12 +128,5 @@ mod tests {
             let message = find(&config, key).unwrap_err().to_string();
             assert_eq!(message, format!("failed to get config value: {why:?}"), "{key}");
         }
-    }
-
-    #[test]
-    fn listeners_are_written_as_multiaddrs() {
-        assert_eq!(multiaddr("127.0.0.1", 80), "/ip4/127.0.0.1/tcp/80");
-        assert_eq!(multiaddr("[::1]", 80), "/ip6/::1/tcp/80");
-        assert_eq!(multiaddr("localhost", 80), "/dns/localhost/tcp/80");
     }
 }
