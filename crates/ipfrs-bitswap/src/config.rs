@@ -89,8 +89,17 @@ impl BitswapConfig {
         self.check_addresses()
     }
 
+    /// Returns the addresses to listen on: the configured ones, or the default ones that the network permits.
+    pub(crate) fn listen_addrs(&self) -> Vec<Multiaddr> {
+        let mut addresses = self.listen.clone();
+        if self.private_network_key.is_some() && addresses == Self::default().listen {
+            addresses.retain(|address| address::transport(address) == Some(address::Transport::Tcp));
+        }
+        addresses
+    }
+
     fn check_addresses(&self) -> Result<()> {
-        for address in &self.listen {
+        for address in &self.listen_addrs() {
             let is_supported = match address::transport(address) {
                 Some(address::Transport::Tcp) => true,
                 Some(address::Transport::Quic) => self.private_network_key.is_none(),

@@ -73,7 +73,7 @@ impl Network {
     ) -> Result<Running> {
         let context = Arc::clone(&engine.context);
         let mut swarm = swarm::create(engine, keypair)?;
-        swarm::listen(&mut swarm, &context.config.listen).await?;
+        swarm::listen(&mut swarm, &context.config.listen_addrs()).await?;
         *context.listen_addrs.write() = swarm.listeners().cloned().collect();
         let peer_id = *swarm.local_peer_id();
         let (commands, received) = mpsc::channel(COMMANDS);
