@@ -79,13 +79,20 @@ impl NodeStore {
         }
     }
 
-    /// Stores blocks and emits events, even if the caller is gone by then: the engine completes what it has begun.
-    async fn put_watched(&self, blocks: Vec<Block>, mode: PutMode, added: Vec<EventData>) -> Vec<Result<Stored>> {
-        let (inner, events, count) = (Arc::clone(&self.inner), self.events.clone(), blocks.len());
+    /// Stores blocks and tells those who watch, even if the caller is gone by then: the engine completes what it has
+    /// begun.
+    async fn put_watched(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        let put: Vec<_> = blocks.iter().map(|block| (*block.cid(), block.data().len() as u64)).collect();
+        let (inner, events, on_stored) = (Arc::clone(&self.inner), self.events.clone(), Arc::clone(&self.on_stored));
+        let count = blocks.len();
         let put = tokio::spawn(async move {
             let outcomes = inner.put_many(blocks, mode).await;
-            let new = added.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome));
-            events.emit(Topic::Blocks, new.map(|(event, _)| event));
+            let new = put.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome)).map(|(put, _)| put);
+            let new: Vec<_> = new.collect();
+            if let Some(on_stored) = on_stored.get() {
+                (on_stored.0)(&new.iter().map(|(cid, _)| *cid).collect::<Vec<_>>());
+            }
+            events.emit(Topic::Blocks, new.into_iter().map(|(cid, size)| EventData::BlockAdded { cid, size }));
             outcomes
         });
         let failed = || Err(Error::internal("a task that stores blocks failed"));
@@ -104,26 +111,17 @@ impl NodeStore {
 
     /// Stores blocks. They are content of users unless the ledger learns otherwise.
     async fn store(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        let watched = self.events.are_recorded(Topic::Blocks).then(|| {
-            let added = |block: &Block| EventData::BlockAdded { cid: *block.cid(), size: block.data().len() as u64 };
-            blocks.iter().map(added).collect::<Vec<_>>()
-        });
-        let on_stored = self.on_stored.get();
-        let cids = on_stored.map(|_| blocks.iter().map(|block| *block.cid()).collect::<Vec<_>>());
+        let is_watched = self.events.are_recorded(Topic::Blocks) || self.on_stored.get().is_some();
         let span = span!("write", blocks = number(blocks.len()));
-        let outcomes = match watched {
-            Some(added) => self.put_watched(blocks, mode, added).instrument(span).await,
-            None => {
+        let outcomes = match is_watched {
+            true => self.put_watched(blocks, mode).instrument(span).await,
+            false => {
                 let outcomes = self.inner.put_many(blocks, mode).instrument(span).await;
                 self.events.count(Topic::Blocks, outcomes.iter().filter(|outcome| is_new(outcome)).count());
                 outcomes
             }
         };
         outcomes.iter().for_each(|outcome| self.failed("put", outcome));
-        if let (Some(on_stored), Some(cids)) = (on_stored, cids) {
-            let new = cids.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome));
-            (on_stored.0)(&new.map(|(cid, _)| cid).collect::<Vec<_>>());
-        }
         let new = outcomes.iter().filter(|outcome| is_new(outcome)).count();
         self.metrics.blocks_stored.inc_by(new as u64);
         outcomes
