@@ -27,7 +27,7 @@ use crate::peer::Peer;
 use crate::provider::{BlockProvider, NoBlocks};
 use crate::report::{Ledger, PeerInfo, Stat};
 
-/// Time until the first attempt to connect again to a configured peer. It doubles with every failure.
+/// Time until the first attempt to connect again to a steady peer. It doubles with every failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Duration of a connection after which the time starts from the beginning. A peer that accepts and closes at once is
 /// not dialed all the time.
@@ -239,7 +239,7 @@ impl Bitswap {
 
     /// Whether there are peers to which the node stays connected.
     #[must_use]
-    pub fn has_configured_peers(&self) -> bool {
+    pub fn has_steady_peers(&self) -> bool {
         !self.0.steady.lock().is_empty()
     }
 
@@ -360,7 +360,7 @@ async fn stay_connected(network: Network, peer: PeerId, addresses: Vec<Multiaddr
         loop {
             match network.connect(peer, &addresses, Origin::Operator).await {
                 Ok(connected) => {
-                    tracing::info!(%peer, "connected to the configured peer");
+                    tracing::info!(%peer, "connected to a peer to which this node stays connected");
                     connected.protect();
                     let since = Instant::now();
                     connected.closed.cancelled().await;
@@ -370,7 +370,7 @@ async fn stay_connected(network: Network, peer: PeerId, addresses: Vec<Multiaddr
                 }
                 Err(error) => {
                     let seconds = backoff.as_secs();
-                    tracing::warn!(%peer, ?addresses, "no connection to the configured peer: {error}: next attempt in {seconds} s");
+                    tracing::warn!(%peer, ?addresses, "no connection: {error}: next attempt in {seconds} s");
                 }
             }
             tokio::time::sleep(backoff).await;

@@ -12,11 +12,12 @@ use futures::future::{Either, join_all, select};
 use ipfrs_core::{Cid, codec};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::candidates::Search;
 use crate::car_stream::CarStream;
 use crate::http;
+use crate::peers::PeerSession;
 use crate::race::race;
 use crate::retriever::MAX_BLOCK_PERMIT_BYTES;
 use crate::session::{FetchError, Fetched, Running, Session};
@@ -35,7 +36,7 @@ pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<Ca
     if let Ok(Some(bytes)) = session.retrieval.store.get(&cid).await {
         return Ok((bytes, None));
     }
-    let (mut below, stalled) = (None, Notify::new());
+    let (mut below, stalled, failed) = (None, Notify::new(), Notify::new());
     let from_servers = async {
         join_all(streams.iter().map(|stream| stream.until_stalled())).await;
         below = stream_below(&session, &want, &cid);
@@ -46,11 +47,21 @@ pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<Ca
         if alone(&session, &want, &cid).await {
             return true;
         }
+        failed.notify_one();
         // No server is left, but a stream that is slow may still deliver the block.
         join_all(streams.iter().chain(&below).map(|stream| stream.until_end())).await;
         false
     };
-    let fetched = either(from_servers, from_peers(&session, &cid, &stalled));
+    let from_peers = async {
+        let Some(peers) = session.peers() else { return false };
+        // Servers come first, unless peers have delivered what no stream of a server does.
+        if session.candidates.has_any() && !(streams.is_empty() && peers.have_delivered()) {
+            stalled.notified().await;
+            _ = timeout(HEAD_START, failed.notified()).await;
+        }
+        from_peers(&session, peers, &cid).await
+    };
+    let fetched = either(from_servers, from_peers);
     let arrived = {
         let mut fetched = pin!(fetched);
         tokio::select! {
@@ -87,14 +98,8 @@ async fn either(first: impl Future<Output = bool>, second: impl Future<Output = 
     }
 }
 
-/// Fetches a block from peers and delivers it. Servers come first, until no stream of them makes progress (`stalled`).
-/// Returns whether a peer had the block.
-async fn from_peers(session: &Arc<Session>, cid: &Cid, stalled: &Notify) -> bool {
-    let Some(peers) = session.peers() else { return false };
-    if session.candidates.has_any() {
-        stalled.notified().await;
-        sleep(HEAD_START).await;
-    }
+/// Fetches a block from peers and delivers it. Returns whether a peer had the block.
+async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid) -> bool {
     let mut progress = session.candidates.progress();
     loop {
         let search = *progress.borrow_and_update();

@@ -68,6 +68,10 @@ impl PeerSession {
         match *self {}
     }
 
+    pub(crate) fn have_delivered(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
         match *self {}
     }

@@ -66,7 +66,7 @@ impl PeerSession {
     /// Fetches a block. Returns `None` if none of the known peers delivers it. If the connections to them have ended
     /// although they have delivered something, or are configured, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<Block> {
-        let Inner { bitswap, session, requests, asks_others } = &*self.0;
+        let Inner { bitswap, session, asks_others, .. } = &*self.0;
         loop {
             let error = match session.get(cid).await {
                 Ok(block) => return Some(block),
@@ -82,13 +82,18 @@ impl PeerSession {
                     continue;
                 }
             }
-            let is_expected = bitswap.has_configured_peers() || requests.has_delivered();
+            let is_expected = bitswap.has_steady_peers() || self.have_delivered();
             if error.kind() != ErrorKind::Unavailable || !is_expected {
                 return None;
             }
             sleep(RECONNECT).await;
             session.add_providers(without_addresses(bitswap.chosen_peers()));
         }
+    }
+
+    /// Whether a peer has delivered a block of the session.
+    pub(crate) fn have_delivered(&self) -> bool {
+        self.0.requests.by_outcome.lock().keys().any(|(_, outcome)| *outcome == Outcome::Delivered)
     }
 
     /// Returns the requests to peers, one entry for each peer and outcome.
@@ -113,10 +118,6 @@ struct Requests {
 }
 
 impl Requests {
-    fn has_delivered(&self) -> bool {
-        self.by_outcome.lock().keys().any(|(_, outcome)| *outcome == Outcome::Delivered)
-    }
-
     fn record(&self, attempt: &ipfrs_bitswap::Attempt) {
         let Some(outcome) = outcome(attempt) else { return };
         let now = self.began.elapsed();
