@@ -16,6 +16,7 @@ mod metrics;
 mod puts;
 mod queues;
 mod record;
+mod segment;
 mod table;
 #[cfg(test)]
 mod tests;

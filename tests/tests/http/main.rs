@@ -43,6 +43,7 @@ mod gateway_ranges;
 mod gateway_redirects;
 mod gateway_subdomains;
 mod graphql;
+mod graphql_subscriptions;
 mod grpc;
 mod harness;
 mod heads;

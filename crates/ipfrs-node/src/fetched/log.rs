@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,21 +12,10 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::record::{Heads, MAX_RECORD_BYTES, Record};
-
-const MAGIC: &[u8; 8] = b"ipfrsfet";
-const FORMAT: u32 = 1;
-
-/// Header of a segment: magic (8), format (4), number (4), whether older segments are obsolete (4), CRC-32 (4).
-const HEADER_BYTES: u32 = 24;
+use super::segment::{Data, FORMAT, HEADER_BYTES, MAGIC, Segment, Target, UNFINISHED, cannot, header, sync_directory};
 
 /// Length at which a segment is full, in bytes.
 const SEGMENT_BYTES: u32 = 4 * 1024 * 1024;
-
-/// Bytes that are read at a time.
-const CHUNK_BYTES: usize = 64 * 1024;
-
-/// Unfinished segment.
-const UNFINISHED: &str = "unfinished";
 
 /// Place of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -52,73 +41,6 @@ struct Writer {
     unsynced: u64,
     /// Reason why nothing can be appended until a restart.
     failed: Option<String>,
-}
-
-#[derive(Debug)]
-struct Segment {
-    number: u32,
-    /// Bytes that were written completely.
-    len: AtomicU32,
-    data: Data,
-}
-
-#[derive(Debug)]
-enum Data {
-    File(File),
-    Memory(RwLock<Vec<u8>>),
-}
-
-impl Segment {
-    fn len(&self) -> u32 {
-        self.len.load(Ordering::Acquire)
-    }
-
-    /// Appends bytes, or leaves the segment as it is.
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        let at = self.len();
-        match &self.data {
-            Data::Memory(memory) => memory.write().extend_from_slice(bytes),
-            Data::File(file) => {
-                if let Err(error) = file.write_all_at(bytes, u64::from(at)) {
-                    // A part would make the records behind it unreadable. They overwrite it if this fails.
-                    let _rest = file.set_len(u64::from(at));
-                    return Err(error);
-                }
-            }
-        }
-        self.len.store(at + bytes.len() as u32, Ordering::Release);
-        Ok(())
-    }
-
-    /// Reads the next bytes into `chunk`.
-    fn read(&self, offset: u32, chunk: &mut Vec<u8>) -> io::Result<()> {
-        let len = (self.len().saturating_sub(offset) as usize).min(CHUNK_BYTES);
-        chunk.resize(len, 0);
-        match &self.data {
-            Data::File(file) => file.read_exact_at(chunk, u64::from(offset)),
-            Data::Memory(memory) => {
-                chunk.copy_from_slice(&memory.read()[offset as usize..offset as usize + len]);
-                Ok(())
-            }
-        }
-    }
-}
-
-fn header(number: u32, is_base: bool) -> Vec<u8> {
-    let mut header = MAGIC.to_vec();
-    for field in [FORMAT, number, u32::from(is_base)] {
-        header.extend_from_slice(&field.to_le_bytes());
-    }
-    header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
-    header
-}
-
-fn sync_directory(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
-fn cannot(action: &str, path: &Path, error: io::Error) -> Error {
-    Error::io(format_args!("cannot {action} {}", path.display()), error)
 }
 
 impl Log {
@@ -370,64 +292,6 @@ impl Log {
         self.segments.write().insert(last, rewritten);
         *heads = moved;
         old.into_iter().try_for_each(|number| self.remove(number))
-    }
-}
-
-/// Segment that is being written under another name.
-enum Output {
-    File(BufWriter<File>, PathBuf),
-    Memory(Vec<u8>),
-}
-
-/// A segment that replaces others.
-struct Target {
-    output: Output,
-    len: u32,
-}
-
-impl Target {
-    fn create(dir: Option<&Path>, header: &[u8]) -> Result<Self> {
-        let output = match dir.map(|dir| dir.join(UNFINISHED)) {
-            None => Output::Memory(Vec::new()),
-            Some(path) => {
-                let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-                Output::File(BufWriter::new(file.map_err(|error| cannot("create", &path, error))?), path)
-            }
-        };
-        let mut target = Self { output, len: 0 };
-        target.append(header)?;
-        Ok(target)
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let len = self.len.checked_add(bytes.len() as u32);
-        self.len = len.ok_or_else(|| Error::too_large("the log of fetched blocks is too long to be rewritten"))?;
-        match &mut self.output {
-            Output::Memory(memory) => memory.extend_from_slice(bytes),
-            Output::File(file, path) => file.write_all(bytes).map_err(|error| cannot("write", path, error))?,
-        }
-        Ok(())
-    }
-
-    /// Makes the segment durable, under its name.
-    fn finish(self, number: u32, name: Option<&Path>) -> Result<Segment> {
-        let data = match (self.output, name) {
-            (Output::File(file, path), Some(name)) => {
-                let finish = || {
-                    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-                    file.sync_all()?;
-                    fs::rename(&path, name)?;
-                    sync_directory(name.parent().unwrap_or(name))?;
-                    Ok(file)
-                };
-                Data::File(finish().map_err(|error| cannot("write", name, error))?)
-            }
-            (Output::Memory(memory), _) => Data::Memory(RwLock::new(memory)),
-            (Output::File(_, path), None) => {
-                return Err(Error::internal(format!("{} has no name", path.display())));
-            }
-        };
-        Ok(Segment { number, len: AtomicU32::new(self.len), data })
     }
 }
 
