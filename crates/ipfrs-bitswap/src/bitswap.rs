@@ -237,12 +237,6 @@ impl Bitswap {
         self.context().peers.all().iter().filter(|peer| peer.is_protected()).map(|peer| peer.id).collect()
     }
 
-    /// Whether there are peers to which the node stays connected.
-    #[must_use]
-    pub fn has_steady_peers(&self) -> bool {
-        !self.0.steady.lock().is_empty()
-    }
-
     /// Tells the node that blocks have been stored. Peers that wait for them receive them. Cheap if no peer waits.
     pub fn notify(&self, cids: &[Cid]) {
         self.context().notify(cids);

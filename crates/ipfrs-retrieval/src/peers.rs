@@ -64,7 +64,7 @@ impl PeerSession {
     }
 
     /// Fetches a block. Returns `None` if none of the known peers delivers it. If the connections to them have ended
-    /// although they have delivered something, or are configured, it waits for them.
+    /// after they have delivered something, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<Block> {
         let Inner { bitswap, session, asks_others, .. } = &*self.0;
         loop {
@@ -82,8 +82,7 @@ impl PeerSession {
                     continue;
                 }
             }
-            let is_expected = bitswap.has_steady_peers() || self.have_delivered();
-            if error.kind() != ErrorKind::Unavailable || !is_expected {
+            if error.kind() != ErrorKind::Unavailable || !self.have_delivered() {
                 return None;
             }
             sleep(RECONNECT).await;
