@@ -126,6 +126,9 @@ where
         for piece in pieces {
             match piece {
                 Ok(piece) if piece.len() < GATHER_BELOW_BYTES && small.len() < GATHERED_BYTES => {
+                    if small.is_empty() {
+                        small.reserve(GATHERED_BYTES + GATHER_BELOW_BYTES);
+                    }
                     small.extend_from_slice(&piece);
                 }
                 other => {

@@ -221,32 +221,37 @@ impl BlockStore for RetrievingStore {
         Ordered { items: Some(found.map(complete).boxed()), waiting: FuturesOrdered::new() }.boxed()
     }
 
+    /// Batches of blocks in the local store are passed on. Of other batches, each block is a batch, so that none waits
+    /// for a later block.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let (scope, requested) = (Arc::clone(&self.scope), Arc::clone(&cids));
         let mut passed = 0;
-        let complete = move |batch: BlockBatch| {
+        let mut complete = move |batch: BlockBatch| {
             let start = passed;
             passed += batch.len();
+            let wanted = cids.get(start..passed).unwrap_or_default();
             let is_missing = |index| matches!(batch.section(index), Ok(None));
-            if scope.session.get().is_none() && !(0..batch.len()).any(is_missing) {
-                return Later::Now(batch);
+            if !(0..batch.len()).any(is_missing) {
+                wanted.iter().for_each(|cid| scope.note_read(cid));
+                return vec![Later::Now(batch)];
             }
-            let wanted: Vec<Cid> = cids.iter().skip(start).take(batch.len()).copied().collect();
-            let scope = Arc::clone(&scope);
-            let fetched = async move {
-                let complete = |(cid, found)| Arc::clone(&scope).complete(cid, found);
-                let found = stream::iter(wanted.into_iter().zip(batch.into_answers()));
-                let mut complete = found.map(complete).buffered(MAX_FETCHES);
+            let alone = |found| {
                 let mut batch = BlockBatch::default();
-                while let Some(found) = complete.next().await {
-                    batch.push(found);
-                }
+                batch.push(found);
                 batch
             };
-            Later::Fetch(fetched.boxed())
+            let one = |(cid, found): (&Cid, Result<Option<Bytes>>)| {
+                let (scope, cid) = (Arc::clone(&scope), *cid);
+                if matches!(found, Ok(None)) {
+                    return Later::Fetch(async move { alone(scope.fetch(cid).await) }.boxed());
+                }
+                scope.note_read(&cid);
+                Later::Now(alone(found))
+            };
+            wanted.iter().zip(batch.into_answers()).map(one).collect()
         };
-        let batches = self.local.get_batches(requested).map(complete).boxed();
-        Ordered { items: Some(batches), waiting: FuturesOrdered::new() }.boxed()
+        let batches = self.local.get_batches(requested).flat_map(move |batch| stream::iter(complete(batch)));
+        Ordered { items: Some(batches.boxed()), waiting: FuturesOrdered::new() }.boxed()
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {

@@ -51,6 +51,54 @@ pub struct Section<'a> {
     pub range: Range<usize>,
 }
 
+/// A block as its store keeps it, like [`Section`], with shared ownership of its memory.
+#[derive(Debug, Clone)]
+pub struct StoredSection {
+    span: Bytes,
+    place: Place,
+}
+
+impl StoredSection {
+    /// Returns the bytes of the block. They share the memory of the section.
+    #[must_use]
+    pub fn data(&self) -> Bytes {
+        self.span.slice(self.place.data())
+    }
+
+    /// Returns the bytes of the block.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.span[self.place.data()]
+    }
+
+    /// Returns the length of the block, in bytes.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.place.len
+    }
+
+    /// Returns the bytes before the data, as in [`Section::prefix`].
+    #[must_use]
+    pub fn prefix(&self) -> &[u8] {
+        &self.span[self.place.start..self.place.start + self.place.prefix]
+    }
+
+    /// Returns the memory of the section and its neighbours, and the range of prefix and data in it. Two sections
+    /// whose memory begins at the same address are parts of one file.
+    #[must_use]
+    pub fn range(&self) -> (&Bytes, Range<usize>) {
+        (&self.span, self.place.start..self.place.data().end)
+    }
+}
+
+impl From<Bytes> for StoredSection {
+    /// Makes a section without a prefix.
+    fn from(data: Bytes) -> Self {
+        let place = Place { span: 0, start: 0, prefix: 0, len: data.len() };
+        Self { span: data, place }
+    }
+}
+
 impl BlockBatch {
     /// Returns the number of results.
     #[must_use]
@@ -104,6 +152,22 @@ impl BlockBatch {
             Some(Section { prefix: span.get(range.start..data.start)?, data: span.get(data)?, span: place.span, range })
         });
         Ok(section)
+    }
+
+    /// Returns the section of the block at `index` with its memory, or `Ok(None)` if the store does not have it or
+    /// `index` is past the end. Returns an error only once.
+    ///
+    /// # Errors
+    /// The error of reading the block.
+    pub fn take_section(&mut self, index: usize) -> Result<Option<StoredSection>> {
+        match self.results.get(index) {
+            Some(Ok(Some(place))) => {
+                let span = self.spans.get(place.span).filter(|span| place.data().end <= span.len());
+                Ok(span.map(|span| StoredSection { span: span.clone(), place: *place }))
+            }
+            Some(Err(_)) => self.take_error(index).map_or(Ok(None), Err),
+            Some(Ok(None)) | None => Ok(None),
+        }
     }
 
     /// Returns a range of the span with the index [`Section::span`], without copying. Returns an empty slice if the

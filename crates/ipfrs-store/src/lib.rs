@@ -18,7 +18,7 @@ mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use batch::{BlockBatch, Section};
+pub use batch::{BlockBatch, Section, StoredSection};
 pub use config::{Durability, Engine, StoreConfig};
 pub use epoch::StoreEpoch;
 pub use epoch_cache::{DropStale, EpochCache};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +21,9 @@ pub const RESERVED_CODEC: u64 = 0x30_0001;
 /// Maximum number of blocks in a batch of [`BlockStore::get_batches`], for engines that do not form batches
 /// themselves.
 const BATCH_BLOCKS: usize = 16;
+
+/// Size at which such a batch ends, in bytes.
+const BATCH_BYTES: usize = 256 * 1024;
 
 /// Number of CIDs that [`BlockStore::scrub`] returns at a time, for engines that do not verify blocks themselves.
 const SCRUB_BLOCKS: usize = 1_000;
@@ -228,12 +232,24 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Like [`get_many`](Self::get_many), for callers that read many small blocks: blocks that are available together
     /// are returned together. No batch is empty. The batches together hold one result for each of `cids`, in order.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
-        let batch = |results: Vec<Result<(Cid, Option<Bytes>)>>| {
-            let mut batch = BlockBatch::default();
-            results.into_iter().for_each(|result| batch.push(result.map(|(_, found)| found)));
-            batch
-        };
-        self.get_many(cids.to_vec()).ready_chunks(BATCH_BLOCKS).map(batch).boxed()
+        let mut blocks = self.get_many(cids.to_vec()).fuse();
+        let batches = stream::poll_fn(move |cx| {
+            let (mut batch, mut bytes) = (BlockBatch::default(), 0);
+            while batch.len() < BATCH_BLOCKS && bytes < BATCH_BYTES {
+                match blocks.poll_next_unpin(cx) {
+                    Poll::Ready(Some(result)) => {
+                        let found = result.map(|(_, found)| found);
+                        bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
+                        batch.push(found);
+                    }
+                    Poll::Ready(None) if batch.is_empty() => return Poll::Ready(None),
+                    Poll::Pending if batch.is_empty() => return Poll::Pending,
+                    Poll::Ready(None) | Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Some(batch))
+        });
+        batches.boxed()
     }
 
     /// Stores blocks and returns once they are durable. Returns one outcome per block, in order. With

@@ -1,21 +1,18 @@
 //! Encoding and decoding of CAR, a sequence of blocks, as a stream (<https://ipld.io/specs/transport/car/carv1/>).
 //!
 //! [`header`] and [`frame`] write version 1; the payload of a frame shares the memory of its block.
-//! [`encode_batches`] sends sections in the form in which the store keeps them. [`CarReader`] reads versions 1 and 2
+//! [`encode_batches`] and [`encode_walk`] send sections in the form in which the store keeps them. [`CarReader`] reads versions 1 and 2
 //! and verifies every block.
 
 mod input;
 mod reader;
 mod sections;
 
-use std::task::{Poll, ready};
-
 use bytes::Bytes;
-use futures::stream::{self, Stream, StreamExt};
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::Cid;
 
 pub use reader::{CarLimits, CarReader};
-pub use sections::encode_batches;
+pub use sections::{encode_batches, encode_walk};
 
 /// Returns the header of a CAR with these roots: its length as a varint, then `{"roots": [...], "version": 1}` in
 /// DAG-CBOR.
@@ -53,31 +50,6 @@ fn put_prefix(out: &mut Vec<u8>, cid: &Cid, data_bytes: usize) {
     out.extend_from_slice(unsigned_varint::encode::u64((cid.encoded_len() + data_bytes) as u64, &mut buffer));
     // Writing to a growable vector cannot fail.
     let _written = cid.write_bytes(&mut *out);
-}
-
-/// Encodes a whole CAR as a stream: the header, then a section for each of `blocks`. The stream ends after the first
-/// error.
-pub fn encode<S>(roots: &[Cid], mut blocks: S) -> impl Stream<Item = Result<Bytes>> + use<S>
-where
-    S: Stream<Item = Result<Block>> + Unpin,
-{
-    // The piece to yield before the next block is read.
-    let mut next = Some(header(roots));
-    let mut has_failed = false;
-    stream::poll_fn(move |cx| {
-        if let Some(piece) = next.take() {
-            return Poll::Ready(Some(Ok(piece)));
-        }
-        if has_failed {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(ready!(blocks.poll_next_unpin(cx)).map(|block| {
-            let (cid, data) = block.inspect_err(|_| has_failed = true)?.into_parts();
-            let [prefix, data] = frame(&cid, data);
-            next = Some(data).filter(|data| !data.is_empty());
-            Ok(prefix)
-        }))
-    })
 }
 
 const CBOR_BYTES: u8 = 2 << 5;

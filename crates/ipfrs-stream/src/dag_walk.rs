@@ -6,19 +6,23 @@ mod seen;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::Stream;
 use ipfrs_core::{Block, Cid, Error, Result, identity_payload};
-use ipfrs_store::BlockStore;
+use ipfrs_store::{BlockStore, StoredSection};
+use parking_lot::Mutex;
 use tokio::task::coop::consume_budget;
 
 use frame::{Frame, Path};
 pub use part::Part;
-use part::{Below, Links, links_below};
+use part::{Below, Links, has_no_links, links_below};
 use seen::Seen;
 
 use crate::StreamingConfig;
@@ -50,11 +54,54 @@ const LINKS_PER_TURN: usize = 32;
 ///   state takes about 70 bytes for most nodes, and nothing for a node whose last link is being followed.
 pub struct DagWalk {
     /// The walk, or `None` once it has ended.
-    walk: Option<BoxStream<'static, Result<(Block, u32)>>>,
-    window_bytes: usize,
-    ready: VecDeque<(Block, u32)>,
-    ready_bytes: usize,
+    walk: Option<BoxFuture<'static, Result<()>>>,
+    ready: Arc<Mutex<Ready>>,
     failed: Option<Error>,
+}
+
+/// A block that a walk has met.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    pub(crate) cid: Cid,
+    pub(crate) section: StoredSection,
+    /// Number of links from the root.
+    depth: u32,
+}
+
+impl Walked {
+    fn into_block(self) -> Block {
+        Block::trusted(self.cid, self.section.data())
+    }
+}
+
+/// Blocks that the consumer has not taken yet.
+#[derive(Debug)]
+struct Ready {
+    blocks: VecDeque<Walked>,
+    bytes: usize,
+    window_bytes: usize,
+}
+
+impl Ready {
+    fn is_full(&self) -> bool {
+        self.bytes >= self.window_bytes || self.blocks.len() >= MAX_READY_BLOCKS
+    }
+
+    /// Returns whether the walk should continue before the next block is taken.
+    fn is_low(&self) -> bool {
+        self.bytes <= self.window_bytes / 2 && self.blocks.len() <= MAX_READY_BLOCKS / 2
+    }
+
+    fn push(&mut self, block: Walked) {
+        self.bytes += block.section.data_len();
+        self.blocks.push_back(block);
+    }
+
+    fn pop(&mut self) -> Option<Walked> {
+        let block = self.blocks.pop_front()?;
+        self.bytes -= block.section.data_len();
+        Some(block)
+    }
 }
 
 impl DagWalk {
@@ -82,11 +129,10 @@ impl DagWalk {
 
     fn over(store: Arc<dyn BlockStore>, roots: Links, repeats: bool, config: &StreamingConfig) -> Self {
         let path = Path::new(Frame::of_roots(roots));
-        let walk = Walk { store, config: config.clone(), seen: Seen::new(repeats), path };
-        let blocks =
-            stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|block| (block, walk))) });
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
-        Self { walk: Some(blocks.boxed()), window_bytes, ready: VecDeque::new(), ready_bytes: 0, failed: None }
+        let ready = Arc::new(Mutex::new(Ready { blocks: VecDeque::new(), bytes: 0, window_bytes }));
+        let walk = Walk { store, config: config.clone(), seen: Seen::new(repeats), path, ready: Arc::clone(&ready) };
+        Self { walk: Some(walk.run().boxed()), ready, failed: None }
     }
 
     /// Converts this walk into a stream that yields each block with its depth, the number of links from the root.
@@ -95,36 +141,20 @@ impl DagWalk {
         DepthWalk(self)
     }
 
-    fn poll_block(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<(Block, u32)>>> {
-        if self.ready_bytes <= self.window_bytes / 2 && self.ready.len() <= MAX_READY_BLOCKS / 2 {
-            self.fill(cx);
+    /// Returns the next block. The walk fills the window with the blocks that are available without waiting.
+    pub(crate) fn poll_walked(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Walked>>> {
+        if let Some(walk) = self.walk.as_mut().filter(|_| self.ready.lock().is_low())
+            && let Poll::Ready(ended) = walk.poll_unpin(cx)
+        {
+            (self.walk, self.failed) = (None, ended.err());
         }
-        if let Some((block, depth)) = self.ready.pop_front() {
-            self.ready_bytes -= block.data().len();
-            return Poll::Ready(Some(Ok((block, depth))));
+        if let Some(block) = self.ready.lock().pop() {
+            return Poll::Ready(Some(Ok(block)));
         }
         match self.failed.take() {
             Some(error) => Poll::Ready(Some(Err(error))),
             None if self.walk.is_none() => Poll::Ready(None),
             None => Poll::Pending,
-        }
-    }
-
-    /// Fills the window with the blocks that are available without waiting.
-    fn fill(&mut self, cx: &mut Context<'_>) {
-        while let Some(walk) = &mut self.walk {
-            if self.ready_bytes >= self.window_bytes || self.ready.len() >= MAX_READY_BLOCKS {
-                return;
-            }
-            match walk.poll_next_unpin(cx) {
-                Poll::Pending => return,
-                Poll::Ready(Some(Ok(block))) => {
-                    self.ready_bytes += block.0.data().len();
-                    self.ready.push_back(block);
-                }
-                Poll::Ready(Some(Err(error))) => (self.walk, self.failed) = (None, Some(error)),
-                Poll::Ready(None) => self.walk = None,
-            }
         }
     }
 }
@@ -133,7 +163,7 @@ impl Stream for DagWalk {
     type Item = Result<Block>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().poll_block(cx).map_ok(|(block, _)| block)
+        self.get_mut().poll_walked(cx).map_ok(Walked::into_block)
     }
 }
 
@@ -145,16 +175,16 @@ impl Stream for DepthWalk {
     type Item = Result<(Block, u32)>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().0.poll_block(cx)
+        self.get_mut().0.poll_walked(cx).map_ok(|walked| {
+            let depth = walked.depth;
+            (walked.into_block(), depth)
+        })
     }
 }
 
 impl fmt::Debug for DagWalk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DagWalk")
-            .field("ready_blocks", &self.ready.len())
-            .field("ready_bytes", &self.ready_bytes)
-            .finish_non_exhaustive()
+        f.debug_struct("DagWalk").field("ready", &self.ready).finish_non_exhaustive()
     }
 }
 
@@ -164,11 +194,11 @@ struct Walk {
     config: StreamingConfig,
     seen: Seen,
     path: Path,
+    ready: Arc<Mutex<Ready>>,
 }
 
 impl Walk {
-    /// Returns the next block and the number of links that lead to it.
-    async fn next(&mut self) -> Result<Option<(Block, u32)>> {
+    async fn run(mut self) -> Result<()> {
         while let Some(frame) = self.path.current(&self.store).await? {
             let (cid, part) = frame.take()?;
             let depth = frame.depth;
@@ -178,15 +208,30 @@ impl Walk {
             if let Some(payload) = identity_payload(&cid) {
                 self.open(cid, Bytes::copy_from_slice(payload), part, depth).await?;
             } else if !self.seen.is_done(&cid, part) {
-                let data = frame.fetch(&cid, &self.store, &self.seen).await?;
+                let section = frame.fetch(&cid, &self.store, &self.seen).await?;
                 let is_new = self.seen.insert(&cid, part)?;
-                self.open(cid, data.clone(), part, depth).await?;
+                if !has_no_links(&cid, section.bytes()) {
+                    self.open(cid, section.data(), part, depth).await?;
+                }
                 if is_new {
-                    return Ok(Some((Block::trusted(cid, data), depth)));
+                    self.hand_over(Walked { cid, section, depth }).await;
                 }
             }
         }
-        Ok(None)
+        Ok(())
+    }
+
+    /// Passes a block to the consumer, and waits while the window is full. Nothing wakes this wait: the consumer polls
+    /// the walk again when it has taken enough blocks.
+    async fn hand_over(&mut self, block: Walked) {
+        let is_full = {
+            let mut ready = self.ready.lock();
+            ready.push(block);
+            ready.is_full()
+        };
+        if is_full {
+            poll_fn(|_| if self.ready.lock().is_full() { Poll::Pending } else { Poll::Ready(()) }).await;
+        }
     }
 
     /// Descends into a block that `depth` links lead to, if it has links within `part`.

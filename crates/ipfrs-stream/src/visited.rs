@@ -1,7 +1,6 @@
 //! Sets of visited blocks.
 
-use std::collections::HashSet;
-
+use foldhash::HashSet;
 use ipfrs_core::limits::MAX_DAG_BLOCKS;
 use ipfrs_core::{Cid, Error, Result};
 

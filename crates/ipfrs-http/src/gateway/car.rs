@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 
 use axum::response::Response;
-use futures::StreamExt;
 use http::header::{
     ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
 };
@@ -17,7 +16,7 @@ use super::content_response::ContentResponse;
 use super::disposition;
 use super::format::CAR_MEDIA_TYPE;
 use super::request::GatewayRequest;
-use crate::body::{Chunked, begun_within_limits, gathered, header_text, unknown_length};
+use crate::body::{Chunked, begun_within_limits, header_text, unknown_length};
 use crate::state::AppState;
 
 /// Number of hash bytes in an entity tag.
@@ -62,7 +61,7 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
     }
     response.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
     // HEAD reads as far as GET, so that both have the same status.
-    let car = begun_within_limits(gathered(car).boxed()).await?;
+    let car = begun_within_limits(car).await?;
     let body = if request.is_head { unknown_length() } else { Chunked::body(car, false) };
     Ok(response.into_response(StatusCode::OK, body))
 }

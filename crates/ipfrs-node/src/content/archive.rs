@@ -104,8 +104,24 @@ struct Walk {
 
 /// File that is being archived.
 struct Content {
-    pieces: DagReader,
+    pieces: Pieces,
     size: u64,
+}
+
+/// Content of a file, in order.
+enum Pieces {
+    /// The content of a file of one block, until it is taken.
+    Block(Option<Bytes>),
+    Blocks(Box<DagReader>),
+}
+
+impl Pieces {
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        match self {
+            Self::Block(content) => content.take().map(Ok),
+            Self::Blocks(reader) => reader.next().await,
+        }
+    }
 }
 
 /// Directory that is being archived.
@@ -116,6 +132,8 @@ struct Directory {
     entries: Entries,
     /// Entries whose blocks have been requested from the store.
     ahead: VecDeque<DirEntry>,
+    /// Memory of these entries when they were requested, in bytes.
+    ahead_bytes: usize,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
     /// Hashes of the names of the symlinks archived so far. If one of these names were a directory as well, its
     /// entries would be unpacked wherever the symlink points.
@@ -181,9 +199,16 @@ impl Walk {
         }
         match node {
             UnixFsNode::File(file) => {
-                let span = Span::whole(file.size);
-                let pieces = DagReader::new(self.store.clone(), &file, span, &self.node.inner.config.streaming);
-                self.content = Some(Content { pieces, size: file.size });
+                let size = file.size;
+                let pieces = match file.children.is_empty() && file.inline.len() as u64 == size {
+                    true => Pieces::Block(Some(file.inline).filter(|content| !content.is_empty())),
+                    false => {
+                        let config = &self.node.inner.config.streaming;
+                        let reader = DagReader::new(self.store.clone(), &file, Span::whole(size), config);
+                        Pieces::Blocks(Box::new(reader))
+                    }
+                };
+                self.content = Some(Content { pieces, size });
             }
             UnixFsNode::Symlink { .. } => self.remember_symlink(name)?,
             node => self.descend(path, node)?,
@@ -215,6 +240,7 @@ impl Walk {
             bytes: 0,
             entries: Entries::new(source, node)?,
             ahead: VecDeque::new(),
+            ahead_bytes: 0,
             blocks: stream::empty().boxed(),
             symlinks: HashSet::new(),
         };
@@ -251,10 +277,10 @@ struct Entry {
 }
 
 impl Directory {
-    /// Returns the memory of the directory, in bytes: its path, its entries and those that were read ahead.
+    /// Returns an upper bound of the memory of the directory, in bytes: its path, its entries and those that were read
+    /// ahead.
     fn memory(&self) -> usize {
-        let ahead: usize = self.ahead.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum();
-        DIRECTORY_BYTES + self.path.len() + self.entries.memory() + ahead
+        DIRECTORY_BYTES + self.path.len() + self.entries.memory() + self.ahead_bytes
     }
 
     /// Returns the next entry.
@@ -264,6 +290,7 @@ impl Directory {
                 let Some(entry) = self.entries.next().await? else { break };
                 self.ahead.push_back(entry);
             }
+            self.ahead_bytes = self.ahead.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum();
             self.blocks = store.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
         }
         let Some(entry) = self.ahead.pop_front() else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_stream::{DagWalk, Part, Visited, car};
 
 use crate::dag::{Leaves, Reachable};
@@ -99,14 +99,14 @@ impl Node {
     pub(crate) fn write_car(&self, root: Cid, walk: DagWalk) -> BoxStream<'static, Result<Bytes>> {
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
-        let blocks = walk.inspect(move |block| {
+        let note = move |block: Result<usize, &Error>| {
             let _lives_as_long = &active;
             match block {
-                Ok(block) => metrics.download_bytes.inc_by(block.data().len() as u64),
+                Ok(length) => metrics.download_bytes.inc_by(length as u64),
                 Err(error) => metrics.refusals.note(error),
             }
-        });
-        car::encode(&[root], blocks).boxed()
+        };
+        car::encode_walk(&[root], walk, note).boxed()
     }
 
     /// Follows a path as far as it leads from block to block.

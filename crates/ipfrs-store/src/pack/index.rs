@@ -27,6 +27,7 @@ mod tests;
 mod write;
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 pub(super) use totals::Totals;
@@ -235,6 +236,12 @@ impl Index {
         }
         runs.iter().try_for_each(|run| run.check())?;
         Ok(Some(location))
+    }
+
+    /// Loads the entries of `keys` into the processor's cache, except those that are on the disk.
+    pub(super) fn preload<K: Deref<Target = [u8]>>(&self, keys: &[K]) {
+        let Some(runs) = self.state.try_read().map(|state| Arc::clone(&state.runs)) else { return };
+        runs.iter().for_each(|run| run.preload(keys));
     }
 
     /// Returns up to `limit` blocks after `after`, in the order of their keys. The page is empty at the end.

@@ -1,6 +1,7 @@
 //! Reads of many blocks: batched lookups, and loading ahead of the consumer.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,11 +32,11 @@ enum Known {
 }
 
 impl Known {
-    fn of(cid: &Cid, shared: &Shared) -> Self {
+    fn of(cid: &Cid, key: &StackKey, shared: &Shared) -> Self {
         if let Some(payload) = identity_payload(cid) {
             return Self::Payload(Bytes::copy_from_slice(payload));
         }
-        match shared.find_resident(&StackKey::of(cid.hash())) {
+        match shared.find_resident(key) {
             Ok(Some(found)) => found.map_or(Self::Absent, Self::At),
             // A thread that may wait reads the index again, which also reports its errors.
             Ok(None) | Err(_) => Self::Nothing,
@@ -64,7 +65,10 @@ impl Walk {
         let shared = &self.store.shared;
         let requested = self.cids.get(self.completed..).unwrap_or_default();
         if self.known.is_empty() {
-            self.known.extend(requested.iter().take(LOOKUP_BLOCKS).map(|cid| Known::of(cid, shared)));
+            let requested = requested.iter().take(LOOKUP_BLOCKS);
+            let keys: Vec<_> = requested.clone().map(|cid| StackKey::of(cid.hash())).collect();
+            shared.preload(&keys);
+            self.known.extend(requested.zip(&keys).map(|(cid, key)| Known::of(cid, key, shared)));
         }
         if self.known.is_empty() {
             return None;
@@ -132,17 +136,17 @@ impl Walk {
 
     /// Returns all blocks, one by one.
     pub(super) fn blocks(self) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
-        let ready = VecDeque::new();
-        stream::unfold((self, ready), |(mut walk, mut ready)| async move {
-            if ready.is_empty() {
-                let first = walk.completed;
-                let batch = walk.next_batch().await?;
-                let cids = walk.cids.get(first..).unwrap_or_default().iter().copied();
-                ready.extend(cids.zip(batch.into_answers()).map(|(cid, found)| found.map(|found| (cid, found))));
-            }
-            Some((ready.pop_front()?, (walk, ready)))
-        })
-        .boxed()
+        let (cids, mut next) = (Arc::clone(&self.cids), self.completed);
+        let blocks = self.batches().flat_map(move |batch| {
+            let (cids, first) = (Arc::clone(&cids), next);
+            next += batch.len();
+            let found = (first..).zip(batch.into_answers());
+            stream::iter(found.filter_map(move |(at, found)| {
+                let cid = *cids.get(at)?;
+                Some(found.map(|found| (cid, found)))
+            }))
+        });
+        blocks.boxed()
     }
 }
 
@@ -207,6 +211,7 @@ fn find_resident(
         return;
     }
     locations.sort_unstable_by_key(|(location, _)| (location.pack, location.start()));
+    let mut found = Vec::new();
     for in_pack in locations.chunk_by(|(a, _), (b, _)| a.pack == b.pack) {
         let pack = in_pack.first().and_then(|(location, _)| shared.pack(location.pack).ok().flatten());
         let Some(pack) = pack.filter(|pack| pack.is_intact()) else { continue };
@@ -214,28 +219,37 @@ fn find_resident(
             let start = run.first().map_or(0, |(location, _)| location.start());
             let end = run.iter().map(|(location, _)| location.end()).max().unwrap_or(start);
             let slice = u32::try_from(start).ok().and_then(|at| pack.slice(at, end - start).ok());
-            let Some(slice) = slice.filter(|slice| pack.is_resident(slice)) else { continue };
-            let memory = Bytes::from_owner(slice);
-            let mut is_needed = false;
-            let span = batch.next_span();
-            for (location, index) in run {
-                let place = Place {
-                    span,
-                    start: location.start() - start,
-                    prefix: usize::from(location.prefix),
-                    len: location.len as usize,
-                };
-                let prefix = memory.get(place.start..place.start + place.prefix);
-                // The binary CID ends with the multihash, and the prefix ends with the CID.
-                let is_it = |cid: &Cid| prefix.is_some_and(|prefix| prefix.ends_with(&StackKey::of(cid.hash())));
-                if requested.get(*index).is_some_and(is_it) {
-                    is_needed = true;
-                    places[*index] = Some(place);
-                }
+            if let Some(slice) = slice.filter(|slice| pack.is_resident(slice)) {
+                found.push((Bytes::from_owner(slice), start, run));
             }
-            if is_needed {
-                batch.push_span(memory);
+        }
+    }
+    // The processor waits for the memory of all prefixes at the same time instead of one after the other.
+    let first = |memory: &Bytes, start: usize, location: &Location| memory.get(location.start() - start).copied();
+    let firsts = |(memory, start, run): &(Bytes, usize, &[(Location, usize)])| {
+        run.iter().filter_map(|(location, _)| first(memory, *start, location)).fold(0, |all, byte| all ^ byte)
+    };
+    black_box(found.iter().map(firsts).fold(0, |all, byte| all ^ byte));
+    for (memory, start, run) in found {
+        let mut is_needed = false;
+        let span = batch.next_span();
+        for (location, index) in run {
+            let place = Place {
+                span,
+                start: location.start() - start,
+                prefix: usize::from(location.prefix),
+                len: location.len as usize,
+            };
+            let prefix = memory.get(place.start..place.start + place.prefix);
+            // The binary CID ends with the multihash, and the prefix ends with the CID.
+            let is_it = |cid: &Cid| prefix.is_some_and(|prefix| prefix.ends_with(&StackKey::of(cid.hash())));
+            if requested.get(*index).is_some_and(is_it) {
+                is_needed = true;
+                places[*index] = Some(place);
             }
+        }
+        if is_needed {
+            batch.push_span(memory);
         }
     }
 }

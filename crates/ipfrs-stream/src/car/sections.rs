@@ -1,130 +1,179 @@
-//! CAR sections of blocks that were looked up together.
+//! CARs from blocks that their store keeps as CAR sections.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
-use ipfrs_core::{Cid, ErrorKind, Result};
-use ipfrs_store::BlockBatch;
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_store::{BlockBatch, StoredSection};
+
+use crate::DagWalk;
 
 /// Slices below this size are copied into a shared piece. A piece of its own costs more than copying a few kilobytes.
 const COPY_BELOW_BYTES: usize = 8 * 1024;
 /// Size at which a piece of copied slices is yielded.
 const PIECE_BYTES: usize = 64 * 1024;
+/// Size at which a slice of adjacent sections is yielded.
+const RUN_BYTES: usize = 1024 * 1024;
 
 /// Encodes a whole CAR without roots as a stream: the header, then a section for each of `cids` whose block is in
 /// `batches`. Missing blocks ([`ErrorKind::NotFound`]) are left out; any other error is the last item.
 ///
 /// A store that keeps a block under the requested CID keeps it as a CAR section. Such a section is yielded without
 /// copying, and adjacent sections are yielded as one piece.
-pub fn encode_batches<S>(cids: Arc<[Cid]>, batches: S) -> impl Stream<Item = Result<Bytes>> + use<S>
+pub fn encode_batches<S>(cids: Arc<[Cid]>, mut batches: S) -> impl Stream<Item = Result<Bytes>> + use<S>
 where
     S: Stream<Item = BlockBatch> + Unpin,
 {
-    struct State<S> {
-        batches: Option<S>,
-        cids: Arc<[Cid]>,
-        /// Number of CIDs whose lookup has completed.
-        completed: usize,
-        pieces: VecDeque<Result<Bytes>>,
-        /// The CAR header, before the first piece; empty afterwards.
-        header: BytesMut,
-    }
-    let header = BytesMut::from(super::header(&[]).as_ref());
-    let state = State { batches: Some(batches), cids, completed: 0, pieces: VecDeque::new(), header };
-    stream::unfold(state, |mut state| async move {
-        while state.pieces.is_empty() {
-            let Some(batch) = state.batches.as_mut()?.next().await else {
-                state.batches = None;
-                state.pieces.extend((!state.header.is_empty()).then(|| Ok(state.header.split().freeze())));
-                break;
-            };
-            let requested = state.cids.get(state.completed..).unwrap_or_default();
-            state.completed += batch.len();
-            let mut sections = Sections { batch, copied: state.header.split(), run: None, pieces: VecDeque::new() };
-            if let Err(error) = sections.write(requested) {
-                state.batches = None;
-                sections.pieces.push_back(Err(error));
+    let mut pieces = Pieces::beginning_with(&super::header(&[]));
+    // Number of CIDs whose lookup has completed.
+    let mut completed = 0;
+    let mut has_ended = false;
+    stream::poll_fn(move |cx| {
+        loop {
+            if let Some(piece) = pieces.pop() {
+                return Poll::Ready(Some(piece));
             }
-            state.pieces = sections.pieces;
+            if has_ended {
+                return Poll::Ready(None);
+            }
+            match batches.poll_next_unpin(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => has_ended = true,
+                Poll::Ready(Some(mut batch)) => {
+                    let requested = cids.get(completed..).unwrap_or_default();
+                    completed += batch.len();
+                    has_ended = pieces.put_batch(requested, &mut batch);
+                }
+            }
+            pieces.end();
         }
-        Some((state.pieces.pop_front()?, state))
     })
 }
 
-/// An encoder for the sections of one batch.
-struct Sections {
-    batch: BlockBatch,
+/// Encodes a whole CAR as a stream: the header, then a section for each block of `walk`. The stream ends after the
+/// first error. `note` receives the length of each block, and the error.
+///
+/// Blocks that are adjacent in the store are yielded as one piece, without copying.
+pub fn encode_walk<N>(roots: &[Cid], mut walk: DagWalk, mut note: N) -> impl Stream<Item = Result<Bytes>> + use<N>
+where
+    N: FnMut(Result<usize, &Error>),
+{
+    let mut pieces = Pieces::beginning_with(&super::header(roots));
+    let mut has_ended = false;
+    stream::poll_fn(move |cx| {
+        loop {
+            if let Some(piece) = pieces.pop() {
+                return Poll::Ready(Some(piece));
+            }
+            if has_ended {
+                return Poll::Ready(None);
+            }
+            match walk.poll_walked(cx) {
+                Poll::Ready(Some(Ok(block))) => {
+                    note(Ok(block.section.data_len()));
+                    pieces.put(&block.cid, block.section);
+                    continue;
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    note(Err(&error));
+                    has_ended = true;
+                    pieces.fail(error);
+                }
+                Poll::Ready(None) => has_ended = true,
+                // What is complete does not wait for the next block.
+                Poll::Pending if pieces.is_empty() => return Poll::Pending,
+                Poll::Pending => {}
+            }
+            pieces.end();
+        }
+    })
+}
+
+/// An encoder of sections. It combines adjacent sections, and short ones.
+struct Pieces {
     /// Short sections and other bytes that precede the next piece.
     copied: BytesMut,
-    /// Adjacent sections in one span, to which the next section may be appended.
-    run: Option<(usize, Range<usize>)>,
+    /// Adjacent sections in one memory, to which the next section may be appended.
+    run: Option<(Bytes, Range<usize>)>,
+    /// Buffer for the prefix of one section.
+    prefix: Vec<u8>,
     pieces: VecDeque<Result<Bytes>>,
 }
 
-impl Sections {
-    fn write(&mut self, requested: &[Cid]) -> Result<()> {
-        let mut prefix = Vec::with_capacity(64);
-        for (index, cid) in requested.iter().enumerate().take(self.batch.len()) {
-            let Ok(Some(section)) = self.batch.section(index) else {
-                match self.batch.take_error(index) {
-                    Some(error) if error.kind() != ErrorKind::NotFound => {
-                        self.end();
-                        return Err(error);
-                    }
-                    _ => continue,
-                }
-            };
-            prefix.clear();
-            super::put_prefix(&mut prefix, cid, section.data.len());
-            let (span, range) = (section.span, section.range.clone());
-            if section.prefix == prefix {
-                self.put_section(span, range);
-            } else {
-                // The store keeps the block under another codec or version, or keeps no sections.
-                let data = range.start + section.prefix.len()..range.end;
-                self.end_run();
-                self.copied.extend_from_slice(&prefix);
-                self.put(span, data);
-            }
-        }
-        self.end();
-        Ok(())
+impl Pieces {
+    fn beginning_with(header: &[u8]) -> Self {
+        Self { copied: header.into(), run: None, prefix: Vec::with_capacity(64), pieces: VecDeque::new() }
     }
 
-    fn put_section(&mut self, span: usize, range: Range<usize>) {
+    /// Returns the next complete piece.
+    fn pop(&mut self) -> Option<Result<Bytes>> {
+        self.pieces.pop_front()
+    }
+
+    /// Whether nothing waits for [`Self::end`].
+    fn is_empty(&self) -> bool {
+        self.copied.is_empty() && self.run.is_none()
+    }
+
+    /// Appends the sections of a batch. Returns whether an error ends the CAR.
+    fn put_batch(&mut self, requested: &[Cid], batch: &mut BlockBatch) -> bool {
+        for (index, cid) in requested.iter().enumerate().take(batch.len()) {
+            match batch.take_section(index) {
+                Ok(Some(section)) => self.put(cid, section),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    self.fail(error);
+                    return true;
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
+        false
+    }
+
+    /// Appends the section of a block.
+    fn put(&mut self, cid: &Cid, section: StoredSection) {
+        self.prefix.clear();
+        super::put_prefix(&mut self.prefix, cid, section.data_len());
+        let (memory, range) = section.range();
+        if section.prefix() != self.prefix {
+            // The store keeps the block under another codec or version, or keeps no sections.
+            let data = range.end - section.data_len()..range.end;
+            self.end_run();
+            self.copied.extend_from_slice(&self.prefix);
+            return self.put_slice(memory, data);
+        }
         match &mut self.run {
-            Some((of, run)) if *of == span && run.end == range.start => run.end = range.end,
+            Some((of, run)) if is_adjacent(of, run, memory, &range) && run.len() < RUN_BYTES => run.end = range.end,
             _ => {
                 self.end_run();
-                self.run = Some((span, range));
+                self.run = Some((memory.clone(), range));
             }
         }
     }
 
     fn end_run(&mut self) {
-        if let Some((span, range)) = self.run.take() {
-            self.put(span, range);
+        if let Some((memory, range)) = self.run.take() {
+            self.put_slice(&memory, range);
         }
     }
 
-    /// Appends a part of a span, either as a slice or copied.
-    fn put(&mut self, span: usize, range: Range<usize>) {
-        let part = self.batch.slice(span, range);
-        if part.len() < COPY_BELOW_BYTES {
-            if self.copied.is_empty() {
-                self.copied.reserve(PIECE_BYTES + COPY_BELOW_BYTES);
-            }
-            self.copied.extend_from_slice(&part);
-            if self.copied.len() < PIECE_BYTES {
-                return;
-            }
+    /// Appends a part of `memory`, either as a slice or copied.
+    fn put_slice(&mut self, memory: &Bytes, range: Range<usize>) {
+        if range.len() >= COPY_BELOW_BYTES {
             self.end_copied();
-        } else {
+            self.pieces.push_back(Ok(memory.slice(range)));
+            return;
+        }
+        if self.copied.is_empty() {
+            self.copied.reserve(PIECE_BYTES + COPY_BELOW_BYTES);
+        }
+        self.copied.extend_from_slice(&memory[range]);
+        if self.copied.len() >= PIECE_BYTES {
             self.end_copied();
-            self.pieces.push_back(Ok(part));
         }
     }
 
@@ -134,8 +183,20 @@ impl Sections {
         }
     }
 
+    /// Completes the current piece.
     fn end(&mut self) {
         self.end_run();
         self.end_copied();
     }
+
+    /// Completes the current piece and appends an error.
+    fn fail(&mut self, error: Error) {
+        self.end();
+        self.pieces.push_back(Err(error));
+    }
+}
+
+/// Whether `range` of `memory` begins where `run` of `of` ends, and is within the same memory.
+fn is_adjacent(of: &Bytes, run: &Range<usize>, memory: &Bytes, range: &Range<usize>) -> bool {
+    of.as_ptr() == memory.as_ptr() && run.end == range.start && range.end <= of.len()
 }

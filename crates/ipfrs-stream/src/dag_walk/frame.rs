@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Cid, CidList, Error, Result, identity_payload};
-use ipfrs_store::BlockStore;
+use ipfrs_store::{BlockBatch, BlockStore, StoredSection};
 
 use super::part::{Below, Links, Part, links_below};
 use super::seen::Seen;
@@ -125,8 +125,30 @@ pub(super) struct Frame {
 
 /// Blocks that were requested from the store together: some of the links of one node, in order.
 struct Run {
-    requested: VecDeque<Cid>,
-    blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
+    requested: Arc<[Cid]>,
+    /// Number of blocks that were taken.
+    taken: usize,
+    batches: BoxStream<'static, BlockBatch>,
+    /// The batch that is being taken, and the number of its blocks that were.
+    batch: BlockBatch,
+    taken_of_batch: usize,
+}
+
+impl Run {
+    fn has_ended(&self) -> bool {
+        self.taken >= self.requested.len()
+    }
+
+    /// Returns the next block with the content ID that was requested, or `None` if the stream ends early.
+    async fn next(&mut self) -> Option<(Cid, Result<Option<StoredSection>>)> {
+        let cid = *self.requested.get(self.taken)?;
+        if self.taken_of_batch >= self.batch.len() {
+            (self.batch, self.taken_of_batch) = (self.batches.next().await?, 0);
+        }
+        let section = self.batch.take_section(self.taken_of_batch);
+        (self.taken, self.taken_of_batch) = (self.taken + 1, self.taken_of_batch + 1);
+        Some((cid, section))
+    }
 }
 
 impl Frame {
@@ -163,21 +185,19 @@ impl Frame {
     }
 
     /// Returns the block of the link that was taken last.
-    pub(super) async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<Bytes> {
-        let missing = || Error::internal("the store omitted a requested block");
+    pub(super) async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<StoredSection> {
         loop {
-            let Some(run) = self.run.as_mut().filter(|run| !run.requested.is_empty()) else {
+            let Some(run) = self.run.as_mut().filter(|run| !run.has_ended()) else {
                 self.run = Some(self.plan(store, seen));
                 continue;
             };
+            let next = run.next().await;
+            let (requested, found) = next.ok_or_else(|| Error::internal("the store omitted a requested block"))?;
             // The walk may have met earlier blocks of the run deeper in the DAG since it requested them.
-            let is_wanted = run.requested.pop_front().is_some_and(|requested| requested == *cid);
-            let item = run.blocks.next().await.ok_or_else(missing)?;
-            if !is_wanted {
+            if requested != *cid {
                 continue;
             }
-            let (_, data) = item?;
-            return data.ok_or_else(|| {
+            return found?.ok_or_else(|| {
                 let from = self.node.as_ref().map(|(node, _)| format!(", which {node} links to,")).unwrap_or_default();
                 Error::no_block(cid, format!("block {cid}{from} is not in this store"))
             });
@@ -189,17 +209,19 @@ impl Frame {
         let count = self.links.len();
         let ahead = (self.next - 1..).zip(self.links.iter_from(self.taken_offset)).take(MAX_RUN_LINKS);
         let is_done = |index: usize, cid: &Cid| seen.is_done(cid, self.below.part(index, count));
-        let mut requested: VecDeque<Cid> = VecDeque::new();
+        let mut requested: Vec<Cid> = Vec::new();
         let needed = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
         for (_, cid) in needed {
             if requested.len() == MAX_RUN_BLOCKS {
                 break;
             }
             // Files of zeros consist of nodes that link to one block many times.
-            if seen.repeats() || requested.back() != Some(&cid) {
-                requested.push_back(cid);
+            if seen.repeats() || requested.last() != Some(&cid) {
+                requested.push(cid);
             }
         }
-        Run { blocks: store.get_many(requested.iter().copied().collect()), requested }
+        let requested: Arc<[Cid]> = requested.into();
+        let batches = store.get_batches(Arc::clone(&requested));
+        Run { requested, taken: 0, batches, batch: BlockBatch::default(), taken_of_batch: 0 }
     }
 }

@@ -66,6 +66,18 @@ impl Below {
     }
 }
 
+/// Returns whether a block is a raw leaf, or a dag-pb block that consists of a single `Data` field, as leaves do. Takes
+/// constant time for any block size.
+pub(super) fn has_no_links(cid: &Cid, block: &[u8]) -> bool {
+    match cid.codec() {
+        codec::RAW => true,
+        codec::DAG_PB => block
+            .strip_prefix(&[0x0a])
+            .is_some_and(|rest| unsigned_varint::decode::usize(rest).is_ok_and(|(len, data)| len == data.len())),
+        _ => false,
+    }
+}
+
 /// Returns the links of block `cid` that are within `part`.
 pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Links> {
     let none = Links { cids: CidList::default(), below: Below::Each(Part::Block) };
@@ -120,24 +132,12 @@ fn links_within(file: &FileNode, span: Span) -> Links {
 
 /// Returns the same as [`links`], without blocking the runtime.
 async fn all_links(cid: Cid, data: Bytes) -> Result<CidList> {
-    let structure = match cid.codec() {
-        codec::RAW => return Ok(CidList::default()),
-        codec::DAG_PB if is_dag_pb_leaf(&data) => 0,
-        _ => data.len(),
-    };
-    if structure > MAX_INLINE_DECODE_BYTES {
+    if data.len() > MAX_INLINE_DECODE_BYTES {
         let decoding = tokio::task::spawn_blocking(move || links(&cid, &data));
         return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
     }
-    for _ in 0..=structure / BYTES_PER_TURN {
+    for _ in 0..=data.len() / BYTES_PER_TURN {
         consume_budget().await;
     }
     links(&cid, &data)
-}
-
-/// Returns whether a dag-pb block consists of a single `Data` field, as leaves do. Takes constant time for any block
-/// size.
-fn is_dag_pb_leaf(block: &[u8]) -> bool {
-    let Some(rest) = block.strip_prefix(&[0x0a]) else { return false };
-    unsigned_varint::decode::usize(rest).is_ok_and(|(len, data)| len == data.len())
 }

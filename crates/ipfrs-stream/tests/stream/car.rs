@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, codec};
 use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode};
-use ipfrs_stream::car::{CarLimits, CarReader, encode, encode_batches, frame, header};
+use ipfrs_stream::car::{CarLimits, CarReader, encode_batches, encode_walk, frame, header};
+use ipfrs_stream::{DagWalk, StreamingConfig};
 use proptest::prelude::*;
 
-use crate::dag::{pattern, raw};
+use crate::dag::{flat_file, pattern, raw};
 use crate::runtime;
 
 fn car(roots: &[Cid], blocks: &[Block]) -> Vec<u8> {
-    let blocks = stream::iter(blocks.iter().cloned().map(Ok));
-    let parts: Vec<Bytes> = encode(roots, blocks).try_collect().now_or_never().unwrap().unwrap();
-    parts.concat()
+    let frames = blocks.iter().flat_map(|block| frame(block.cid(), block.data().clone()));
+    std::iter::once(header(roots)).chain(frames).collect::<Vec<_>>().concat()
 }
 
 /// Splits `car` into pieces of these sizes and a last piece with the rest. If `slow` is true, the reader has to wait
@@ -101,6 +100,45 @@ async fn car_from_sections_equals_car_from_blocks() {
     let failed: Vec<_> = encode_batches(cids.clone(), store.get_batches(cids)).collect().await;
     assert_eq!(failed.last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(failed.iter().filter(|piece| piece.is_err()).count(), 1);
+}
+
+/// The leaves are adjacent in the pack, once in the order of the DAG and once in another order.
+#[tokio::test]
+async fn car_of_walk_joins_adjacent_sections() {
+    let blocks = flat_file(1_000, 1_000);
+    let (root, leaves) = blocks.split_last().unwrap();
+    let expected = car(&[*root.cid()], &[&[root.clone()], leaves].concat());
+    let scattered: Vec<Block> = (0..leaves.len()).map(|at| leaves[at * 77 % leaves.len()].clone()).collect();
+    for (stored, longest) in [(leaves.to_vec(), 100_000), (scattered, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+        assert!(store.put_many([stored, vec![root.clone()]].concat(), PutMode::Atomic).await.iter().all(Result::is_ok));
+        let store: Arc<dyn BlockStore> = Arc::new(store);
+        for _ in 0..2 {
+            let (mut count, mut bytes) = (0, 0);
+            let walk = DagWalk::new(Arc::clone(&store), vec![*root.cid()], &StreamingConfig::default());
+            let note = |block: ipfrs_core::Result<usize, &Error>| (count, bytes) = (count + 1, bytes + block.unwrap());
+            let pieces: Vec<Bytes> = encode_walk(&[*root.cid()], walk, note).try_collect().await.unwrap();
+            assert!(pieces.concat() == expected);
+            assert_eq!((count, bytes), (blocks.len(), blocks.iter().map(|block| block.data().len()).sum::<usize>()));
+            assert!(pieces.len() < 60 && pieces.iter().any(|piece| piece.len() > longest), "{} pieces", pieces.len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn car_of_walk_ends_with_the_error() {
+    let blocks = flat_file(100, 10_000);
+    let (root, leaves) = blocks.split_last().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    let stored = leaves[..50].iter().chain([root]).cloned().collect();
+    assert!(store.put_many(stored, PutMode::Atomic).await.iter().all(Result::is_ok));
+    let walk = DagWalk::new(Arc::new(store), vec![*root.cid()], &StreamingConfig::default());
+    let mut pieces: Vec<_> = encode_walk(&[*root.cid()], walk, |_| {}).collect().await;
+    assert_eq!(pieces.pop().unwrap().unwrap_err().kind(), ErrorKind::NotFound);
+    let sent: Vec<Bytes> = pieces.into_iter().map(Result::unwrap).collect();
+    assert!(sent.concat() == car(&[*root.cid()], &[&[root.clone()], &leaves[..50]].concat()));
 }
 
 fn blocks() -> impl Strategy<Value = Vec<Block>> {

@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 use std::fs::File;
+use std::hint::black_box;
 use std::io;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use ipfrs_core::{Error, Result};
 
 use super::decode::{unreadable, unseal};
-use super::layout::{Family, Layout, START_BYTES};
+use super::layout::{Family, Layout, START_BYTES, split_key};
 use crate::Mappings;
 use crate::mapping::{FileSlice, MappedFile};
 use crate::pack::lock::cannot;
@@ -141,33 +143,54 @@ impl Run {
         if bucket >= family.buckets() || !self.residency.is_resident(&self.file, table) {
             return Ok(None);
         }
-        let (low, high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
+        let (low, high) = self.bucket(family, bucket)?;
         // Buckets have few entries, unless somebody has stored blocks whose digests begin alike.
-        if low > high || high - low > MAX_RESIDENT_ENTRIES {
+        if high - low > MAX_RESIDENT_ENTRIES {
             return Ok(None);
         }
         let entries = family.entries_at + low * family.entry_bytes..family.entries_at + high * family.entry_bytes;
         if !self.residency.is_resident(&self.file, entries) {
             return Ok(None);
         }
-        self.find(prefix, digest).map(Some)
+        self.search(family, digest, low..high).ok().map(|place| self.said(family, place)).transpose().map(Some)
+    }
+
+    /// Loads the entries of `keys` into the processor's cache, except those that are on the disk. The processor waits
+    /// for all of them at the same time: no read depends on the one before.
+    pub(super) fn preload<K: Deref<Target = [u8]>>(&self, keys: &[K]) {
+        let start = |key: &K| {
+            let (prefix, digest) = split_key(key);
+            let family = self.layout.families.iter().find(|family| *family.prefix == *prefix)?;
+            let bucket = family.bucket_of(digest);
+            let at = family.fan_at + 4 * bucket.saturating_sub(1);
+            let is_resident = bucket < family.buckets() && self.residency.is_resident(&self.file, at..at + 4);
+            let place = if is_resident { self.bucket_start(family, bucket).ok()? } else { return None };
+            Some(family.entries_at + place * family.entry_bytes)
+        };
+        let starts: Vec<usize> = keys.iter().filter_map(start).collect();
+        let bytes = self.bytes.as_ref();
+        let resident =
+            starts.iter().filter(|at| **at < bytes.len() && self.residency.is_resident(&self.file, **at..**at + 1));
+        black_box(resident.fold(0, |all, at| all ^ bytes[*at]));
     }
 
     /// Returns the position of the entry with this digest within its family, or, as the inner error, the position of
     /// the first entry after it.
     pub(super) fn place_of(&self, family: &Family, digest: &[u8]) -> Result<Result<usize, usize>> {
-        let bucket = family.bucket_of(digest);
-        let (mut low, mut high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
-        if low > high {
-            return Err(self.damaged("its bucket table is out of order"));
-        }
+        let (low, high) = self.bucket(family, family.bucket_of(digest))?;
+        Ok(self.search(family, digest, low..high))
+    }
+
+    /// Same as [`place_of`](Self::place_of), within the positions of the bucket of the digest.
+    fn search(&self, family: &Family, digest: &[u8], bucket: Range<usize>) -> Result<usize, usize> {
+        let Range { start: mut low, end: mut high } = bucket;
         let wanted = &digest[family.implied_bytes()..];
         let compare = |place| compare(&self.entry(family, place)[..wanted.len()], wanted);
         while high - low > NEIGHBOURS {
             let middle = low.midpoint(high);
             match compare(middle) {
                 Ordering::Less => low = middle + 1,
-                Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Equal => return Ok(middle),
                 Ordering::Greater => high = middle,
             }
         }
@@ -175,11 +198,17 @@ impl Run {
         for place in low..high {
             match compare(place) {
                 Ordering::Less => {}
-                Ordering::Equal => return Ok(Ok(place)),
-                Ordering::Greater => return Ok(Err(place)),
+                Ordering::Equal => return Ok(place),
+                Ordering::Greater => return Err(place),
             }
         }
-        Ok(Err(high))
+        Err(high)
+    }
+
+    /// Returns the position of the first entry of a bucket, and the position after its last entry.
+    fn bucket(&self, family: &Family, bucket: usize) -> Result<(usize, usize)> {
+        let (low, high) = (self.bucket_start(family, bucket)?, self.bucket_end(family, bucket)?);
+        if low <= high { Ok((low, high)) } else { Err(self.damaged("its bucket table is out of order")) }
     }
 
     fn bucket_start(&self, family: &Family, bucket: usize) -> Result<usize> {
