@@ -27,7 +27,6 @@ pub mod process;
 mod report;
 mod serve;
 mod settle;
-mod varied;
 
 pub use add::{Multipart, Profile, add_file};
 pub use arguments::{Arguments, Asked, number};
@@ -43,9 +42,8 @@ pub use figures::{Series, Table, seconds_each};
 pub use gateway::{Gateway, config};
 pub use goal::{Bound, Goal};
 pub use latency::Latencies;
-pub use load::{Loaded, load};
+pub use load::{Fetch, Loaded, load, load_varied};
 pub use micro::must;
 pub use report::{Section, check, machine, publish};
 pub use serve::{GatewayProcess, SERVE, serve};
 pub use settle::settle;
-pub use varied::{Fetch, load_varied};

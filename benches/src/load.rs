@@ -1,9 +1,9 @@
 //! A load generator on one thread that needs less CPU time than the server.
 //!
 //! wrk parses every byte of every response and polls each socket before it reads. On its own core, wrk therefore is
-//! the bottleneck if the server does little work per request. This client receives a response with one `recv` and
-//! recognizes it by its length and status line, which are equal to those of a first response that was read and
-//! compared completely.
+//! the bottleneck if the server does little work per request. This client receives most responses with one `recv`, and
+//! recognizes them by their length and status line, which are equal to those of an earlier response to the same
+//! request. It parses the heads of all others. Bodies are not compared, except for those of [`load`]'s first responses.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -21,13 +21,15 @@ use crate::client::parse_head;
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 ";
 /// Size of the receive buffer: more than one response, so that one read returns everything that is available.
-pub(crate) const BUFFER_BYTES: usize = 256 * 1_024;
+const BUFFER_BYTES: usize = 256 * 1_024;
+/// Maximum size of a response head, in bytes.
+const MAX_HEAD_BYTES: usize = 16 * 1_024;
 /// Maximum number of ready connections that one poll returns.
-pub(crate) const EVENTS: usize = 1_024;
+const EVENTS: usize = 1_024;
 /// Read timeout. A server that is silent on all connections for this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Significant digits of the recorded latencies.
-pub(crate) const DIGITS: u8 = 3;
+const DIGITS: u8 = 3;
 
 /// Results of a load.
 #[derive(Debug)]
@@ -41,10 +43,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn new(per_second: f64, busy: f64, latencies: Histogram<u64>) -> Self {
-        Self { per_second, busy, latencies }
-    }
-
     /// Returns the latency in milliseconds that `share` of the responses (0 to 1) did not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
@@ -52,15 +50,26 @@ impl Loaded {
     }
 }
 
+/// A request and the length of the body of its response. The status must be 200.
+#[derive(Debug)]
+pub struct Fetch {
+    /// Bytes of the request.
+    pub request: Vec<u8>,
+    /// Length of the body, in bytes.
+    pub body_bytes: u64,
+}
+
 /// A connection with one request in progress.
 struct Connection {
     stream: TcpStream,
     /// Start of the current request.
     sent: Instant,
-    /// Length of a response including its head, in bytes.
-    answer_bytes: usize,
-    /// Received part of a response that did not arrive in one piece.
-    partial: Vec<u8>,
+    /// Index of the current request.
+    fetch: usize,
+    /// Received part of the head, if it did not arrive with the whole response.
+    head: Vec<u8>,
+    /// Number of bytes of the body that are missing; `None` until the head is complete.
+    left: Option<u64>,
 }
 
 /// Sends `request`, whose response has `body`, on `connections` connections for `time`. Each connection sends the
@@ -71,18 +80,54 @@ struct Connection {
 /// Returns an error if a connection closes, receives another response, or if no connection receives a response within
 /// ten seconds.
 pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize, time: Duration) -> Result<Loaded> {
-    let opened = (0..connections).map(|_| Connection::open(server, request, body));
-    let mut all = opened.collect::<Result<Vec<_>>>()?;
+    let opened = (0..connections).map(|_| {
+        let connection = Connection::open(server)?;
+        connection.compare_first(request, body)?;
+        Ok(connection)
+    });
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    let fetches = [Fetch { request: request.to_vec(), body_bytes: body.len() as u64 }];
+    run(opened, &fetches, || 0, time)
+}
+
+/// Sends requests on `connections` connections for `time`, as [`load`] does. `choose` returns the index of the next
+/// request in `fetches`. All responses are compared by status and length.
+///
+/// # Errors
+/// See [`load`].
+pub fn load_varied(
+    server: SocketAddr,
+    fetches: &[Fetch],
+    choose: impl FnMut() -> usize,
+    connections: usize,
+    time: Duration,
+) -> Result<Loaded> {
+    let opened = (0..connections).map(|_| Connection::open(server)).collect::<Result<Vec<_>>>()?;
+    run(opened, fetches, choose, time)
+}
+
+fn run(
+    mut all: Vec<Connection>,
+    fetches: &[Fetch],
+    mut choose: impl FnMut() -> usize,
+    time: Duration,
+) -> Result<Loaded> {
+    let mut next = || {
+        let index = choose();
+        fetches.get(index).map(|fetch| (index, fetch)).context("there is no such request")
+    };
+    // Length of the last response to each request, with its head.
+    let mut response_bytes = vec![0; fetches.len()];
     // A single connection blocks in `recv` without polling.
-    let ready = if connections > 1 { Some(watch(&all)?) } else { None };
+    let ready = if all.len() > 1 { Some(watch(&all)?) } else { None };
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut latencies = Histogram::new(DIGITS).context("cannot create a histogram of latencies")?;
     let (start, cpu_before) = (Instant::now(), cpu_time());
     for connection in &mut all {
-        connection.send_request(request, Instant::now())?;
+        connection.send_request(next()?, Instant::now())?;
     }
-    let (mut answers, mut waiting) = (0_u64, connections);
+    let (mut responses, mut waiting) = (0_u64, all.len());
     while waiting > 0 {
         events.clear();
         match &ready {
@@ -92,7 +137,7 @@ pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize,
         for event in &events {
             let place = usize::try_from(event.data.u64())?;
             let Some(connection) = all.get_mut(place) else { bail!("there is no connection {place}") };
-            if !connection.receive(&mut buffer, body.len())? {
+            if !connection.receive(&mut buffer, fetches, &mut response_bytes)? {
                 ensure!(connection.sent.elapsed() < PATIENCE, "no response for {} s", PATIENCE.as_secs());
                 continue;
             }
@@ -100,84 +145,115 @@ pub fn load(server: SocketAddr, request: &[u8], body: &[u8], connections: usize,
             let latency = now.duration_since(connection.sent);
             latencies.record(u64::try_from(latency.as_nanos())?).context("a response took too long to be recorded")?;
             if now.duration_since(start) < time {
-                answers += 1;
-                connection.send_request(request, now)?;
+                responses += 1;
+                connection.send_request(next()?, now)?;
             } else {
                 waiting -= 1;
             }
         }
     }
     let (elapsed, cpu) = (start.elapsed().as_secs_f64(), cpu_time() - cpu_before);
-    Ok(Loaded::new(answers as f64 / time.as_secs_f64(), cpu / elapsed, latencies))
+    Ok(Loaded { per_second: responses as f64 / time.as_secs_f64(), busy: cpu / elapsed, latencies })
 }
 
 impl Connection {
-    /// Opens a connection and compares its first response.
-    fn open(server: SocketAddr, request: &[u8], body: &[u8]) -> Result<Self> {
+    fn open(server: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let sent = Instant::now();
-        let mut connection = Self { stream, sent, answer_bytes: 0, partial: Vec::new() };
-        connection.send_request(request, sent)?;
-        let mut response = Vec::new();
-        while connection.answer_bytes == 0 || response.len() < connection.answer_bytes {
-            response.reserve(BUFFER_BYTES);
-            let received = recv(&connection.stream, spare_capacity(&mut response), RecvFlags::empty());
-            let (_, received) = received.context("no response")?;
-            ensure!(received > 0, "the server closed the connection in the middle of a response");
-            if connection.answer_bytes == 0 {
-                connection.answer_bytes = whole(&response, body.len())?.unwrap_or_default();
-            }
-        }
-        ensure!(response.len() == connection.answer_bytes, "the response is longer than its Content-Length");
-        ensure!(response.ends_with(body), "the response differs from the expected one");
-        Ok(connection)
+        Ok(Self { stream, sent: Instant::now(), fetch: 0, head: Vec::new(), left: None })
     }
 
-    fn send_request(&mut self, request: &[u8], now: Instant) -> Result<()> {
-        self.sent = now;
+    /// Sends a request and compares the response with the expected one.
+    fn compare_first(&self, request: &[u8], body: &[u8]) -> Result<()> {
+        self.send_bytes(request)?;
+        let (mut response, mut response_bytes) = (Vec::new(), usize::MAX);
+        while response.len() < response_bytes {
+            response.reserve(BUFFER_BYTES);
+            let received = recv(&self.stream, spare_capacity(&mut response), RecvFlags::empty());
+            let (_, received) = received.context("no response")?;
+            ensure!(received > 0, "the server closed the connection in the middle of a response");
+            if response_bytes == usize::MAX
+                && let Some(head_bytes) = head_of(&response, 0, body.len() as u64)?
+            {
+                response_bytes = head_bytes + body.len();
+            }
+        }
+        ensure!(response.len() == response_bytes, "the response is longer than its Content-Length");
+        ensure!(response.ends_with(body), "the response differs from the expected one");
+        Ok(())
+    }
+
+    fn send_request(&mut self, (index, fetch): (usize, &Fetch), now: Instant) -> Result<()> {
+        (self.sent, self.fetch, self.left) = (now, index, None);
+        self.head.clear();
+        self.send_bytes(&fetch.request)
+    }
+
+    fn send_bytes(&self, request: &[u8]) -> Result<()> {
         let sent = send(&self.stream, request, SendFlags::NOSIGNAL).context("the request could not be sent")?;
         ensure!(sent == request.len(), "the request could not be sent at once");
         Ok(())
     }
 
     /// Receives the available bytes. Returns whether the response is complete.
-    fn receive(&mut self, buffer: &mut [u8], body_bytes: usize) -> Result<bool> {
-        let received = match recv(&self.stream, &mut *buffer, RecvFlags::empty()) {
-            Ok((_, 0)) => bail!("the server closed the connection"),
-            Ok((_, received)) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(e) => return Err(e).context("no response"),
+    fn receive(&mut self, buffer: &mut [u8], fetches: &[Fetch], response_bytes: &mut [usize]) -> Result<bool> {
+        loop {
+            let received = match recv(&self.stream, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, 0)) => bail!("the server closed the connection"),
+                Ok((_, received)) => received,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+                Err(e) => return Err(e).context("no response"),
+            };
+            let is_at_start = self.left.is_none() && self.head.is_empty();
+            let came = &buffer[..received];
+            if is_at_start && received == response_bytes[self.fetch] && came.starts_with(STATUS_LINE) {
+                return Ok(true);
+            }
+            let body_bytes = fetches[self.fetch].body_bytes;
+            if self.take(came, body_bytes)? {
+                response_bytes[self.fetch] = self.head.len() + usize::try_from(body_bytes)?;
+                return Ok(true);
+            }
+            // The socket is empty. More bytes are reported as another event.
+            if received < buffer.len() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Reads received bytes. Returns whether the response is complete.
+    fn take(&mut self, received: &[u8], body_bytes: u64) -> Result<bool> {
+        let (left, body) = match self.left {
+            Some(left) => (left, received.len()),
+            None => {
+                let before = self.head.len();
+                self.head.extend_from_slice(&received[..received.len().min(MAX_HEAD_BYTES)]);
+                let Some(head_bytes) = head_of(&self.head, before.saturating_sub(3), body_bytes)? else {
+                    return Ok(false);
+                };
+                self.head.truncate(head_bytes);
+                (body_bytes, received.len() - (head_bytes - before))
+            }
         };
-        let came = &buffer[..received];
-        if self.partial.is_empty() && received == self.answer_bytes && came.starts_with(STATUS_LINE) {
-            return Ok(true);
-        }
-        // The response arrived in pieces, or its head has another length.
-        self.partial.extend_from_slice(came);
-        let Some(bytes) = whole(&self.partial, body_bytes)? else { return Ok(false) };
-        ensure!(self.partial.len() <= bytes, "the response is longer than its Content-Length");
-        let is_complete = self.partial.len() == bytes;
-        if is_complete {
-            self.partial.clear();
-            self.answer_bytes = bytes;
-        }
-        Ok(is_complete)
+        let left = left.checked_sub(body as u64).context("the response is longer than its Content-Length")?;
+        self.left = Some(left);
+        Ok(left == 0)
     }
 }
 
-/// Returns the length of the response at the start of `response`, including its head, or `None` if the head is not
-/// complete yet.
-fn whole(response: &[u8], body_bytes: usize) -> Result<Option<usize>> {
-    let Some(end) = response.windows(4).position(|window| window == b"\r\n\r\n") else {
-        ensure!(response.len() < BUFFER_BYTES, "a head is over {BUFFER_BYTES} bytes");
+/// Returns the length of the head at the start of `response`, which must announce `body_bytes`, or `None` if it is not
+/// complete yet. Its end is not before `from`.
+fn head_of(response: &[u8], from: usize, body_bytes: u64) -> Result<Option<usize>> {
+    let Some(end) = response[from..].windows(4).position(|window| window == b"\r\n\r\n") else {
+        ensure!(response.len() < MAX_HEAD_BYTES, "a head is over {MAX_HEAD_BYTES} bytes");
         return Ok(None);
     };
+    let end = from + end;
     let head = std::str::from_utf8(&response[..end]).context("the head is not text")?;
     let (status, length) = parse_head(head)?;
-    ensure!(status == 200 && length == Some(body_bytes as u64), "unexpected response: {head}");
-    Ok(Some(end + 4 + body_bytes))
+    ensure!(status == 200 && length == Some(body_bytes), "unexpected response: {head}");
+    Ok(Some(end + 4))
 }
 
 /// Creates an epoll instance that reports each arrival of data once (edge-triggered).
@@ -192,7 +268,7 @@ fn watch(all: &[Connection]) -> Result<OwnedFd> {
     Ok(epoll)
 }
 
-pub(crate) fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
+fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()> {
     let timeout = Timespec::try_from(PATIENCE)?;
     match epoll::wait(ready, spare_capacity(events), Some(&timeout)) {
         Ok(0) => bail!("no connection got a response for {} s", PATIENCE.as_secs()),
@@ -202,7 +278,7 @@ pub(crate) fn wait(ready: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<()
 }
 
 /// Returns the CPU time of this thread, in seconds.
-pub(crate) fn cpu_time() -> f64 {
+fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -282,5 +358,57 @@ mod tests {
                 assert!(loaded(answers, connections).is_err(), "{answers:?}");
             }
         }
+    }
+
+    /// Starts a server that responds to requests of one byte, `a` to `z`, with as many bytes as the letter's position,
+    /// one write per byte of the response if the letter is `s`.
+    fn varied_server() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    stream.set_nodelay(true).unwrap();
+                    let mut request = [0];
+                    while stream.read_exact(&mut request).is_ok() {
+                        let length = usize::from(request[0] - b'a');
+                        let response =
+                            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
+                        let piece = if request[0] == b's' { 1 } else { response.len() };
+                        for piece in response.as_bytes().chunks(piece) {
+                            if stream.write_all(piece).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn fetch(letter: u8, body_bytes: u64) -> Fetch {
+        Fetch { request: vec![letter], body_bytes }
+    }
+
+    #[test]
+    fn responses_of_different_lengths_are_counted() {
+        let fetches = [fetch(b'a', 0), fetch(b'f', 5), fetch(b's', 18)];
+        let mut turn = 0;
+        let choose = || {
+            turn += 1;
+            turn % 3
+        };
+        let loaded = load_varied(varied_server(), &fetches, choose, 5, Duration::from_millis(100)).unwrap();
+        assert!(loaded.per_second > 0.0 && loaded.quantile(1.0) >= loaded.quantile(0.5));
+    }
+
+    #[test]
+    fn unexpected_lengths_are_errors() {
+        for wrong in [fetch(b'f', 4), fetch(b'f', 6), fetch(b's', 17)] {
+            assert!(load_varied(varied_server(), &[wrong], || 0, 2, Duration::from_millis(50)).is_err());
+        }
+        assert!(load_varied(varied_server(), &[], || 0, 1, Duration::from_millis(50)).is_err());
     }
 }

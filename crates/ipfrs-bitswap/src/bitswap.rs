@@ -16,13 +16,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::address::{self, AddressFilter};
-use crate::client::session::Session;
 use crate::config::BitswapConfig;
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::network::{Network, Origin, Running};
-use crate::outcome::Trace;
 use crate::peer::Peer;
 use crate::provider::{BlockProvider, NoBlocks};
 use crate::report::{Ledger, PeerInfo, Stat};
@@ -223,11 +221,8 @@ impl Bitswap {
         }
     }
 
-    /// Starts a session that fetches the blocks of one DAG. It has no peers until they are
-    /// [added](Session::add_providers). `trace` receives every request to a peer with its outcome.
-    #[must_use]
-    pub fn session(&self, trace: Option<Trace>) -> Session {
-        Session::start(self.clone(), self.0.network.clone(), trace)
+    pub(crate) fn network(&self) -> &Network {
+        &self.0.network
     }
 
     /// Returns the connected peers that the operator has chosen: the configured ones, and those of

@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 
 use crate::GraphQlConfig;
 use crate::error::{FieldResult, failed};
-use crate::http::multipart::Files;
+use crate::files::Files;
 use crate::limits::{MAX_COST, PAGE_ENTRIES};
 
 /// Data of a request.

@@ -65,3 +65,15 @@ fn log(error: &Error) {
         tracing::warn!(%error, "a GraphQL field failed");
     }
 }
+
+/// Returns the error for a body that ended early.
+pub(crate) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    // An upload that paused for too long, or exceeds a limit, has an error of its own.
+    let first: &(dyn std::error::Error + 'static) = &error;
+    let own =
+        std::iter::successors(Some(first), |cause| cause.source()).find_map(|cause| cause.downcast_ref::<Error>());
+    match own {
+        Some(own) => Error::new(own.kind(), own.message().to_owned()),
+        None => Error::new(ErrorKind::InvalidInput, format!("the body cannot be read: {error}")).with_source(error),
+    }
+}

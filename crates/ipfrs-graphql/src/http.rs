@@ -1,7 +1,8 @@
 //! GraphQL over HTTP (<https://graphql.github.io/graphql-over-http/draft/>).
 
 mod media;
-pub(crate) mod multipart;
+mod multipart;
+mod parsed;
 mod request;
 mod response;
 mod sse;
@@ -23,7 +24,7 @@ use ipfrs_node::Node;
 use prometheus::{IntCounter, Registry};
 
 use self::media::Media;
-use self::request::Parsed;
+use self::parsed::Parsed;
 use crate::GraphQlConfig;
 use crate::error::{request_error, with_code};
 use crate::operation::{Answer, Executor};

@@ -9,6 +9,7 @@ mod context;
 mod document;
 mod documents;
 mod error;
+mod files;
 mod http;
 mod json;
 mod limits;

@@ -23,7 +23,7 @@ use crate::document::{
 };
 use crate::documents::Documents;
 use crate::error::{LAGGED, coded, request_error, shortened, with_code};
-use crate::http::multipart::Files;
+use crate::files::Files;
 use crate::limits::MAX_ERRORS;
 use crate::metrics::Metrics;
 use crate::persisted::PersistedQueries;

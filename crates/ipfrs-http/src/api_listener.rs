@@ -20,6 +20,7 @@ use tower::Service as _;
 use crate::body::header_text;
 use crate::config::{ANY_ORIGIN, Namespace};
 use crate::gateway::hosts::Named;
+use crate::origin::Checked;
 use crate::{ApiConfig, ui};
 
 /// Methods that some route has.
@@ -34,10 +35,6 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 
 /// Seconds for which a browser may cache the response to a preflight request.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
-
-/// Extension of a request that came through the API listener and passed its checks.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Checked;
 
 /// Rules of the API listener.
 #[derive(Debug)]

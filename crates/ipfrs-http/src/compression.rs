@@ -54,6 +54,14 @@ pub(crate) struct Representation {
     pub(crate) length: Option<u64>,
 }
 
+impl Representation {
+    /// Adds the description to a response.
+    pub(crate) fn describe(self, mut response: Response) -> Response {
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
 /// Extension that marks a response whose body is always the same for its strong entity tag. Its compressed form may
 /// be cached for other requests.
 #[derive(Debug, Clone, Copy)]

@@ -3,6 +3,7 @@
 mod filter;
 mod json;
 mod protocol;
+pub(crate) mod sent_messages;
 mod session;
 
 use axum::body::Body;
@@ -11,7 +12,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use ipfrs_middleware::websocket::HandshakeError;
-use ipfrs_node::Topic;
 use serde_json::Map;
 
 use crate::error::{Problem, problem};
@@ -57,18 +57,4 @@ fn refused(error: &HandshakeError, id: &RequestId) -> Response {
     let mut response = problem(status, code, &error.text(), id, Map::new());
     response.headers_mut().extend(error.headers());
     response
-}
-
-/// Counters of sent messages, by topic.
-#[derive(Debug)]
-pub(crate) struct SentMessages([prometheus::IntCounter; Topic::ALL.len()]);
-
-impl SentMessages {
-    pub(crate) fn new(websockets: &ipfrs_middleware::websocket::WebSockets) -> Self {
-        Self(Topic::ALL.map(|topic| websockets.sent(topic.name())))
-    }
-
-    fn of(&self, topic: Topic) -> &prometheus::IntCounter {
-        &self.0[topic as usize]
-    }
 }

@@ -20,7 +20,6 @@ mod mounted;
 mod openapi;
 mod openmetrics;
 mod origin;
-mod permitted_body;
 mod request_id;
 mod request_lifecycle;
 mod retrieval_report;

@@ -5,7 +5,9 @@ use http::header::{ORIGIN, REFERER, USER_AGENT, X_FRAME_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 
-use crate::api_listener::Checked;
+/// Extension of a request that came through the API listener and passed its checks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checked;
 
 /// Whether the headers show that the request was not sent by a web page.
 ///

@@ -1,25 +1,28 @@
 //! The lifecycle of a request, around every handler: its ID, permit, metrics, log entry, error page and compression.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures::future::Either;
 use http::{HeaderValue, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::ErrorKind;
-use ipfrs_middleware::{Client, NoPermit, RequestPermit, Route, Watched, catch_panic};
+use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
-use crate::body::{Drained, IdleTimeoutBody, Observed};
+use crate::body::{Drained, IdleTimeoutBody, Observed, broken_off};
 use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::failure;
 use crate::gateway::cors;
 use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
-use crate::permitted_body::PermittedBody;
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
 use crate::state::AppState;
@@ -139,5 +142,42 @@ pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
         Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
         Some(OverLimit(ErrorKind::TooLarge)) if has_body => state.node.count_refusal(Limit::BodyBytes),
         _ => {}
+    }
+}
+
+/// Body of a response that holds a permit. It fails if the permit is revoked for another request because the client
+/// stopped reading.
+struct PermittedBody {
+    held: Held<Body>,
+    /// Whether the body has already failed.
+    has_failed: bool,
+}
+
+impl PermittedBody {
+    fn new(held: Held<Body>) -> Self {
+        Self { held, has_failed: false }
+    }
+}
+
+impl HttpBody for PermittedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Some(polled) = self.held.poll(|body| Pin::new(body).poll_frame(cx)) {
+            return polled;
+        }
+        if std::mem::replace(&mut self.has_failed, true) {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(Err(axum::Error::new(broken_off(self.held.given_up())))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.look(HttpBody::is_end_stream).unwrap_or(false)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.held.look(HttpBody::size_hint).unwrap_or_default()
     }
 }

@@ -15,7 +15,8 @@ use prometheus::Registry;
 
 use crate::compression::Compression;
 use crate::error::GatewayError;
-use crate::events::{self, SentMessages};
+use crate::events;
+use crate::events::sent_messages::SentMessages;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;

@@ -11,7 +11,7 @@ use ipfrs_node::Node;
 use prometheus::Registry;
 
 use crate::compression::Compression;
-use crate::events::SentMessages;
+use crate::events::sent_messages::SentMessages;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;

@@ -10,9 +10,9 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use ipfrs_core::Error;
 use utoipa_swagger_ui::Config;
 
-use crate::api_listener::Checked;
 use crate::error::GatewayError;
 use crate::gateway::hosts::Named;
+use crate::origin::Checked;
 use crate::state::AppState;
 use crate::static_file;
 

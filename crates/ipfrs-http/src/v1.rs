@@ -5,7 +5,7 @@ mod batch_get;
 mod batch_put;
 mod configuration;
 mod download;
-mod progress;
+pub(crate) mod progress;
 mod refusal;
 mod retrieve;
 mod tensor;
@@ -20,7 +20,6 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
 
-pub(crate) use progress::{ProgressReport, RunningOperations};
 use refusal::Refusal;
 pub(crate) use upload::UploadResponse;
 

@@ -12,7 +12,6 @@ mod http2_idle;
 mod http2_stall;
 mod hyper;
 mod one_request;
-mod received;
 pub(crate) mod refused;
 pub(crate) mod request_head;
 mod tunnel;

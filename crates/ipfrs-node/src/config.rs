@@ -1,6 +1,6 @@
 //! Configuration sections of the Node.
 
-mod ranges;
+pub(crate) mod ranges;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
-pub(crate) use self::ranges::in_range;
+use self::ranges::in_range;
 use crate::names::IpnsConfig;
 #[cfg(feature = "dns")]
 use crate::names::dnslink::DnsConfig;

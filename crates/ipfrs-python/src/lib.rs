@@ -15,6 +15,7 @@ mod payload;
 mod progress;
 mod remote;
 mod run;
+mod running_daemon;
 mod runtime;
 
 /// `ipfrs._native`, the interface that the Python classes of `ipfrs` call.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::attached::PythonThread;
 use crate::backing::Backing;
 use crate::error::Failure;
-use crate::gateway::Running;
+use crate::running_daemon::RunningDaemon;
 
 /// The process that imported the module.
 static FIRST: Process = Process::new();
@@ -30,7 +30,7 @@ pub(crate) struct Process {
     /// Backings to close when the interpreter exits, and tokens that cancel their running imports.
     open: Mutex<Vec<(Weak<dyn Backing>, CancellationToken)>>,
     /// Daemons that have not stopped. The interpreter waits for them when it exits.
-    pub(crate) daemons: Mutex<Vec<Arc<Running>>>,
+    pub(crate) daemons: Mutex<Vec<Arc<RunningDaemon>>>,
     /// The thread that takes the GIL.
     pub(crate) python_thread: Mutex<PythonThread>,
     /// The forked process, in the child.

@@ -17,8 +17,9 @@ use crate::attempt::Outcome;
 use crate::expected::{Expected, Relation};
 use crate::http::{Failure, because, request_car};
 use crate::race::race;
-use crate::retriever::BATCH_BYTES;
-use crate::session::{Running, Session};
+use crate::running_attempt::RunningAttempt;
+use crate::session::Session;
+use crate::shared::BATCH_BYTES;
 use crate::source::Source;
 use crate::want::Want;
 
@@ -105,7 +106,7 @@ async fn deliver(session: &Arc<Session>, want: &Want, delivered: &watch::Sender<
     let usable = |source: &Source| !source.lacks_car();
     loop {
         let open = |source: Arc<Source>| async move {
-            let mut running = Running::begin(session, &source, want.to_string());
+            let mut running = RunningAttempt::begin(&session.retrieval, &session.trace, &source, want.to_string());
             let _permit = source.requests.acquire().await;
             let retrieval = &session.retrieval;
             let via = retrieval.via(&want.via);
@@ -135,7 +136,7 @@ async fn receive(
     session: &Arc<Session>,
     want: &Want,
     response: Response,
-    running: &mut Running,
+    running: &mut RunningAttempt,
     delivered: &watch::Sender<u64>,
     budget: &Budget,
 ) -> Result<(), Failure> {

@@ -19,8 +19,9 @@ use crate::car_stream::CarStream;
 use crate::http;
 use crate::peers::PeerSession;
 use crate::race::race;
-use crate::retriever::MAX_BLOCK_PERMIT_BYTES;
-use crate::session::{FetchError, Fetched, Running, Session};
+use crate::running_attempt::RunningAttempt;
+use crate::session::{FetchError, Fetched, Session};
+use crate::shared::MAX_BLOCK_PERMIT_BYTES;
 use crate::source::Source;
 use crate::want::{Want, WantedPart};
 
@@ -127,7 +128,7 @@ async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid) -> b
 async fn alone(session: &Arc<Session>, want: &Want, cid: &Cid) -> bool {
     let mut tried = Vec::new();
     let attempt = |source: Arc<Source>| async move {
-        let mut running = Running::begin(session, &source, format!("block {cid}"));
+        let mut running = RunningAttempt::begin(&session.retrieval, &session.trace, &source, format!("block {cid}"));
         let _permit = source.requests.acquire().await;
         let permit = session.retrieval.buffer(MAX_BLOCK_PERMIT_BYTES).await;
         let via = session.retrieval.via(&want.via);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
@@ -11,20 +11,16 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use parking_lot::Mutex;
 use prometheus::IntGauge;
-use reqwest::Url;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use crate::address::http_url;
-use crate::attempt::{Attempt, Outcome, SourceKind, Trace, Unretrieved, millis};
+use crate::attempt::{Attempt, Outcome, Trace, Unretrieved};
 use crate::candidates::Candidates;
 use crate::car_stream::CarStream;
 use crate::config::base_url;
-use crate::http::Failure;
 use crate::peers::PeerSession;
-use crate::retriever::{Ended, Shared as Retrieval};
-use crate::source::Source;
+use crate::shared::{Ended, Shared as Retrieval};
 use crate::want::Want;
 
 /// Bytes that streams of a session deliver ahead of its readers.
@@ -50,7 +46,6 @@ pub(crate) struct FetchError {
 pub(crate) struct Session {
     pub(crate) retrieval: Arc<Retrieval>,
     pub(crate) root: Cid,
-    pub(crate) via: Arc<str>,
     pub(crate) trace: Arc<Trace>,
     pub(crate) candidates: Arc<Candidates>,
     peers: OnceLock<PeerSession>,
@@ -91,12 +86,11 @@ impl Drop for Count {
 }
 
 impl Session {
-    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, via: Arc<str>, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, permit: OwnedSemaphorePermit) -> Self {
         let sessions = retrieval.metrics.sessions.clone();
         sessions.inc();
         Self {
             root,
-            via,
             trace: Arc::new(Trace::begin()),
             candidates: Arc::new(Candidates::new(retrieval.sources.gateways().to_vec())),
             peers: OnceLock::new(),
@@ -339,7 +333,6 @@ impl Drop for Session {
         if let Some(search) = self.search.get_mut() {
             search.abort();
         }
-        self.retrieval.forget(&self.root, &self.via);
         self.report_end();
     }
 }
@@ -347,108 +340,6 @@ impl Drop for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("root", &self.root).finish_non_exhaustive()
-    }
-}
-
-/// An attempt that is running. If it is dropped before its end, it is reported as cancelled.
-pub(crate) struct Running {
-    retrieval: Arc<Retrieval>,
-    trace: Arc<Trace>,
-    source: Option<Arc<Source>>,
-    kind: SourceKind,
-    address: String,
-    request: String,
-    start: Instant,
-    pub(crate) first_byte: Option<Instant>,
-    pub(crate) bytes: Arc<AtomicU64>,
-    pub(crate) blocks: u64,
-    has_ended: AtomicBool,
-}
-
-impl Running {
-    /// Begins an attempt at an HTTP source.
-    pub(crate) fn begin(session: &Session, source: &Arc<Source>, request: String) -> Self {
-        let (kind, address) = (source.kind, shown(&source.url));
-        Self::new(&session.retrieval, &session.trace, Some(Arc::clone(source)), kind, address, request)
-    }
-
-    /// Begins a lookup of providers.
-    pub(crate) fn begin_lookup(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, router: &Url, request: String) -> Self {
-        Self::new(retrieval, trace, None, SourceKind::Router, shown(router), request)
-    }
-
-    fn new(
-        retrieval: &Arc<Retrieval>,
-        trace: &Arc<Trace>,
-        source: Option<Arc<Source>>,
-        kind: SourceKind,
-        address: String,
-        request: String,
-    ) -> Self {
-        Self {
-            retrieval: Arc::clone(retrieval),
-            trace: Arc::clone(trace),
-            source,
-            kind,
-            address,
-            request,
-            start: Instant::now(),
-            first_byte: None,
-            bytes: Arc::default(),
-            blocks: 0,
-            has_ended: AtomicBool::new(false),
-        }
-    }
-
-    /// Ends the attempt.
-    pub(crate) fn end(&mut self, result: Result<(), &Failure>) {
-        let (outcome, detail, status, retry_after) = match result {
-            Ok(()) => (Outcome::Delivered, String::new(), Some(200), None),
-            Err(failure) => (failure.outcome, failure.detail.clone(), failure.status, failure.retry_after),
-        };
-        if self.has_ended.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let since_start = |instant: Instant| instant.saturating_duration_since(self.start);
-        if let Some(source) = &self.source {
-            if let Some(first_byte) = self.first_byte {
-                source.note_first_byte(since_start(first_byte));
-                source.note_transfer(self.bytes.load(Ordering::Relaxed), first_byte.elapsed());
-            }
-            source.note(outcome, retry_after);
-            if outcome == Outcome::Invalid {
-                tracing::warn!(source = %self.address, request = %self.request, "a source is not used for a while: {detail}");
-            }
-        }
-        let attempt = Attempt {
-            source: self.kind,
-            address: std::mem::take(&mut self.address),
-            request: std::mem::take(&mut self.request),
-            outcome,
-            detail,
-            status,
-            start_ms: self.trace.at(self.start),
-            first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
-            duration_ms: millis(self.start.elapsed()),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            blocks: self.blocks,
-        };
-        self.retrieval.metrics.count(&attempt);
-        self.trace.add(attempt);
-    }
-}
-
-/// Returns a URL for reports, without user name and password.
-fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    // Only URLs without a host have no place for them.
-    let _ = (url.set_username(""), url.set_password(None));
-    url.into()
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end(Err(&Failure::new(Outcome::Cancelled, "")));
     }
 }
 

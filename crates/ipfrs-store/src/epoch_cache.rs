@@ -1,4 +1,4 @@
-//! Caches of values derived from blocks. An entry is valid only for the store epoch at which it was made.
+//! Store epochs, and caches of values derived from blocks. An entry is valid only for the epoch at which it was made.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -10,7 +10,26 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use crate::{BlockStore, StoreEpoch};
+use crate::BlockStore;
+
+/// State of a store's content at one point in time; see [`BlockStore::epoch`]. A value that
+/// was derived from blocks at one epoch may be wrong at another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreEpoch(u64);
+
+impl StoreEpoch {
+    /// Creates an epoch from a number that never decreases.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns an epoch that changes when this one changes and when `number`, which never decreases, does.
+    #[must_use]
+    pub fn combined_with(self, number: u64) -> Self {
+        Self(self.0.wrapping_add(number))
+    }
+}
 
 /// A cache that can drop its stale entries.
 pub trait DropStale: Send + Sync {

@@ -7,7 +7,6 @@
 
 mod batch;
 mod config;
-mod epoch;
 mod epoch_cache;
 mod mapping;
 mod memory;
@@ -20,8 +19,7 @@ pub mod testing;
 
 pub use batch::{BlockBatch, Section, StoredSection};
 pub use config::{Durability, Engine, StoreConfig};
-pub use epoch::StoreEpoch;
-pub use epoch_cache::{DropStale, EpochCache};
+pub use epoch_cache::{DropStale, EpochCache, StoreEpoch};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};

@@ -18,7 +18,6 @@ mod socket;
 mod source;
 mod span;
 pub mod tar;
-mod traffic;
 mod visited;
 mod walk;
 
@@ -27,8 +26,7 @@ pub use config::{FlowControl, StreamingConfig};
 pub use dag_walk::{DagWalk, DepthWalk, Part};
 pub use node_cache::NodeCache;
 pub use reader::DagReader;
-pub use socket::Socket;
+pub use socket::{Socket, Traffic};
 pub use source::{BlockStoreSource, IndexingSource, StoreSink};
 pub use span::Span;
-pub use traffic::Traffic;
 pub use visited::Visited;

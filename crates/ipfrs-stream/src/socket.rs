@@ -19,9 +19,10 @@ use tokio::net::TcpStream;
 
 use self::coalesce::HeldWrites;
 use self::cork::Cork;
+pub use self::cork::Traffic;
 use self::linger::Linger;
 use self::mapped_writer::MappedWriter;
-use crate::{Bandwidth, Traffic};
+use crate::Bandwidth;
 
 /// Prefix of the HTTP/2 client preface that identifies the protocol (RFC 9113, 3.4).
 const HTTP_2: &[u8] = b"PRI ";

@@ -16,7 +16,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::event::{SessionEvent, SessionSender};
 use crate::bitswap::Bitswap;
-use crate::network::Network;
 use crate::outcome::Trace;
 
 /// Fetches the blocks of one DAG. Clones share the session; it ends with the last clone.
@@ -46,14 +45,18 @@ impl Drop for Handle {
     }
 }
 
-impl Session {
-    /// Starts a session without peers.
-    pub(crate) fn start(node: Bitswap, network: Network, trace: Option<Trace>) -> Self {
+impl Bitswap {
+    /// Starts a session that fetches the blocks of one DAG. It has no peers until they are
+    /// [added](Session::add_providers). `trace` receives every request to a peer with its outcome.
+    #[must_use]
+    pub fn session(&self, trace: Option<Trace>) -> Session {
         let (events, received) = mpsc::unbounded_channel();
-        tokio::spawn(actor::run(network, trace, events.clone(), received));
-        Self(Arc::new(Handle { _node: node, events, next_waiter: AtomicU64::new(0) }))
+        tokio::spawn(actor::run(self.network().clone(), trace, events.clone(), received));
+        Session(Arc::new(Handle { _node: self.clone(), events, next_waiter: AtomicU64::new(0) }))
     }
+}
 
+impl Session {
     /// Adds peers that may have the blocks, with their addresses, most promising first. The session connects to those
     /// that are not connected. Addresses that the filter of [`Bitswap::start`](crate::Bitswap::start) refuses are not
     /// dialed. A session uses at most 64 peers; further ones are ignored.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use axum::http::{HeaderMap, Response, StatusCode};
+use axum::http::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use super::tally::Fault;
+use super::tally::{Completed, Fault};
 use super::target::Get;
 
 /// Total size of the read buffers of all connections, unless the minimum size per connection requires more. About
@@ -36,18 +36,6 @@ pub(super) struct Server {
     read_buffer_bytes: usize,
     /// Number of connections opened so far.
     opened: AtomicU64,
-}
-
-/// A complete response.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(super) status: StatusCode,
-    /// Headers of the response.
-    pub(super) headers: HeaderMap,
-    /// Size of the body, in bytes.
-    pub(super) bytes: u64,
-    /// Whether the headers specify the length of the body.
-    pub(super) is_sized: bool,
 }
 
 /// A slot for one request at a time: an HTTP/1.1 connection, or one of the streams of an HTTP/2 connection.
@@ -144,7 +132,7 @@ impl Line {
 
     /// Sends a request and discards the body of its response as it arrives. If the server closed the connection
     /// between two requests, as servers may, opens a new one.
-    pub(super) async fn exchange(&mut self, request: Get) -> Result<Answer, Fault> {
+    pub(super) async fn exchange(&mut self, request: Get) -> Result<Completed, Fault> {
         match self.attempt(request).await {
             Ok(answer) => Ok(answer),
             Err(Failure::Lost(fault)) => Err(fault),
@@ -155,7 +143,7 @@ impl Line {
         }
     }
 
-    async fn attempt(&mut self, request: Get) -> Result<Answer, Failure> {
+    async fn attempt(&mut self, request: Get) -> Result<Completed, Failure> {
         match &mut self.wire {
             Wire::Own(own) => {
                 let Own { sender, connection } = match own {
@@ -219,7 +207,7 @@ async fn beside<T>(connection: &mut Option<Pin<Box<Connection>>>, work: impl Fut
     .await
 }
 
-async fn received(sent: Result<Response<Incoming>, TrySendError<Get>>) -> Result<Answer, Failure> {
+async fn received(sent: Result<Response<Incoming>, TrySendError<Get>>) -> Result<Completed, Failure> {
     let response = sent.map_err(|mut error| {
         let request = error.take_message();
         let fault = fault_of(error.error());
@@ -235,7 +223,7 @@ async fn received(sent: Result<Response<Incoming>, TrySendError<Get>>) -> Result
     if expected.is_some_and(|expected| expected != bytes) {
         return Err(Failure::Lost(Fault::CutOff));
     }
-    Ok(Answer { status: head.status, headers: head.headers, bytes, is_sized: expected.is_some() })
+    Ok(Completed { status: head.status, headers: head.headers, bytes, is_sized: expected.is_some() })
 }
 
 fn fault_of(error: &hyper::Error) -> Fault {

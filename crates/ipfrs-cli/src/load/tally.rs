@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use axum::http::{HeaderMap, StatusCode};
 use hdrhistogram::Histogram;
-
-use super::line::Answer;
 
 /// Lowest latency that the histogram can distinguish, in nanoseconds.
 const LOWEST_NANOSECONDS: u64 = 1_000;
@@ -46,6 +45,18 @@ impl Fault {
     }
 }
 
+/// A complete response.
+#[derive(Debug)]
+pub(super) struct Completed {
+    pub(super) status: StatusCode,
+    /// Headers of the response.
+    pub(super) headers: HeaderMap,
+    /// Size of the body, in bytes.
+    pub(super) bytes: u64,
+    /// Whether the headers specify the length of the body.
+    pub(super) is_sized: bool,
+}
+
 /// Counters of finished requests. Their memory does not grow with the number of requests.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -69,7 +80,7 @@ impl Tally {
     }
 
     /// Counts a complete response.
-    pub(super) fn answered(&mut self, latency: Duration, response: &Answer) {
+    pub(super) fn answered(&mut self, latency: Duration, response: &Completed) {
         self.latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
         *self.statuses.entry(response.status.as_u16()).or_default() += 1;
         self.body_bytes += response.bytes;

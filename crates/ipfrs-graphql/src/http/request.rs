@@ -6,21 +6,14 @@ use bytes::{Bytes, BytesMut};
 use http::Uri;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 
-use super::multipart::{self, Files};
+use super::multipart;
+use super::parsed::{Parsed, append, memory_of, of_json};
+use crate::error::unreadable;
 use crate::limits::MAX_BODY_BYTES;
 use crate::operation::Executor;
-
-/// A request that was read.
-pub(super) struct Parsed {
-    pub(super) request: Request,
-    /// Files of a multipart request.
-    pub(super) files: Option<Files>,
-    /// Memory of the body.
-    pub(super) memory: Option<RequestMemory>,
-}
 
 /// Reads a request from the query of a target.
 pub(super) fn of_query(uri: &Uri) -> Result<Parsed> {
@@ -70,18 +63,6 @@ pub(super) async fn of_body(executor: &Executor, request: axum::extract::Request
     Ok(Parsed { request, files: None, memory: Some(memory) })
 }
 
-/// Parses a request in JSON.
-pub(super) fn of_json(json: &[u8]) -> Result<Request> {
-    if json.trim_ascii_start().starts_with(b"[") {
-        return Err(Error::invalid("the body is an array: send one request at a time"));
-    }
-    serde_json::from_slice(json).map_err(|e| {
-        Error::invalid(format!(
-            "the body is not a GraphQL request: {e}; send {{\"query\": \"...\", \"variables\": {{}}}}"
-        ))
-    })
-}
-
 /// Reads a body into memory.
 async fn whole(memory: &MemoryPool, mut body: Body) -> Result<(Bytes, RequestMemory)> {
     let (mut bytes, mut memory) = (BytesMut::new(), memory.reservation());
@@ -93,37 +74,4 @@ async fn whole(memory: &MemoryPool, mut body: Body) -> Result<(Bytes, RequestMem
     }
     memory.grow_to(memory_of(&bytes))?;
     Ok((bytes.freeze(), memory))
-}
-
-/// Memory of a parsed value in JSON, in bytes.
-const VALUE_BYTES: usize = 72;
-
-/// Returns an upper bound of the memory of a text in JSON and of what is parsed from it: each value is followed by a
-/// comma or a closing bracket.
-pub(super) fn memory_of(json: &[u8]) -> usize {
-    let values = json.iter().filter(|byte| matches!(byte, b',' | b']' | b'}')).count();
-    json.len().saturating_mul(2).saturating_add(values.saturating_mul(VALUE_BYTES))
-}
-
-/// Appends a piece to a text of at most `most` bytes.
-pub(super) fn append(bytes: &mut BytesMut, piece: &[u8], most: usize) -> Result<()> {
-    if bytes.len() + piece.len() > most {
-        return Err(Error::too_large(format!(
-            "the request has more than {most} bytes: upload files as multipart/form-data, and blocks with /v1"
-        )));
-    }
-    bytes.extend_from_slice(piece);
-    Ok(())
-}
-
-/// Returns the error for a body that ended early.
-pub(super) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    // An upload that paused for too long, or exceeds a limit, has an error of its own.
-    let first: &(dyn std::error::Error + 'static) = &error;
-    let own =
-        std::iter::successors(Some(first), |cause| cause.source()).find_map(|cause| cause.downcast_ref::<Error>());
-    match own {
-        Some(own) => Error::new(own.kind(), own.message().to_owned()),
-        None => Error::new(ErrorKind::InvalidInput, format!("the body cannot be read: {error}")).with_source(error),
-    }
 }

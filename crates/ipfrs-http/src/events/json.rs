@@ -5,7 +5,7 @@ use ipfrs_middleware::websocket::text_frame;
 use ipfrs_node::{EncodedEvents, Event, EventData, GcPhase, Topic};
 use serde::{Serialize, Serializer};
 
-use crate::v1::ProgressReport;
+use crate::v1::progress::ProgressReport;
 
 /// An event as sent to clients.
 #[derive(Serialize)]

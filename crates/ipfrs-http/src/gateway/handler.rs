@@ -16,7 +16,7 @@ use super::name::{self, Located};
 use super::path_cache::CachedPath;
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
-use super::{address, block, car, ipns_record, protocol, range_response, redirects, retrieval, tar, trustless};
+use super::{address, block, car, ipfs_uri, ipns_record, range_response, redirects, retrieval, tar, trustless};
 use crate::config::Namespace;
 use crate::content_limits;
 use crate::error::{GatewayError, Reason, method_not_allowed, refused};
@@ -85,10 +85,10 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
 async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
     let epoch = state.node.epoch();
     let content_path = site.content_path(parts.uri.path());
-    if protocol::is_without_root(&content_path) {
-        return protocol::follow(&parts.uri);
+    if ipfs_uri::is_without_root(&content_path) {
+        return ipfs_uri::follow(&parts.uri);
     }
-    if let Some(moved) = protocol::meant(parts.uri.path(), parts.uri.query()).filter(|_| !site.is_isolated()) {
+    if let Some(moved) = ipfs_uri::meant(parts.uri.path(), parts.uri.query()).filter(|_| !site.is_isolated()) {
         return Ok(moved);
     }
     request::check_service_worker(&content_path, &parts.headers)?;

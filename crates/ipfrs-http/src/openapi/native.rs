@@ -9,7 +9,8 @@ use super::operation::{Described, Operation, binary, boolean, object, one_of, se
 use crate::error::ProblemDocument;
 use crate::health::{Health, Readiness};
 use crate::routing::{FoundPeers, FoundProviders};
-use crate::v1::{ProgressReport, RunningOperations, UploadResponse};
+use crate::v1::UploadResponse;
+use crate::v1::progress::{ProgressReport, RunningOperations};
 
 pub(super) const BATCHES: &str = "Batches";
 pub(super) const FILES: &str = "Files";

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::response::Response;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, RANGE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
@@ -36,42 +36,14 @@ pub(super) async fn download(
         let path = path::parse(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
         serve(&state, path, &parts).await
     };
-    match answer.await {
-        Ok(response) => response,
-        Err(Failure::Refused(refusal)) => refusal.answer(&id),
-        Err(Failure::BeyondEnd { refusal, size }) => {
-            let mut response = refusal.answer(&id);
-            response.headers_mut().insert(CONTENT_RANGE, header_text(&format!("bytes */{size}")));
-            response
-        }
-    }
+    answer.await.unwrap_or_else(|refusal: Refusal| refusal.answer(&id))
 }
 
-enum Failure {
-    Refused(Refusal),
-    /// 416, with the size of the file.
-    BeyondEnd {
-        refusal: Refusal,
-        size: u64,
-    },
+fn beyond_end(what: &str, size: u64) -> Refusal {
+    Refusal::BeyondEnd { detail: format!("{what} is beyond the end of the file, which has {size} bytes"), size }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
-impl Failure {
-    fn beyond_end(what: &str, size: u64) -> Self {
-        Self::BeyondEnd {
-            refusal: Refusal::range(format!("{what} is beyond the end of the file, which has {size} bytes")),
-            size,
-        }
-    }
-}
-
-async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Failure> {
+async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Refusal> {
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
     let object = state.node.resolve(path).await?.whole()?;
@@ -89,10 +61,10 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let content_type = content_type::by_name(&name).unwrap_or_else(octets);
     let whole = Representation { content_type: Some(content_type.clone()), length: Some(file.size()) };
     if conditional::if_match_fails(&parts.headers, &etag) {
-        return Err(Failure::Refused(Refusal::precondition(format!("If-Match does not contain {etag}"))));
+        return Err(Refusal::precondition(format!("If-Match does not contain {etag}")));
     }
     if conditional::if_none_match(&parts.headers, &etag) {
-        return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers, Body::empty())));
+        return Ok(whole.describe(response(StatusCode::NOT_MODIFIED, headers, Body::empty())));
     }
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &name));
@@ -116,7 +88,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let size = file.size();
     let ranges = range::parse(range, size, state.config.max_ranges);
     if ranges == range::Ranges::Unsatisfiable {
-        return Err(Failure::beyond_end("the range", size));
+        return Err(beyond_end("the range", size));
     }
     let (status, body) = Payload::File(file).respond(&state.node, ranges, &mut headers, is_head).await?;
     let mut response = response(status, headers, body);
@@ -124,12 +96,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
         response.extensions_mut().insert(Unchanging);
         return Ok(response);
     }
-    Ok(part_of(whole, response))
-}
-
-fn part_of(whole: Representation, mut response: Response) -> Response {
-    response.extensions_mut().insert(whole);
-    response
+    Ok(whole.describe(response))
 }
 
 async fn file(object: &Object) -> Result<FileContent> {
@@ -175,13 +142,13 @@ impl Query {
     }
 
     /// Returns the span that `offset` and `limit` select in a file of `size` bytes, or `None` if both are missing.
-    fn span(&self, size: u64) -> Result<Option<Span>, Failure> {
+    fn span(&self, size: u64) -> Result<Option<Span>, Refusal> {
         if self.offset.is_none() && self.limit.is_none() {
             return Ok(None);
         }
         let start = self.offset.unwrap_or(0);
         if start > size {
-            return Err(Failure::beyond_end(&format!("offset {start}"), size));
+            return Err(beyond_end(&format!("offset {start}"), size));
         }
         Ok(Some(Span::within(size, start, self.limit)))
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::response::Response;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 use ipfrs_node::{ContentPath, LinkName, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
 use percent_encoding::percent_decode_str;
 
@@ -47,31 +47,10 @@ pub(super) async fn tensor(
 ) -> Response {
     let (parts, _) = request.into_parts();
     let raw = uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    match answer(&state, raw, &parts).await {
-        Ok(response) => response,
-        Err(Failure { refusal, size }) => {
-            let mut response = refusal.answer(&id);
-            if let Some(size) = size {
-                response.headers_mut().insert(CONTENT_RANGE, header_text(&format!("bytes */{size}")));
-            }
-            response
-        }
-    }
+    answer(&state, raw, &parts).await.unwrap_or_else(|refusal| refusal.answer(&id))
 }
 
-/// A refusal; for 416 also the size of the content that the range applies to.
-struct Failure {
-    refusal: Refusal,
-    size: Option<u64>,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { refusal: error.into(), size: None }
-    }
-}
-
-async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, Failure> {
+async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, Refusal> {
     let mut tensor_query = Asked::read(parts.uri.query().unwrap_or_default())?;
     let Location { path, ttl } = locate(&state.node, raw).await?;
     let file = find(&state.node, path, &mut tensor_query).await?;
@@ -83,8 +62,7 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
     headers.insert(CACHE_CONTROL, cache_control.unwrap_or_else(|| state.immutable.clone()));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if conditional::if_match_fails(&parts.headers, &etag) {
-        let refusal = Refusal::precondition(format!("If-Match does not contain {etag}"));
-        return Err(Failure { refusal, size: None });
+        return Err(Refusal::precondition(format!("If-Match does not contain {etag}")));
     }
     let is_known = conditional::if_none_match(&parts.headers, &etag);
     let wanted = match (is_known, &parts.method) {
@@ -141,7 +119,7 @@ async fn tensors(
     parts: &Parts,
     mut headers: HeaderMap,
     wanted: Wanted,
-) -> Result<Response, Failure> {
+) -> Result<Response, Refusal> {
     let content = file.content(&tensor_query.request)?;
     let media_type = media_type(tensor_query.request.format);
     let (size, etag) = (content.size(), headers.get(ETAG).cloned());
@@ -154,7 +132,7 @@ async fn tensors(
         headers.insert(X_TENSOR_DTYPE, HeaderValue::from_static(dtype.name()));
     }
     if wanted == Wanted::NotModified {
-        return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers)));
+        return Ok(whole.describe(response(StatusCode::NOT_MODIFIED, headers)));
     }
     headers.insert(CONTENT_TYPE, media_type);
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &tensor_query.file_name(file)));
@@ -163,14 +141,14 @@ async fn tensors(
     let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag));
     let ranges = range::parse(range, size, state.config.max_ranges);
     if ranges == range::Ranges::Unsatisfiable {
-        let refusal = Refusal::range(format!("the range is beyond the end, which is at byte {size}"));
-        return Err(Failure { refusal, size: Some(size) });
+        let detail = format!("the range is beyond the end, which is at byte {size}");
+        return Err(Refusal::BeyondEnd { detail, size });
     }
     let payload = Payload::Tensors(content);
     let (status, body) = payload.respond(&state.node, ranges, &mut headers, wanted == Wanted::Head).await?;
     let mut answer = response(status, headers);
     *answer.body_mut() = body;
-    Ok(if status == StatusCode::OK { answer } else { part_of(whole, answer) })
+    Ok(if status == StatusCode::OK { answer } else { whole.describe(answer) })
 }
 
 /// Returns the media type of a format. `.npy` and safetensors have no registered one.
@@ -180,9 +158,4 @@ fn media_type(format: TensorFormat) -> HeaderValue {
         TensorFormat::Npy => "application/x-npy",
         TensorFormat::Arrow => "application/vnd.apache.arrow.stream",
     })
-}
-
-fn part_of(whole: Representation, mut response: Response) -> Response {
-    response.extensions_mut().insert(whole);
-    response
 }

@@ -14,9 +14,8 @@ use ipfrs_middleware::RequestDeadline;
 use tokio::time::Instant;
 
 use super::corked_body::LARGE_BYTES;
-use super::front_end::FrontEnd;
+use super::front_end::{FrontEnd, Received};
 use super::get_head::Get;
-use super::received::Received;
 use crate::request_log::Logged;
 
 /// Headers whose meaning depends on how hyper sends the body.

@@ -413,7 +413,7 @@ mod tests {
     use crate::conn::deadlines::Drain;
     use hyper::body::Incoming;
 
-    use crate::conn::received::Received;
+    use crate::conn::front_end::Received;
 
     /// A front-end without responses, which counts its lookups.
     #[derive(Clone, Default)]

@@ -1,15 +1,17 @@
-//! The interface between a connection and the front-end that serves its requests.
+//! The interface between a connection and the front-end that serves its requests, and the bodies of these requests.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use ipfrs_grpc::Grpc;
 use ipfrs_http::{CacheableRequest, SerializedResponse, Service};
+use ipfrs_middleware::RequestDeadline;
 
-use super::received::Received;
 use super::request_head::Refusal;
 
 /// Handler for the requests of a listener. Clones share the same state.
@@ -106,5 +108,46 @@ impl FrontEnd for Grpc {
 
     fn count_refused(&self, refusal: &Refusal) -> HeaderValue {
         self.count_refused(refusal.limit, &refusal.headers)
+    }
+}
+
+/// Body of a request. Each piece extends the deadline.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// `None` if the request has no body.
+    inner: Option<Incoming>,
+    deadline: RequestDeadline,
+}
+
+impl Received {
+    pub(crate) fn new(inner: Incoming, deadline: RequestDeadline) -> Self {
+        Self { inner: Some(inner), deadline }
+    }
+
+    /// Returns an empty body.
+    pub(crate) fn empty(deadline: RequestDeadline) -> Self {
+        Self { inner: None, deadline }
+    }
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(inner).poll_frame(cx));
+        if matches!(frame, Some(Ok(_))) {
+            self.deadline.extend();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
     }
 }

@@ -3,17 +3,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
-use ipfrs_store::{CompactOptions, DamagedPack, PinMode, Spared};
+use ipfrs_store::{CompactOptions, PinMode, Spared};
 use tokio::sync::mpsc::{Sender, channel};
 
 use crate::Node;
 use crate::dag::{Leaves, Marks, Reachable};
 use crate::events::{EventData, GcPhase, Topic};
-use crate::gc::Lease;
+use crate::gc::{GcReport, Lease};
 use crate::pins::Pinned;
 
 /// Number of blocks that are deleted together.
@@ -52,24 +52,6 @@ pub enum GcEvent {
     Removed(Vec<Cid>),
     /// The store is reclaiming the space of the removed blocks.
     Compacting,
-}
-
-/// Result of [`Node::gc`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GcReport {
-    /// Number of blocks that pins lead to.
-    pub kept: u64,
-    /// Number of blocks that were removed.
-    pub removed: u64,
-    /// Payload bytes of the removed blocks.
-    pub removed_bytes: u64,
-    /// Bytes of disk space that were reclaimed, including those of earlier deletions. Files that are still being read
-    /// when gc ends are not counted: the disk reclaims their space when the reads end.
-    pub freed_bytes: u64,
-    /// Packs that should have been reclaimed but are damaged. They are kept with the data that is still readable.
-    pub damaged: Vec<DamagedPack>,
-    /// Duration of the run.
-    pub duration: Duration,
 }
 
 /// Emits the end of a run whose future is dropped.

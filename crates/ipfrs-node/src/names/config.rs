@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipfrs_core::Result;
 use serde::Deserialize;
 
-use crate::config::in_range;
+use crate::config::ranges::in_range;
 
 /// `[ipns]`: name records.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::domain::ascii_domain;
 use super::upstream::Address;
-use crate::config::in_range;
+use crate::config::ranges::in_range;
 
 /// `[dns]`: resolvers for DNSLinks, and cache lifetimes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -1,0 +1,114 @@
+//! An attempt that is running.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use reqwest::Url;
+use tokio::time::Instant;
+
+use crate::attempt::{Attempt, Outcome, SourceKind, Trace, millis};
+use crate::http::Failure;
+use crate::shared::Shared as Retrieval;
+use crate::source::Source;
+
+/// An attempt that is running. If it is dropped before its end, it is reported as cancelled.
+pub(crate) struct RunningAttempt {
+    retrieval: Arc<Retrieval>,
+    trace: Arc<Trace>,
+    source: Option<Arc<Source>>,
+    kind: SourceKind,
+    address: String,
+    request: String,
+    start: Instant,
+    pub(crate) first_byte: Option<Instant>,
+    pub(crate) bytes: Arc<AtomicU64>,
+    pub(crate) blocks: u64,
+    has_ended: AtomicBool,
+}
+
+impl RunningAttempt {
+    /// Begins an attempt at an HTTP source.
+    pub(crate) fn begin(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, source: &Arc<Source>, request: String) -> Self {
+        let (kind, address) = (source.kind, shown(&source.url));
+        Self::new(retrieval, trace, Some(Arc::clone(source)), kind, address, request)
+    }
+
+    /// Begins a lookup of providers.
+    pub(crate) fn begin_lookup(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, router: &Url, request: String) -> Self {
+        Self::new(retrieval, trace, None, SourceKind::Router, shown(router), request)
+    }
+
+    fn new(
+        retrieval: &Arc<Retrieval>,
+        trace: &Arc<Trace>,
+        source: Option<Arc<Source>>,
+        kind: SourceKind,
+        address: String,
+        request: String,
+    ) -> Self {
+        Self {
+            retrieval: Arc::clone(retrieval),
+            trace: Arc::clone(trace),
+            source,
+            kind,
+            address,
+            request,
+            start: Instant::now(),
+            first_byte: None,
+            bytes: Arc::default(),
+            blocks: 0,
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends the attempt.
+    pub(crate) fn end(&mut self, result: Result<(), &Failure>) {
+        let (outcome, detail, status, retry_after) = match result {
+            Ok(()) => (Outcome::Delivered, String::new(), Some(200), None),
+            Err(failure) => (failure.outcome, failure.detail.clone(), failure.status, failure.retry_after),
+        };
+        if self.has_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let since_start = |instant: Instant| instant.saturating_duration_since(self.start);
+        if let Some(source) = &self.source {
+            if let Some(first_byte) = self.first_byte {
+                source.note_first_byte(since_start(first_byte));
+                source.note_transfer(self.bytes.load(Ordering::Relaxed), first_byte.elapsed());
+            }
+            source.note(outcome, retry_after);
+            if outcome == Outcome::Invalid {
+                tracing::warn!(source = %self.address, request = %self.request, "a source is not used for a while: {detail}");
+            }
+        }
+        let attempt = Attempt {
+            source: self.kind,
+            address: std::mem::take(&mut self.address),
+            request: std::mem::take(&mut self.request),
+            outcome,
+            detail,
+            status,
+            start_ms: self.trace.at(self.start),
+            first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
+            duration_ms: millis(self.start.elapsed()),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            blocks: self.blocks,
+        };
+        self.retrieval.metrics.count(&attempt);
+        self.trace.add(attempt);
+    }
+}
+
+/// Returns a URL for reports, without user name and password.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Only URLs without a host have no place for them.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.into()
+}
+
+impl Drop for RunningAttempt {
+    fn drop(&mut self) {
+        self.end(Err(&Failure::new(Outcome::Cancelled, "")));
+    }
+}

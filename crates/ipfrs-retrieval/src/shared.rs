@@ -1,0 +1,145 @@
+//! The state that all sessions share: sources, limits, and the way to the store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ipfrs_core::{Block, Cid, Result};
+use ipfrs_store::BlockStore;
+use ipfrs_unixfs::BlockSink;
+use reqwest::Url;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::attempt::Trace;
+use crate::candidates::Candidates;
+use crate::metrics::RetrievalMetrics;
+use crate::peers::{Exchange, PeerSession};
+use crate::routing::{Provider, Routers};
+use crate::running_attempt::RunningAttempt;
+use crate::source::Sources;
+
+/// Payload that is stored together, in bytes.
+pub(crate) const BATCH_BYTES: usize = 4 << 20;
+/// Memory that a single block may need, in bytes.
+pub(crate) const MAX_BLOCK_PERMIT_BYTES: usize = 2 << 20;
+/// Memory for blocks between a source and the store, for all sessions, in KiB.
+pub(crate) const BUFFER_KIB: u32 = 256 * 1024;
+
+/// Decides whether a block may be fetched and stored.
+pub type Admits = Arc<dyn Fn(&Cid) -> bool + Send + Sync>;
+
+/// Receives the sum of each session that has ended.
+pub type OnEnd = Arc<dyn Fn(&Ended) + Send + Sync>;
+
+/// Sum of a session that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The root that was fetched, in whole or in part.
+    pub root: Cid,
+    /// Number of fetched blocks, and their bytes with the overhead of the transfer.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub bytes: u64,
+    /// Number of attempts, of which the first 200 count, and of those that did not deliver.
+    pub attempts: u64,
+    /// See `attempts`.
+    pub failures: u64,
+    /// Time from the begin to the end.
+    pub duration: Duration,
+}
+
+/// State that all sessions share.
+pub(crate) struct Shared {
+    pub(crate) sources: Sources,
+    pub(crate) routers: Routers,
+    /// Exchange of blocks with peers; `None` if it is not enabled.
+    pub(crate) exchange: Option<Exchange>,
+    pub(crate) metrics: RetrievalMetrics,
+    pub(crate) store: Arc<dyn BlockStore>,
+    pub(crate) sink: Arc<dyn BlockSink>,
+    pub(crate) admits: Admits,
+    pub(crate) on_end: OnEnd,
+    pub(crate) timeout: Duration,
+    pub(crate) max_bytes: u64,
+    /// Whether sources that routers and clients name must have public addresses.
+    pub(crate) is_restricted: bool,
+    /// Whether clients may name sources.
+    pub(crate) takes_hints: bool,
+    /// Name of this gateway in `Via` headers.
+    pub(crate) name: String,
+    pub(crate) buffer: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub(crate) fn admits(&self, cid: &Cid) -> bool {
+        (self.admits)(cid)
+    }
+
+    /// Waits for memory for blocks that are received. The permit is returned when they are stored, which no client can
+    /// delay.
+    pub(crate) async fn buffer(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let kibibytes = u32::try_from(bytes / 1024).unwrap_or(BUFFER_KIB).min(BUFFER_KIB);
+        loop {
+            // The semaphore is never closed.
+            if let Ok(permit) = Arc::clone(&self.buffer).acquire_many_owned(kibibytes).await {
+                return permit;
+            }
+        }
+    }
+
+    /// Stores verified blocks. For most requests a failure only costs another retrieval later.
+    ///
+    /// # Errors
+    /// The error of the store.
+    pub(crate) async fn store(&self, blocks: Vec<Block>) -> Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let count = blocks.len();
+        let stored = self.sink.put(blocks).await;
+        stored.inspect_err(|error| tracing::warn!("{count} fetched blocks could not be stored: {error}"))
+    }
+
+    /// Returns the value of the `Via` header of a request for content that was requested with `via`.
+    pub(crate) fn via(&self, via: &str) -> String {
+        let before = if via.is_empty() { String::new() } else { format!("{via}, ") };
+        format!("{before}1.1 {}", self.name)
+    }
+
+    /// Queries all routers for providers of `root`: HTTP servers for `candidates`, and `peers`.
+    pub(crate) async fn search(
+        self: &Arc<Self>,
+        root: &Cid,
+        candidates: &Candidates,
+        peers: Option<&PeerSession>,
+        trace: &Arc<Trace>,
+    ) {
+        let lookup = async |url: &Url| {
+            let request = format!("providers of {root}");
+            let mut running = RunningAttempt::begin_lookup(self, trace, url, request);
+            let found = |provider: Provider| {
+                let is_server = !provider.urls.is_empty();
+                provider.urls.into_iter().for_each(|url| candidates.add(self.sources.provider(url)));
+                let (Some(peers), Some((id, addresses))) = (peers, provider.peer) else { return is_server };
+                let is_peer = peers.add(&id, &addresses);
+                candidates.note_peer();
+                is_server || is_peer
+            };
+            let received = self.routers.providers(url, root, found).await;
+            if let Ok(bytes) = &received {
+                running.bytes.fetch_add(*bytes, Ordering::Relaxed);
+                running.first_byte = Some(Instant::now());
+            }
+            running.end(received.as_ref().map(|_| ()));
+        };
+        futures::future::join_all(self.routers.urls().iter().map(lookup)).await;
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}
