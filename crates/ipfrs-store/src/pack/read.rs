@@ -134,7 +134,10 @@ impl Shared {
     /// are faster afterwards.
     pub(super) fn preload(&self, keys: &[StackKey]) {
         // Lookups report errors.
-        let _ = self.with_index_at_once(|index| Ok(Some(index.preload(keys))));
+        let _ = self.with_index_at_once(|index| {
+            index.preload(keys);
+            Ok(Some(()))
+        });
     }
 
     /// Looks up `keys` in the index. Waits for the disk.
