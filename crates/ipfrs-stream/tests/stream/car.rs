@@ -107,7 +107,7 @@ async fn car_from_sections_equals_car_from_blocks() {
 async fn car_of_walk_joins_adjacent_sections() {
     let blocks = flat_file(1_000, 1_000);
     let (root, leaves) = blocks.split_last().unwrap();
-    let expected = car(&[*root.cid()], &[&[root.clone()], leaves].concat());
+    let expected = car(&[*root.cid()], &[std::slice::from_ref(root), leaves].concat());
     let scattered: Vec<Block> = (0..leaves.len()).map(|at| leaves[at * 77 % leaves.len()].clone()).collect();
     for (stored, longest) in [(leaves.to_vec(), 100_000), (scattered, 0)] {
         let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ async fn car_of_walk_ends_with_the_error() {
     let mut pieces: Vec<_> = encode_walk(&[*root.cid()], walk, |_| {}).collect().await;
     assert_eq!(pieces.pop().unwrap().unwrap_err().kind(), ErrorKind::NotFound);
     let sent: Vec<Bytes> = pieces.into_iter().map(Result::unwrap).collect();
-    assert!(sent.concat() == car(&[*root.cid()], &[&[root.clone()], &leaves[..50]].concat()));
+    assert!(sent.concat() == car(&[*root.cid()], &[std::slice::from_ref(root), &leaves[..50]].concat()));
 }
 
 fn blocks() -> impl Strategy<Value = Vec<Block>> {
