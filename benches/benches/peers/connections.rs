@@ -13,7 +13,7 @@ use ipfrs_benches::{
 };
 
 use crate::figures::{Measurement, turns};
-use crate::nginx::{NGINX, Nginx};
+use ipfrs_benches::nginx::{NGINX, Nginx};
 use crate::site::Site;
 
 const SMALL_BYTES: usize = 1_024;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use ipfrs_benches::{Bound, Chart, Goal, Series, Table};
 
-use crate::nginx::NGINX;
+use ipfrs_benches::nginx::NGINX;
 use crate::site::{Site, Target};
 
 /// A measurement with one figure per round.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use ipfrs_benches::{Bound, Goal, Series, Table};
 
 use crate::figures::{Measurement, goals_beside_nginx, turns};
-use crate::nginx::NGINX;
+use ipfrs_benches::nginx::NGINX;
 use crate::site::Site;
 
 const STREAMS: u32 = 100;

@@ -12,7 +12,7 @@ use ipfrs_benches::{
 };
 
 use crate::figures::{Measurement, goals_beside_nginx, turns};
-use crate::nginx::{NGINX, Nginx};
+use ipfrs_benches::nginx::{NGINX, Nginx};
 use crate::site::{Site, Target};
 
 /// Size of each file, in bytes.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use ipfrs_benches::{Series, Table, process::memory};
 
 use crate::figures::Measurement;
-use crate::nginx::NGINX;
+use ipfrs_benches::nginx::NGINX;
 use crate::site::Site;
 
 pub(crate) struct MemoryUse {

@@ -12,7 +12,7 @@ use ipfrs_benches::{
 use tempfile::TempDir;
 
 use crate::kubo::Program;
-use crate::nginx::Nginx;
+use ipfrs_benches::nginx::Nginx;
 use crate::options::Options;
 
 pub(crate) const SMALL_BYTES: usize = 1_024;

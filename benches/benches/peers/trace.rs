@@ -18,7 +18,7 @@ use ipfrs_benches::{
 
 use crate::figures::{Measurement, goals_beside_nginx};
 use crate::many::uniform;
-use crate::nginx::{NGINX, Nginx};
+use ipfrs_benches::nginx::{NGINX, Nginx};
 use crate::site::Site;
 
 const CONNECTIONS: usize = 64;

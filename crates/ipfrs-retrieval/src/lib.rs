@@ -32,6 +32,6 @@ pub use address::is_public;
 pub use attempt::{Attempt, Outcome, SourceKind, Unretrieved};
 pub use config::RetrievalConfig;
 pub use peers::{BitswapConfig, Exchange};
-pub use retriever::{Admits, Ended, OnEnd, Retriever};
+pub use retriever::{Admits, Ended, OnEnd, Requester, Retriever};
 pub use store::{RetrievingStore, Wanted};
 pub use want::Want;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ipfrs_bitswap::{Bitswap, Direction, Multiaddr, PeerId, Request, Session};
+use ipfrs_bitswap::{Bitswap, Direction, MessageMemory, Multiaddr, PeerId, Request, Session};
 use ipfrs_core::{Block, Cid, ErrorKind};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
@@ -63,13 +63,13 @@ impl PeerSession {
         true
     }
 
-    /// Fetches a block. Returns `None` if none of the known peers delivers it. If the connections to them have ended
+    /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it. If the connections to them have ended
     /// after they have delivered something, it waits for them.
-    pub(crate) async fn get(&self, cid: &Cid) -> Option<Block> {
+    pub(crate) async fn get(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
         let Inner { bitswap, session, asks_others, .. } = &*self.0;
         loop {
-            let error = match session.get(cid).await {
-                Ok(block) => return Some(block),
+            let error = match session.receive(cid).await {
+                Ok(received) => return Some((received.block, received.memory)),
                 Err(error) => error,
             };
             tracing::debug!("no chosen peer delivers a block: {error}");
@@ -124,6 +124,7 @@ impl Requests {
         let sum = attempts.entry((attempt.peer, outcome)).or_insert_with(|| Attempt {
             source: SourceKind::Peer,
             address: format!("/p2p/{}", attempt.peer),
+            url: None,
             request: attempt.cid.map_or_else(|| "blocks".to_owned(), |cid| format!("block {cid}")),
             outcome,
             detail: String::new(),

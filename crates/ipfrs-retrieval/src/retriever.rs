@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ipfrs_core::fair_pool::{FairPool, Shortage};
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
@@ -28,10 +30,10 @@ use crate::want::Want;
 
 /// Payload that is stored together, in bytes.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
-/// Memory that a single block may need, in bytes.
-pub(crate) const MAX_BLOCK_PERMIT_BYTES: usize = 2 << 20;
 /// Memory for blocks between a source and the store, for all sessions, in KiB.
 const BUFFER_KIB: u32 = 256 * 1024;
+/// Number of sessions that a client may have while any are free.
+const CLIENT_MINIMUM: usize = 2;
 /// Most gateways in a row between the client and the source.
 const MAX_HOPS: usize = 8;
 
@@ -56,6 +58,17 @@ pub struct Ended {
     pub failures: u64,
     /// Time from the begin to the end.
     pub duration: Duration,
+}
+
+/// Requester of missing blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requester {
+    /// Address of the client, which stands for its share of the sessions; `None` for requests that arrive over no
+    /// network.
+    pub client: Option<IpAddr>,
+    /// Sources that the client names: URLs of gateways, and multiaddrs of HTTP servers and peers (IPIP-504). Others are
+    /// ignored.
+    pub hints: Vec<String>,
 }
 
 /// Running sessions, by root and `Via` header.
@@ -87,8 +100,7 @@ pub(crate) struct Shared {
     /// Name of this gateway in `Via` headers.
     name: String,
     sessions: Mutex<Sessions>,
-    permits: Arc<Semaphore>,
-    max_sessions: usize,
+    permits: FairPool<Option<IpAddr>>,
     buffer: Arc<Semaphore>,
 }
 
@@ -131,20 +143,20 @@ impl Retriever {
             takes_hints: config.provider_hints,
             name,
             sessions: Mutex::default(),
-            permits: Arc::new(Semaphore::new(config.max_sessions)),
-            max_sessions: config.max_sessions,
+            permits: FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX),
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns a store that fetches what `local` does not have. `hints` are sources that the client names: URLs of
-    /// gateways, and multiaddrs of HTTP servers and peers (IPIP-504). Others are ignored, and all of them unless
-    /// `retrieval.provider_hints` is set.
+    /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is
+    /// set.
     #[must_use]
-    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, hints: Vec<String>) -> RetrievingStore {
-        let hints = if self.shared.takes_hints { hints } else { Vec::new() };
-        RetrievingStore::new(local, self.clone(), wanted, hints)
+    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, mut requester: Requester) -> RetrievingStore {
+        if !self.shared.takes_hints {
+            requester.hints = Vec::new();
+        }
+        RetrievingStore::new(local, self.clone(), wanted, requester)
     }
 
     /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago, except
@@ -167,20 +179,32 @@ impl Retriever {
         hops.len() < MAX_HOPS && !hops.iter().any(is_own)
     }
 
-    /// Returns the session for a want, and begins one if there is none.
+    /// Returns the session for a want, with the sources that the requester names, and begins one if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] if there are too many.
-    pub(crate) fn session(&self, want: &Want) -> Result<Arc<Session>> {
+    /// [`ErrorKind::RateLimited`] if there are too many, or too many of this client.
+    pub(crate) fn session(&self, want: &Want, requester: &Requester) -> Result<Arc<Session>> {
+        let session = self.session_for(want, requester.client)?;
+        session.add_hints(&requester.hints);
+        Ok(session)
+    }
+
+    fn session_for(&self, want: &Want, client: Option<IpAddr>) -> Result<Arc<Session>> {
         let mut sessions = self.shared.sessions.lock();
         let key = (want.root, Arc::clone(&want.via));
         if let Some(session) = sessions.get(&key).and_then(Weak::upgrade) {
             return Ok(session);
         }
-        let permit = Arc::clone(&self.shared.permits).try_acquire_owned().map_err(|_| {
-            let most = self.shared.max_sessions;
-            let what = format!("{most} roots are being fetched, the limit (retrieval.max_sessions)");
-            Error::new(ErrorKind::RateLimited, format!("{what}: try again later"))
+        let permit = self.shared.permits.take(client, 1).map_err(|shortage| {
+            let most = self.shared.permits.capacity();
+            let what = match shortage {
+                Shortage::Total => format!("{most} roots are being fetched, the limit"),
+                Shortage::Share | Shortage::Client => {
+                    format!("as many roots are being fetched for this client as are left for all others, of {most}")
+                }
+            };
+            let remedy = "(retrieval.max_sessions): try again when some have ended";
+            Error::new(ErrorKind::RateLimited, format!("{what} {remedy}"))
         })?;
         let session = Arc::new(Session::new(Arc::clone(&self.shared), want.root, Arc::clone(&want.via), permit));
         sessions.insert(key, Arc::downgrade(&session));
@@ -254,7 +278,7 @@ impl Shared {
             };
             let received = self.routers.providers(url, root, found).await;
             if let Ok(bytes) = &received {
-                running.bytes.fetch_add(*bytes, std::sync::atomic::Ordering::Relaxed);
+                running.bytes.add(*bytes);
                 running.first_byte = Some(Instant::now());
             }
             running.end(received.as_ref().map(|_| ()));

@@ -2,17 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use ipfrs_core::fair_pool::Share;
 use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 use reqwest::Url;
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -22,6 +24,7 @@ use crate::candidates::Candidates;
 use crate::car_stream::CarStream;
 use crate::config::base_url;
 use crate::http::Failure;
+use crate::metrics::ReceivedBytes;
 use crate::peers::PeerSession;
 use crate::retriever::{Ended, Shared as Retrieval};
 use crate::source::Source;
@@ -63,7 +66,7 @@ pub(crate) struct Session {
     stored: Notify,
     search: Mutex<Option<AbortHandle>>,
     _count: Count,
-    _permit: OwnedSemaphorePermit,
+    _permit: Share<Option<IpAddr>>,
 }
 
 #[derive(Default)]
@@ -91,7 +94,7 @@ impl Drop for Count {
 }
 
 impl Session {
-    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, via: Arc<str>, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, via: Arc<str>, permit: Share<Option<IpAddr>>) -> Self {
         let sessions = retrieval.metrics.sessions.clone();
         sessions.inc();
         Self {
@@ -195,8 +198,8 @@ impl Session {
     }
 
     /// Passes verified blocks to the requests that wait for them, and stores all of them. Blocked blocks are dropped.
-    /// `permit` bounds the memory of blocks that are being stored. Returns the number of blocks.
-    pub(crate) fn deliver(self: &Arc<Self>, blocks: Vec<Block>, streamed: bool, permit: OwnedSemaphorePermit) -> usize {
+    /// `memory` is dropped when they are stored. Returns the number of blocks.
+    pub(crate) fn deliver(self: &Arc<Self>, blocks: Vec<Block>, streamed: bool, memory: impl Send + 'static) -> usize {
         let blocks: Vec<_> = blocks.into_iter().filter(|block| self.retrieval.admits(block.cid())).collect();
         let mut state = self.state.lock();
         for block in &blocks {
@@ -212,7 +215,7 @@ impl Session {
         let (session, count) = (Arc::downgrade(self), blocks.len());
         let retrieval = Arc::clone(&self.retrieval);
         tokio::spawn(async move {
-            let _permit = permit;
+            let _memory = memory;
             let hashes: Vec<_> = blocks.iter().map(|block| *block.cid().hash()).collect();
             let stored = retrieval.store(blocks).await;
             if let Some(session) = session.upgrade() {
@@ -356,11 +359,11 @@ pub(crate) struct Running {
     trace: Arc<Trace>,
     source: Option<Arc<Source>>,
     kind: SourceKind,
-    address: String,
+    url: Url,
     request: String,
     start: Instant,
     pub(crate) first_byte: Option<Instant>,
-    pub(crate) bytes: Arc<AtomicU64>,
+    pub(crate) bytes: ReceivedBytes,
     pub(crate) blocks: u64,
     has_ended: AtomicBool,
 }
@@ -368,13 +371,13 @@ pub(crate) struct Running {
 impl Running {
     /// Begins an attempt at an HTTP source.
     pub(crate) fn begin(session: &Session, source: &Arc<Source>, request: String) -> Self {
-        let (kind, address) = (source.kind, shown(&source.url));
-        Self::new(&session.retrieval, &session.trace, Some(Arc::clone(source)), kind, address, request)
+        let (kind, url) = (source.kind, source.url.clone());
+        Self::new(&session.retrieval, &session.trace, Some(Arc::clone(source)), kind, url, request)
     }
 
     /// Begins a lookup of providers.
     pub(crate) fn begin_lookup(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, router: &Url, request: String) -> Self {
-        Self::new(retrieval, trace, None, SourceKind::Router, shown(router), request)
+        Self::new(retrieval, trace, None, SourceKind::Router, router.clone(), request)
     }
 
     fn new(
@@ -382,7 +385,7 @@ impl Running {
         trace: &Arc<Trace>,
         source: Option<Arc<Source>>,
         kind: SourceKind,
-        address: String,
+        url: Url,
         request: String,
     ) -> Self {
         Self {
@@ -390,11 +393,11 @@ impl Running {
             trace: Arc::clone(trace),
             source,
             kind,
-            address,
+            url,
             request,
             start: Instant::now(),
             first_byte: None,
-            bytes: Arc::default(),
+            bytes: retrieval.metrics.received_bytes(kind),
             blocks: 0,
             has_ended: AtomicBool::new(false),
         }
@@ -413,16 +416,17 @@ impl Running {
         if let Some(source) = &self.source {
             if let Some(first_byte) = self.first_byte {
                 source.note_first_byte(since_start(first_byte));
-                source.note_transfer(self.bytes.load(Ordering::Relaxed), first_byte.elapsed());
+                source.note_transfer(self.bytes.sum(), first_byte.elapsed());
             }
             source.note(outcome, retry_after);
             if outcome == Outcome::Invalid {
-                tracing::warn!(source = %self.address, request = %self.request, "a source is not used for a while: {detail}");
+                tracing::warn!(source = %without_password(&self.url), request = %self.request, "a source is not used for a while: {detail}");
             }
         }
         let attempt = Attempt {
             source: self.kind,
-            address: std::mem::take(&mut self.address),
+            address: self.url.origin().ascii_serialization(),
+            url: Some(without_password(&self.url)),
             request: std::mem::take(&mut self.request),
             outcome,
             detail,
@@ -430,7 +434,7 @@ impl Running {
             start_ms: self.trace.at(self.start),
             first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
             duration_ms: millis(self.start.elapsed()),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes: self.bytes.sum(),
             blocks: self.blocks,
         };
         self.retrieval.metrics.count(&attempt);
@@ -438,8 +442,8 @@ impl Running {
     }
 }
 
-/// Returns a URL for reports, without user name and password.
-fn shown(url: &Url) -> String {
+/// Returns a URL without user name and password.
+fn without_password(url: &Url) -> String {
     let mut url = url.clone();
     // Only URLs without a host have no place for them.
     let _ = (url.set_username(""), url.set_password(None));

@@ -71,7 +71,11 @@ fn presence_want_is_upgraded_and_refused_want_stays() {
     assert_eq!(kinds(&book.take_outgoing(9)), [(cid, Some(WantKind::Block))]);
     assert!(book.presence(&cid, false));
     assert!(matches!(events.try_recv(), Ok(SessionEvent::Presence { has_block: false, .. })));
-    assert_eq!(book.deliver(&block(1), &MessageMemory::default()), Delivery::Wanted, "the peer received the block later");
+    assert_eq!(
+        book.deliver(&block(1), &MessageMemory::default()),
+        Delivery::Wanted,
+        "the peer received the block later"
+    );
     assert!(matches!(events.try_recv(), Ok(SessionEvent::Block { .. })));
 }
 
@@ -98,7 +102,9 @@ fn block_is_delivered_under_the_wanted_cid() {
     let cid = Cid::new_v0(*block(1).cid().hash()).unwrap();
     book.want(cid, WantKind::Block, session);
     assert_eq!(book.deliver(&block(1), &MessageMemory::default()), Delivery::Wanted);
-    let Ok(SessionEvent::Block { received: Received { block, .. }, .. }) = events.try_recv() else { panic!("no block") };
+    let Ok(SessionEvent::Block { received: Received { block, .. }, .. }) = events.try_recv() else {
+        panic!("no block")
+    };
     assert_eq!(*block.cid(), cid);
 }
 
