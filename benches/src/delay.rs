@@ -34,11 +34,7 @@ impl DelayingProxy {
     ///
     /// # Errors
     /// See [`Self::start`].
-    pub fn start_limited(
-        server: SocketAddr,
-        round_trip: Duration,
-        bytes_per_second: Option<f64>,
-    ) -> Result<Self> {
+    pub fn start_limited(server: SocketAddr, round_trip: Duration, bytes_per_second: Option<f64>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the delaying proxy has no port")?;
         let address = listener.local_addr()?;
         let links = [(); 2].map(|()| Arc::new(Link { bytes_per_second, free_at: Mutex::new(Instant::now()) }));

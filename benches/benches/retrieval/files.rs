@@ -114,7 +114,11 @@ pub(crate) fn measure(options: &Options, servers: &Servers) -> Result<Figures> {
         }
     }
     let sizes: Vec<u64> = servers.files.iter().map(|(_, bytes)| bytes >> 20).collect();
-    Ok(Figures { goals: goals(&downloads), tables: vec![table(&downloads, &sizes)], charts: vec![chart(&downloads, &sizes)] })
+    Ok(Figures {
+        goals: goals(&downloads),
+        tables: vec![table(&downloads, &sizes)],
+        charts: vec![chart(&downloads, &sizes)],
+    })
 }
 
 /// Returns the times until the first byte of the body and until the end, of a download over a new connection.

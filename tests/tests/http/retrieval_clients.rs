@@ -56,13 +56,13 @@ async fn greedy_client_leaves_sessions_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_operators_see_the_urls_of_sources() {
     let source = SourceServer::start(always("404 Not Found", "", "")).await;
-    let url = format!("http://user:password@{}/path-with-key", source.address);
+    let url = format!("http://alice-17:secret-17@{}/path-with-key", source.address);
     let gateway = TestGateway::start_with(|config| {
         config.retrieval.gateways = vec![url];
         (config.api.enabled, config.api.port) = (true, Some(0));
     })
     .await;
-    let secrets = ["user", "password", "path-with-key"];
+    let secrets = ["alice-17", "secret-17", "path-with-key"];
     let path = format!("/ipfs/{}", missing(1));
     for accept in ["*/*", "application/json", "text/html"] {
         let response = gateway.request(Method::GET, &path).header("accept", accept).send().await.unwrap();
