@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Maximum number of attempts in one report.
-const MAX_ATTEMPTS: usize = 200;
+pub(crate) const MAX_ATTEMPTS: usize = 200;
 
 /// Kinds of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
