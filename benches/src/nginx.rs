@@ -42,8 +42,8 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Serves the files in `www`. nginx's own files are in `directory`. Returns when nginx accepts requests. `main` must
-    /// pass the arguments after [`BECOME`] to [`become_program`](crate::process::become_program).
+    /// Serves the files in `www`. nginx's own files are in `directory`. Returns when nginx accepts requests. `main`
+    /// must pass the arguments after [`BECOME`] to [`become_program`](crate::process::become_program).
     ///
     /// # Errors
     /// Returns an error with nginx's log if it does not start.

@@ -32,7 +32,7 @@ fn command() -> Result<Command> {
 /// Downloads the modules of the tests. Returns a command that runs Go.
 ///
 /// # Errors
-/// Returns an error that names the missing program, the version that is needed, or the reason of the download's failure.
+/// Returns an error that names the missing program, the version that is needed, or why the download failed.
 fn go() -> Result<Command> {
     let output = command()?.args(["mod", "download"]).output().context("go could not be started")?;
     if !output.status.success() {

@@ -35,8 +35,8 @@ pub struct BitswapConfig {
     pub serve: bool,
     /// Maximum number of connected peers. Further connections are refused.
     pub max_peers: usize,
-    /// Maximum number of blocks that one peer may want at the same time. Further ones wait, and replace wants for missing
-    /// blocks.
+    /// Maximum number of blocks that one peer may want at the same time. Further ones wait, and replace wants for
+    /// missing blocks.
     pub max_wants_per_peer: usize,
     /// Maximum bytes of blocks that are read for one peer and not yet sent.
     pub max_outstanding_bytes_per_peer: usize,

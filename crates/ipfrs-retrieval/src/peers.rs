@@ -63,8 +63,8 @@ impl PeerSession {
         true
     }
 
-    /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it. If the connections to them have ended
-    /// after they have delivered something, it waits for them.
+    /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it.
+    /// If the connections to them have ended after they have delivered something, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
         let Inner { bitswap, session, asks_others, .. } = &*self.0;
         loop {
