@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::{RecvFlags, recv};
@@ -134,6 +134,24 @@ impl Client {
         let received = self.discard(status)?;
         ensure!(received == length, "the response has {received} bytes, but {length} were expected");
         Ok(())
+    }
+
+    /// Does the same as [`Self::exchange`] with the status 200, and returns the time until the first byte of the body.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn time_first_byte(&mut self, request: &[u8], length: u64) -> Result<Duration> {
+        let start = Instant::now();
+        self.send(request)?;
+        let framing = self.head(200)?;
+        let Framing::Length(received) = framing else { bail!("the response has no length") };
+        ensure!(received == length, "the response has {received} bytes, but {length} were expected");
+        if self.start == self.end {
+            self.fill(HEAD_READ_BYTES)?;
+        }
+        let first = start.elapsed();
+        self.skip(length)?;
+        Ok(first)
     }
 
     /// Reads a complete response.

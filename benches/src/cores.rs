@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Cores of this process. A setting applies to the calling thread and to the processes that it starts afterwards.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cores {
     all: CpuSet,
     /// One core for the server and one for the client, if there are two cores and pinning is enabled.

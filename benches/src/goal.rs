@@ -29,12 +29,18 @@ impl Goal {
     pub fn table<'a>(goals: impl IntoIterator<Item = &'a Self>) -> Table {
         let row = |goal: &Self| {
             let (bound, is_reached) = match goal.bound {
-                Bound::AtLeast(least) => (format!("at least {least:.1}"), goal.figure >= least),
-                Bound::AtMost(most) => (format!("at most {most:.1}"), goal.figure <= most),
+                Bound::AtLeast(least) => (format!("at least {}", shown(least)), goal.figure >= least),
+                Bound::AtMost(most) => (format!("at most {}", shown(most)), goal.figure <= most),
             };
             let verdict = if is_reached { "reached" } else { "missed" };
             vec![goal.what.clone(), format!("{:.2}", goal.figure), bound, verdict.to_owned()]
         };
         Table::new("Goals", ["what", "figure", "goal", ""], goals.into_iter().map(row))
     }
+}
+
+/// Formats a bound with one decimal, or with two if it needs them.
+fn shown(bound: f64) -> String {
+    let text = format!("{bound:.2}");
+    text.strip_suffix('0').map_or(text.clone(), str::to_owned)
 }

@@ -23,6 +23,7 @@ mod goal;
 mod latency;
 mod load;
 mod micro;
+pub mod nginx;
 pub mod process;
 mod report;
 mod serve;

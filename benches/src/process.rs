@@ -44,6 +44,9 @@ pub fn open_file_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
+/// First argument of a child of this program that replaces itself with another program, by [`become_program`].
+pub const BECOME: &str = "become";
+
 /// Replaces this process with another program, which is terminated when the parent process ends for any reason.
 /// Returns only on failure.
 ///

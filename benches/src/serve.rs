@@ -16,6 +16,9 @@ use crate::process::has_ended;
 /// First argument of a child that runs the gateway. The following arguments are for [`serve`].
 pub const SERVE: &str = "serve";
 
+/// Argument for the default compression level.
+const DEFAULT_LEVEL: &str = "-";
+
 /// Grace period for file-system threads at shutdown.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
@@ -43,6 +46,14 @@ impl GatewayProcess {
     /// See [`Self::start`].
     pub fn start_compressing(repo: &Path, workers: usize, level: &str) -> Result<Self> {
         Self::start_with(SERVE, repo, &[&workers.to_string(), level])
+    }
+
+    /// Starts a gateway that retrieves what it does not have from another one.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn start_retrieving(repo: &Path, workers: usize, source: SocketAddr) -> Result<Self> {
+        Self::start_with(SERVE, repo, &[&workers.to_string(), DEFAULT_LEVEL, &format!("http://{source}")])
     }
 
     /// Starts a server other than the gateway: this program with `role` instead of [`SERVE`]. The server prints its
@@ -118,8 +129,8 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Runs the gateway until standard input ends. `arguments` are the repo and, optionally, the number of workers and
-/// the compression level. Prints the HTTP address and the gRPC address.
+/// Runs the gateway until standard input ends. `arguments` are the repo and, optionally, the number of workers, the
+/// compression level and URLs of gateways to retrieve from. Prints the HTTP address and the gRPC address.
 ///
 /// # Errors
 /// Returns an error if the arguments are invalid or the gateway fails.
@@ -128,9 +139,10 @@ pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let workers =
         arguments.next().map(|workers| workers.parse()).transpose().context("the number of workers is not valid")?;
     let mut config = crate::config(workers);
-    if let Some(level) = arguments.next() {
+    if let Some(level) = arguments.next().filter(|level| level != DEFAULT_LEVEL) {
         config.compression.level = serde_json::from_value(level.into()).context("there is no such level")?;
     }
+    config.retrieval.gateways = arguments.collect();
     let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {
         let _logging = config.log.start()?;

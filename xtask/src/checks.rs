@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{browser, cargo, places, python, run};
+use crate::{browser, cargo, go, places, python, run};
 
 /// Packages whose change the HTTP tests cover better than the package's own tests.
 const SERVED: [&str; 6] =
@@ -26,6 +26,7 @@ pub(crate) fn all() -> Result<()> {
     cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
     cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     browser::test()?;
+    go::test()?;
     python::test()
 }
 

@@ -3,6 +3,7 @@
 mod browser;
 mod checks;
 mod environment;
+mod go;
 mod places;
 mod plot;
 mod python;
@@ -19,10 +20,11 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, and Python
+  test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, a peer in Go, and Python
             --fast: formatting, lints, and the tests of the packages that differ from main
             --long: gc under load, kills, property tests with many cases, and fuzzing
   browser   only the pages in a browser
+  go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
   codegen   regenerates the code of crates/ipfrs-proto from proto/
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ["test", "--fast"] => checks::fast(),
         ["test", "--long"] => checks::long(),
         ["browser"] => browser::test(),
+        ["go"] => go::test(),
         ["python"] => python::test(),
         ["wheel"] => wheel::publishable(),
         ["codegen"] => codegen(),

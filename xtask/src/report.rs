@@ -11,7 +11,7 @@ use crate::places::{target, workspace};
 use crate::plot::Chart;
 
 /// Bench targets that compare, in the order in which they run.
-const TARGETS: [&str; 3] = ["peers", "stores", "grpc"];
+const TARGETS: [&str; 4] = ["peers", "stores", "grpc", "retrieval"];
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
 const PLOTS: &str = "docs/plots";
 /// Markers around the charts in the document.
@@ -69,18 +69,21 @@ fn run(name: &str, parts: Option<&str>) -> Result<()> {
     crate::cargo("report", &[&bench[..], &options, &only].concat(), &[])
 }
 
-/// Redraws the charts from the figures of the last run.
+/// Redraws the charts from the figures of the last run. Charts of targets without figures on this machine stay.
 ///
 /// # Errors
-/// Returns an error if the figures of a target do not exist or a chart cannot be written.
+/// Returns an error if there are no figures at all or a chart cannot be written.
 pub(crate) fn draw() -> Result<()> {
-    let (workspace, mut pictures) = (workspace()?, Vec::new());
+    let (workspace, mut pictures, mut is_complete) = (workspace()?, Vec::new(), true);
     let plots = workspace.join(PLOTS);
     fs::create_dir_all(&plots).with_context(|| format!("cannot create {}", plots.display()))?;
     for name in TARGETS {
         let json = figures_of(name)?;
-        let text = fs::read(&json)
-            .with_context(|| format!("cannot read {}, which `cargo xtask bench-report` writes", json.display()))?;
+        if !json.exists() {
+            is_complete = false;
+            continue;
+        }
+        let text = fs::read(&json).with_context(|| format!("cannot read {}", json.display()))?;
         let figures: Figures = serde_json::from_slice(&text).with_context(|| format!("{}", json.display()))?;
         for (circumstances, chart) in figures.sections.into_iter().flat_map(drawn) {
             let file = format!("{}.svg", chart.name);
@@ -90,9 +93,15 @@ pub(crate) fn draw() -> Result<()> {
             pictures.push((chart.title, file));
         }
     }
-    ensure!(!pictures.is_empty(), "the targets wrote no data to plot");
+    ensure!(!pictures.is_empty(), "there is no data to plot: run `cargo xtask bench-report` first");
+    let document = workspace.join(DOCUMENT);
+    if !is_complete {
+        let mut kept = shown(&document)?;
+        kept.retain(|(_, file)| pictures.iter().all(|(_, drawn)| drawn != file));
+        pictures.splice(0..0, kept);
+    }
     remove_others(&plots, &pictures)?;
-    show(&workspace.join(DOCUMENT), &pictures)
+    show(&document, &pictures)
 }
 
 fn drawn(section: Section) -> impl Iterator<Item = (String, Chart)> {
@@ -120,11 +129,29 @@ fn remove_others(plots: &Path, pictures: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the text of the document before, between and after the markers.
+fn parts(document: &Path) -> Result<[String; 3]> {
+    let text = fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?)));
+    let Some((before, (between, after))) = parts else {
+        bail!("{} has no lines {BEGIN} and {END}", document.display())
+    };
+    Ok([before, between, after].map(str::to_owned))
+}
+
+/// Returns the titles and files of the charts in the document.
+fn shown(document: &Path) -> Result<Vec<(String, String)>> {
+    let [_, between, _] = parts(document)?;
+    let picture = |line: &str| {
+        let (title, file) = line.strip_prefix("![")?.strip_suffix(')')?.split_once("](plots/")?;
+        Some((title.to_owned(), file.to_owned()))
+    };
+    Ok(between.lines().filter_map(picture).collect())
+}
+
 /// Inserts the charts into the document between the markers.
 fn show(document: &Path, pictures: &[(String, String)]) -> Result<()> {
-    let text = fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
-    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let Some((before, after)) = parts else { bail!("{} has no lines {BEGIN} and {END}", document.display()) };
+    let [before, _, after] = parts(document)?;
     let images: String = pictures.iter().map(|(title, file)| format!("![{title}](plots/{file})\n\n")).collect();
     fs::write(document, format!("{before}{BEGIN}\n{images}{END}{after}"))
         .with_context(|| format!("cannot write {}", document.display()))

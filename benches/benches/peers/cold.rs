@@ -19,8 +19,8 @@ use rustix::fs::{Advice, fadvise};
 use rustix::process::setpriority_process;
 
 use crate::figures::{Measurement, goals_beside_nginx, turns};
-use crate::nginx::{NGINX, Nginx};
 use crate::site::{SMALL_BYTES, Site};
+use ipfrs_benches::nginx::{NGINX, Nginx};
 
 /// Number of clients, each of which reads one cold file.
 const CLIENTS: usize = 50;

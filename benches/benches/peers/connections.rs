@@ -13,8 +13,8 @@ use ipfrs_benches::{
 };
 
 use crate::figures::{Measurement, turns};
-use crate::nginx::{NGINX, Nginx};
 use crate::site::Site;
+use ipfrs_benches::nginx::{NGINX, Nginx};
 
 const SMALL_BYTES: usize = 1_024;
 /// Size of the response that each connection fetches before it counts as idle, in bytes.

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use ipfrs_benches::{Bound, Chart, Goal, Series, Table};
 
-use crate::nginx::NGINX;
 use crate::site::{Site, Target};
+use ipfrs_benches::nginx::NGINX;
 
 /// A measurement with one figure per round.
 pub(crate) trait Measurement {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use ipfrs_benches::{Bound, Goal, Series, Table};
 
 use crate::figures::{Measurement, goals_beside_nginx, turns};
-use crate::nginx::NGINX;
 use crate::site::Site;
+use ipfrs_benches::nginx::NGINX;
 
 const STREAMS: u32 = 100;
 const GOAL: Bound = Bound::AtLeast(1.0);

@@ -15,7 +15,6 @@ mod kubo;
 mod large;
 mod many;
 mod memory;
-mod nginx;
 mod options;
 mod ranges;
 mod site;
@@ -29,11 +28,12 @@ use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use ipfrs_benches::process::BECOME;
 use ipfrs_benches::{Asked, SERVE, Section, check, process, publish, serve};
 
 use crate::figures::Measurement;
 use crate::hashes::HASH;
-use crate::options::{BECOME, Options, USAGE};
+use crate::options::{Options, USAGE};
 use crate::site::Site;
 
 /// Marker of the figures in the document, for [`check`].

@@ -12,8 +12,8 @@ use ipfrs_benches::{
 };
 
 use crate::figures::{Measurement, goals_beside_nginx, turns};
-use crate::nginx::{NGINX, Nginx};
 use crate::site::{Site, Target};
+use ipfrs_benches::nginx::{NGINX, Nginx};
 
 /// Size of each file, in bytes.
 const FILE_BYTES: usize = 4_096;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use ipfrs_benches::{Series, Table, process::memory};
 
 use crate::figures::Measurement;
-use crate::nginx::NGINX;
 use crate::site::Site;
+use ipfrs_benches::nginx::NGINX;
 
 pub(crate) struct MemoryUse {
     servers: Vec<Server>,

@@ -19,9 +19,6 @@ TRACE_SECONDS (60, for each server), PIN (1: a core for the server and another f
 the client; 0: wherever the system puts them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo
 is left out)";
 
-/// First argument of a child of this program that replaces itself with another program.
-pub(crate) const BECOME: &str = "become";
-
 /// Options of the comparison.
 pub(crate) struct Options {
     /// Number of rounds.

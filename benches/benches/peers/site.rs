@@ -12,8 +12,8 @@ use ipfrs_benches::{
 use tempfile::TempDir;
 
 use crate::kubo::Program;
-use crate::nginx::Nginx;
 use crate::options::Options;
+use ipfrs_benches::nginx::Nginx;
 
 pub(crate) const SMALL_BYTES: usize = 1_024;
 const MIB: u64 = 1_024 * 1_024;

@@ -18,8 +18,8 @@ use ipfrs_benches::{
 
 use crate::figures::{Measurement, goals_beside_nginx};
 use crate::many::uniform;
-use crate::nginx::{NGINX, Nginx};
 use crate::site::Site;
+use ipfrs_benches::nginx::{NGINX, Nginx};
 
 const CONNECTIONS: usize = 64;
 /// Exponent of the Zipf distribution.

@@ -35,12 +35,13 @@ pub struct BitswapConfig {
     pub serve: bool,
     /// Maximum number of connected peers. Further connections are refused.
     pub max_peers: usize,
-    /// Maximum number of blocks that one peer may want at the same time. Wants beyond it are ignored.
+    /// Maximum number of blocks that one peer may want at the same time. Further ones wait, and replace wants for
+    /// missing blocks.
     pub max_wants_per_peer: usize,
     /// Maximum bytes of blocks that are read for one peer and not yet sent.
     pub max_outstanding_bytes_per_peer: usize,
-    /// Maximum bytes of messages from all peers that are received and not yet verified, and again of blocks that are
-    /// read and not yet sent.
+    /// Maximum bytes of messages from all peers that are received and whose blocks are not yet stored, and again of
+    /// blocks that are read and not yet sent.
     pub max_memory_bytes: usize,
     /// Seconds in which a peer must respond to a want before another peer is asked.
     pub response_timeout_seconds: u64,

@@ -26,7 +26,7 @@ pub(crate) struct Context {
     pub peers: Peers,
     /// Wants of peers for missing blocks.
     pub waiting: Waiting,
-    /// Memory for messages that are received and not yet verified.
+    /// Memory for messages that are received and whose blocks are not yet stored.
     pub receive_memory: Arc<Semaphore>,
     /// Memory for blocks that are read and not yet sent.
     pub send_memory: Arc<Semaphore>,

@@ -32,6 +32,7 @@ mod wire;
 
 pub use address::AddressFilter;
 pub use bitswap::{Bitswap, WeakBitswap};
+pub use client::received::{MessageMemory, Received};
 pub use client::session::Session;
 pub use config::{BitswapConfig, PrivateNetworkKey};
 pub use libp2p::{Multiaddr, PeerId};

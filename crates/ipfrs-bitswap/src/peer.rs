@@ -87,6 +87,8 @@ pub(crate) struct Peer {
     /// Wants of the peer.
     pub served: Mutex<Wantlist>,
     pub served_changed: Notify,
+    /// Notified when another want may be added.
+    pub served_room: Notify,
     pub exchange: Exchange,
     /// Memory for messages that are received and not yet verified.
     pub receive_memory: Arc<Semaphore>,
@@ -114,6 +116,7 @@ impl Peer {
             wants_changed: Notify::new(),
             served: Mutex::new(Wantlist::new(config.max_wants_per_peer)),
             served_changed: Notify::new(),
+            served_room: Notify::new(),
             exchange: Exchange::default(),
             receive_memory: Arc::new(Semaphore::new(RECEIVE_BYTES)),
             send_memory: Arc::new(Semaphore::new(config.max_outstanding_bytes_per_peer)),

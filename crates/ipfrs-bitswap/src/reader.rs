@@ -62,7 +62,7 @@ async fn handle(context: &Context, verifier: &Verifier, peer: &Arc<Peer>, frame:
         }
     }
     if !message.wants.is_empty() || message.is_full {
-        requests::apply(context, peer, &message)?;
+        requests::apply(context, peer, &message).await?;
     }
     if !message.blocks.is_empty() {
         let received =

@@ -9,6 +9,7 @@ use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Multihash};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::client::received::MessageMemory;
 use crate::client::want_book::Delivery;
 use crate::context::Context;
 use crate::peer::Peer;
@@ -39,7 +40,8 @@ pub(crate) struct Received {
     pub blocks: Vec<Payload>,
     /// Size of the message, whose memory the blocks share.
     pub message_bytes: usize,
-    /// Memory of the message, which is released after the verification.
+    /// Memory of the message: the share of the peer is released after the verification, and that of all peers when the
+    /// blocks are stored or not wanted.
     pub permits: [OwnedSemaphorePermit; 2],
 }
 
@@ -92,17 +94,19 @@ fn verify_batch(context: &Context, mut batch: Vec<Received>) {
     let mut cids = cids(&payloads).into_iter();
     for received in batch {
         let Received { peer, blocks, message_bytes, permits } = received;
+        let [share, permit] = permits;
+        drop(share);
+        let memory = MessageMemory::new(permit);
         let cids: Vec<Option<Cid>> = cids.by_ref().take(blocks.len()).collect();
         for (mut payload, cid) in blocks.into_iter().zip(cids) {
             if payload.data.len() * MAX_PINNED_RATIO < message_bytes {
                 payload.data = Bytes::copy_from_slice(&payload.data);
             }
-            deliver(context, &peer, payload, cid);
+            deliver(context, &peer, payload, cid, &memory);
             if peer.is_disconnecting() {
                 break;
             }
         }
-        drop(permits);
     }
 }
 
@@ -124,7 +128,7 @@ fn cids(payloads: &[&Payload]) -> Vec<Option<Cid>> {
     payloads.iter().map(|payload| digest(payload).and_then(|digest| payload.prefix.cid(digest))).collect()
 }
 
-fn deliver(context: &Context, peer: &Peer, payload: Payload, cid: Option<Cid>) {
+fn deliver(context: &Context, peer: &Peer, payload: Payload, cid: Option<Cid>, memory: &MessageMemory) {
     let metrics = &context.metrics;
     let bytes = payload.data.len();
     metrics.blocks.received.inc();
@@ -132,7 +136,7 @@ fn deliver(context: &Context, peer: &Peer, payload: Payload, cid: Option<Cid>) {
     peer.exchange.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     peer.exchange.blocks.fetch_add(1, Ordering::Relaxed);
     let delivery = match cid {
-        Some(cid) => peer.wants.lock().deliver(&Block::trusted(cid, payload.data)),
+        Some(cid) => peer.wants.lock().deliver(&Block::trusted(cid, payload.data), memory),
         None => Delivery::Unrequested,
     };
     match delivery {

@@ -8,6 +8,7 @@ mod cid_list;
 mod cid_text;
 pub mod codec;
 mod error;
+pub mod fair_pool;
 pub mod hash;
 pub mod limits;
 pub mod multiformats;

@@ -83,9 +83,10 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let (permit, mut response) = match permit {
         Err(refused) => (None, too_many(state, refused, &family.endpoint, &id)),
         Ok(permit) => {
-            // Memory is reserved only for request bodies.
+            // Memory is reserved for request bodies, and sessions for retrieval.
+            let needs_client = has_body || state.node.retrieves();
             let answer = answer(request);
-            let answer = if has_body { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
+            let answer = if needs_client { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
             let mut response = catch_panic(answer, panicked).await;
             count(state, &mut response, has_body);
             (permit, response)

@@ -23,18 +23,19 @@ pub(crate) fn text(attempts: &[Attempt]) -> String {
 
 /// Returns the attempts as an array of objects.
 pub(crate) fn json(attempts: &[Attempt]) -> Value {
-    serde_json::to_value(self::attempts(attempts)).unwrap_or_default()
+    serde_json::to_value(self::attempts(attempts, false)).unwrap_or_default()
 }
 
-/// Returns the attempts as JSON types.
-pub(crate) fn attempts(attempts: &[Attempt]) -> Vec<RetrievalAttempt> {
-    attempts.iter().map(attempt).collect()
+/// Returns the attempts as JSON types, with the URLs of the sources for operators.
+pub(crate) fn attempts(attempts: &[Attempt], for_operator: bool) -> Vec<RetrievalAttempt> {
+    attempts.iter().map(|attempt| self::attempt(attempt, for_operator)).collect()
 }
 
-fn attempt(attempt: &Attempt) -> RetrievalAttempt {
+fn attempt(attempt: &Attempt, for_operator: bool) -> RetrievalAttempt {
+    let url = attempt.url.as_ref().filter(|_| for_operator);
     RetrievalAttempt {
         source: attempt.source.name().to_owned(),
-        address: attempt.address.clone(),
+        address: url.unwrap_or(&attempt.address).clone(),
         request: attempt.request.clone(),
         outcome: attempt.outcome.name().to_owned(),
         detail: attempt.detail.clone(),

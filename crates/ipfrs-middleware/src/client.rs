@@ -13,11 +13,6 @@ const MAX_HOPS: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Client(Option<IpAddr>);
 
-tokio::task_local! {
-    /// Client whose request the current task handles.
-    static CURRENT: Client;
-}
-
 impl Client {
     /// Returns the client with an address. IPv4-mapped IPv6 addresses (`::ffff:10.0.0.1`) count as IPv4.
     #[must_use]
@@ -30,13 +25,13 @@ impl Client {
 
     /// Runs `work` with this client as [`Self::current`].
     pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, work)
+        ipfrs_node::with_client(self.0, work)
     }
 
     /// Returns the client whose request the current task handles. Tasks that were spawned separately get the default.
     #[must_use]
     pub fn current() -> Self {
-        CURRENT.try_with(|client| *client).unwrap_or_default()
+        Self(ipfrs_node::current_client())
     }
 }
 

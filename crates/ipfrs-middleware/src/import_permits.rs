@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipfrs_core::fair_pool::{FairPool, Share};
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::Client;
-use crate::fair_pool::{FairPool, Share};
 
 /// Number of imports that a client may run while any are free.
 const CLIENT_MINIMUM: usize = 1;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// them.
 #[derive(Debug, Clone)]
 pub struct ImportPermits {
-    pool: FairPool,
+    pool: FairPool<Client>,
     released: Arc<Notify>,
 }
 
@@ -27,7 +27,7 @@ pub struct ImportPermits {
 #[derive(Debug)]
 pub struct ImportPermit {
     /// Returned to the pool before the others are told.
-    share: Option<Share>,
+    share: Option<Share<Client>>,
     released: Arc<Notify>,
 }
 

@@ -5,7 +5,6 @@
 
 mod client;
 mod deadline;
-mod fair_pool;
 mod idle_timer;
 mod import_permits;
 mod lifecycle;

@@ -4,12 +4,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Limit, Node};
 use prometheus::{IntGauge, Registry};
 
 use crate::client::Client;
-use crate::fair_pool::{FairPool, Share, Shortage};
 
 /// Minimum memory for all requests together, in bytes.
 const MIN_POOL_BYTES: usize = 512 * 1024 * 1024;
@@ -26,7 +26,7 @@ pub struct MemoryPool(Arc<Pool>);
 struct Pool {
     /// Counts the refusals.
     node: Node,
-    shares: FairPool,
+    shares: FairPool<Client>,
     reserved: IntGauge,
 }
 
@@ -69,7 +69,7 @@ impl std::error::Error for Refused {}
 #[derive(Debug)]
 pub struct RequestMemory {
     pool: MemoryPool,
-    share: Share,
+    share: Share<Client>,
 }
 
 impl RequestMemory {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_node::{Limit, Node};
 use parking_lot::Mutex;
@@ -14,7 +15,6 @@ use prometheus::IntGauge;
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::fair_pool::{FairPool, Share, Shortage};
 
 /// Number of permits that a client may hold while any are free.
 const CLIENT_MINIMUM: usize = 2;
@@ -76,7 +76,7 @@ struct Pool {
     node: Node,
     requests: Requests,
     active: IntGauge,
-    pool: FairPool,
+    pool: FairPool<Client>,
     most_per_client: usize,
     /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
@@ -191,7 +191,7 @@ impl RequestPermits {
 #[derive(Debug)]
 pub struct RequestPermit {
     permits: RequestPermits,
-    share: Share,
+    share: Share<Client>,
 }
 
 impl RequestPermit {

@@ -89,7 +89,7 @@ pub use prometheus::Registry;
 pub use refusals::Limit;
 #[cfg(feature = "retrieval")]
 pub use retrieval::Retrieved;
-pub use retrieval::{Expected, RequestContext, with_context};
+pub use retrieval::{Expected, RequestContext, current_client, with_client, with_context};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

@@ -1,5 +1,7 @@
 //! Retrieval of missing blocks: the context of a request, and views of the store.
 
+use std::net::IpAddr;
+
 use ipfrs_stream::{Part, Span};
 use tokio::task_local;
 
@@ -20,6 +22,8 @@ pub use views::Retrieved;
 task_local! {
     /// Context of the request that the current task handles.
     static CONTEXT: RequestContext;
+    /// Address of the client of that request.
+    static CLIENT: Option<IpAddr>;
 }
 
 /// Statements of a request about the retrieval of missing blocks. By default, they are retrieved.
@@ -53,6 +57,18 @@ pub enum Expected {
 /// return, but not to tasks that `work` spawns.
 pub async fn with_context<T>(context: RequestContext, work: impl Future<Output = T>) -> T {
     CONTEXT.scope(context, work).await
+}
+
+/// Runs `work` for a client, which is `None` for requests that arrive over no network. Clients share what retrieval
+/// limits.
+pub fn with_client<F: Future>(client: Option<IpAddr>, work: F) -> impl Future<Output = F::Output> {
+    CLIENT.scope(client, work)
+}
+
+/// Returns the client for which the current task works. Tasks that were spawned separately have none.
+#[must_use]
+pub fn current_client() -> Option<IpAddr> {
+    CLIENT.try_with(|client| *client).unwrap_or_default()
 }
 
 impl Node {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Maximum number of attempts in one report.
-const MAX_ATTEMPTS: usize = 200;
+pub(crate) const MAX_ATTEMPTS: usize = 200;
 
 /// Kinds of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,8 +84,10 @@ impl Outcome {
 pub struct Attempt {
     /// Kind of the source.
     pub source: SourceKind,
-    /// URL of the source, or `/p2p/` and the ID of a peer.
+    /// Scheme, host and port of the source, or `/p2p/` and the ID of a peer. Clients may know it.
     pub address: String,
+    /// URL of the source without user name and password. Its path may contain a key, so only operators may know it.
+    pub url: Option<String>,
     /// The content that was requested, such as `block bafy...`.
     pub request: String,
     /// The outcome.

@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::attempt::Outcome;
 use crate::expected::{Expected, Relation};
 use crate::http::{Failure, because, request_car};
+use crate::metrics::ReceivedBytes;
 use crate::race::race;
 use crate::running_attempt::RunningAttempt;
 use crate::session::Session;
@@ -141,13 +142,12 @@ async fn receive(
     budget: &Budget,
 ) -> Result<(), Failure> {
     let limits = CarLimits { max_header: MAX_HEADER_BYTES, ..CarLimits::default() };
-    let received = Arc::clone(&running.bytes);
+    let received = running.bytes.clone();
     let pieces =
         response.bytes_stream().map(|piece| piece.map_err(|e| Error::new(ErrorKind::Unavailable, because(&e))));
-    let counted = Arc::clone(&received);
+    let counted = received.clone();
     let pieces = pieces.inspect(move |piece: &Result<Bytes>| {
-        let bytes = piece.as_ref().map_or(0, Bytes::len) as u64;
-        counted.fetch_add(bytes, Ordering::Relaxed);
+        counted.add(piece.as_ref().map_or(0, Bytes::len) as u64);
     });
     let mut reader = CarReader::new(Box::pin(pieces), limits);
     let mut expected = Expected::new(&want.root);
@@ -189,7 +189,7 @@ async fn receive(
         running.blocks += batch.len() as u64;
         session.deliver(batch, true, permit);
         delivered.send_modify(|total| *total += bytes as u64);
-        let total = received.load(Ordering::Relaxed);
+        let total = received.sum();
         let spent = budget.bytes.fetch_add(total - before, Ordering::Relaxed) + (total - before);
         before = total;
         let limit = session.retrieval.max_bytes;
@@ -211,15 +211,15 @@ async fn receive(
 /// Returns the next block, if the source is fast enough.
 async fn next(
     reader: &mut CarReader<impl Stream<Item = Result<Bytes>> + Unpin>,
-    received: &AtomicU64,
+    received: &ReceivedBytes,
 ) -> Result<Option<Block>, Failure> {
     for _ in 0..MAX_STALLS {
-        let before = received.load(Ordering::Relaxed);
+        let before = received.sum();
         tokio::select! {
             block = reader.next() => return block.transpose().map_err(failure),
             () = sleep(STALL) => {}
         }
-        let progress = received.load(Ordering::Relaxed) - before;
+        let progress = received.sum() - before;
         if progress < MIN_STALL_BYTES {
             let why = format!("it sent {progress} bytes in {} s", STALL.as_secs());
             return Err(Failure::new(Outcome::Slow, why));

@@ -2,18 +2,20 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{Either, join_all, select};
+use futures::future::{BoxFuture, Either, join_all, select};
 use ipfrs_core::{Cid, codec};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
+use crate::attempt::Unretrieved;
 use crate::candidates::Search;
 use crate::car_stream::CarStream;
 use crate::http;
@@ -21,15 +23,29 @@ use crate::peers::PeerSession;
 use crate::race::race;
 use crate::running_attempt::RunningAttempt;
 use crate::session::{FetchError, Fetched, Session};
-use crate::shared::MAX_BLOCK_PERMIT_BYTES;
 use crate::source::Source;
 use crate::want::{Want, WantedPart};
 
 /// Time in which a server, and then a chosen peer, may deliver a block before others are asked.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// Fetches a block for `want`. `streams` may deliver it.
-pub(crate) async fn fetch(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, cid: Cid) -> Fetched {
+/// Fetches a block for `want`. `streams` may deliver it. A task does the work, so that memory which all requests share
+/// does not wait for a client that reads slowly.
+pub(crate) fn fetch(
+    session: Arc<Session>,
+    want: Want,
+    streams: Vec<Arc<CarStream>>,
+    cid: Cid,
+) -> BoxFuture<'static, Fetched> {
+    let task = AbortOnDropHandle::new(tokio::spawn(run(session, want, streams, cid).in_current_span()));
+    let failed = move |_| {
+        let unretrieved = Unretrieved { cid, attempts: Arc::default() };
+        Err(Arc::new(FetchError { unretrieved, timed_out: None }))
+    };
+    task.map(move |result| result.unwrap_or_else(failed)).boxed()
+}
+
+async fn run(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, cid: Cid) -> Fetched {
     let seconds = session.retrieval.timeout.as_secs();
     let mut deadline = pin!(sleep_until(Instant::now() + session.retrieval.timeout));
     let mut arrival = Arrival::of(&session, cid);
@@ -112,9 +128,8 @@ async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid) -> b
                 get.await
             }
         };
-        if let Some(block) = found {
-            let permit = session.retrieval.buffer(block.data().len()).await;
-            session.deliver(vec![block], false, permit);
+        if let Some((block, memory)) = found {
+            session.deliver(vec![block], false, memory);
             return true;
         }
         session.search();
@@ -130,15 +145,19 @@ async fn alone(session: &Arc<Session>, want: &Want, cid: &Cid) -> bool {
     let attempt = |source: Arc<Source>| async move {
         let mut running = RunningAttempt::begin(&session.retrieval, &session.trace, &source, format!("block {cid}"));
         let _permit = source.requests.acquire().await;
-        let permit = session.retrieval.buffer(MAX_BLOCK_PERMIT_BYTES).await;
         let via = session.retrieval.via(&want.via);
         let restricted = session.retrieval.is_restricted;
-        match http::fetch_block(&source, cid, &via, restricted, &mut running.first_byte).await {
-            Ok(block) => {
+        let fetched = async {
+            let response = http::request_block(&source, cid, &via, restricted).await?;
+            running.first_byte = Some(Instant::now());
+            let memory = session.retrieval.buffer(http::block_bytes(&response)?).await;
+            http::receive_block(response, cid, &running.bytes).await.map(|block| (block, memory))
+        };
+        match fetched.await {
+            Ok(fetched) => {
                 running.blocks = 1;
-                running.bytes.fetch_add(block.data().len() as u64, Ordering::Relaxed);
                 running.end(Ok(()));
-                Some((block, permit))
+                Some(fetched)
             }
             Err(failure) => {
                 running.end(Err(&failure));

@@ -7,10 +7,11 @@ use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, VIA};
 use reqwest::{Client, Response, StatusCode, Version, redirect};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::address::{PublicResolver, has_public_host};
 use crate::attempt::{Outcome, SourceKind};
+use crate::metrics::ReceivedBytes;
 use crate::source::Source;
 
 /// Maximum time for opening a connection.
@@ -110,25 +111,39 @@ pub(crate) async fn request_car(
     response
 }
 
-/// Fetches one block and verifies it. `first_byte` receives the time of the head of the response.
-pub(crate) async fn fetch_block(
+/// Requests one block. The body of the response has not been read yet.
+pub(crate) async fn request_block(
     source: &Source,
     cid: &Cid,
     via: &str,
     restricted: bool,
-    first_byte: &mut Option<Instant>,
-) -> Result<Block, Failure> {
-    let target = format!("ipfs/{cid}?format=raw");
-    let mut response = get(source, &target, RAW, via, restricted).await?;
-    *first_byte = Some(Instant::now());
-    let too_long = || Failure::new(Outcome::Invalid, format!("over the limit of {MAX_BLOCK_BYTES} bytes for a block"));
-    if response.content_length().is_some_and(|length| length > MAX_BLOCK_BYTES as u64) {
-        return Err(too_long());
+) -> Result<Response, Failure> {
+    get(source, &format!("ipfs/{cid}?format=raw"), RAW, via, restricted).await
+}
+
+/// Returns the memory that the block of a response may need, in bytes.
+pub(crate) fn block_bytes(response: &Response) -> Result<usize, Failure> {
+    match response.content_length() {
+        None => Ok(MAX_BLOCK_BYTES),
+        Some(length) => usize::try_from(length).ok().filter(|length| *length <= MAX_BLOCK_BYTES).ok_or_else(too_long),
     }
+}
+
+fn too_long() -> Failure {
+    Failure::new(Outcome::Invalid, format!("over the limit of {MAX_BLOCK_BYTES} bytes for a block"))
+}
+
+/// Receives one block and verifies it.
+pub(crate) async fn receive_block(
+    mut response: Response,
+    cid: &Cid,
+    received: &ReceivedBytes,
+) -> Result<Block, Failure> {
     let whole = async {
         let mut body = BytesMut::new();
         let mut first: Option<Bytes> = None;
         while let Some(piece) = response.chunk().await.map_err(|e| Failure::new(Outcome::Failed, because(&e)))? {
+            received.add(piece.len() as u64);
             if body.len() + first.as_ref().map_or(0, Bytes::len) + piece.len() > MAX_BLOCK_BYTES {
                 return Err(too_long());
             }

@@ -34,7 +34,7 @@ pub use address::is_public;
 pub use attempt::{Attempt, Outcome, SourceKind, Unretrieved};
 pub use config::RetrievalConfig;
 pub use peers::{BitswapConfig, Exchange};
-pub use retriever::Retriever;
+pub use retriever::{Requester, Retriever};
 pub use shared::{Admits, Ended, OnEnd};
 pub use store::{RetrievingStore, Wanted};
 pub use want::Want;

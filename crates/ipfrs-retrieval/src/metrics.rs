@@ -1,7 +1,10 @@
 //! Metrics of retrieval.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ipfrs_core::{Error, Result};
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::attempt::{Attempt, Outcome, SourceKind};
 
@@ -56,15 +59,37 @@ impl RetrievalMetrics {
         Ok(metrics)
     }
 
-    /// Counts an attempt that has ended.
+    /// Returns a count of the bytes of one attempt at a source of this kind.
+    pub(crate) fn received_bytes(&self, kind: SourceKind) -> ReceivedBytes {
+        ReceivedBytes { sum: Arc::default(), of_all: self.bytes.with_label_values(&[kind.name()]) }
+    }
+
+    /// Counts an attempt that has ended. Its bytes have been counted before.
     pub(crate) fn count(&self, attempt: &Attempt) {
         let source = attempt.source.name();
         self.attempts.with_label_values(&[source, attempt.outcome.name()]).inc();
         self.blocks.with_label_values(&[source]).inc_by(attempt.blocks);
-        self.bytes.with_label_values(&[source]).inc_by(attempt.bytes);
         if let Some(first_byte) = attempt.first_byte_ms {
             #[expect(clippy::cast_precision_loss, reason = "a histogram needs no exact milliseconds")]
             self.first_byte.with_label_values(&[source]).observe(first_byte as f64 / 1_000.0);
         }
+    }
+}
+
+/// Bytes that one attempt has received. The metrics count them as they arrive. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct ReceivedBytes {
+    sum: Arc<AtomicU64>,
+    of_all: IntCounter,
+}
+
+impl ReceivedBytes {
+    pub(crate) fn add(&self, bytes: u64) {
+        self.sum.fetch_add(bytes, Ordering::Relaxed);
+        self.of_all.inc_by(bytes);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.sum.load(Ordering::Relaxed)
     }
 }

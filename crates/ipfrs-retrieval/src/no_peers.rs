@@ -64,7 +64,7 @@ impl PeerSession {
     }
 
     #[expect(clippy::unused_async, reason = "the same signature as with the feature")]
-    pub(crate) async fn get(&self, _cid: &Cid) -> Option<Block> {
+    pub(crate) async fn get(&self, _cid: &Cid) -> Option<(Block, ())> {
         match *self {}
     }
 

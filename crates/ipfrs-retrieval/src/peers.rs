@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ipfrs_bitswap::{Bitswap, Direction, Multiaddr, PeerId, Request, Session};
+use ipfrs_bitswap::{Bitswap, Direction, MessageMemory, Multiaddr, PeerId, Request, Session};
 use ipfrs_core::{Block, Cid, ErrorKind};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::attempt::{Attempt, Outcome, SourceKind, millis};
+use crate::attempt::{Attempt, MAX_ATTEMPTS, Outcome, SourceKind, millis};
 use crate::metrics::RetrievalMetrics;
 
 pub use ipfrs_bitswap::BitswapConfig;
@@ -63,13 +63,13 @@ impl PeerSession {
         true
     }
 
-    /// Fetches a block. Returns `None` if none of the known peers delivers it. If the connections to them have ended
-    /// after they have delivered something, it waits for them.
-    pub(crate) async fn get(&self, cid: &Cid) -> Option<Block> {
+    /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it.
+    /// If the connections to them have ended after they have delivered something, it waits for them.
+    pub(crate) async fn get(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
         let Inner { bitswap, session, asks_others, .. } = &*self.0;
         loop {
-            let error = match session.get(cid).await {
-                Ok(block) => return Some(block),
+            let error = match session.receive(cid).await {
+                Ok(received) => return Some((received.block, received.memory)),
                 Err(error) => error,
             };
             tracing::debug!("no chosen peer delivers a block: {error}");
@@ -119,11 +119,20 @@ struct Requests {
 impl Requests {
     fn record(&self, attempt: &ipfrs_bitswap::Attempt) {
         let Some(outcome) = outcome(attempt) else { return };
+        let blocks = u64::from(outcome == Outcome::Delivered);
+        let first_byte = (outcome == Outcome::Delivered).then_some(attempt.duration);
+        self.metrics.count_peer(outcome, blocks, attempt.bytes as u64, first_byte);
         let now = self.began.elapsed();
         let mut attempts = self.by_outcome.lock();
-        let sum = attempts.entry((attempt.peer, outcome)).or_insert_with(|| Attempt {
+        let key = (attempt.peer, outcome);
+        // Clients may name any number of peers that do not exist.
+        if attempts.len() >= MAX_ATTEMPTS && !attempts.contains_key(&key) {
+            return;
+        }
+        let sum = attempts.entry(key).or_insert_with(|| Attempt {
             source: SourceKind::Peer,
             address: format!("/p2p/{}", attempt.peer),
+            url: None,
             request: attempt.cid.map_or_else(|| "blocks".to_owned(), |cid| format!("block {cid}")),
             outcome,
             detail: String::new(),
@@ -134,7 +143,6 @@ impl Requests {
             bytes: 0,
             blocks: 0,
         });
-        let blocks = u64::from(outcome == Outcome::Delivered);
         sum.blocks += blocks;
         sum.bytes += attempt.bytes as u64;
         sum.duration_ms = millis(now).saturating_sub(sum.start_ms);
@@ -142,9 +150,6 @@ impl Requests {
             "blocks".clone_into(&mut sum.request);
         }
         sum.detail = detail(attempt);
-        drop(attempts);
-        let first_byte = (outcome == Outcome::Delivered).then_some(attempt.duration);
-        self.metrics.count_peer(outcome, blocks, attempt.bytes as u64, first_byte);
     }
 }
 
@@ -187,5 +192,35 @@ impl RetrievalMetrics {
         if let Some(first_byte) = first_byte {
             self.first_byte.with_label_values(&[source]).observe(first_byte.as_secs_f64());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+
+    #[test]
+    fn report_has_a_limit_however_many_peers_are_named() {
+        let metrics = RetrievalMetrics::register(&Registry::new()).unwrap();
+        let requests = Requests { began: Instant::now(), metrics, by_outcome: Mutex::default() };
+        let attempt = |peer, outcome| ipfrs_bitswap::Attempt {
+            peer,
+            request: Request::Block,
+            cid: None,
+            outcome,
+            bytes: 1,
+            duration: Duration::ZERO,
+            detail: None,
+        };
+        let first = PeerId::random();
+        requests.record(&attempt(first, ipfrs_bitswap::Outcome::Received));
+        for _ in 0..1_000 {
+            requests.record(&attempt(PeerId::random(), ipfrs_bitswap::Outcome::NoAddress));
+        }
+        requests.record(&attempt(first, ipfrs_bitswap::Outcome::Received));
+        let attempts = requests.by_outcome.lock();
+        assert_eq!((attempts.len(), attempts[&(first, Outcome::Delivered)].blocks), (MAX_ATTEMPTS, 2));
     }
 }

@@ -1,9 +1,11 @@
 //! The [`Retriever`]: begins sessions, and finds those that run.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ipfrs_core::fair_pool::{FairPool, Shortage};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
@@ -24,8 +26,21 @@ use crate::source::Sources;
 use crate::store::{RetrievingStore, Wanted};
 use crate::want::Want;
 
+/// Number of sessions that a client may have while any are free.
+const CLIENT_MINIMUM: usize = 2;
 /// Most gateways in a row between the client and the source.
 const MAX_HOPS: usize = 8;
+
+/// Requester of missing blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requester {
+    /// Address of the client, which stands for its share of the sessions; `None` for requests that arrive over no
+    /// network.
+    pub client: Option<IpAddr>,
+    /// Sources that the client names: URLs of gateways, and multiaddrs of HTTP servers and peers (IPIP-504). Others are
+    /// ignored.
+    pub hints: Vec<String>,
+}
 
 /// Sessions by root and `Via` header: those that run, and some that have ended.
 type Sessions = HashMap<(Cid, Arc<str>), Weak<Session>>;
@@ -36,8 +51,7 @@ pub struct Retriever {
     pub(crate) shared: Arc<Shared>,
     sessions: Arc<Mutex<Sessions>>,
     /// One permit for each session that runs.
-    permits: Arc<Semaphore>,
-    max_sessions: usize,
+    permits: FairPool<Option<IpAddr>>,
 }
 
 impl Retriever {
@@ -80,17 +94,18 @@ impl Retriever {
             name,
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
         };
-        let permits = Arc::new(Semaphore::new(config.max_sessions));
-        Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits, max_sessions: config.max_sessions })
+        let permits = FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX);
+        Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits })
     }
 
-    /// Returns a store that fetches what `local` does not have. `hints` are sources that the client names: URLs of
-    /// gateways, and multiaddrs of HTTP servers and peers (IPIP-504). Others are ignored, and all of them unless
-    /// `retrieval.provider_hints` is set.
+    /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is
+    /// set.
     #[must_use]
-    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, hints: Vec<String>) -> RetrievingStore {
-        let hints = if self.shared.takes_hints { hints } else { Vec::new() };
-        RetrievingStore::new(local, self.clone(), wanted, hints)
+    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, mut requester: Requester) -> RetrievingStore {
+        if !self.shared.takes_hints {
+            requester.hints = Vec::new();
+        }
+        RetrievingStore::new(local, self.clone(), wanted, requester)
     }
 
     /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago, except
@@ -112,23 +127,35 @@ impl Retriever {
         hops.len() < MAX_HOPS && !hops.iter().any(is_own)
     }
 
-    /// Returns the session for a want, and begins one if there is none.
+    /// Returns the session for a want, with the sources that the requester names, and begins one if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] if there are too many.
-    pub(crate) fn session(&self, want: &Want) -> Result<Arc<Session>> {
+    /// [`ErrorKind::RateLimited`] if there are too many, or too many of this client.
+    pub(crate) fn session(&self, want: &Want, requester: &Requester) -> Result<Arc<Session>> {
+        let session = self.session_for(want, requester.client)?;
+        session.add_hints(&requester.hints);
+        Ok(session)
+    }
+
+    fn session_for(&self, want: &Want, client: Option<IpAddr>) -> Result<Arc<Session>> {
         let mut sessions = self.sessions.lock();
         let key = (want.root, Arc::clone(&want.via));
         if let Some(session) = sessions.get(&key).and_then(Weak::upgrade) {
             return Ok(session);
         }
-        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
-            let most = self.max_sessions;
-            let what = format!("{most} roots are being fetched, the limit (retrieval.max_sessions)");
-            Error::new(ErrorKind::RateLimited, format!("{what}: try again later"))
+        let permit = self.permits.take(client, 1).map_err(|shortage| {
+            let most = self.permits.capacity();
+            let what = match shortage {
+                Shortage::Total => format!("{most} roots are being fetched, the limit"),
+                Shortage::Share | Shortage::Client => {
+                    format!("as many roots are being fetched for this client as are left for all others, of {most}")
+                }
+            };
+            let remedy = "(retrieval.max_sessions): try again when some have ended";
+            Error::new(ErrorKind::RateLimited, format!("{what} {remedy}"))
         })?;
         let session = Arc::new(Session::new(Arc::clone(&self.shared), want.root, permit));
-        if sessions.len() >= 2 * self.max_sessions {
+        if sessions.len() >= 2 * self.permits.capacity() {
             sessions.retain(|_, session| session.strong_count() > 0);
         }
         sessions.insert(key, Arc::downgrade(&session));

@@ -1,13 +1,14 @@
 //! An attempt that is running.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::Url;
 use tokio::time::Instant;
 
 use crate::attempt::{Attempt, Outcome, SourceKind, Trace, millis};
 use crate::http::Failure;
+use crate::metrics::ReceivedBytes;
 use crate::shared::Shared as Retrieval;
 use crate::source::Source;
 
@@ -17,11 +18,11 @@ pub(crate) struct RunningAttempt {
     trace: Arc<Trace>,
     source: Option<Arc<Source>>,
     kind: SourceKind,
-    address: String,
+    url: Url,
     request: String,
     start: Instant,
     pub(crate) first_byte: Option<Instant>,
-    pub(crate) bytes: Arc<AtomicU64>,
+    pub(crate) bytes: ReceivedBytes,
     pub(crate) blocks: u64,
     has_ended: AtomicBool,
 }
@@ -29,13 +30,13 @@ pub(crate) struct RunningAttempt {
 impl RunningAttempt {
     /// Begins an attempt at an HTTP source.
     pub(crate) fn begin(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, source: &Arc<Source>, request: String) -> Self {
-        let (kind, address) = (source.kind, shown(&source.url));
-        Self::new(retrieval, trace, Some(Arc::clone(source)), kind, address, request)
+        let (kind, url) = (source.kind, source.url.clone());
+        Self::new(retrieval, trace, Some(Arc::clone(source)), kind, url, request)
     }
 
     /// Begins a lookup of providers.
     pub(crate) fn begin_lookup(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, router: &Url, request: String) -> Self {
-        Self::new(retrieval, trace, None, SourceKind::Router, shown(router), request)
+        Self::new(retrieval, trace, None, SourceKind::Router, router.clone(), request)
     }
 
     fn new(
@@ -43,7 +44,7 @@ impl RunningAttempt {
         trace: &Arc<Trace>,
         source: Option<Arc<Source>>,
         kind: SourceKind,
-        address: String,
+        url: Url,
         request: String,
     ) -> Self {
         Self {
@@ -51,11 +52,11 @@ impl RunningAttempt {
             trace: Arc::clone(trace),
             source,
             kind,
-            address,
+            url,
             request,
             start: Instant::now(),
             first_byte: None,
-            bytes: Arc::default(),
+            bytes: retrieval.metrics.received_bytes(kind),
             blocks: 0,
             has_ended: AtomicBool::new(false),
         }
@@ -74,16 +75,17 @@ impl RunningAttempt {
         if let Some(source) = &self.source {
             if let Some(first_byte) = self.first_byte {
                 source.note_first_byte(since_start(first_byte));
-                source.note_transfer(self.bytes.load(Ordering::Relaxed), first_byte.elapsed());
+                source.note_transfer(self.bytes.sum(), first_byte.elapsed());
             }
             source.note(outcome, retry_after);
             if outcome == Outcome::Invalid {
-                tracing::warn!(source = %self.address, request = %self.request, "a source is not used for a while: {detail}");
+                tracing::warn!(source = %without_password(&self.url), request = %self.request, "a source is not used for a while: {detail}");
             }
         }
         let attempt = Attempt {
             source: self.kind,
-            address: std::mem::take(&mut self.address),
+            address: self.url.origin().ascii_serialization(),
+            url: Some(without_password(&self.url)),
             request: std::mem::take(&mut self.request),
             outcome,
             detail,
@@ -91,7 +93,7 @@ impl RunningAttempt {
             start_ms: self.trace.at(self.start),
             first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
             duration_ms: millis(self.start.elapsed()),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes: self.bytes.sum(),
             blocks: self.blocks,
         };
         self.retrieval.metrics.count(&attempt);
@@ -99,8 +101,8 @@ impl RunningAttempt {
     }
 }
 
-/// Returns a URL for reports, without user name and password.
-fn shown(url: &Url) -> String {
+/// Returns a URL without user name and password.
+fn without_password(url: &Url) -> String {
     let mut url = url.clone();
     // Only URLs without a host have no place for them.
     let _ = (url.set_username(""), url.set_password(None));

@@ -2,16 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use ipfrs_core::fair_pool::Share;
 use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use parking_lot::Mutex;
 use prometheus::IntGauge;
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::address::http_url;
@@ -58,7 +60,7 @@ pub(crate) struct Session {
     stored: Notify,
     search: Mutex<Option<AbortHandle>>,
     _count: Count,
-    _permit: OwnedSemaphorePermit,
+    _permit: Share<Option<IpAddr>>,
 }
 
 #[derive(Default)]
@@ -86,7 +88,7 @@ impl Drop for Count {
 }
 
 impl Session {
-    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, permit: Share<Option<IpAddr>>) -> Self {
         let sessions = retrieval.metrics.sessions.clone();
         sessions.inc();
         Self {
@@ -189,8 +191,8 @@ impl Session {
     }
 
     /// Passes verified blocks to the requests that wait for them, and stores all of them. Blocked blocks are dropped.
-    /// `permit` bounds the memory of blocks that are being stored. Returns the number of blocks.
-    pub(crate) fn deliver(self: &Arc<Self>, blocks: Vec<Block>, streamed: bool, permit: OwnedSemaphorePermit) -> usize {
+    /// `memory` is dropped when they are stored. Returns the number of blocks.
+    pub(crate) fn deliver(self: &Arc<Self>, blocks: Vec<Block>, streamed: bool, memory: impl Send + 'static) -> usize {
         let blocks: Vec<_> = blocks.into_iter().filter(|block| self.retrieval.admits(block.cid())).collect();
         let mut state = self.state.lock();
         for block in &blocks {
@@ -206,7 +208,7 @@ impl Session {
         let (session, count) = (Arc::downgrade(self), blocks.len());
         let retrieval = Arc::clone(&self.retrieval);
         tokio::spawn(async move {
-            let _permit = permit;
+            let _memory = memory;
             let hashes: Vec<_> = blocks.iter().map(|block| *block.cid().hash()).collect();
             let stored = retrieval.store(blocks).await;
             if let Some(session) = session.upgrade() {

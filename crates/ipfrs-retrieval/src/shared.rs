@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ipfrs_core::{Block, Cid, Result};
@@ -22,8 +21,6 @@ use crate::source::Sources;
 
 /// Payload that is stored together, in bytes.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
-/// Memory that a single block may need, in bytes.
-pub(crate) const MAX_BLOCK_PERMIT_BYTES: usize = 2 << 20;
 /// Memory for blocks between a source and the store, for all sessions, in KiB.
 pub(crate) const BUFFER_KIB: u32 = 256 * 1024;
 
@@ -129,7 +126,7 @@ impl Shared {
             };
             let received = self.routers.providers(url, root, found).await;
             if let Ok(bytes) = &received {
-                running.bytes.fetch_add(*bytes, Ordering::Relaxed);
+                running.bytes.add(*bytes);
                 running.first_byte = Some(Instant::now());
             }
             running.end(received.as_ref().map(|_| ()));

@@ -25,7 +25,7 @@ use tokio::time::sleep;
 
 use crate::car_stream::CarStream;
 use crate::fetch::fetch;
-use crate::retriever::Retriever;
+use crate::retriever::{Requester, Retriever};
 use crate::session::Session;
 use crate::want::Want;
 
@@ -49,8 +49,7 @@ pub struct RetrievingStore {
 struct Scope {
     retriever: Retriever,
     wanted: Wanted,
-    /// Sources that the client names.
-    hints: Vec<String>,
+    requester: Requester,
     session: OnceLock<Arc<Session>>,
     streams: Mutex<Vec<Arc<CarStream>>>,
     /// Number of blocks that were in the store, and that were missing.
@@ -77,12 +76,12 @@ pub enum Wanted {
 }
 
 impl RetrievingStore {
-    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, hints: Vec<String>) -> Self {
+    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, requester: Requester) -> Self {
         let (session, streams) = (OnceLock::new(), Mutex::default());
         let (hits, misses, fetched_bytes) = Default::default();
         Self {
             local,
-            scope: Arc::new(Scope { retriever, wanted, hints, session, streams, hits, misses, fetched_bytes }),
+            scope: Arc::new(Scope { retriever, wanted, requester, session, streams, hits, misses, fetched_bytes }),
         }
     }
 }
@@ -92,8 +91,7 @@ impl Scope {
         if let Some(session) = self.session.get() {
             return Ok(session);
         }
-        let session = self.retriever.session(want)?;
-        session.add_hints(&self.hints);
+        let session = self.retriever.session(want, &self.requester)?;
         Ok(self.session.get_or_init(|| session))
     }
 
@@ -129,7 +127,7 @@ impl Scope {
             }
             streams.clone()
         };
-        let fetch = session.fetch(&cid, || fetch(Arc::clone(session), want.clone(), streams, cid).boxed());
+        let fetch = session.fetch(&cid, || fetch(Arc::clone(session), want.clone(), streams, cid));
         let (bytes, below) = fetch.await.map_err(|error| error.to_error())?;
         if let Some(below) = below {
             let mut streams = self.streams.lock();
@@ -155,9 +153,8 @@ impl Scope {
     /// Fetches a block in a session of its own.
     async fn fetch_single(&self, cid: Cid, via: &Arc<str>) -> Result<Bytes> {
         let want = Want::new(cid, [], Part::Block).via(Arc::clone(via));
-        let session = self.retriever.session(&want)?;
-        session.add_hints(&self.hints);
-        let fetch = session.fetch(&cid, || fetch(Arc::clone(&session), want, Vec::new(), cid).boxed());
+        let session = self.retriever.session(&want, &self.requester)?;
+        let fetch = session.fetch(&cid, || fetch(Arc::clone(&session), want, Vec::new(), cid));
         fetch.await.map(|(bytes, _)| bytes).map_err(|error| error.to_error())
     }
 

@@ -67,6 +67,7 @@ mod request_memory;
 mod request_rules;
 mod response_cache;
 mod retrieval;
+mod retrieval_clients;
 mod rpc_arguments;
 mod rpc_blocks;
 mod rpc_files;

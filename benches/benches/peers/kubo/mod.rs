@@ -17,8 +17,8 @@ use ipfrs_benches::process::{PATIENCE, POLL, has_ended};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::nginx::signal;
-use crate::options::BECOME;
+use ipfrs_benches::nginx::signal;
+use ipfrs_benches::process::BECOME;
 
 /// Environment variable with the path of Kubo, if it is not on the `PATH`.
 const VARIABLE: &str = "KUBO";

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::{Cid, Result};
 use libp2p::{Multiaddr, PeerId};
 use tokio::sync::{mpsc, oneshot};
+
+use super::received::Received;
 
 /// Identifies a session within the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,13 +23,13 @@ impl SessionId {
 /// An event for a session, from its callers and from the peers that it uses.
 pub(crate) enum SessionEvent {
     /// A caller waits for a block.
-    Get { cid: Cid, waiter: u64, reply: oneshot::Sender<Result<Block>> },
+    Get { cid: Cid, waiter: u64, reply: oneshot::Sender<Result<Received>> },
     /// A caller no longer waits.
     Abandon { cid: Cid, waiter: u64 },
     /// A caller knows peers that may have the blocks.
     Providers(Vec<(PeerId, Vec<Multiaddr>)>),
     /// A peer sent a wanted block.
-    Block { peer: PeerId, block: Block },
+    Block { peer: PeerId, received: Received },
     /// A peer says whether it has a wanted block.
     Presence { peer: PeerId, cid: Cid, has_block: bool },
     /// A peer sent a block that was never requested.

@@ -15,6 +15,7 @@ use libp2p::{Multiaddr, PeerId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::event::{SessionEvent, SessionSender};
+use super::received::{MessageMemory, Received};
 use crate::bitswap::Bitswap;
 use crate::outcome::Trace;
 
@@ -72,8 +73,18 @@ impl Session {
     /// - [`ErrorKind::Unavailable`] if the session has no connected peer and is not connecting to any.
     /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
     pub async fn get(&self, cid: &Cid) -> Result<Block> {
+        self.receive(cid).await.map(|received| received.block)
+    }
+
+    /// Does the same as [`Self::get`]. The memory of the block is not available to other messages until it is dropped,
+    /// so that peers do not send blocks faster than the caller can store them.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn receive(&self, cid: &Cid) -> Result<Received> {
         if let Some(data) = identity_payload(cid) {
-            return Ok(Block::trusted(*cid, Bytes::copy_from_slice(data)));
+            let block = Block::trusted(*cid, Bytes::copy_from_slice(data));
+            return Ok(Received { block, memory: MessageMemory::default() });
         }
         let function = HashFunction::from_code(cid.hash().code())?;
         // Peers send the hash function of a block and not its digest, which is computed in full.

@@ -7,6 +7,7 @@ use ipfrs_core::{Block, Cid, Multihash};
 use libp2p::PeerId;
 
 use super::event::{SessionEvent, SessionId, SessionSender};
+use super::received::{MessageMemory, Received};
 use crate::wire::{Outgoing, WantKind};
 
 /// Number of former wants that are remembered. A block for one of them is late, not unrequested.
@@ -205,15 +206,15 @@ impl WantBook {
     }
 
     /// Delivers a block, whose bytes match its content ID, to the sessions that want it.
-    pub(crate) fn deliver(&mut self, block: &Block) -> Delivery {
+    pub(crate) fn deliver(&mut self, block: &Block, memory: &MessageMemory) -> Delivery {
         let Some((cid, want)) = self.remove_by_block(block.cid()) else {
             let is_late = self.former.contains(block.cid().hash());
             return if is_late { Delivery::Late } else { Delivery::Unrequested };
         };
         self.former.insert(cid.hash());
         for session in want.sessions.iter().filter_map(|id| self.sessions.get(id)) {
-            let block = Block::trusted(cid, block.data().clone());
-            session.send(SessionEvent::Block { peer: self.peer, block }).ok();
+            let received = Received { block: Block::trusted(cid, block.data().clone()), memory: memory.clone() };
+            session.send(SessionEvent::Block { peer: self.peer, received }).ok();
         }
         Delivery::Wanted
     }

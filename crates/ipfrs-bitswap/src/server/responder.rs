@@ -214,6 +214,7 @@ fn push_missing(context: &Context, peer: &Peer, prepared: &mut Prepared, task: &
     let is_wanted = if waits {
         let mut served = peer.served.lock();
         served.wait(task);
+        peer.served_room.notify_waiters();
         served.is_active(task)
     } else {
         finish(context, peer, task)
@@ -231,6 +232,7 @@ fn finish(context: &Context, peer: &Peer, task: &Task) -> bool {
     let is_wanted = served.is_active(task);
     if is_wanted {
         served.remove(&task.cid);
+        peer.served_room.notify_waiters();
         context.waiting.remove(peer.id, &task.cid);
         context.metrics.server_wants.dec();
     }

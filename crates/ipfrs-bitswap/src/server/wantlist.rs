@@ -89,6 +89,12 @@ impl Wantlist {
         removed
     }
 
+    /// Whether a want for a block does not fit until responses have been sent.
+    pub(crate) fn is_full_for(&self, cid: &Cid) -> bool {
+        let has_waiting = self.wants.len() > self.queue.len() + self.active;
+        self.wants.len() >= self.max && !has_waiting && !self.wants.contains_key(cid)
+    }
+
     fn insert(&mut self, cid: Cid, kind: WantKind, priority: i32, send_dont_have: bool) {
         self.requests += 1;
         let request = self.requests;

@@ -239,3 +239,21 @@ async fn stat_and_ledger_count_both_directions() {
     let names: HashSet<String> = one.registry.gather().iter().map(|family| family.name().to_owned()).collect();
     assert!(names.iter().all(|name| name.starts_with("ipfrs_bitswap_")), "{names:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wants_beyond_the_limit_are_served_when_others_have_been() {
+    let small = BitswapConfig { max_wants_per_peer: 16, ..config(Transport::Tcp) };
+    let server = node(small).await;
+    let blocks = blocks(200, 5_000);
+    blocks.iter().for_each(|block| server.blocks.insert(block));
+    let mut peer = RawPeer::start(CURRENT).await;
+    peer.connect(&server).await;
+    let cids: Vec<Cid> = blocks.iter().map(|block| *block.cid()).collect();
+    peer.send(server.bitswap.peer_id(), &Message::wants(&cids, 0)).await;
+    let mut received = 0;
+    while received < blocks.len() {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(5), peer.receive());
+        received += next.await.expect("the other wants were ignored").payload.len();
+    }
+    assert!(server.metric("ignored_wants_total", "") < 1.0);
+}

@@ -1,8 +1,11 @@
 //! Blocks between nodes.
 
 use std::slice;
+use std::time::Duration;
 
-use ipfrs_bitswap::Outcome;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use ipfrs_bitswap::{BitswapConfig, Outcome};
 use ipfrs_core::ErrorKind;
 
 use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node};
@@ -120,4 +123,30 @@ async fn identity_cid_needs_no_peer() {
     let hash = ipfrs_core::hash::HashFunction::Identity.digest(b"inline").unwrap();
     let cid = ipfrs_core::Cid::new_v1(ipfrs_core::codec::RAW, hash);
     assert_eq!(client.bitswap.session(None).get(&cid).await.unwrap().data().as_ref(), b"inline");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_wait_until_received_blocks_are_dropped() {
+    const MEMORY: usize = 16 << 20;
+    const BLOCK: usize = 2_000_000;
+    let small = BitswapConfig { max_memory_bytes: MEMORY, ..config(Transport::Tcp) };
+    let (server, client) = (node(config(Transport::Tcp)).await, node(small).await);
+    let blocks = blocks(12, BLOCK);
+    blocks.iter().for_each(|block| server.blocks.insert(block));
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    let mut arriving: FuturesUnordered<_> = blocks.iter().map(|block| session.receive(block.cid())).collect();
+    let mut held = Vec::new();
+    while held.len() < MEMORY / BLOCK {
+        held.push(arriving.next().await.unwrap().unwrap());
+    }
+    tokio::time::timeout(Duration::from_millis(200), arriving.next()).await.unwrap_err();
+    while let Some(received) = {
+        held.pop();
+        arriving.next().await
+    } {
+        held.push(received.unwrap());
+        assert!(held.len() <= MEMORY / BLOCK);
+    }
+    assert_eq!(client.bitswap.stat().data_received, (12 * BLOCK) as u64);
 }

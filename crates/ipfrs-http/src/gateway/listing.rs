@@ -1,6 +1,7 @@
 //! The directory listing: an HTML page, sent while it is rendered.
 
 use std::fmt;
+use std::time::Duration;
 
 use askama::Template;
 use axum::body::Body;
@@ -21,6 +22,9 @@ const ROWS_PER_PIECE: usize = 128;
 /// Maximum number of entries whose targets are read. Each read is a random access, which takes minutes for a large
 /// directory on a cold disk. Further entries show only what their names and links say.
 const INSPECTED_ENTRIES: usize = 2_048;
+
+/// Time for reading the targets, which other servers may have to deliver. The page does not wait longer for them.
+const INSPECTION_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Template)]
 #[template(path = "listing_head.html")]
@@ -80,7 +84,7 @@ pub(super) fn body(node: &Node, request: &GatewayRequest<'_>, object: &Object) -
         parent: places.parent(),
     };
     let head = head.render().map(Bytes::from).map_err(not_rendered)?;
-    let entries = node.list(object, INSPECTED_ENTRIES).chunks(ROWS_PER_PIECE);
+    let entries = node.list_within(object, INSPECTED_ENTRIES, Some(INSPECTION_LIMIT)).chunks(ROWS_PER_PIECE);
     let listing = Listing { entries, places, total: Total::default(), has_ended: false };
     let pieces = stream::try_unfold(listing, |mut listing| async move {
         let piece = listing.piece().await?;

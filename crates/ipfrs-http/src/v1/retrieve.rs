@@ -6,6 +6,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Expected, Retrieved};
 use ipfrs_rpc::types::RetrievalReport;
 
+use crate::api_listener::Checked;
 use crate::error::{Problem, text};
 use crate::gateway::path;
 use crate::request_id::RequestId;
@@ -20,13 +21,14 @@ pub(super) async fn retrieve(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
     OriginalUri(uri): OriginalUri,
+    checked: Option<Extension<Checked>>,
 ) -> Result<Json<RetrievalReport>, Problem> {
     let retrieved = async {
         let path = path::parse(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
         state.node.retrieve(path, scope(uri.query().unwrap_or_default())?).await
     };
     let retrieved = retrieved.await.map_err(|error| Problem::new(error, &id))?;
-    Ok(Json(report(&retrieved)))
+    Ok(Json(report(&retrieved, checked.is_some())))
 }
 
 fn scope(query: &str) -> Result<Expected> {
@@ -45,7 +47,7 @@ fn scope(query: &str) -> Result<Expected> {
     Ok(scope)
 }
 
-fn report(retrieved: &Retrieved) -> RetrievalReport {
+fn report(retrieved: &Retrieved, for_operator: bool) -> RetrievalReport {
     RetrievalReport {
         cid: retrieved.cid.map(|cid| cid.to_string()),
         complete: retrieved.error.is_none(),
@@ -54,6 +56,6 @@ fn report(retrieved: &Retrieved) -> RetrievalReport {
         duration_ms: u64::try_from(retrieved.duration.as_millis()).unwrap_or(u64::MAX),
         code: retrieved.error.as_ref().map(|error| error.kind().code().to_owned()),
         error: retrieved.error.as_ref().map(text),
-        attempts: retrieval_report::attempts(&retrieved.attempts),
+        attempts: retrieval_report::attempts(&retrieved.attempts, for_operator),
     }
 }

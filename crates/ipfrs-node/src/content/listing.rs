@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -11,6 +12,7 @@ use ipfrs_store::BlockStore;
 use ipfrs_stream::{BlockStoreSource, Part};
 use ipfrs_unixfs::{Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, decode_async};
 use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{Node, Object, ObjectKind};
 
@@ -67,11 +69,23 @@ const LIST_BATCH: usize = 256;
 const MAX_LISTED_TARGET_BYTES: usize = 4_096;
 
 impl Node {
-    /// Returns the entries of a directory, the parts of a file or the links of any other block, with the kind and
-    /// size of their targets. Only the targets of the first `look_at` entries are read. The others have the kind
-    /// [`ListedKind::Unknown`] and the size of the link.
+    /// Does the same as [`Self::list_within`], and waits for all targets.
     #[must_use]
     pub fn list(&self, object: &Object, look_at: usize) -> BoxStream<'static, Result<Listed>> {
+        self.list_within(object, look_at, None)
+    }
+
+    /// Returns the entries of a directory, the parts of a file or the links of any other block, with the kind and
+    /// size of their targets. Only the targets of the first `look_at` entries are read. The others have the kind
+    /// [`ListedKind::Unknown`] and the size of the link. So have those whose targets are not read within `limit` after
+    /// the first one: targets may have to be retrieved.
+    #[must_use]
+    pub fn list_within(
+        &self,
+        object: &Object,
+        look_at: usize,
+        limit: Option<Duration>,
+    ) -> BoxStream<'static, Result<Listed>> {
         let entries = match &object.kind {
             ObjectKind::Directory(directory) => self.entries(&object.resolved.path, directory),
             ObjectKind::File(file) => {
@@ -85,14 +99,15 @@ impl Node {
             return entries.map(|entry| entry.map(unresolved)).boxed();
         }
         let store = self.part_store(&object.resolved.path, Part::Block);
-        let mut left = look_at;
+        let (mut left, mut deadline) = (look_at, None);
         entries
             .chunks(LIST_BATCH)
             .then(move |batch| {
                 let store = Arc::clone(&store);
                 let looked_at = left.min(batch.len());
                 left -= looked_at;
-                async move { stream::iter(Self::look_at(&*store, batch, looked_at).await) }
+                deadline = deadline.or_else(|| limit.map(|limit| Instant::now() + limit));
+                async move { stream::iter(Self::look_at(&*store, batch, looked_at, deadline).await) }
             })
             .flatten()
             .boxed()
@@ -120,7 +135,7 @@ impl Node {
                 ipfrs_unixfs::page(source, directory.0.clone(), from, batch, PAGE_BYTES - bytes).await?;
             next = behind;
             let count = batch.len();
-            for entry in Self::look_at(&*targets, batch.into_iter().map(Ok).collect(), count).await {
+            for entry in Self::look_at(&*targets, batch.into_iter().map(Ok).collect(), count, None).await {
                 let entry = entry?;
                 bytes += entry.name.len() + entry.target.len();
                 entries.push(entry);
@@ -130,8 +145,13 @@ impl Node {
     }
 
     /// Returns the entries of a batch, the first `count` of them with their targets.
-    async fn look_at(store: &dyn BlockStore, batch: Vec<Result<DirEntry>>, count: usize) -> Vec<Result<Listed>> {
-        let targets = Self::targets(store, &batch[..count]).await;
+    async fn look_at(
+        store: &dyn BlockStore,
+        batch: Vec<Result<DirEntry>>,
+        count: usize,
+        deadline: Option<Instant>,
+    ) -> Vec<Result<Listed>> {
+        let targets = Self::targets(store, &batch[..count], deadline).await;
         let mut listed = Vec::with_capacity(batch.len());
         for (at, entry) in batch.into_iter().enumerate() {
             consume_budget().await;
@@ -150,15 +170,24 @@ impl Node {
     }
 
     /// Returns the targets of a batch, except for raw blocks and blocks that are missing or not UnixFS. Each block is
-    /// decoded once, however many entries point to it.
-    async fn targets(store: &dyn BlockStore, batch: &[Result<DirEntry>]) -> HashMap<Cid, Result<Target>> {
+    /// decoded once, however many entries point to it. Targets that are not read before the deadline are left out.
+    async fn targets(
+        store: &dyn BlockStore,
+        batch: &[Result<DirEntry>],
+        deadline: Option<Instant>,
+    ) -> HashMap<Cid, Result<Target>> {
         let mut seen = HashSet::new();
         let linked = batch.iter().flatten().map(|entry| entry.cid);
         let cids: Vec<_> = linked.filter(|cid| cid.codec() != codec::RAW && seen.insert(*cid)).collect();
         let mut blocks = store.get_many(cids.clone());
         let mut targets = HashMap::with_capacity(cids.len());
         for cid in cids {
-            let target = match blocks.next().await {
+            let next = match deadline {
+                Some(deadline) => timeout_at(deadline, blocks.next()).await,
+                None => Ok(blocks.next().await),
+            };
+            let Ok(next) = next else { break };
+            let target = match next {
                 Some(Ok((_, Some(data)))) => decode_async(cid, data).await.ok().map(|node| Ok(Target::of(&node))),
                 Some(Ok((_, None))) => None,
                 // Entries whose target is blocked are listed, but the target is not read.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_retrieval::{Attempt, Retriever, Want, Wanted};
+use ipfrs_retrieval::{Attempt, Requester, Retriever, Want, Wanted};
 use ipfrs_store::BlockStore;
 use ipfrs_stream::{DagWalk, Part};
 
-use super::{CONTEXT, Expected, RequestContext, with_context};
+use super::{CONTEXT, Expected, RequestContext, current_client, with_context};
 use crate::denylist::Guarded;
 use crate::{ContentPath, Node};
 
@@ -57,7 +57,7 @@ impl Node {
         match self.allowed_retriever() {
             Some((retriever, via)) => {
                 let wanted = Wanted::Stored(want(&(*root).into(), Part::All, via));
-                Arc::new(retriever.store(self.inner.store.clone(), wanted, hints()))
+                Arc::new(retriever.store(self.inner.store.clone(), wanted, requester()))
             }
             None => self.inner.store.clone(),
         }
@@ -100,7 +100,7 @@ impl Node {
 
     fn view(&self, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
         let Some((retriever, via)) = self.allowed_retriever() else { return self.inner.served.clone() };
-        let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via), hints()));
+        let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via), requester()));
         match &self.inner.denylists {
             Some(denylists) => Arc::new(Guarded::new(store, denylists.clone())),
             None => store,
@@ -119,9 +119,10 @@ impl Node {
     }
 }
 
-/// Returns the sources that the client of the current request names.
-fn hints() -> Vec<String> {
-    CONTEXT.try_with(|context| context.hints.clone()).unwrap_or_default()
+/// Returns the client of the current request, and the sources that it names.
+fn requester() -> Requester {
+    let hints = CONTEXT.try_with(|context| context.hints.clone()).unwrap_or_default();
+    Requester { client: current_client(), hints }
 }
 
 fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {

@@ -30,6 +30,7 @@ pub struct RetrievalReport {
 pub struct RetrievalAttempt {
     /// `gateway`, `provider` or `router`.
     pub source: String,
+    /// Scheme, host and port of a server, or `/p2p/` and the ID of a peer. On the API listener, the URL of a server.
     pub address: String,
     /// The requested content.
     pub request: String,

@@ -85,7 +85,7 @@ impl PackStore {
             untried.remove(&pack.number());
             match self.compact_pack(&pack).await {
                 Ok(Outcome::Removed { moved_bytes, pack_bytes }) => {
-                    tracing::info!(pack = %pack.path().display(), moved_bytes, pack_bytes, "compacted and removed");
+                    tracing::debug!(pack = %pack.path().display(), moved_bytes, pack_bytes, "compacted and removed");
                     compacted.packs += 1;
                     compacted.moved_bytes += moved_bytes;
                 }
@@ -104,7 +104,10 @@ impl PackStore {
             self.release_removed(false).await?;
         };
         compacted.freed_bytes = self.release_removed(options.until_disk_bytes.is_none()).await?.freed_since(before);
-        let Compacted { packs, freed_bytes, .. } = compacted;
+        let Compacted { packs, freed_bytes, moved_bytes, .. } = compacted;
+        if packs > 0 {
+            tracing::info!(packs, moved_bytes, freed_bytes, "compacted the store");
+        }
         outcome.map(|()| compacted).map_err(|error| {
             Error::new(
                 error.kind(),

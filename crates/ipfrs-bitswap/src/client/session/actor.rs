@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipfrs_core::{Block, Cid};
+use ipfrs_core::Cid;
 use libp2p::{Multiaddr, PeerId};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use super::peer_table::{Absence, Choice, Link, PeerSet, PeerTable};
 use super::want_table::{Failure, Waiter, Want, WantTable};
 use crate::client::event::{SessionEvent, SessionId, SessionSender};
+use crate::client::received::Received;
 use crate::network::{DialError, Network, Origin};
 use crate::outcome::{Attempt, Outcome, Request, Trace};
 use crate::peer::Peer;
@@ -106,7 +107,7 @@ impl Actor {
                 }
             }
             SessionEvent::Providers(providers) => self.add_providers(providers),
-            SessionEvent::Block { peer, block } => self.on_block(peer, &block),
+            SessionEvent::Block { peer, received } => self.on_block(peer, &received),
             SessionEvent::Presence { peer, cid, has_block } => {
                 if let Some(number) = self.peers.index(&peer) {
                     if has_block { self.on_have(number, &cid) } else { self.on_dont_have(number, &cid) }
@@ -182,7 +183,8 @@ impl Actor {
         self.record(number, Request::Connect, None, Outcome::Connected, 0, duration, None);
     }
 
-    fn on_block(&mut self, peer: PeerId, block: &Block) {
+    fn on_block(&mut self, peer: PeerId, received: &Received) {
+        let block = &received.block;
         let Some(number) = self.peers.index(&peer) else { return };
         let Some(want) = self.wants.remove(block.cid()) else { return };
         let bytes = block.data().len();
@@ -198,7 +200,7 @@ impl Actor {
         self.release(block.cid(), &want, Some(number));
         self.network.context.metrics.block_seconds.observe(duration.as_secs_f64());
         self.record(number, Request::Block, Some(*block.cid()), Outcome::Received, bytes, duration, None);
-        want.reply(block.cid(), Ok(block));
+        want.reply(block.cid(), Ok(received));
     }
 
     fn on_have(&mut self, number: usize, cid: &Cid) {

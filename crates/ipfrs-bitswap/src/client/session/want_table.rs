@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
-use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::peer_table::PeerSet;
+use crate::client::received::Received;
 
 /// Number of entries of the queue that may be skipped before they are removed.
 const MAX_SKIPPED_ENTRIES: usize = 1024;
@@ -16,7 +17,7 @@ const MAX_RETRIES: u8 = 2;
 /// A caller that waits for a block.
 pub(super) struct Waiter {
     pub id: u64,
-    pub reply: oneshot::Sender<Result<Block>>,
+    pub reply: oneshot::Sender<Result<Received>>,
 }
 
 /// A wanted block.
@@ -139,10 +140,10 @@ impl Want {
     }
 
     /// Sends the result to all callers.
-    pub(super) fn reply(self, cid: &Cid, result: Result<&Block, &Failure>) {
+    pub(super) fn reply(self, cid: &Cid, result: Result<&Received, &Failure>) {
         for waiter in self.waiters {
             let result = match result {
-                Ok(block) => Ok(block.clone()),
+                Ok(received) => Ok(received.clone()),
                 Err(failure) => Err(failure.error(cid)),
             };
             waiter.reply.send(result).ok();

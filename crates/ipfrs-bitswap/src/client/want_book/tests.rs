@@ -71,7 +71,11 @@ fn presence_want_is_upgraded_and_refused_want_stays() {
     assert_eq!(kinds(&book.take_outgoing(9)), [(cid, Some(WantKind::Block))]);
     assert!(book.presence(&cid, false));
     assert!(matches!(events.try_recv(), Ok(SessionEvent::Presence { has_block: false, .. })));
-    assert_eq!(book.deliver(&block(1)), Delivery::Wanted, "the peer received the block later");
+    assert_eq!(
+        book.deliver(&block(1), &MessageMemory::default()),
+        Delivery::Wanted,
+        "the peer received the block later"
+    );
     assert!(matches!(events.try_recv(), Ok(SessionEvent::Block { .. })));
 }
 
@@ -82,12 +86,12 @@ fn blocks_are_wanted_late_or_unrequested() {
     book.want(*block(1).cid(), WantKind::Block, session);
     book.want(*block(2).cid(), WantKind::Block, session);
     book.take_outgoing(9);
-    assert_eq!(book.deliver(&block(1)), Delivery::Wanted);
+    assert_eq!(book.deliver(&block(1), &MessageMemory::default()), Delivery::Wanted);
     assert!(matches!(events.try_recv(), Ok(SessionEvent::Block { .. })));
-    assert_eq!(book.deliver(&block(1)), Delivery::Late);
+    assert_eq!(book.deliver(&block(1), &MessageMemory::default()), Delivery::Late);
     book.cancel(block(2).cid(), session);
-    assert_eq!(book.deliver(&block(2)), Delivery::Late);
-    assert_eq!(book.deliver(&block(3)), Delivery::Unrequested);
+    assert_eq!(book.deliver(&block(2), &MessageMemory::default()), Delivery::Late);
+    assert_eq!(book.deliver(&block(3), &MessageMemory::default()), Delivery::Unrequested);
     assert!(events.try_recv().is_err());
 }
 
@@ -97,8 +101,10 @@ fn block_is_delivered_under_the_wanted_cid() {
     let (mut book, mut events) = book_with(&[session]);
     let cid = Cid::new_v0(*block(1).cid().hash()).unwrap();
     book.want(cid, WantKind::Block, session);
-    assert_eq!(book.deliver(&block(1)), Delivery::Wanted);
-    let Ok(SessionEvent::Block { block, .. }) = events.try_recv() else { panic!("no block") };
+    assert_eq!(book.deliver(&block(1), &MessageMemory::default()), Delivery::Wanted);
+    let Ok(SessionEvent::Block { received: Received { block, .. }, .. }) = events.try_recv() else {
+        panic!("no block")
+    };
     assert_eq!(*block.cid(), cid);
 }
 
@@ -163,7 +169,7 @@ fn want_that_timed_out_is_kept_and_sent_again() {
     assert!(book.take_outgoing(9).is_empty());
     book.want(cid, WantKind::Block, session);
     assert_eq!(kinds(&book.take_outgoing(9)), [(cid, Some(WantKind::Block))]);
-    assert_eq!(book.deliver(&block(1)), Delivery::Wanted);
+    assert_eq!(book.deliver(&block(1), &MessageMemory::default()), Delivery::Wanted);
 }
 
 #[test]

@@ -16,15 +16,14 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use ipfrs_benches::process::{PATIENCE, POLL, children, has_ended};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::set_tcp_congestion;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
-use crate::options::BECOME;
+use crate::process::{BECOME, PATIENCE, POLL, children, has_ended};
 
 /// Common prefix of the names of nginx in the report.
-pub(crate) const NGINX: &str = "nginx";
+pub const NGINX: &str = "nginx";
 
 /// Number of listeners: with `tcp_nopush`, without it, and for HTTP/2.
 const SERVERS: usize = 3;
@@ -33,7 +32,8 @@ const SERVERS: usize = 3;
 const CONGESTION_CONTROL: &str = "reno";
 
 /// A running nginx. Dropping it stops it.
-pub(crate) struct Nginx {
+#[derive(Debug)]
+pub struct Nginx {
     child: Child,
     /// Addresses of the listeners with `tcp_nopush`, without it, and for HTTP/2.
     addresses: [SocketAddr; SERVERS],
@@ -42,8 +42,12 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Serves the files in `www`. nginx's own files are in `directory`. Returns when nginx accepts requests.
-    pub(crate) fn start(directory: &Path, www: &Path) -> Result<Self> {
+    /// Serves the files in `www`. nginx's own files are in `directory`. Returns when nginx accepts requests. `main`
+    /// must pass the arguments after [`BECOME`] to [`become_program`](crate::process::become_program).
+    ///
+    /// # Errors
+    /// Returns an error with nginx's log if it does not start.
+    pub fn start(directory: &Path, www: &Path) -> Result<Self> {
         fs::create_dir(directory)?;
         let listeners = listeners()?;
         let mut addresses = [SocketAddr::from(([0; 4], 0)); SERVERS];
@@ -74,17 +78,20 @@ impl Nginx {
     }
 
     /// Returns the names in the report, each with its address.
-    pub(crate) fn servers(&self) -> [(&'static str, SocketAddr); 2] {
+    #[must_use]
+    pub fn servers(&self) -> [(&'static str, SocketAddr); 2] {
         [(NGINX, self.addresses[0]), ("nginx, tcp_nopush off", self.addresses[1])]
     }
 
     /// Returns the address of the cleartext HTTP/2 listener.
-    pub(crate) fn http2_address(&self) -> SocketAddr {
+    #[must_use]
+    pub fn http2_address(&self) -> SocketAddr {
         self.addresses[2]
     }
 
     /// Returns the process IDs of the workers.
-    pub(crate) fn workers(&self) -> &[u32] {
+    #[must_use]
+    pub fn workers(&self) -> &[u32] {
         &self.workers
     }
 }
@@ -103,7 +110,7 @@ impl Drop for Nginx {
 }
 
 /// Sends a signal to a child process.
-pub(crate) fn signal(pid: u32, signal: Signal) {
+pub fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     if let Err(error) = kill_process(pid, signal) {
         eprintln!("peers: process {pid} cannot be signaled: {error}");

@@ -3,23 +3,32 @@
 //! stay free for the next client.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::client::Client;
-
 /// Number of tables of clients, so that requests of different clients rarely contend for a lock.
 const TABLES: usize = 16;
 
-/// Pool of units. Clones share it.
-#[derive(Debug, Clone)]
-pub(crate) struct FairPool(Arc<Pool>);
+/// Pool of units, which clients of type `C` share. Clones are the same pool.
+#[derive(Debug)]
+pub struct FairPool<C: Client>(Arc<Pool<C>>);
+
+/// Identity of a client.
+pub trait Client: Copy + Eq + Hash {}
+
+impl<C: Copy + Eq + Hash> Client for C {}
+
+impl<C: Client> Clone for FairPool<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 #[derive(Debug)]
-struct Pool {
+struct Pool<C> {
     capacity: usize,
     /// Number of units that a client may hold even if fewer are free.
     minimum: usize,
@@ -27,12 +36,12 @@ struct Pool {
     most_per_client: usize,
     used: AtomicUsize,
     /// Units held by each client. Clients that hold none are removed, so there are never more entries than units.
-    held: [Mutex<HashMap<Client, usize>>; TABLES],
+    held: [Mutex<HashMap<C, usize>>; TABLES],
 }
 
 /// Reason why a client gets no units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortage {
+pub enum Shortage {
     /// Too few units are free.
     Total,
     /// The client would hold more units than are free.
@@ -41,32 +50,38 @@ pub(crate) enum Shortage {
     Client,
 }
 
-impl FairPool {
+impl<C: Client> FairPool<C> {
     /// Creates a pool of `capacity` units. A client may hold `minimum` units while any are free, and never more than
     /// `most_per_client`.
-    pub(crate) fn new(capacity: usize, minimum: usize, most_per_client: usize) -> Self {
+    #[must_use]
+    pub fn new(capacity: usize, minimum: usize, most_per_client: usize) -> Self {
         let (used, held) = (AtomicUsize::new(0), Default::default());
         Self(Arc::new(Pool { capacity, minimum, most_per_client, used, held }))
     }
 
     /// Returns the number of units in the pool, free or not.
-    pub(crate) fn capacity(&self) -> usize {
+    #[must_use]
+    pub fn capacity(&self) -> usize {
         self.0.capacity
     }
 
     /// Takes `units` for a client.
-    pub(crate) fn take(&self, client: Client, units: usize) -> Result<Share, Shortage> {
+    ///
+    /// # Errors
+    /// The reason why the client gets none.
+    pub fn take(&self, client: C, units: usize) -> Result<Share<C>, Shortage> {
         let mut share = self.nothing(client);
         share.grow(units)?;
         Ok(share)
     }
 
     /// Returns an empty share for a client, which can grow later.
-    pub(crate) fn nothing(&self, client: Client) -> Share {
+    #[must_use]
+    pub fn nothing(&self, client: C) -> Share<C> {
         Share { pool: self.clone(), client, units: 0 }
     }
 
-    fn table(&self, client: Client) -> &Mutex<HashMap<Client, usize>> {
+    fn table(&self, client: C) -> &Mutex<HashMap<C, usize>> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(client);
         &self.0.held[usize::try_from(hash % TABLES as u64).unwrap_or(0)]
     }
@@ -79,25 +94,30 @@ impl FairPool {
 
 /// Units that a client holds until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    pool: FairPool,
-    client: Client,
+pub struct Share<C: Client> {
+    pool: FairPool<C>,
+    client: C,
     units: usize,
 }
 
-impl Share {
+impl<C: Client> Share<C> {
     /// Returns the client that holds the units.
-    pub(crate) fn client(&self) -> Client {
+    #[must_use]
+    pub fn client(&self) -> C {
         self.client
     }
 
     /// Returns the number of units held.
-    pub(crate) fn units(&self) -> usize {
+    #[must_use]
+    pub fn units(&self) -> usize {
         self.units
     }
 
     /// Takes `units` more units, or none on failure.
-    pub(crate) fn grow(&mut self, units: usize) -> Result<(), Shortage> {
+    ///
+    /// # Errors
+    /// The reason why the client gets none.
+    pub fn grow(&mut self, units: usize) -> Result<(), Shortage> {
         let pool = &*self.pool.0;
         let mut table = self.pool.table(self.client).lock();
         let wanted = table.get(&self.client).copied().unwrap_or(0).saturating_add(units);
@@ -120,7 +140,7 @@ impl Share {
     }
 
     /// Returns all units to the pool.
-    pub(crate) fn release(&mut self) {
+    pub fn release(&mut self) {
         if self.units == 0 {
             return;
         }
@@ -136,7 +156,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl<C: Client> Drop for Share<C> {
     fn drop(&mut self) {
         self.release();
     }
@@ -144,16 +164,10 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
 
-    fn client(number: u8) -> Client {
-        Client::of(IpAddr::from([10, 0, 0, number]))
-    }
-
     /// Takes single units for a client until the pool refuses.
-    fn take_all(pool: &FairPool, client: Client) -> (Vec<Share>, Shortage) {
+    fn take_all(pool: &FairPool<u8>, client: u8) -> (Vec<Share<u8>>, Shortage) {
         let mut shares = Vec::new();
         loop {
             match pool.take(client, 1) {
@@ -167,12 +181,12 @@ mod tests {
     fn fair_pool_shares_units_among_clients() {
         for capacity in [3, 4, 7, 16, 100, 4_096] {
             let pool = FairPool::new(capacity, 2, usize::MAX);
-            let (first, shortage) = take_all(&pool, client(1));
+            let (first, shortage) = take_all(&pool, 1);
             assert_eq!((first.len(), shortage), ((capacity / 2).max(2), Shortage::Share), "{capacity}");
-            let (second, _) = take_all(&pool, client(2));
+            let (second, _) = take_all(&pool, 2);
             assert!(!second.is_empty(), "{capacity}");
             drop(first);
-            assert!(take_all(&pool, client(3)).0.len() >= capacity / 3, "{capacity}");
+            assert!(take_all(&pool, 3).0.len() >= capacity / 3, "{capacity}");
             drop(second);
             assert_eq!((pool.clients(), pool.0.used.load(Ordering::Relaxed)), (0, 0));
         }
@@ -182,30 +196,30 @@ mod tests {
     fn one_client_can_exhaust_a_small_pool() {
         for capacity in [1, 2] {
             let pool = FairPool::new(capacity, 2, usize::MAX);
-            let (held, shortage) = take_all(&pool, client(1));
+            let (held, shortage) = take_all(&pool, 1);
             assert_eq!((held.len(), shortage), (capacity, Shortage::Total));
-            assert_eq!(pool.take(client(2), 1).unwrap_err(), Shortage::Total);
+            assert_eq!(pool.take(2, 1).unwrap_err(), Shortage::Total);
         }
     }
 
     #[test]
     fn limit_of_one_client_holds_while_others_get_more() {
         let pool = FairPool::new(100, 2, 5);
-        let (held, shortage) = take_all(&pool, client(1));
+        let (held, shortage) = take_all(&pool, 1);
         assert_eq!((held.len(), shortage), (5, Shortage::Client));
-        assert_eq!(take_all(&pool, client(2)).0.len(), 5);
+        assert_eq!(take_all(&pool, 2).0.len(), 5);
     }
 
     #[test]
     fn refused_grow_leaves_share_unchanged() {
         let pool = FairPool::new(100, 0, usize::MAX);
-        let mut share = pool.nothing(client(1));
+        let mut share = pool.nothing(1);
         share.grow(40).unwrap();
         assert_eq!(share.grow(30), Err(Shortage::Share));
         assert_eq!(share.grow(61), Err(Shortage::Total));
         assert_eq!((share.units(), pool.clients()), (40, 1));
         share.grow(10).unwrap();
-        let other = pool.take(client(2), 25).unwrap();
+        let other = pool.take(2, 25).unwrap();
         drop(share);
         assert_eq!(pool.clients(), 1);
         drop(other);
