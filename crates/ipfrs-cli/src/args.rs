@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ipfrs_interface::{Chunker, Profile};
 
-pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, Places};
+pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, BenchIngestArgs, IngestStore, Places};
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 pub(crate) use self::files::{CidFormatArgs, FilesCommand, FilesWriteArgs, FlushArgs};
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};

@@ -16,7 +16,7 @@ const TABLES: usize = 16;
 
 /// Pool of units. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct FairPool(Arc<Pool>);
+pub struct FairPool(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
@@ -32,7 +32,7 @@ struct Pool {
 
 /// Reason why a client gets no units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortage {
+pub enum Shortage {
     /// Too few units are free.
     Total,
     /// The client would hold more units than are free.
@@ -44,18 +44,23 @@ pub(crate) enum Shortage {
 impl FairPool {
     /// Creates a pool of `capacity` units. A client may hold `minimum` units while any are free, and never more than
     /// `most_per_client`.
-    pub(crate) fn new(capacity: usize, minimum: usize, most_per_client: usize) -> Self {
+    #[must_use]
+    pub fn new(capacity: usize, minimum: usize, most_per_client: usize) -> Self {
         let (used, held) = (AtomicUsize::new(0), Default::default());
         Self(Arc::new(Pool { capacity, minimum, most_per_client, used, held }))
     }
 
     /// Returns the number of units in the pool, free or not.
-    pub(crate) fn capacity(&self) -> usize {
+    #[must_use]
+    pub fn capacity(&self) -> usize {
         self.0.capacity
     }
 
     /// Takes `units` for a client.
-    pub(crate) fn take(&self, client: Client, units: usize) -> Result<Share, Shortage> {
+    ///
+    /// # Errors
+    /// The [`Shortage`] if it cannot have them.
+    pub fn take(&self, client: Client, units: usize) -> Result<Share, Shortage> {
         let mut share = self.nothing(client);
         share.grow(units)?;
         Ok(share)
@@ -79,7 +84,7 @@ impl FairPool {
 
 /// Units that a client holds until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     pool: FairPool,
     client: Client,
     units: usize,

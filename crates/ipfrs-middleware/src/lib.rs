@@ -21,6 +21,7 @@ pub mod websocket;
 
 pub use client::{Client, TrustedProxies};
 pub use deadline::RequestDeadline;
+pub use fair_pool::{FairPool, Share, Shortage};
 pub use idle_timer::IdleTimer;
 pub use import_permits::{ImportPermit, ImportPermits};
 pub use lifecycle::Lifecycle;

@@ -121,17 +121,26 @@ impl FileEdit {
         Ok(())
     }
 
-    /// Ends the change. Returns a link to the new root, the size of the file, and the blocks that were not passed to
-    /// the sink. With raw leaves, a file of one raw leaf and without attributes is that leaf.
+    /// Ends the change. Returns a link to the new root, and the blocks that were not passed to the sink. With raw
+    /// leaves, a file of one raw leaf and without attributes is that leaf.
     ///
     /// # Errors
     /// As [`Self::write`].
     pub async fn finish(mut self) -> Result<(NewLink, Vec<Block>)> {
+        self.commit().await
+    }
+
+    /// Returns a link to the current root, and the blocks that were not passed to the sink; see [`Self::finish`]. The
+    /// change continues: the caller must make the blocks available in the source first.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn commit(&mut self) -> Result<(NewLink, Vec<Block>)> {
         self.sync().await?;
-        if let (Some(leaf), true) = (only_leaf(&self.root), self.raw_leaves) {
-            self.root = FilePart::load(&self.staging, &leaf).await?;
-        }
-        let root = self.root.commit(&mut self.staging).await?;
+        let root = match only_leaf(&self.root).filter(|_| self.raw_leaves) {
+            Some(cid) => NewLink { cid, tsize: self.root.size() },
+            None => self.root.commit(&mut self.staging).await?,
+        };
         Ok((root, self.staging.take()))
     }
 
