@@ -4,6 +4,7 @@ mod bench;
 mod dag;
 mod files;
 mod key;
+mod migrate;
 mod name;
 mod pin;
 mod repo;
@@ -22,6 +23,7 @@ pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, BenchIngestArgs, Inges
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 pub(crate) use self::files::{CidFormatArgs, FilesCommand, FilesWriteArgs, FlushArgs};
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
+pub(crate) use self::migrate::{MigrateCommand, MigrateExportArgs, MigrateKuboArgs};
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
@@ -97,6 +99,9 @@ pub(crate) enum Command {
     /// Run garbage collection; check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),
+    /// Move content from and to Kubo
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
     /// Measure the performance of a gateway
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -12,6 +12,7 @@ mod gateway;
 mod get;
 mod key;
 mod ls;
+mod migrate;
 mod name;
 mod pin;
 mod repo;
@@ -54,6 +55,9 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
             with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
         }
         Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
+        Command::Migrate(command) => {
+            with_api(&globals, "migrate", async |api| migrate::run(api, command, &mut out).await)
+        }
         Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
         Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),
     }

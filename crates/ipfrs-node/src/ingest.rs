@@ -3,6 +3,7 @@
 mod config;
 mod file_object;
 mod files_directory;
+mod journal;
 mod name;
 mod tree_object;
 
@@ -136,14 +137,36 @@ impl IngestObject {
         Ok(())
     }
 
-    /// Makes everything that was appended durable. Returns the content ID of a mutable file.
+    /// Makes everything that was appended durable. A mutable file may have it after [`Self::settle`] only.
     ///
     /// # Errors
     /// The errors of the store.
-    pub async fn commit(&mut self) -> Result<Option<Cid>> {
+    pub async fn commit(&mut self) -> Result<()> {
+        match &mut self.object {
+            Object::File(file) => file.commit().await,
+            Object::Tree(file) => file.commit().await,
+        }
+    }
+
+    /// Makes everything that was appended visible to readers, and durable.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn settle(&mut self) -> Result<()> {
+        match &mut self.object {
+            Object::File(file) => file.commit().await,
+            Object::Tree(file) => file.settle().await,
+        }
+    }
+
+    /// Ends the object. Returns the content ID of a mutable file.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn finish(mut self) -> Result<Option<Cid>> {
         match &mut self.object {
             Object::File(file) => file.commit().await.map(|()| None),
-            Object::Tree(file) => file.commit().await.map(Some),
+            Object::Tree(file) => file.finish().await.map(Some),
         }
     }
 }

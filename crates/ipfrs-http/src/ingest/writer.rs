@@ -10,7 +10,7 @@ use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::{IngestObject, Node};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{Place, Target};
 
@@ -18,6 +18,9 @@ use super::{Place, Target};
 const COMMIT_BYTES: u64 = 64 * 1024 * 1024;
 /// Time after which a writer commits although more messages wait.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
+
+/// Pause of the client after which readers see all that it has sent.
+const SETTLE_AFTER: Duration = Duration::from_millis(200);
 
 /// Messages with the memory that they use.
 pub(super) struct Batch {
@@ -80,10 +83,24 @@ impl Sink {
         }
     }
 
-    async fn commit(&mut self) -> Result<Option<Cid>> {
+    async fn commit(&mut self) -> Result<()> {
+        match self {
+            Self::Memory { .. } => Ok(()),
+            Self::Durable(object) => object.commit().await,
+        }
+    }
+
+    async fn settle(&mut self) -> Result<()> {
+        match self {
+            Self::Memory { .. } => Ok(()),
+            Self::Durable(object) => object.settle().await,
+        }
+    }
+
+    async fn finish(self) -> Result<Option<Cid>> {
         match self {
             Self::Memory { .. } => Ok(None),
-            Self::Durable(object) => object.commit().await,
+            Self::Durable(object) => object.finish().await,
         }
     }
 }
@@ -110,7 +127,12 @@ async fn write(
     progress: Arc<watch::Sender<Stored>>,
 ) -> Result<Stored> {
     let mut stored = *progress.borrow();
-    while let Some(mut batch) = batches.recv().await {
+    loop {
+        let Ok(next) = timeout(SETTLE_AFTER, batches.recv()).await else {
+            sink.settle().await?;
+            continue;
+        };
+        let Some(mut batch) = next else { break };
         let (begun, before) = (Instant::now(), sink.bytes());
         loop {
             stored.messages += batch.messages.len() as u64;
@@ -129,13 +151,14 @@ async fn write(
         }
         publish(&mut sink, &mut stored, &progress).await?;
     }
-    publish(&mut sink, &mut stored, &progress).await?;
+    stored.bytes = sink.bytes();
+    stored.cid = sink.finish().await?;
     Ok(stored)
 }
 
 /// Commits, and reports what is stored.
 async fn publish(sink: &mut Sink, stored: &mut Stored, progress: &watch::Sender<Stored>) -> Result<()> {
-    stored.cid = sink.commit().await?;
+    sink.commit().await?;
     stored.bytes = sink.bytes();
     progress.send_replace(*stored);
     Ok(())
