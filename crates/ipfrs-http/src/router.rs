@@ -23,8 +23,8 @@ use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, ingest, openapi, request_lifecycle, routes, routing, rpc, ui,
-    v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, ingest, openapi, request_lifecycle, routes, routing,
+    rpc, ui, v1,
 };
 
 /// The front-end, ready to be bound to sockets.

@@ -19,11 +19,11 @@ use crate::denylist::Denylists;
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched};
 use crate::gc::Protection;
+use crate::ingest::Ingestion;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
 use crate::keys::Keystore;
 use crate::metrics::{CacheMeter, Metrics};
-use crate::ingest::Ingestion;
 use crate::mutable_files::MutableFiles;
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;

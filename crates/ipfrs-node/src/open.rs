@@ -23,11 +23,11 @@ use crate::denylist::{Denylists, Guarded};
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched, FetchedHeads, FetchedMetrics};
 use crate::gc::Protection;
+use crate::ingest::Ingestion;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
 use crate::keys::Keystore;
 use crate::metrics::Metrics;
-use crate::ingest::Ingestion;
 use crate::mutable_files::{MutableFiles, RootFile, SavedRoot};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;

@@ -139,7 +139,8 @@ async fn invalid_requests_and_messages_are_refused() {
     })
     .await;
     let status = async |query: &str| Client::open(gateway.address(), &format!("/ws/ingest?{query}"), &[]).await.err();
-    for query in ["store=disk", "name=../a", "name=a%2Fb", "name=", "append=yes", "append=true", "x=1", "name=a&name=b"] {
+    for query in ["store=disk", "name=../a", "name=a%2Fb", "name=", "append=yes", "append=true", "x=1", "name=a&name=b"]
+    {
         assert_eq!(status(query).await, Some(400), "{query}");
     }
     assert_eq!(gateway.get("/ws/ingest").await.status(), 426);

@@ -73,7 +73,10 @@ fn print(report: &Report, out: &mut Output) -> Result<()> {
     }
     let MovedBlocks { blocks, block_bytes, known_blocks } = report.blocks;
     out.line(&format!("blocks: {blocks} moved ({block_bytes} bytes), {known_blocks} already stored"))?;
-    out.line(&format!("pins: {}, mutable files and directories: {}, keys: {}", report.pins, report.files, report.keys))?;
+    out.line(&format!(
+        "pins: {}, mutable files and directories: {}, keys: {}",
+        report.pins, report.files, report.keys
+    ))?;
     if !report.configuration.is_empty() {
         out.line("\nConfiguration of Kubo as that of ipfrs (config.toml in the repo):")?;
         report.configuration.iter().try_for_each(|line| out.line(&format!("  {}", printable(line))))?;

@@ -87,7 +87,8 @@ impl Flatfs {
         let mut shards = Vec::new();
         for entry in fs::read_dir(&self.path).with_context(cannot)? {
             let entry = entry.with_context(cannot)?;
-            if entry.file_type().with_context(cannot)?.is_dir() && !entry.file_name().as_encoded_bytes().starts_with(b".")
+            if entry.file_type().with_context(cannot)?.is_dir()
+                && !entry.file_name().as_encoded_bytes().starts_with(b".")
             {
                 shards.push(entry.path());
             }
@@ -185,9 +186,8 @@ mod tests {
 
     #[test]
     fn directories_are_those_of_flatfs() {
-        let directory = |text: &str, key: &str| {
-            Sharding::parse(&format!("{SHARDING_PREFIX}{text}")).unwrap().directory(key)
-        };
+        let directory =
+            |text: &str, key: &str| Sharding::parse(&format!("{SHARDING_PREFIX}{text}")).unwrap().directory(key);
         assert_eq!(directory("next-to-last/2", "CIQABCX3Q"), "X3");
         assert_eq!(directory("next-to-last/2", "A"), "__");
         assert_eq!(directory("prefix/3", "CIQABC"), "CIQ");

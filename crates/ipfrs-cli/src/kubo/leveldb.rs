@@ -53,8 +53,7 @@ impl LevelDb {
 
     /// Calls `found` with all keys that begin with `prefix`, in order, and their values.
     pub(super) fn scan(&self, prefix: &[u8], mut found: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
-        let mut tables: Vec<_> =
-            self.manifest.tables.values().filter(|table| table.may_have(prefix)).collect();
+        let mut tables: Vec<_> = self.manifest.tables.values().filter(|table| table.may_have(prefix)).collect();
         tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
         let mut unopened: VecDeque<_> = tables.into();
         let mut open: Vec<Option<Table>> = Vec::new();

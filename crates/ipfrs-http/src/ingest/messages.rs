@@ -28,7 +28,10 @@ pub(super) enum Response<'a> {
         bytes: u64,
     },
     /// So many messages of this connection are stored.
-    Ack { messages: u64, bytes: u64 },
+    Ack {
+        messages: u64,
+        bytes: u64,
+    },
     /// The object has ended.
     Stored {
         store: &'static str,

@@ -52,7 +52,8 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
     let Writer { queue, stored: _, task } = writer;
     drop(queue);
     // What has arrived is stored even if the client is gone.
-    let outcome = task.await.unwrap_or_else(|e| Err(Error::internal("a task that stores messages failed").with_source(e)));
+    let outcome =
+        task.await.unwrap_or_else(|e| Err(Error::internal("a task that stores messages failed").with_source(e)));
     let stored = match outcome {
         Ok(stored) => stored,
         Err(error) => return fail(&mut socket, &error).await,

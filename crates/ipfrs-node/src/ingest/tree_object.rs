@@ -63,7 +63,8 @@ impl TreeObject {
         let path = path_of(name)?;
         let opened = node.open_appended(&path, append, CidFormat::V0).await?;
         let Some(file) = opened else { return Err(exists(name)) };
-        let mut edit = FileEdit::open(node.appended_source(), node.appended_sink(), file.cid(), Some(true), now()).await?;
+        let mut edit =
+            FileEdit::open(node.appended_source(), node.appended_sink(), file.cid(), Some(true), now()).await?;
         let size = edit.size();
         edit.seek(size).await?;
         let journal = Journal::create(journals(node).await?.join(name.as_str())).await?;

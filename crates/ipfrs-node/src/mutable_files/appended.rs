@@ -75,7 +75,8 @@ impl Node {
         let mut open = self.open_tree().await?;
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
-        let changed = || Error::new(ErrorKind::Conflict, format!("{path} was replaced or removed while it was written"));
+        let changed =
+            || Error::new(ErrorKind::Conflict, format!("{path} was replaced or removed while it was written"));
         match tree.find(staging, names).await {
             Ok(Target::File(current)) if current.link == file.0.link => current.link = link,
             Ok(_) => return Err(changed()),

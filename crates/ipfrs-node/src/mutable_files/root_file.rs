@@ -124,10 +124,8 @@ impl RootFile {
         }
         let draft = self.path.with_extension(DRAFT);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft)?;
-        let renamed = file
-            .write_all(&content)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&draft, &self.path));
+        let renamed =
+            file.write_all(&content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, &self.path));
         if let Err(e) = renamed {
             // A partial draft is useless.
             let _ = fs::remove_file(&draft);

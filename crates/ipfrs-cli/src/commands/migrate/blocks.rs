@@ -72,8 +72,11 @@ pub(super) async fn copy(
     let invalid = task.await??;
     moving.progress.over();
     let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    report.blocks =
-        MovedBlocks { blocks: load(&moving.moved), block_bytes: load(&moving.bytes), known_blocks: load(&moving.known) };
+    report.blocks = MovedBlocks {
+        blocks: load(&moving.moved),
+        block_bytes: load(&moving.bytes),
+        known_blocks: load(&moving.known),
+    };
     moving.failures.into_inner().into_iter().for_each(|failure| report.fail(failure));
     invalid.into_iter().for_each(|name| report.fail(format!("block {name}: its name is no key of a block")));
     Ok(())

@@ -55,7 +55,9 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     let mut settings = Vec::new();
     flatten("", &config, &mut settings);
     let is_mapped = |key: &str| {
-        ["Addresses.API", "Addresses.Gateway", "API.HTTPHeaders", "Gateway.PublicGateways"].iter().any(|known| key.starts_with(known))
+        ["Addresses.API", "Addresses.Gateway", "API.HTTPHeaders", "Gateway.PublicGateways"]
+            .iter()
+            .any(|known| key.starts_with(known))
     };
     let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));

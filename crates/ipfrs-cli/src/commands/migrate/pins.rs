@@ -61,10 +61,10 @@ async fn list(source: &Source) -> Result<(mpsc::Receiver<KuboPin>, JoinHandle<Re
             })
         }
         Source::Rpc(api) => {
-            let request = |kind: &str| {
-                Request::query("pin/ls").with("type", kind).with("names", true).with("stream", true)
-            };
-            let responses = [(true, api.call(request("recursive")).await?), (false, api.call(request("direct")).await?)];
+            let request =
+                |kind: &str| Request::query("pin/ls").with("type", kind).with("names", true).with("stream", true);
+            let responses =
+                [(true, api.call(request("recursive")).await?), (false, api.call(request("direct")).await?)];
             tokio::spawn(async move {
                 for (is_recursive, mut response) in responses {
                     while let Some(line) = response.line::<PinLine>().await? {

@@ -46,7 +46,8 @@ impl Source {
             None => match std::env::var_os("IPFS_PATH") {
                 Some(path) => PathBuf::from(path),
                 None => {
-                    let home = std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: pass --from"))?;
+                    let home =
+                        std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: pass --from"))?;
                     home.join(".ipfs")
                 }
             },

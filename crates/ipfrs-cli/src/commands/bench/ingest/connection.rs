@@ -176,7 +176,9 @@ impl Connection {
             IngestStore::Memory => {}
             // A daemon elsewhere keeps its files.
             IngestStore::Filesystem => drop(fs::remove_file(path)),
-            IngestStore::Ipfs => drop(api.call(Request::command("files/rm").with_arg(path)).await?.bytes(1 << 20).await?),
+            IngestStore::Ipfs => {
+                drop(api.call(Request::command("files/rm").with_arg(path)).await?.bytes(1 << 20).await?)
+            }
         }
         Ok(())
     }

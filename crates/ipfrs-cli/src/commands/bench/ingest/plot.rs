@@ -39,7 +39,8 @@ pub(super) fn svg(report: &Report) -> String {
     let mut power = low;
     while power <= high {
         let at = y(10_f64.powf(power));
-        let _ = writeln!(out, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - 16.0);
+        let _ =
+            writeln!(out, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - 16.0);
         text(&mut out, LEFT - 8.0, at + 4.0, "end", &short_rate(10_f64.powf(power)));
         power += 1.0;
     }
@@ -55,7 +56,8 @@ pub(super) fn svg(report: &Report) -> String {
     }
     for (index, store) in stores.iter().enumerate() {
         let (at, color) = (TOP + HEIGHT + 44.0 + 20.0 * index as f64, COLORS[index % COLORS.len()]);
-        let _ = writeln!(out, "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{color}\"/>", at - 10.0);
+        let _ =
+            writeln!(out, "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{color}\"/>", at - 10.0);
         text(&mut out, LEFT + 20.0, at, "start", store);
     }
     out.push_str("</svg>\n");
