@@ -1,10 +1,13 @@
 //! Command-line arguments.
 
 mod bench;
+mod cid;
 mod dag;
 mod files;
 mod key;
+mod migrate;
 mod name;
+mod network;
 mod pin;
 mod repo;
 mod retrieve;
@@ -18,11 +21,14 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ipfrs_interface::{Chunker, Profile};
 
-pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, Places};
-pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
+pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, BenchIngestArgs, IngestStore, Places};
+pub(crate) use self::cid::{CidCommand, CidFormatTextArgs, RefsArgs};
+pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagPutArgs, DagStatArgs};
 pub(crate) use self::files::{CidFormatArgs, FilesCommand, FilesWriteArgs, FlushArgs};
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
+pub(crate) use self::migrate::{MigrateCommand, MigrateExportArgs, MigrateKuboArgs};
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
+pub(crate) use self::network::{StatsCommand, SwarmCommand};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 pub(crate) use self::retrieve::RetrieveArgs;
@@ -78,6 +84,17 @@ pub(crate) enum Command {
     /// Import and export whole DAGs as CAR files
     #[command(subcommand)]
     Dag(DagCommand),
+    /// List the links of blocks
+    Refs(RefsArgs),
+    /// Convert and inspect content IDs
+    #[command(subcommand)]
+    Cid(CidCommand),
+    /// Show and change connections to peers
+    #[command(subcommand)]
+    Swarm(SwarmCommand),
+    /// Print statistics
+    #[command(subcommand)]
+    Stats(StatsCommand),
     /// Work with mutable files and directories
     #[command(subcommand)]
     Files(FilesCommand),
@@ -97,6 +114,9 @@ pub(crate) enum Command {
     /// Run garbage collection; check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),
+    /// Move content from and to Kubo
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
     /// Measure the performance of a gateway
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -226,6 +246,12 @@ pub(crate) struct AddArgs {
     /// Nanoseconds after --mtime
     #[arg(long, value_name = "NANOSECONDS", requires = "mtime")]
     pub(crate) mtime_nsecs: Option<u32>,
+    /// Also put the root into the mutable files, at this path; into the directory if the path ends with a slash
+    #[arg(long, value_name = "PATH")]
+    pub(crate) to_files: Option<String>,
+    /// Print nothing
+    #[arg(long)]
+    pub(crate) silent: bool,
     /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
     #[arg(long, value_parser = value::as_a::<Profile>)]
     pub(crate) profile: Option<String>,

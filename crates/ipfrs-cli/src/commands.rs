@@ -4,6 +4,7 @@ mod add;
 mod bench;
 mod block;
 mod cat;
+mod cid;
 mod config;
 mod dag;
 mod denylist;
@@ -12,7 +13,9 @@ mod gateway;
 mod get;
 mod key;
 mod ls;
+mod migrate;
 mod name;
+mod network;
 mod pin;
 mod repo;
 mod retrieve;
@@ -54,6 +57,17 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
             with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
         }
         Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
+        Command::Cid(command) => with_api(&globals, "cid", async |api| cid::run(api, command, &mut out).await),
+        Command::Refs(args) => with_api(&globals, "refs", async |api| cid::refs(api, &args, &mut out).await),
+        Command::Swarm(command) => {
+            with_api(&globals, "swarm", async |api| network::swarm(api, command, &mut out).await)
+        }
+        Command::Stats(command) => {
+            with_api(&globals, "stats", async |api| network::stats(api, command, &mut out).await)
+        }
+        Command::Migrate(command) => {
+            with_api(&globals, "migrate", async |api| migrate::run(api, command, &mut out).await)
+        }
         Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
         Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),
     }

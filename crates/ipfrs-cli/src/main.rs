@@ -3,6 +3,7 @@
 mod api;
 mod args;
 mod commands;
+mod kubo;
 mod load;
 mod output;
 mod progress;

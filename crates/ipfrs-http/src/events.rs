@@ -45,7 +45,8 @@ pub(crate) async fn connect(
     }
 }
 
-fn refused(error: &HandshakeError, id: &RequestId) -> Response {
+/// Returns the response to a request whose handshake is refused.
+pub(crate) fn refused(error: &HandshakeError, id: &RequestId) -> Response {
     let status = error.status();
     let code = match status {
         StatusCode::UPGRADE_REQUIRED => "upgrade_required",

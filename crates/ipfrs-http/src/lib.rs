@@ -14,6 +14,7 @@ mod failure;
 mod gateway;
 mod head_deadline;
 mod health;
+mod ingest;
 mod listed_routes;
 mod metrics;
 mod mounted;

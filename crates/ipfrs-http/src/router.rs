@@ -9,7 +9,7 @@ use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests};
+use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -24,8 +24,8 @@ use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, openapi, request_lifecycle, routes, routing, rpc, ui,
-    v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, ingest, openapi, request_lifecycle, routes, routing,
+    rpc, ui, v1,
 };
 
 /// The front-end, ready to be bound to sockets.
@@ -66,6 +66,7 @@ pub fn app(
         response_cache,
         permits,
         imports: ImportPermits::new(node.config().concurrency.max_concurrent_tasks),
+        ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
         memory,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,
@@ -104,6 +105,7 @@ pub fn app(
         .route("/health/ready", get(health::ready).layer(health_guard.clone()))
         .route("/metrics", get(health::metrics).layer(health_guard.clone()))
         .route("/ws", get(events::connect).layer(from_fn_with_state(state.clone(), events::guard)))
+        .route("/ws/ingest", get(ingest::connect).layer(from_fn_with_state(state.clone(), events::guard)))
         .route("/openapi.json", get(openapi::serve).layer(health_guard))
         .route("/ui", get(async || Redirect::permanent("/ui/")))
         .route("/ui/", get(ui::file))

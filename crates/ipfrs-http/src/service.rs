@@ -37,7 +37,7 @@ use crate::state::AppState;
 const IPFS_PREFIX: &str = "/ipfs/";
 
 /// Paths at which connections can become WebSockets.
-pub const WEBSOCKET_PATHS: &[&str] = &["/ws", "/graphql", "/graphql/ws"];
+pub const WEBSOCKET_PATHS: &[&str] = &["/ws", "/ws/ingest", "/graphql", "/graphql/ws"];
 
 /// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";

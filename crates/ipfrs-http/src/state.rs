@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use http::{Extensions, HeaderValue};
 use ipfrs_core::Result;
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{ImportPermit, ImportPermits, MemoryPool, RequestIds, RequestPermits};
+use ipfrs_middleware::{Client, FairPool, ImportPermit, ImportPermits, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) permits: RequestPermits,
     /// Shares of the imports in progress.
     pub(crate) imports: ImportPermits,
+    /// Permits of connections that send objects.
+    pub(crate) ingest_permits: FairPool<Client>,
     /// Memory for request bodies that must be held as a whole.
     pub(crate) memory: MemoryPool,
     /// The metrics registry of the process, for `/metrics`.

@@ -11,8 +11,8 @@ use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
-    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, ReadConfig,
-    RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
+    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IngestConfig, IpnsConfig, NodeConfig,
+    ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
 use crate::{LogConfig, ServerConfig};
@@ -83,6 +83,8 @@ sections! {
     upload: UploadConfig,
     /// `[tensor]`: tensors in files.
     tensor: TensorConfig,
+    /// `[ingest]`: objects that clients send over a WebSocket.
+    ingest: IngestConfig,
     /// `[ipns]`: name records.
     ipns: IpnsConfig,
     /// `[gateway]`: limits of the gateway.
@@ -147,6 +149,7 @@ impl Config {
             concurrency: self.concurrency.clone(),
             denylists: self.gateway.denylists.clone(),
             import: self.import.clone(),
+            ingest: self.ingest.clone(),
             ipns: self.ipns.clone(),
             streaming: self.streaming.clone(),
             tensor: self.tensor.clone(),

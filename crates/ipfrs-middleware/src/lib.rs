@@ -22,6 +22,7 @@ pub use client::{Client, TrustedProxies};
 pub use deadline::RequestDeadline;
 pub use idle_timer::IdleTimer;
 pub use import_permits::{ImportPermit, ImportPermits};
+pub use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
 pub use lifecycle::Lifecycle;
 pub use metrics::registered;
 pub use multipart_feed::MultipartFeed;

@@ -38,6 +38,9 @@ pub use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as We
 /// longer message.
 const READ_BUFFER_BYTES: usize = 1_024;
 
+/// Configuration key of the maximum length of a message.
+const MESSAGE_KEY: &str = "websocket.max_message_bytes";
+
 /// Maximum time that a client gets to read the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,7 +95,8 @@ impl WebSockets {
     }
 
     /// Accepts a handshake. `protocols` are the supported subprotocols; the first that the client names too is used.
-    /// `session` runs on the connection once the response is sent, with the subprotocol.
+    /// `session` runs on the connection once the response is sent, with the subprotocol. A message has at most
+    /// `websocket.max_message_bytes`.
     ///
     /// # Errors
     /// [`HandshakeError`] for a request that is not a valid handshake, for a client with too many connections, and
@@ -101,6 +105,25 @@ impl WebSockets {
         &self,
         request: &Request<B>,
         protocols: &[&'static str],
+        session: impl FnOnce(WebSocket, Option<&'static str>) -> F + Send + 'static,
+    ) -> std::result::Result<Response<()>, HandshakeError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let max_message_bytes = self.0.config.max_message_bytes;
+        let messages = MessageLimits { max_message_bytes, read_buffer_bytes: READ_BUFFER_BYTES, key: MESSAGE_KEY };
+        self.accept_with(request, protocols, messages, session)
+    }
+
+    /// Accepts a handshake like [`accept`](Self::accept), with other limits of messages.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn accept_with<B, F>(
+        &self,
+        request: &Request<B>,
+        protocols: &[&'static str],
+        messages: MessageLimits,
         session: impl FnOnce(WebSocket, Option<&'static str>) -> F + Send + 'static,
     ) -> std::result::Result<Response<()>, HandshakeError>
     where
@@ -117,13 +140,24 @@ impl WebSockets {
         let shared = Arc::clone(&self.0);
         takeover.set(Box::new(move |transport| {
             Box::pin(async move {
-                let socket = WebSocket::open(transport, shared, permit).await;
+                let socket = WebSocket::open(transport, shared, messages, permit).await;
                 // The memory that the session reserves counts for its client.
                 client.scope(session(socket, protocol)).await;
             })
         }));
         Ok(response)
     }
+}
+
+/// Limits of arriving messages.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageLimits {
+    /// Maximum length of a message, in bytes.
+    pub max_message_bytes: usize,
+    /// Size of the buffer for arriving messages, in bytes. It grows for a longer message.
+    pub read_buffer_bytes: usize,
+    /// Configuration key of the maximum, for the client.
+    pub key: &'static str,
 }
 
 /// A message of the client.
@@ -150,21 +184,37 @@ pub struct WebSocket {
     pinged: Option<Instant>,
     /// Whether a close frame was sent or received, after which nothing else may follow.
     is_closing: bool,
+    /// Configuration key of the maximum length of a message.
+    message_key: &'static str,
     /// How the connection has to be closed, because the client violated the protocol.
     violation: Option<(CloseCode, String)>,
     _permit: RequestPermit,
 }
 
 impl WebSocket {
-    async fn open(transport: Box<dyn Transport>, shared: Arc<Shared>, permit: RequestPermit) -> Self {
-        let most = shared.config.max_message_bytes;
+    async fn open(
+        transport: Box<dyn Transport>,
+        shared: Arc<Shared>,
+        messages: MessageLimits,
+        permit: RequestPermit,
+    ) -> Self {
+        let most = messages.max_message_bytes;
         let config = tungstenite::protocol::WebSocketConfig::default()
-            .read_buffer_size(READ_BUFFER_BYTES)
+            .read_buffer_size(messages.read_buffer_bytes)
             .write_buffer_size(0)
             .max_message_size(Some(most))
             .max_frame_size(Some(most));
         let inner = WebSocketStream::from_raw_socket(transport, Role::Server, Some(config)).await;
-        Self { inner, shared, heard: Instant::now(), pinged: None, is_closing: false, violation: None, _permit: permit }
+        Self {
+            inner,
+            shared,
+            heard: Instant::now(),
+            pinged: None,
+            is_closing: false,
+            message_key: messages.key,
+            violation: None,
+            _permit: permit,
+        }
     }
 
     /// Waits for the next message. Responds to pings, and sends one to a client that is silent for
@@ -200,7 +250,7 @@ impl WebSocket {
                 }
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => self.flush().await.ok()?,
                 Err(error) => {
-                    self.violation = close_of(&error);
+                    self.violation = close_of(&error, self.message_key);
                     return None;
                 }
             }
@@ -315,13 +365,13 @@ impl WebSocket {
 }
 
 /// Returns the close code and the reason for an error of the client (RFC 6455, 7.4.1); `None` if the socket failed.
-fn close_of(error: &tungstenite::Error) -> Option<(CloseCode, String)> {
+fn close_of(error: &tungstenite::Error, message_key: &str) -> Option<(CloseCode, String)> {
     match error {
         tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
         tungstenite::Error::Protocol(e) => Some((CloseCode::Protocol, e.to_string())),
         tungstenite::Error::Utf8(_) => Some((CloseCode::Invalid, "a text message is not UTF-8".to_owned())),
         tungstenite::Error::Capacity(CapacityError::MessageTooLong { max_size, .. }) => {
-            let reason = format!("the message is longer than {max_size} bytes (websocket.max_message_bytes)");
+            let reason = format!("the message is longer than {max_size} bytes ({message_key})");
             Some((CloseCode::Size, reason))
         }
         _ => None,

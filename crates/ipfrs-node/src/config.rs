@@ -14,6 +14,7 @@ use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
 use self::ranges::in_range;
+use crate::ingest::IngestConfig;
 use crate::names::IpnsConfig;
 #[cfg(feature = "dns")]
 use crate::names::dnslink::DnsConfig;
@@ -35,6 +36,8 @@ pub struct NodeConfig {
     pub denylists: Vec<PathBuf>,
     /// `[import]`.
     pub import: ImportConfig,
+    /// `[ingest]`.
+    pub ingest: IngestConfig,
     /// `[ipns]`.
     pub ipns: IpnsConfig,
     /// `[streaming]`.
@@ -64,6 +67,7 @@ impl NodeConfig {
         self.batch.validate()?;
         self.cache.validate()?;
         self.concurrency.validate()?;
+        self.ingest.validate()?;
         self.ipns.validate()?;
         self.streaming.validate()?;
         self.upload.validate()?;

@@ -13,6 +13,7 @@ mod fetched;
 mod fingerprint;
 mod gc;
 mod import;
+mod ingest;
 mod keys;
 mod metrics;
 mod mutable_files;
@@ -41,6 +42,7 @@ pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
 pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};
 pub use import::{AddOptions, AddPathOptions, AddSession, Added};
+pub use ingest::{IngestConfig, IngestName, IngestObject, IngestStore};
 pub use ipfrs_core::hash::HashFunction;
 /// Types of content IDs, blocks and errors.
 pub use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, identity_payload};

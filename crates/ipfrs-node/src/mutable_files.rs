@@ -4,6 +4,7 @@
 //! directory depends on its history (`ipfrs_unixfs::DirectoryEdit`). A flush stores the new blocks, and then replaces
 //! the root on the disk.
 
+mod appended;
 mod change;
 mod directory;
 mod files_state;
@@ -15,9 +16,11 @@ mod tree;
 mod unstored;
 mod write;
 
+pub(crate) use appended::AppendedFile;
+pub(crate) use change::now;
 pub use change::{CopySource, MutableAttribute};
 pub(crate) use files_state::MutableFiles;
 pub use path::MutablePath;
 pub use read::{MutableEntry, MutableListing};
-pub(crate) use root_file::RootFile;
+pub(crate) use root_file::{RootFile, SavedRoot};
 pub use write::WriteOptions;

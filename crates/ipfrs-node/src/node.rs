@@ -19,6 +19,7 @@ use crate::denylist::Denylists;
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched};
 use crate::gc::Protection;
+use crate::ingest::Ingestion;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
 use crate::keys::Keystore;
@@ -72,6 +73,7 @@ pub(crate) struct Inner {
     pub(crate) pins: Pins,
     /// Mutable files, which gc keeps.
     pub(crate) mutable_files: MutableFiles,
+    pub(crate) ingestion: Ingestion,
     /// Which blocks were fetched; `None` if the repo is open read-only.
     pub(crate) fetched: Option<Arc<Fetched>>,
     /// Eviction of fetched blocks; `None` if the repo is open read-only.

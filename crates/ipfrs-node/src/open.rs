@@ -23,11 +23,12 @@ use crate::denylist::{Denylists, Guarded};
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched, FetchedHeads, FetchedMetrics};
 use crate::gc::Protection;
+use crate::ingest::Ingestion;
 use crate::keys::Identity;
 #[cfg(feature = "keys")]
 use crate::keys::Keystore;
 use crate::metrics::Metrics;
-use crate::mutable_files::{MutableFiles, RootFile};
+use crate::mutable_files::{MutableFiles, RootFile, SavedRoot};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::node::{Inner, WORK_KIB};
@@ -160,6 +161,9 @@ impl NodeBuilder {
         let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks, fetched));
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
         let node = opened.into_node(config, metrics, denylists, registry).await?;
+        if !node.inner.read_only {
+            node.recover_ingested().await?;
+        }
         registration.keep();
         Ok(node)
     }
@@ -205,15 +209,14 @@ impl NodeBuilder {
         };
         let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
         let root_file = ledger_dir.as_deref().map(RootFile::new);
-        let mutable_root = root_file.as_ref().map(RootFile::read).transpose()?.flatten();
-        let mutable_files = MutableFiles::new(root_file, mutable_root);
+        let saved_roots = root_file.as_ref().map(RootFile::read).transpose()?.unwrap_or_default();
         let fetched = match read_only {
             true => None,
             false => Some(Fetched::open(ledger_dir.as_deref(), durability, max_bytes, fetched)?),
         };
         let repo = fs::canonicalize(&path)
             .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-        Ok(Opened { engine, pack, pins, mutable_files, fetched, repo, identity, verify_on_read, read_only })
+        Ok(Opened { engine, pack, pins, root_file, saved_roots, fetched, repo, identity, verify_on_read, read_only })
     }
 }
 
@@ -223,7 +226,9 @@ struct Opened {
     /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
     pins: Pins,
-    mutable_files: MutableFiles,
+    /// File with the root of the mutable files; `None` if the blocks are in memory.
+    root_file: Option<RootFile>,
+    saved_roots: Vec<SavedRoot>,
     /// Ledger of fetched blocks; `None` if the repo is open read-only.
     fetched: Option<(Fetched, FetchedHeads)>,
     /// Absolute path without symlinks.
@@ -241,7 +246,8 @@ impl Opened {
         denylists: Option<Denylists>,
         registry: Registry,
     ) -> Result<Node> {
-        let Self { engine, pack, pins, mutable_files, fetched, repo, identity, verify_on_read, read_only } = self;
+        let Self { engine, pack, pins, root_file, saved_roots, fetched, repo, identity, verify_on_read, read_only } =
+            self;
         if pins.are_lost().await? {
             tracing::warn!(
                 repo = %repo.display(),
@@ -252,6 +258,7 @@ impl Opened {
         let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
+        let mutable_files = MutableFiles::open(root_file, &saved_roots, engine.as_ref()).await?;
         let events = Events::default();
         let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
         let (metered, known) = (metrics.clone(), fetched.clone());
@@ -304,6 +311,7 @@ impl Opened {
             read_only,
             pins,
             mutable_files,
+            ingestion: Ingestion::new(&repo, &config.ingest),
             fetched,
             eviction,
             protection,

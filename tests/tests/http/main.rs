@@ -48,6 +48,7 @@ mod grpc;
 mod harness;
 mod heads;
 mod hostile_dags;
+mod ingest;
 mod ipns;
 mod keys;
 mod limits;

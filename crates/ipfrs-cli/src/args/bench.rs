@@ -1,5 +1,6 @@
 //! `bench`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue};
@@ -23,6 +24,8 @@ The client needs CPU time too: measure from another machine, or reserve some cor
 pub(crate) enum BenchCommand {
     /// Put a gateway under load with GET requests; print throughput, latencies and errors
     Http(BenchHttpArgs),
+    /// Send bursts of messages over a WebSocket; print how many the daemon stores per second
+    Ingest(BenchIngestArgs),
 }
 
 #[derive(Debug, Args)]
@@ -84,4 +87,61 @@ pub(crate) enum Places {
     Sequential,
     /// At pseudorandom positions
     Random,
+}
+
+/// Notes on how to read the results, printed after the options.
+const READING_INGEST: &str = "\
+An operation is a burst of messages that the daemon has acknowledged: with filesystem and ipfs it is on the disk. Each object has many \
+bursts. The margin is that of the mean with 95 % confidence.
+
+With --in-flight, bursts are sent before earlier ones are acknowledged, and the daemon makes several durable at once. That measures \
+throughput; with 1, the wait for the disk counts in full.
+
+The objects are removed at the end, those in the file system only if the daemon runs on this machine. Blocks stay until garbage \
+collection.";
+
+#[derive(Debug, Args)]
+#[command(after_help = READING_INGEST)]
+pub(crate) struct BenchIngestArgs {
+    /// URL of the daemon, http://HOST:PORT [default: the daemon that runs on the repo]
+    pub(crate) url: Option<String>,
+    /// Sizes of messages, separated by commas
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "1,1KiB,1MiB,10MiB", value_parser = value::size)]
+    pub(crate) sizes: Vec<u64>,
+    /// Stores to measure, separated by commas
+    #[arg(long, value_name = "STORE", value_delimiter = ',', default_value = "memory,filesystem,ipfs")]
+    pub(crate) stores: Vec<IngestStore>,
+    /// Messages in a burst, 1 to 1,000
+    #[arg(short, long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) messages: u16,
+    /// Bursts that are sent before one is acknowledged, 1 to 1,000
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) in_flight: u16,
+    /// Number of connections, each with an object of its own, 1 to 1,000
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) connections: u16,
+    /// Duration of each measurement: 500ms, 5s
+    #[arg(short, long, default_value = "5s", value_parser = value::duration)]
+    pub(crate) duration: Duration,
+    /// Also measure files/write of this RPC, one call per message, such as http://127.0.0.1:5001 for Kubo; can be repeated
+    #[arg(long = "rpc", value_name = "URL")]
+    pub(crate) rpcs: Vec<String>,
+    /// User for basic authentication; the password is read from the environment variable IPFRS_INGEST_PASSWORD
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// Write a chart of the results to an SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// Place in which the daemon stores an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum IngestStore {
+    /// A buffer, which is dropped
+    Memory,
+    /// A file below the repo
+    Filesystem,
+    /// A mutable file
+    Ipfs,
 }

@@ -13,6 +13,42 @@ pub(crate) enum DagCommand {
     Export(DagExportArgs),
     /// Count the blocks and bytes of DAGs
     Stat(DagStatArgs),
+    /// Print a node of a DAG
+    Get {
+        /// Content ID, or a path below one
+        #[arg(value_name = "IPFS-PATH")]
+        path: OsString,
+        /// Codec of the output [default: dag-json]
+        #[arg(long, value_name = "CODEC")]
+        output_codec: Option<String>,
+    },
+    /// Store files as nodes of a DAG; print their content IDs
+    Put(DagPutArgs),
+    /// Print the content ID that a path leads to, and what remains of the path within the node
+    Resolve {
+        /// Content ID, or a path below one
+        #[arg(value_name = "IPFS-PATH")]
+        path: OsString,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DagPutArgs {
+    /// Files with nodes; standard input if none is given, or for "-"
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Codec of the stored node [default: dag-cbor]
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) store_codec: Option<String>,
+    /// Codec of the files [default: dag-json]
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) input_codec: Option<String>,
+    /// Hash function of the content ID [default: sha2-256]
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) hash: Option<String>,
+    /// Pin the nodes and everything below them
+    #[arg(long)]
+    pub(crate) pin: bool,
 }
 
 #[derive(Debug, Args)]

@@ -38,6 +38,7 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with_some("mode", args.mode.as_ref())
         .with_some("mtime", args.mtime)
         .with_some("mtime-nsecs", args.mtime_nsecs)
+        .with_some("to-files", args.to_files.as_ref())
         .with_some("profile", args.profile.as_ref());
     // The daemon reports the progress of the import.
     let mut response = api.call(sources.upload(request, |_| {})?).await?;
@@ -47,7 +48,7 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         match line {
             ImportedLine::Progress(file) => progress.done(tally.advance(file.name, file.bytes)),
             ImportedLine::Added(added) => {
-                if !args.quieter {
+                if !args.quieter && !args.silent {
                     progress.aside(|| print(&added, args, out))?;
                 }
                 last = Some(added);
@@ -55,7 +56,7 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         }
     }
     match last {
-        Some(root) if args.quieter => print(&root, args, out),
+        Some(root) if args.quieter && !args.silent => print(&root, args, out),
         Some(_) => Ok(()),
         None => bail!("nothing was added"),
     }

@@ -1,5 +1,6 @@
-//! `bench http`.
+//! `bench http|ingest`.
 
+mod ingest;
 mod report;
 
 use std::time::Duration;
@@ -21,10 +22,12 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_RANGE_BYTES: u64 = 64 * 1024;
 
 pub(super) fn run(globals: &Globals, command: &BenchCommand, out: &mut Output) -> Result<()> {
-    let BenchCommand::Http(args) = command;
     let session = Session::open(globals, Vec::new())?;
     session.start_quiet_log()?;
-    runtime::run(&session.config.server, http(&session, args, out))
+    match command {
+        BenchCommand::Http(args) => runtime::run(&session.config.server, http(&session, args, out)),
+        BenchCommand::Ingest(args) => runtime::run(&session.config.server, ingest::run(&session, args, out)),
+    }
 }
 
 async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Result<()> {

@@ -1,16 +1,16 @@
-//! `dag import|export|stat`.
+//! `dag import|export|stat|get|put|resolve`.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ipfrs_rpc::client::{Request, Response};
-use ipfrs_rpc::types::{DagStats, ImportedCar};
+use ipfrs_rpc::types::{DagStats, ImportedCar, ResolvedNode, StoredNode};
 
 use super::stage::{Saved, Stage};
 use crate::api::Api;
-use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
-use crate::output::{Output, printable_name};
+use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagPutArgs, DagStatArgs};
+use crate::output::{Output, printable, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
 use crate::sources::Sources;
@@ -20,6 +20,20 @@ pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Res
         DagCommand::Import(args) => import(api, &args, out).await,
         DagCommand::Export(args) => export(api, &args, out).await,
         DagCommand::Stat(args) => stat(api, &args, out).await,
+        DagCommand::Put(args) => put(api, &args, out).await,
+        DagCommand::Get { path, output_codec } => {
+            let request = Request::query("dag/get").with_arg(path).with_some("output-codec", output_codec);
+            let mut response = api.call(request).await?;
+            pass_on(&mut response, out, &Progress::bytes(Watched { wanted: Some(false), is_silent: true })).await
+        }
+        DagCommand::Resolve { path } => {
+            let node: ResolvedNode = api.call(Request::query("dag/resolve").with_arg(path)).await?.json().await?;
+            if out.is_json() {
+                return out.object(&node);
+            }
+            let rest = if node.rem_path.is_empty() { String::new() } else { format!("/{}", node.rem_path) };
+            out.line(&printable(&format!("{}{rest}", node.cid.cid)))
+        }
     }
 }
 
@@ -63,6 +77,19 @@ fn print_imported(line: &ImportedCar, out: &mut Output) -> Result<()> {
             out.line(&format!("Imported {block_count} blocks ({block_bytes_count} bytes)"))
         }
     }
+}
+
+async fn put(api: &Api, args: &DagPutArgs, out: &mut Output) -> Result<()> {
+    let request = Request::command("dag/put")
+        .with_some("store-codec", args.store_codec.as_ref())
+        .with_some("input-codec", args.input_codec.as_ref())
+        .with_some("hash", args.hash.as_ref())
+        .with("pin", args.pin);
+    let mut response = api.call(Sources::files(&args.files)?.upload(request, |_| {})?).await?;
+    while let Some(node) = response.line::<StoredNode>().await? {
+        if out.is_json() { out.object(&node)? } else { out.line(&node.cid.cid)? }
+    }
+    Ok(())
 }
 
 async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()> {

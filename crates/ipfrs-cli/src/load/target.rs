@@ -40,8 +40,13 @@ impl Base {
     }
 
     /// Returns the server's address in the form that the resolver accepts, `HOST:PORT`.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("{}:{}", self.authority.host(), self.authority.port_u16().unwrap_or(80))
+    }
+
+    /// Returns host and port as the URL has them.
+    pub(crate) fn host(&self) -> &str {
+        self.authority.as_str()
     }
 
     /// Returns the URL without a path.

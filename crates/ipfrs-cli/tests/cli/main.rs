@@ -13,6 +13,7 @@ mod harness;
 mod help;
 mod hostile;
 mod logs_and_traces;
+mod migrate;
 mod names;
 mod pins;
 mod read_only;

@@ -241,6 +241,13 @@ fn graphql_and_events() -> Vec<Described> {
             Described::new(HttpMethod::Get, "/ws", EVENTS, "Open a WebSocket with events")
                 .responds("101", "Topics are subscribed to with messages"),
         ),
+        or_problem(
+            Described::new(HttpMethod::Get, "/ws/ingest", EVENTS, "Open a WebSocket that stores its messages")
+                .query("store", text(), "`memory`, `filesystem` or `ipfs` (default)")
+                .query("name", text(), "Name of the object; a generated one by default")
+                .query("append", boolean(), "Whether to continue an existing object")
+                .responds("101", "Binary messages are appended to the object"),
+        ),
     ]
 }
 

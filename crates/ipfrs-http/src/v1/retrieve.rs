@@ -6,9 +6,9 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Expected, Retrieved};
 use ipfrs_rpc::types::RetrievalReport;
 
-use crate::api_listener::Checked;
 use crate::error::{Problem, text};
 use crate::gateway::path;
+use crate::origin::Checked;
 use crate::request_id::RequestId;
 use crate::retrieval_report;
 use crate::state::AppState;

@@ -331,7 +331,9 @@ fn hide_credentials(value: &mut Value) {
         }
         Value::Array(values) => values.iter_mut().for_each(hide_credentials),
         Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
-            "private_network_key" => *value = Value::String("***".to_owned()),
+            "private_network_key" | "password_sha256" if value.as_str() != Some("") => {
+                *value = Value::String("***".to_owned())
+            }
             _ => hide_credentials(value),
         }),
         _ => {}

@@ -449,7 +449,7 @@ fn failed(what: &str, path: &str, error: &Error) -> Error {
 }
 
 /// Returns the current time.
-pub(super) fn now() -> Mtime {
+pub(crate) fn now() -> Mtime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Mtime { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }

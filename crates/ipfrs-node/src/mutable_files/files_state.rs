@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_store::PutMode;
+use ipfrs_store::{BlockStore, BlockStoreExt, PutMode};
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{BlockSink, CidFormat, DirectoryEdit, Staging};
+use parking_lot::Mutex as Short;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
+use tracing::Instrument;
 
 use super::path_locks::PathLocks;
-use super::root_file::RootFile;
+use super::root_file::{RootFile, SavedRoot};
 use super::tree::Tree;
 use super::unstored::{MAX_UNSTORED_BYTES, TreeSource, Unstored};
 use crate::Node;
@@ -26,8 +28,6 @@ pub(crate) struct MutableFiles {
     initial: Option<Cid>,
     unstored: Unstored,
     pub(super) locks: PathLocks,
-    /// File with the root; `None` if the blocks are in memory.
-    file: Option<RootFile>,
     /// Root on the disk. Held while a root is written, and taken before the lock of the tree.
     durable: Mutex<DurableRoot>,
 }
@@ -39,19 +39,38 @@ struct DurableRoot {
     version: u64,
     /// Content ID; `None` if there is none.
     root: Option<Cid>,
+    /// File with the root; `None` if the blocks are in memory. A task that writes it holds the lock around this.
+    file: Option<Arc<Short<RootFile>>>,
 }
 
 impl MutableFiles {
-    /// Creates the state with the root that was read from `file`.
-    pub(crate) fn new(file: Option<RootFile>, initial: Option<Cid>) -> Self {
-        Self {
+    /// Creates the state with the latest of the saved roots that is stored. A crash may have saved a root whose blocks
+    /// were not stored; its flush was not acknowledged.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub(crate) async fn open(file: Option<RootFile>, saved: &[SavedRoot], store: &dyn BlockStore) -> Result<Self> {
+        let mut current = saved.first();
+        for candidate in saved {
+            if store.size(&candidate.root).await?.is_some() {
+                current = Some(candidate);
+                break;
+            }
+        }
+        let file = file.map(|mut file| {
+            if let Some(current) = current {
+                file.keep(current, saved);
+            }
+            Arc::new(Short::new(file))
+        });
+        let root = current.map(|current| current.root);
+        Ok(Self {
             tree: Mutex::default(),
-            initial,
+            initial: root,
             unstored: Unstored::default(),
             locks: PathLocks::default(),
-            file,
-            durable: Mutex::new(DurableRoot { version: 0, root: initial }),
-        }
+            durable: Mutex::new(DurableRoot { version: 0, root, file }),
+        })
     }
 }
 
@@ -110,11 +129,20 @@ impl Node {
 
     /// Stores the blocks of the tree that are not stored yet.
     pub(super) async fn store_tree(&self) -> Result<()> {
+        self.store_tree_below(None).await
+    }
+
+    /// Stores the blocks of the tree that are not stored yet, and the block of `root` after all others.
+    async fn store_tree_below(&self, root: Option<Cid>) -> Result<()> {
         let unstored = &self.inner.mutable_files.unstored;
-        let blocks = unstored.all();
+        let mut blocks = unstored.all();
         // The tree of a read-only repo cannot change, so its blocks are in the store.
         if blocks.is_empty() || self.inner.read_only {
             return Ok(());
+        }
+        if let Some(at) = root.and_then(|root| blocks.iter().position(|block| *block.cid() == root)) {
+            let last = blocks.len() - 1;
+            blocks.swap(at, last);
         }
         let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
         for outcome in self.inner.store.put_many(blocks, PutMode::Atomic).await {
@@ -134,18 +162,42 @@ impl Node {
             return if is_large { self.store_tree().await } else { Ok(()) };
         }
         let Some((_, version)) = files.tree.lock().await.as_ref().map(Tree::flushed) else { return Ok(()) };
+        let node = self.clone();
+        // Completed even if the caller is cancelled, so that no write of the root outlives the lock.
+        let flushing = tokio::spawn(async move { node.write_root(version).await }.in_current_span());
+        flushing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
+    }
+
+    /// Makes the flushed root durable, unless one as new as `version` is.
+    async fn write_root(&self, version: u64) -> Result<()> {
+        let files = &self.inner.mutable_files;
         let mut durable = files.durable.lock().await;
         if durable.version >= version {
             return Ok(());
         }
         // Another operation may have flushed while this one waited.
         let Some((root, version)) = files.tree.lock().await.as_ref().map(Tree::flushed) else { return Ok(()) };
-        self.store_tree().await?;
-        if let Some(file) = files.file.clone() {
-            let writing = spawn_blocking(move || file.write(&root.cid));
-            writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))??;
+        let Some(file) = durable.file.clone() else {
+            self.store_tree().await?;
+            (durable.version, durable.root) = (version, Some(root.cid));
+            return Ok(());
+        };
+        let (writer, confirmed) = (file.clone(), durable.root);
+        let writing = async {
+            let writing = spawn_blocking(move || writer.lock().write(&root.cid, confirmed.as_ref()));
+            writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
+        };
+        let storing = self.store_tree_below(Some(root.cid));
+        if self.inner.pack.is_some() {
+            // The pack engine recovers a prefix of what was put. If the block of the root is in it, all others are.
+            let (stored, written) = tokio::join!(storing, writing);
+            stored.and(written)?;
+        } else {
+            storing.await?;
+            writing.await?;
         }
-        *durable = DurableRoot { version, root: Some(root.cid) };
+        file.lock().confirm();
+        (durable.version, durable.root) = (version, Some(root.cid));
         Ok(())
     }
 

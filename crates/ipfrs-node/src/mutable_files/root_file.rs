@@ -1,8 +1,14 @@
-//! The root on the disk: `mutable-files.root`, the content ID of the last flushed root.
+//! The root on the disk: `mutable-files.root`, with the content ID of the last flushed root.
+//!
+//! The file has two slots, and a flush overwrites the older one. That costs one `fdatasync` without a change of
+//! metadata, and the flush can store its blocks at the same time: if a crash leaves a root whose block was not stored,
+//! the other slot has the previous one. A file of an older version has a content ID alone and is replaced.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind as Io, Read, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind as Io, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 
@@ -10,60 +16,195 @@ use ipfrs_core::{Cid, Error, Result, parse_cid};
 const FILE: &str = "mutable-files.root";
 /// Extension of an incomplete file.
 const DRAFT: &str = "root-new";
+/// Length of a slot, in bytes: a disk writes it as a whole, and never together with the other one.
+const SLOT_BYTES: usize = 4_096;
 /// Maximum length of the file, in bytes. Longer ones hold something else.
-const MAX_BYTES: u64 = 1_024;
+const MAX_BYTES: u64 = 2 * SLOT_BYTES as u64;
 
-/// File with the root. It is replaced atomically. All methods block on the disk.
-#[derive(Debug, Clone)]
+/// A root that was read from the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SavedRoot {
+    /// Number of the slot; `None` in a file of an older version.
+    slot: Option<usize>,
+    /// Number of the write.
+    sequence: u64,
+    /// Content ID of the root.
+    pub(crate) root: Cid,
+}
+
+/// File with the root. All methods block on the disk.
+#[derive(Debug)]
 pub(crate) struct RootFile {
     path: PathBuf,
+    /// The file, once it has slots.
+    file: Option<File>,
+    /// The slot with the root that is durable together with its blocks.
+    durable: usize,
+    /// Number of the last write.
+    sequence: u64,
 }
 
 impl RootFile {
     /// Returns the file in the directory of a store.
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { path: dir.join(FILE) }
+        Self { path: dir.join(FILE), file: None, durable: 0, sequence: 0 }
     }
 
-    /// Returns the root, or `None` if none was written.
+    /// Returns the saved roots, the latest first. It is the current one if its block is stored.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the file holds no content ID; otherwise the error of the file
-    /// system.
-    pub(crate) fn read(&self) -> Result<Option<Cid>> {
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the file is not empty and holds no content ID; otherwise the
+    /// error of the file system.
+    pub(crate) fn read(&self) -> Result<Vec<SavedRoot>> {
         let cannot = |e| Error::io(format_args!("cannot read {}", self.path.display()), e);
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         match File::open(&self.path) {
-            Ok(file) => file.take(MAX_BYTES).read_to_string(&mut text).map_err(cannot)?,
-            Err(e) if e.kind() == Io::NotFound => return Ok(None),
+            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(cannot)?,
+            Err(e) if e.kind() == Io::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(cannot(e)),
         };
-        parse_cid(text.trim()).map(Some).map_err(|e| {
+        let slots = bytes.chunks(SLOT_BYTES).enumerate();
+        let mut saved: Vec<_> = slots.filter_map(|(slot, bytes)| parse_slot(slot, bytes)).collect();
+        saved.sort_by_key(|saved| std::cmp::Reverse(saved.sequence));
+        let is_new = bytes.len() as u64 == MAX_BYTES && bytes.iter().all(|byte| *byte == b' ');
+        if !saved.is_empty() || is_new {
+            return Ok(saved);
+        }
+        let root = std::str::from_utf8(&bytes).ok().and_then(|text| parse_cid(text.trim()).ok()).ok_or_else(|| {
             let path = self.path.display();
-            let message = format!("{path} is damaged: write the content ID of a directory into it, or remove it");
-            Error::corrupt(message).with_source(e)
-        })
+            Error::corrupt(format!("{path} is damaged: write the content ID of a directory into it, or remove it"))
+        })?;
+        Ok(vec![SavedRoot { slot: None, sequence: 0, root }])
     }
 
-    /// Writes the root durably. A crash leaves either the old or the new one.
+    /// Sets the root that the next write keeps, which is one of those that were read.
+    pub(crate) fn keep(&mut self, current: &SavedRoot, all: &[SavedRoot]) {
+        self.durable = current.slot.unwrap_or(0);
+        self.sequence = all.iter().map(|saved| saved.sequence).max().unwrap_or(0);
+    }
+
+    /// Writes a root durably. A crash leaves this one or that of the last [`Self::confirm`].
     ///
     /// # Errors
     /// The error of the file system.
-    pub(crate) fn write(&self, root: &Cid) -> Result<()> {
+    pub(crate) fn write(&mut self, root: &Cid, confirmed: Option<&Cid>) -> Result<()> {
+        let written = self.try_write(root, confirmed);
+        written.map_err(|e| Error::io(format_args!("cannot write {}", self.path.display()), e))
+    }
+
+    /// Confirms that the blocks of the root that was written last are stored.
+    pub(crate) fn confirm(&mut self) {
+        self.durable = 1 - self.durable;
+    }
+
+    fn try_write(&mut self, root: &Cid, confirmed: Option<&Cid>) -> io::Result<()> {
+        let file = match &self.file {
+            Some(file) => file,
+            None => {
+                let file = self.create(confirmed)?;
+                self.file.insert(file)
+            }
+        };
+        self.sequence += 1;
+        file.write_all_at(&slot(self.sequence, root), ((1 - self.durable) * SLOT_BYTES) as u64)?;
+        file.sync_data()
+    }
+
+    /// Opens the file, and replaces it if it has no slots.
+    fn create(&self, confirmed: Option<&Cid>) -> io::Result<File> {
+        let existing = OpenOptions::new().read(true).write(true).open(&self.path);
+        if let Ok(file) = existing
+            && file.metadata()?.len() == MAX_BYTES
+        {
+            return Ok(file);
+        }
+        let mut content = vec![b' '; 2 * SLOT_BYTES];
+        if let Some(root) = confirmed {
+            content[self.durable * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&slot(self.sequence, root));
+        }
         let draft = self.path.with_extension(DRAFT);
-        let written = File::create(&draft).and_then(|mut file| {
-            writeln!(file, "{root}")?;
-            file.sync_all()?;
-            fs::rename(&draft, &self.path)
-        });
-        if written.is_err() {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft)?;
+        let renamed =
+            file.write_all(&content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, &self.path));
+        if let Err(e) = renamed {
             // A partial draft is useless.
             let _ = fs::remove_file(&draft);
+            return Err(e);
         }
-        let synced = written.and_then(|()| match self.path.parent() {
-            Some(dir) => File::open(dir)?.sync_all(),
-            None => Ok(()),
-        });
-        synced.map_err(|e| Error::io(format_args!("cannot write {}", self.path.display()), e))
+        if let Some(dir) = self.path.parent() {
+            File::open(dir)?.sync_all()?;
+        }
+        Ok(file)
+    }
+}
+
+/// Returns a slot: a line of text with a checksum, and spaces.
+fn slot(sequence: u64, root: &Cid) -> [u8; SLOT_BYTES] {
+    let fields = format!("{sequence} {root}");
+    let line = format!("{fields} {:08x}\n", crc32fast::hash(fields.as_bytes()));
+    let mut slot = [b' '; SLOT_BYTES];
+    slot[..line.len()].copy_from_slice(line.as_bytes());
+    slot
+}
+
+fn parse_slot(slot: usize, bytes: &[u8]) -> Option<SavedRoot> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let (fields, sum) = line.rsplit_once(' ')?;
+    if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(fields.as_bytes()) {
+        return None;
+    }
+    let (sequence, root) = fields.split_once(' ')?;
+    Some(SavedRoot { slot: Some(slot), sequence: u64::from_str(sequence).ok()?, root: parse_cid(root).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_core::{Multihash, codec};
+
+    use super::*;
+
+    fn root(number: u8) -> Cid {
+        Cid::new_v1(codec::DAG_PB, Multihash::wrap(0, &[number]).unwrap())
+    }
+
+    fn roots(dir: &Path) -> Vec<Cid> {
+        RootFile::new(dir).read().unwrap().into_iter().map(|saved| saved.root).collect()
+    }
+
+    #[test]
+    fn unconfirmed_root_is_overwritten_before_the_confirmed_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = RootFile::new(dir.path());
+        assert_eq!(roots(dir.path()), []);
+        file.write(&root(1), None).unwrap();
+        file.confirm();
+        file.write(&root(2), Some(&root(1))).unwrap();
+        assert_eq!(roots(dir.path()), [root(2), root(1)]);
+        file.write(&root(3), Some(&root(1))).unwrap();
+        assert_eq!(roots(dir.path()), [root(3), root(1)]);
+        file.confirm();
+        let mut again = RootFile::new(dir.path());
+        let saved = again.read().unwrap();
+        again.keep(&saved[0], &saved);
+        again.write(&root(4), Some(&root(3))).unwrap();
+        assert_eq!(roots(dir.path()), [root(4), root(3)]);
+    }
+
+    #[test]
+    fn torn_slot_is_ignored_and_an_old_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        fs::write(&path, format!("{}\n", root(1))).unwrap();
+        let mut file = RootFile::new(dir.path());
+        let saved = file.read().unwrap();
+        file.keep(&saved[0], &saved);
+        file.write(&root(2), Some(&saved[0].root)).unwrap();
+        assert_eq!(roots(dir.path()), [root(2), root(1)]);
+        let damaged = OpenOptions::new().write(true).open(&path).unwrap();
+        damaged.write_all_at(b"9", SLOT_BYTES as u64 + 3).unwrap();
+        assert_eq!(roots(dir.path()), [root(1)]);
+        fs::write(&path, "nothing").unwrap();
+        assert!(RootFile::new(dir.path()).read().unwrap_err().to_string().contains("is damaged"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::str::FromStr;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_store::{BlockStoreExt, Pin, PinMode};
 
 use crate::dag::{Leaves, Reachable};
@@ -195,7 +195,8 @@ impl Node {
             if left == 0 {
                 return Ok(());
             }
-            if pin.mode == PinMode::Recursive {
+            // Nothing is below a raw block.
+            if pin.mode == PinMode::Recursive && pin.cid.codec() != codec::RAW {
                 reachable.start(&pin.cid);
             }
             while let Some(visits) = reachable.next().await? {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::{Block, Cid, Error, Result, codec};
+use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::append::{Append, Leaves};
 use super::cid_format::CidFormat;
@@ -28,13 +30,15 @@ const MAX_STAGED_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 
 /// A change of one file: truncation, and writes at increasing offsets. Memory is bounded: a buffer of 2 MiB, about
-/// 6 MiB of new blocks, and the nodes on the path to the current offset.
+/// 6 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset.
 ///
 /// The layout is that of Kubo's mutable files. Content within the file is replaced in the existing blocks. Content
 /// beyond its end is appended in the trickle layout, in leaves of 256 KiB; a leaf that is not full is not continued.
 pub struct FileEdit {
     staging: Staging,
     sink: Arc<dyn BlockSink>,
+    /// Leaves that are being stored while the next ones are hashed.
+    storing: Option<JoinHandle<Result<()>>>,
     root: FilePart,
     /// Format of new nodes.
     format: CidFormat,
@@ -64,7 +68,7 @@ impl FileEdit {
         let format = CidFormat::of(cid)?;
         let raw_leaves = raw_leaves.unwrap_or(format.version() > 0);
         let now = WireMtime { seconds: Some(now.seconds), nanos: Some(now.nanos).filter(|nanos| *nanos > 0) };
-        Ok(Self { staging, sink, root, format, raw_leaves, now, offset: 0, buffer: BytesMut::new() })
+        Ok(Self { staging, sink, storing: None, root, format, raw_leaves, now, offset: 0, buffer: BytesMut::new() })
     }
 
     /// Returns the block of an empty file.
@@ -88,6 +92,7 @@ impl FileEdit {
     /// [`MAX_HOLE_BYTES`] of zeros.
     pub async fn truncate(&mut self, size: u64) -> Result<()> {
         self.sync().await?;
+        self.stored().await?;
         if size >= self.root.size() {
             return self.expand(size).await;
         }
@@ -100,6 +105,7 @@ impl FileEdit {
     /// As [`Self::truncate`].
     pub async fn seek(&mut self, offset: u64) -> Result<()> {
         self.sync().await?;
+        self.stored().await?;
         self.expand(offset).await?;
         self.offset = offset;
         Ok(())
@@ -121,17 +127,27 @@ impl FileEdit {
         Ok(())
     }
 
-    /// Ends the change. Returns a link to the new root, the size of the file, and the blocks that were not passed to
-    /// the sink. With raw leaves, a file of one raw leaf and without attributes is that leaf.
+    /// Ends the change. Returns a link to the new root, and the blocks that were not passed to the sink. With raw
+    /// leaves, a file of one raw leaf and without attributes is that leaf.
     ///
     /// # Errors
     /// As [`Self::write`].
     pub async fn finish(mut self) -> Result<(NewLink, Vec<Block>)> {
+        self.commit().await
+    }
+
+    /// Returns a link to the current root, and the blocks that were not passed to the sink; see [`Self::finish`]. The
+    /// change continues: the caller must make the blocks available in the source first.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn commit(&mut self) -> Result<(NewLink, Vec<Block>)> {
         self.sync().await?;
-        if let (Some(leaf), true) = (only_leaf(&self.root), self.raw_leaves) {
-            self.root = FilePart::load(&self.staging, &leaf).await?;
-        }
-        let root = self.root.commit(&mut self.staging).await?;
+        self.stored().await?;
+        let root = match only_leaf(&self.root).filter(|_| self.raw_leaves) {
+            Some(cid) => NewLink { cid, tsize: self.root.size() },
+            None => self.root.commit(&mut self.staging).await?,
+        };
         Ok((root, self.staging.take()))
     }
 
@@ -187,9 +203,24 @@ impl FileEdit {
         }
         self.offset = end;
         if self.staging.bytes() > MAX_STAGED_BYTES {
-            self.sink.put(self.staging.take()).await?;
+            self.stored().await?;
+            // Only nodes are loaded again before the change ends or its offset changes.
+            let (leaves, nodes): (Vec<_>, Vec<_>) =
+                self.staging.take().into_iter().partition(|block| block.cid().codec() == codec::RAW);
+            let sink = self.sink.clone();
+            self.storing = Some(tokio::spawn(async move { sink.put(leaves).await }.in_current_span()));
+            nodes.into_iter().for_each(|node| self.staging.insert(node));
+            if self.staging.bytes() > MAX_STAGED_BYTES {
+                self.sink.put(self.staging.take()).await?;
+            }
         }
         Ok(())
+    }
+
+    /// Waits for the leaves that are being stored.
+    async fn stored(&mut self) -> Result<()> {
+        let Some(storing) = self.storing.take() else { return Ok(()) };
+        storing.await.map_err(|e| Error::internal("a task that stores leaves failed").with_source(e))?
     }
 
     async fn append(&mut self, leaves: Leaves) -> Result<()> {

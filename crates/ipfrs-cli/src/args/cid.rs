@@ -1,0 +1,67 @@
+//! `cid` and `refs`.
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CidCommand {
+    /// Print content IDs in another form
+    Format(CidFormatTextArgs),
+    /// Print content IDs as version 1 in base32
+    Base32 {
+        /// Content IDs
+        #[arg(required = true, value_name = "CID")]
+        cids: Vec<String>,
+    },
+    /// Print the parts of a content ID
+    Inspect {
+        /// Content ID
+        cid: String,
+    },
+    /// List the known multibases
+    Bases,
+    /// List the known codecs
+    Codecs,
+    /// List the known hash functions
+    Hashes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CidFormatTextArgs {
+    /// Content IDs
+    #[arg(required = true, value_name = "CID")]
+    pub(crate) cids: Vec<String>,
+    /// Form with placeholders such as %s, %b, %v, %c, %h, %L and %D [default: %s]
+    #[arg(short, long)]
+    pub(crate) format: Option<String>,
+    /// Version: 0 or 1
+    #[arg(short, long, value_name = "VERSION")]
+    pub(crate) version: Option<String>,
+    /// Codec
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) mc: Option<String>,
+    /// Multibase
+    #[arg(short, value_name = "BASE")]
+    pub(crate) base: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RefsArgs {
+    /// Content IDs or paths whose links to list; "local" for all stored blocks
+    #[arg(required = true, value_name = "IPFS-PATH")]
+    pub(crate) paths: Vec<std::ffi::OsString>,
+    /// Form of a line, with <src>, <dst> and <linkname>
+    #[arg(long)]
+    pub(crate) format: Option<String>,
+    /// Print edges: SOURCE -> TARGET
+    #[arg(short, long)]
+    pub(crate) edges: bool,
+    /// Print each link once
+    #[arg(short, long)]
+    pub(crate) unique: bool,
+    /// List the links of linked blocks too
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Maximum depth of a recursive list
+    #[arg(long, value_name = "DEPTH", allow_negative_numbers = true)]
+    pub(crate) max_depth: Option<i64>,
+}

@@ -1,0 +1,113 @@
+//! The configuration: what Kubo's settings correspond to.
+
+use anyhow::Result;
+use ipfrs_rpc::client::Request;
+use serde_json::Value;
+
+use super::Report;
+use super::source::Source;
+
+/// Sections of Kubo that say nothing about how ipfrs is to work: keys, formats, versions and paths of its repo.
+const OWN_SECTIONS: &[&str] = &["Identity", "Datastore", "Mounts", "Migration", "Version", "Provider", "AutoConf"];
+/// Default values that appear in every configuration.
+const DEFAULTS: &[&str] = &[
+    "Addresses.Swarm",
+    "Bootstrap",
+    "Discovery.MDNS.Enabled",
+    "DNS.Resolvers",
+    "Routing.DelegatedRouters",
+    "Ipns.DelegatedPublishers",
+    "Ipns.ResolveCacheSize",
+];
+
+pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> {
+    let config: Value = match source {
+        Source::Repo(repo, _) => repo.config.clone(),
+        Source::Rpc(kubo) => kubo.call(Request::query("config/show")).await?.json().await?,
+    };
+    let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str);
+    if let Some((host, port)) = text("/Addresses/Gateway").and_then(address) {
+        report.configuration.push(format!("server.host = {host:?}"));
+        report.configuration.push(format!("server.port = {port}"));
+    }
+    if let Some((host, port)) = text("/Addresses/API").and_then(address) {
+        report.configuration.push(format!("api.host = {host:?}"));
+        report.configuration.push(format!("api.port = {port}"));
+    }
+    if let Some(bytes) = text("/Datastore/StorageMax").and_then(bytes) {
+        report.configuration.push(format!("store.max_bytes = {bytes}"));
+    }
+    let headers = config.pointer("/API/HTTPHeaders").and_then(Value::as_object);
+    for (name, values) in headers.into_iter().flatten() {
+        let values: Vec<_> = values.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        match name.to_ascii_lowercase().as_str() {
+            "access-control-allow-origin" => report.configuration.push(format!("api.allowed_origins = {values:?}")),
+            // The daemon sets the other ones for these origins.
+            lower if lower.starts_with("access-control-") => {}
+            _ => report.configuration.push(format!("api.http_headers.{name:?} = {:?}", values.join(", "))),
+        }
+    }
+    let hosts = config.pointer("/Gateway/PublicGateways").and_then(Value::as_object);
+    for (host, settings) in hosts.into_iter().flatten() {
+        let subdomains = settings["UseSubdomains"].as_bool().unwrap_or(false);
+        report.configuration.push(format!("gateway.hosts.{host:?} = {{ subdomains = {subdomains} }}"));
+    }
+    let mut settings = Vec::new();
+    flatten("", &config, &mut settings);
+    let is_mapped = |key: &str| {
+        ["Addresses.API", "Addresses.Gateway", "API.HTTPHeaders", "Gateway.PublicGateways"]
+            .iter()
+            .any(|known| key.starts_with(known))
+    };
+    let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
+    let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
+    let left = settings.into_iter().filter(|(key, _)| !is_mapped(key) && !is_own(key) && !is_default(key));
+    report.without_equivalent.extend(left.map(|(key, value)| format!("{key} = {value}")));
+    Ok(())
+}
+
+/// Returns all settings that have a value.
+fn flatten(prefix: &str, value: &Value, settings: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                flatten(&key, value, settings);
+            }
+        }
+        Value::Null | Value::Bool(false) => {}
+        Value::Array(values) if values.is_empty() => {}
+        Value::String(text) if text.is_empty() => {}
+        value => settings.push((prefix.to_owned(), value.to_string())),
+    }
+}
+
+/// Reads `/ip4/127.0.0.1/tcp/8080`.
+fn address(text: &str) -> Option<(&str, u16)> {
+    let mut parts = text.trim_start_matches('/').split('/');
+    let (Some("ip4" | "ip6" | "dns" | "dns4" | "dns6"), Some(host), Some("tcp"), Some(port), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    Some((host, port.parse().ok()?))
+}
+
+/// Reads `10GB`.
+fn bytes(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1_048_576.0,
+        "gib" => 1_073_741_824.0,
+        "tib" => 1_099_511_627_776.0,
+        _ => return None,
+    };
+    Some((number.parse::<f64>().ok()? * unit) as u64)
+}

@@ -1,0 +1,159 @@
+//! `migrate export`: CAR files of all pins and mutable files, and a list of the pins, for Kubo.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Cid, parse_cid};
+use ipfrs_rpc::client::{Request, Response};
+use ipfrs_rpc::types::{FileStat, PinLine};
+use serde::Serialize;
+
+use super::car;
+use crate::api::Api;
+use crate::args::MigrateExportArgs;
+use crate::output::{Output, printable_name};
+use crate::progress::{Progress, Watched};
+
+/// Number of roots in one CAR file.
+const CAR_ROOTS: usize = 1_000;
+/// Name of the list of pins.
+const PINS: &str = "pins.ndjson";
+/// Name of the script that imports everything.
+const SCRIPT: &str = "import.sh";
+/// The script: `dag import` pins the roots of the CARs, and the rest gives names to pins and restores the files.
+const IMPORT: &str = r#"#!/bin/sh
+# Imports this directory into Kubo. Needs `ipfs` and `jq`.
+set -e
+cd "$(dirname "$0")"
+for car in pins-*.car; do [ ! -e "$car" ] || ipfs dag import "$car"; done
+for car in direct-*.car files.car; do [ ! -e "$car" ] || ipfs dag import --pin-roots=false "$car"; done
+jq -r 'select(.Type == "direct" or .Name) | [.Type, .Cid, .Name // ""] | @tsv' pins.ndjson |
+while IFS="$(printf '\t')" read -r type cid name; do
+  recursive=true; [ "$type" = direct ] && recursive=false
+  if [ -n "$name" ]; then ipfs pin add --recursive=$recursive --name="$name" "$cid"; else ipfs pin add --recursive=$recursive "$cid"; fi
+done
+if [ -e files.root ]; then
+  root="$(cat files.root)"
+  ipfs ls --size=false --resolve-type=false "$root" | while read -r cid name; do ipfs files cp "/ipfs/$cid" "/${name%/}"; done
+fi
+"#;
+
+/// What was exported.
+#[derive(Debug, Default, Serialize)]
+struct Exported {
+    pins: u64,
+    cars: u64,
+    bytes: u64,
+}
+
+pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -> Result<()> {
+    let directory = &args.directory;
+    let shown = printable_name(directory.as_os_str());
+    fs::create_dir(directory).with_context(|| format!("cannot create the directory {shown}: it must not exist"))?;
+    let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "pins");
+    let mut exported = Exported::default();
+    let mut list = create(&directory.join(PINS))?;
+    for (kind, prefix) in [("recursive", "pins"), ("direct", "direct")] {
+        let request = Request::query("pin/ls").with("type", kind).with("names", true).with("stream", true);
+        let mut response = api.call(request).await?;
+        let mut roots = Vec::new();
+        while let Some(pin) = response.line::<PinLine>().await? {
+            roots.push(parse_cid(&pin.cid)?);
+            serde_json::to_writer(&mut list, &pin)?;
+            list.write_all(b"\n")?;
+            if roots.len() == CAR_ROOTS {
+                export(api, directory, prefix, &std::mem::take(&mut roots), &progress, &mut exported).await?;
+            }
+        }
+        if !roots.is_empty() {
+            export(api, directory, prefix, &roots, &progress, &mut exported).await?;
+        }
+    }
+    finish(list)?;
+    let stat: FileStat = api.call(Request::query("files/stat").with_arg("/")).await?.json().await?;
+    let root = parse_cid(&stat.hash)?;
+    let mut file = create(&directory.join("files.car"))?;
+    write(&mut file, &car::header(&[root]), &mut exported)?;
+    append(api, &root, &mut file, &mut exported).await?;
+    finish(file)?;
+    exported.cars += 1;
+    fs::write(directory.join("files.root"), format!("{root}\n"))?;
+    fs::write(directory.join(SCRIPT), IMPORT)?;
+    File::open(directory)?.sync_all()?;
+    progress.over();
+    if out.is_json() {
+        return out.object(&exported);
+    }
+    let Exported { pins, cars, bytes } = exported;
+    out.line(&format!("exported {pins} pins and the mutable files in {cars} CAR files ({bytes} bytes) to {shown}"))?;
+    out.line(&format!("import them into Kubo with `sh {shown}/{SCRIPT}`"))
+}
+
+/// Writes a CAR of several pins.
+async fn export(
+    api: &Api,
+    directory: &Path,
+    prefix: &str,
+    roots: &[Cid],
+    progress: &Progress,
+    exported: &mut Exported,
+) -> Result<()> {
+    exported.cars += 1;
+    let mut file = create(&directory.join(format!("{prefix}-{:05}.car", exported.cars)))?;
+    write(&mut file, &car::header(roots), exported)?;
+    for root in roots {
+        if prefix == "pins" {
+            append(api, root, &mut file, exported).await?;
+        } else {
+            let request = Request::query("block/get").with_arg(root.to_string());
+            let block = api.call(request).await?.bytes(MAX_BLOCK_BYTES).await?;
+            let mut section = Vec::new();
+            car::section(&mut section, root, &block);
+            write(&mut file, &section, exported)?;
+        }
+        exported.pins += 1;
+        progress.done(1);
+    }
+    finish(file)
+}
+
+/// Appends the blocks of a DAG.
+async fn append(api: &Api, root: &Cid, file: &mut BufWriter<File>, exported: &mut Exported) -> Result<()> {
+    let cannot = || format!("cannot export {root}");
+    let request = Request::query("dag/export").with_arg(root.to_string());
+    let mut response: Response = api.call(request).await.with_context(cannot)?;
+    let mut head = Some(Vec::new());
+    while let Some(bytes) = response.next().await.with_context(cannot)? {
+        let Some(begin) = &mut head else {
+            write(file, &bytes, exported)?;
+            continue;
+        };
+        begin.extend_from_slice(&bytes);
+        if car::skip_header(begin)? {
+            write(file, begin, exported)?;
+            head = None;
+        }
+    }
+    match head {
+        None => Ok(()),
+        Some(_) => Err(anyhow!("the CAR of {root} has no header")),
+    }
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
+    Ok(BufWriter::with_capacity(1 << 20, file))
+}
+
+fn write(file: &mut BufWriter<File>, bytes: &[u8], exported: &mut Exported) -> Result<()> {
+    exported.bytes += bytes.len() as u64;
+    file.write_all(bytes).context("cannot write a CAR file")
+}
+
+fn finish(file: BufWriter<File>) -> Result<()> {
+    let file = file.into_inner().context("cannot write a file")?;
+    file.sync_all().context("cannot sync a file")
+}

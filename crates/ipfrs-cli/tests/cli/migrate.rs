@@ -1,0 +1,121 @@
+//! `migrate`: from a repo of Kubo that the test writes, from another daemon, and the export.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::Place;
+
+/// CID and multihash of the raw block "hello\n", and the key of its file in flatfs.
+const HELLO: &str = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
+const HELLO_KEY: &str = "CIQFRENVWURNLXYINUH7BMIQ7PM5EG5U7RYWHLZU2CBINIXII33L4AY";
+
+/// Returns a CRC-32C as LevelDB masks it.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut value = u32::MAX;
+    for byte in bytes {
+        value ^= u32::from(*byte);
+        for _ in 0..8 {
+            value = if value & 1 == 1 { value >> 1 ^ 0x82f6_3b78 } else { value >> 1 };
+        }
+    }
+    (!value).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// Returns a log with one record.
+fn log(record: &[u8]) -> Vec<u8> {
+    let sum = checksum(&[&[1], record].concat());
+    [&sum.to_le_bytes()[..], &(record.len() as u16).to_le_bytes(), &[1], record].concat()
+}
+
+/// Writes a database whose entries are in its log.
+fn write_database(path: &Path, entries: &[(&str, Vec<u8>)]) {
+    fs::create_dir(path).unwrap();
+    fs::write(path.join("CURRENT"), "MANIFEST-000001\n").unwrap();
+    let comparator = b"leveldb.BytewiseComparator";
+    let manifest = [&[1, comparator.len() as u8], &comparator[..], &[2, 2, 3, 3, 4, 0]].concat();
+    fs::write(path.join("MANIFEST-000001"), log(&manifest)).unwrap();
+    let mut batch = [&1_u64.to_le_bytes()[..], &(entries.len() as u32).to_le_bytes()].concat();
+    for (key, value) in entries {
+        batch.extend([&[1, key.len() as u8], key.as_bytes(), &[value.len() as u8], value].concat());
+    }
+    fs::write(path.join("000002.log"), log(&batch)).unwrap();
+}
+
+/// Returns a pin as boxo stores it.
+fn pin(cid: &[u8], mode: u8, name: &str) -> Vec<u8> {
+    let cid = [&b"\x63cid\x58"[..], &[cid.len() as u8], cid].concat();
+    let name = [&b"\x64name"[..], &[0x60 + name.len() as u8], name.as_bytes()].concat();
+    [&[0xa3][..], &cid, b"\x64mode", &[mode], &name].concat()
+}
+
+/// Writes a repo of Kubo with a block, its pin and a damaged block.
+fn write_kubo(path: &Path, hello: &[u8]) {
+    let config = json!({
+        "Addresses": {"API": "/ip4/127.0.0.1/tcp/5001", "Gateway": "/ip4/127.0.0.1/tcp/8080"},
+        "Datastore": {"StorageMax": "10GB", "Spec": {"type": "mount", "mounts": [
+            {"mountpoint": "/blocks", "path": "blocks", "type": "flatfs"},
+            {"mountpoint": "/", "path": "datastore", "type": "levelds"},
+        ]}},
+        "Swarm": {"ConnMgr": {"HighWater": 50}},
+    });
+    fs::create_dir_all(path).unwrap();
+    fs::write(path.join("config"), config.to_string()).unwrap();
+    fs::create_dir_all(path.join("blocks")).unwrap();
+    fs::write(path.join("blocks/SHARDING"), "/repo/flatfs/shard/v1/next-to-last/2\n").unwrap();
+    let shard = &HELLO_KEY[HELLO_KEY.len() - 3..HELLO_KEY.len() - 1];
+    fs::create_dir_all(path.join("blocks").join(shard)).unwrap();
+    fs::write(path.join(format!("blocks/{shard}/{HELLO_KEY}.data")), hello).unwrap();
+}
+
+#[test]
+fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
+    let place = Place::new();
+    let kubo = place.path("kubo");
+    let hello = place.ok(&["cid", "format", "-f", "%D", HELLO]);
+    let digest: Vec<u8> =
+        (0..hello.len() / 2).map(|at| u8::from_str_radix(&hello[2 * at..][..2], 16).unwrap()).collect();
+    let cid = [&[1, 0x55, 0x12, 0x20], digest.as_slice()].concat();
+    write_kubo(&kubo, b"hello\n");
+    write_database(&kubo.join("datastore"), &[("/pins/pin/a", pin(&cid, 0, "greeting"))]);
+    let from = kubo.to_str().unwrap();
+    let report: Value = serde_json::from_str(&place.ok(&["--json", "migrate", "kubo", "--from", from])).unwrap();
+    assert_eq!((&report["blocks"], &report["pins"]), (&json!(1), &json!(1)), "{report}");
+    assert_eq!(report["without_equivalent"], json!(["Swarm.ConnMgr.HighWater = 50"]));
+    assert_eq!(place.ok(&["pin", "ls", "--names"]), format!("{HELLO} recursive greeting"));
+    // Run again, it moves nothing.
+    let report: Value = serde_json::from_str(&place.ok(&["--json", "migrate", "kubo", "--from", from])).unwrap();
+    assert_eq!((&report["blocks"], &report["known_blocks"]), (&json!(0), &json!(1)));
+    let other = Place::new();
+    write_kubo(&kubo, b"other\n");
+    assert!(other.fails(&["migrate", "kubo", "--from", from]).contains("not moved"));
+    fs::write(kubo.join("blocks/SHARDING"), "/repo/flatfs/shard/v1/middle/2").unwrap();
+    assert!(other.fails(&["migrate", "kubo", "--from", from]).contains("next-to-last"));
+    assert!(
+        other.fails(&["migrate", "kubo", "--from", other.path("none").to_str().unwrap()]).contains("no repo of Kubo")
+    );
+}
+
+#[test]
+fn content_moves_from_a_daemon_and_is_exported() {
+    let (source, target) = (Place::new(), Place::new());
+    source.write("file", b"content");
+    let cid = source.ok(&["add", "-Q", "--pin-name", "a name", "--to-files", "/copy", "file"]);
+    let daemon = source.start(&[]);
+    let report = target.ok(&["--json", "migrate", "kubo", "--from", &daemon.url()]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["pins"], &report["files"]), (&json!(1), &json!(1)), "{report}");
+    drop(daemon);
+    assert_eq!(target.run(&["files", "read", "/copy"]).stdout, b"content");
+    assert!(target.ok(&["pin", "ls", "--names", "--type", "recursive"]).contains("a name"));
+    let exported = target.path("export");
+    target.ok(&["migrate", "export", exported.to_str().unwrap()]);
+    let list = fs::read_to_string(exported.join("pins.ndjson")).unwrap();
+    assert!(list.contains(&cid) && list.contains("a name"), "{list}");
+    let third = Place::new();
+    third.ok(&["dag", "import", exported.join("pins-00001.car").to_str().unwrap()]);
+    third.ok(&["dag", "import", "--pin-roots=false", exported.join("files.car").to_str().unwrap()]);
+    assert_eq!(third.run(&["cat", &cid]).stdout, b"content");
+    assert!(target.fails(&["migrate", "export", exported.to_str().unwrap()]).contains("must not exist"));
+}

@@ -1,0 +1,194 @@
+//! One connection, which sends one object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCloseCode};
+use ipfrs_node::IngestStore;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until};
+
+use super::messages::{Request, Response};
+use super::writer::{Batch, Sink, Stored, Writer};
+use super::{Place, Target};
+use crate::state::AppState;
+
+/// Bytes of a message besides its content, in the memory of the queue.
+const MESSAGE_BYTES: usize = 64;
+/// Bytes of messages that have arrived after which they are passed to the writer.
+const GATHERED_BYTES: usize = 1024 * 1024;
+
+/// Reason why the reading of messages ended.
+enum End {
+    /// The client ended the object.
+    Ended,
+    /// The client closed the connection, or it broke.
+    Closed,
+    /// The client sent nothing for too long.
+    Idle,
+    Draining,
+    /// The client sent something else than binary messages and `end`.
+    Invalid(Error),
+    /// The writer has failed.
+    Failed,
+}
+
+/// Serves a client until its object ends.
+pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) {
+    let sink = match Sink::open(&state.node, &state.memory, &target).await {
+        Ok(sink) => sink,
+        Err(error) => return fail(&mut socket, &error).await,
+    };
+    let (store, name) = (target.place.name(), target.name.as_str());
+    let ready = Response::Ready { store, name, path: path(&state, &target), bytes: sink.bytes() };
+    if socket.send(ready.text()).await == Err(Disconnected) {
+        return;
+    }
+    let mut writer = Writer::start(sink);
+    let end = read(&state, &mut socket, &mut writer).await;
+    let Writer { queue, stored: _, task } = writer;
+    drop(queue);
+    // What has arrived is stored even if the client is gone.
+    let outcome =
+        task.await.unwrap_or_else(|e| Err(Error::internal("a task that stores messages failed").with_source(e)));
+    let stored = match outcome {
+        Ok(stored) => stored,
+        Err(error) => return fail(&mut socket, &error).await,
+    };
+    if !matches!(end, End::Ended | End::Closed) {
+        // The client learns what it must send again.
+        let _ = socket.send(ack(stored)).await;
+    }
+    match end {
+        End::Ended => {
+            let Stored { messages, bytes, cid } = stored;
+            let (path, cid) = (path(&state, &target), cid.map(|cid| cid.to_string()));
+            let response = Response::Stored { store, name, path, cid, messages, bytes };
+            if socket.send(response.text()).await.is_ok() {
+                socket.close(WebSocketCloseCode::Normal, "").await;
+            }
+        }
+        End::Closed => socket.finish().await,
+        End::Idle => {
+            let seconds = state.node.config().ingest.idle_seconds;
+            let reason = format!("no message arrived for {seconds} s (ingest.idle_seconds)");
+            socket.close(WebSocketCloseCode::Policy, &reason).await;
+        }
+        End::Draining => socket.close(WebSocketCloseCode::Away, "the daemon is shutting down").await,
+        End::Invalid(error) => fail(&mut socket, &error).await,
+        End::Failed => {}
+    }
+}
+
+/// Passes messages to the writer, and sends what it has stored.
+async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> End {
+    let config = &state.node.config().ingest;
+    // The queue holds a message besides the one that arrives.
+    let capacity = config.max_message_bytes + GATHERED_BYTES + MESSAGE_BYTES;
+    let memory = Arc::new(Semaphore::new(capacity));
+    let idle = Duration::from_secs(config.idle_seconds);
+    let mut last_message = Instant::now();
+    let mut waiting: Option<(Vec<Bytes>, usize)> = None;
+    let mut end: Option<End> = None;
+    loop {
+        if waiting.is_none()
+            && let Some(end) = end.take()
+        {
+            return end;
+        }
+        let size = waiting.as_ref().map_or(0, |(_, size)| (*size).min(capacity));
+        let permits = u32::try_from(size).unwrap_or(u32::MAX);
+        tokio::select! {
+            biased;
+            changed = writer.stored.changed() => {
+                if changed.is_err() {
+                    return End::Failed;
+                }
+                let stored = *writer.stored.borrow_and_update();
+                if socket.send(ack(stored)).await == Err(Disconnected) {
+                    return End::Closed;
+                }
+            }
+            permit = memory.clone().acquire_many_owned(permits), if waiting.is_some() => {
+                let (Ok(permit), Some((messages, _))) = (permit, waiting.take()) else { return End::Failed };
+                if writer.queue.send(Batch { messages, _memory: permit }).is_err() {
+                    return End::Failed;
+                }
+            }
+            incoming = socket.receive(), if waiting.is_none() => {
+                last_message = Instant::now();
+                let (messages, size, ended) = gather(socket, incoming).await;
+                end = ended;
+                if !messages.is_empty() {
+                    waiting = Some((messages, size));
+                }
+            }
+            () = sleep_until(last_message + idle), if waiting.is_none() => return End::Idle,
+            () = state.lifecycle.drain_begun(), if waiting.is_none() => return End::Draining,
+        }
+    }
+}
+
+/// Returns a message with those that have arrived after it, their size, and the end if they are the last ones.
+async fn gather(socket: &mut WebSocket, first: Option<Incoming>) -> (Vec<Bytes>, usize, Option<End>) {
+    let (mut messages, mut size) = (Vec::new(), 0);
+    let mut next = first;
+    loop {
+        match next {
+            None => return (messages, size, Some(End::Closed)),
+            Some(Incoming::Binary(bytes)) => {
+                size += bytes.len() + MESSAGE_BYTES;
+                messages.push(bytes);
+            }
+            Some(Incoming::Text(text)) => {
+                let end = serde_json::from_str::<Request>(&text).map_or_else(
+                    |e| {
+                        let form = r#"send binary messages, and {"type":"end"} as text"#;
+                        End::Invalid(Error::invalid(format!("{e}: {form}")))
+                    },
+                    |Request::End {}| End::Ended,
+                );
+                return (messages, size, Some(end));
+            }
+        }
+        if size >= GATHERED_BYTES {
+            return (messages, size, None);
+        }
+        match socket.receive().now_or_never() {
+            Some(incoming) => next = incoming,
+            None => return (messages, size, None),
+        }
+    }
+}
+
+fn ack(stored: Stored) -> String {
+    Response::Ack { messages: stored.messages, bytes: stored.bytes }.text()
+}
+
+/// Returns the path of the object: of a mutable file, or of a file on the disk.
+fn path(state: &AppState, target: &Target) -> Option<String> {
+    match target.place {
+        Place::Memory => None,
+        Place::Durable(IngestStore::Ipfs) => Some(format!("/ingest/{}", target.name)),
+        Place::Durable(IngestStore::FileSystem) => {
+            Some(state.node.repo().join("ingest").join(target.name.as_str()).to_string_lossy().into_owned())
+        }
+    }
+}
+
+/// Reports an error and closes the connection.
+async fn fail(socket: &mut WebSocket, error: &Error) {
+    let code = match error.kind() {
+        ErrorKind::TooLarge => WebSocketCloseCode::Size,
+        ErrorKind::InvalidInput => WebSocketCloseCode::Unsupported,
+        ErrorKind::Conflict | ErrorKind::Forbidden => WebSocketCloseCode::Policy,
+        ErrorKind::RateLimited | ErrorKind::NoSpace | ErrorKind::Unavailable => WebSocketCloseCode::Again,
+        _ => WebSocketCloseCode::Error,
+    };
+    if socket.send(Response::error(error).text()).await.is_ok() {
+        socket.close(code, &error.public_message()).await;
+    }
+}

@@ -1,0 +1,165 @@
+//! The task that stores the messages of a connection.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_node::{IngestObject, Node};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::{Place, Target};
+
+/// Number of bytes after which a writer commits although more messages wait.
+const COMMIT_BYTES: u64 = 64 * 1024 * 1024;
+/// Time after which a writer commits although more messages wait.
+const COMMIT_AFTER: Duration = Duration::from_secs(1);
+
+/// Pause of the client after which readers see all that it has sent.
+const SETTLE_AFTER: Duration = Duration::from_millis(200);
+
+/// Messages with the memory that they use.
+pub(super) struct Batch {
+    pub(super) messages: Vec<Bytes>,
+    pub(super) _memory: OwnedSemaphorePermit,
+}
+
+/// What is stored of an object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// Messages of this connection.
+    pub(super) messages: u64,
+    /// Bytes of the object.
+    pub(super) bytes: u64,
+    pub(super) cid: Option<Cid>,
+}
+
+/// An object that is being written.
+pub(super) enum Sink {
+    Memory { memory: RequestMemory, buffer: Vec<Bytes>, bytes: u64, max_bytes: u64 },
+    Durable(Box<IngestObject>),
+}
+
+impl Sink {
+    pub(super) async fn open(node: &Node, memory: &MemoryPool, target: &Target) -> Result<Self> {
+        Ok(match target.place {
+            Place::Memory => {
+                let max_bytes = node.config().ingest.max_object_bytes;
+                Self::Memory { memory: memory.reservation(), buffer: Vec::new(), bytes: 0, max_bytes }
+            }
+            Place::Durable(store) => {
+                Self::Durable(Box::new(node.ingest(store, target.name.clone(), target.append).await?))
+            }
+        })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory { bytes, .. } => *bytes,
+            Self::Durable(object) => object.bytes(),
+        }
+    }
+
+    async fn append(&mut self, messages: Vec<Bytes>) -> Result<()> {
+        match self {
+            Self::Durable(object) => object.append(messages).await,
+            Self::Memory { memory, buffer, bytes, max_bytes } => {
+                for message in messages {
+                    *bytes = bytes.saturating_add(message.len() as u64);
+                    if *bytes > *max_bytes {
+                        let text = format!("the object is over {max_bytes} bytes (ingest.max_object_bytes)");
+                        return Err(Error::too_large(text));
+                    }
+                    // A message is stored in a buffer of its own size, plus its entry in the list.
+                    memory.grow_to(usize::try_from(*bytes).unwrap_or(usize::MAX).saturating_add(buffer.len() * 64))?;
+                    buffer.push(Bytes::copy_from_slice(&message));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn commit(&mut self) -> Result<()> {
+        match self {
+            Self::Memory { .. } => Ok(()),
+            Self::Durable(object) => object.commit().await,
+        }
+    }
+
+    async fn settle(&mut self) -> Result<()> {
+        match self {
+            Self::Memory { .. } => Ok(()),
+            Self::Durable(object) => object.settle().await,
+        }
+    }
+
+    async fn finish(self) -> Result<Option<Cid>> {
+        match self {
+            Self::Memory { .. } => Ok(None),
+            Self::Durable(object) => object.finish().await,
+        }
+    }
+}
+
+/// The running task. Its queue ends it; it then commits what is left.
+pub(super) struct Writer {
+    pub(super) queue: mpsc::UnboundedSender<Batch>,
+    pub(super) stored: watch::Receiver<Stored>,
+    pub(super) task: JoinHandle<Result<Stored>>,
+}
+
+impl Writer {
+    pub(super) fn start(sink: Sink) -> Self {
+        let (queue, batches) = mpsc::unbounded_channel();
+        let (progress, stored) = watch::channel(Stored { bytes: sink.bytes(), ..Stored::default() });
+        let task = tokio::spawn(write(sink, batches, Arc::new(progress)));
+        Self { queue, stored, task }
+    }
+}
+
+async fn write(
+    mut sink: Sink,
+    mut batches: mpsc::UnboundedReceiver<Batch>,
+    progress: Arc<watch::Sender<Stored>>,
+) -> Result<Stored> {
+    let mut stored = *progress.borrow();
+    loop {
+        let Ok(next) = timeout(SETTLE_AFTER, batches.recv()).await else {
+            sink.settle().await?;
+            continue;
+        };
+        let Some(mut batch) = next else { break };
+        let (begun, before) = (Instant::now(), sink.bytes());
+        loop {
+            stored.messages += batch.messages.len() as u64;
+            sink.append(mem::take(&mut batch.messages)).await?;
+            let is_due = sink.bytes() - before >= COMMIT_BYTES || begun.elapsed() >= COMMIT_AFTER;
+            match batches.try_recv() {
+                Ok(next) if !is_due => batch = next,
+                Ok(next) => {
+                    publish(&mut sink, &mut stored, &progress).await?;
+                    stored.messages += next.messages.len() as u64;
+                    sink.append(next.messages).await?;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        publish(&mut sink, &mut stored, &progress).await?;
+    }
+    stored.bytes = sink.bytes();
+    stored.cid = sink.finish().await?;
+    Ok(stored)
+}
+
+/// Commits, and reports what is stored.
+async fn publish(sink: &mut Sink, stored: &mut Stored, progress: &watch::Sender<Stored>) -> Result<()> {
+    sink.commit().await?;
+    stored.bytes = sink.bytes();
+    progress.send_replace(*stored);
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Objects that arrive as a stream of messages, and are made durable while they grow.
+
+mod config;
+mod file_object;
+mod files_directory;
+mod journal;
+mod name;
+mod tree_object;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+pub use self::config::IngestConfig;
+use self::file_object::FileObject;
+use self::files_directory::FilesDirectory;
+pub use self::name::IngestName;
+use self::tree_object::TreeObject;
+use crate::Node;
+
+/// Directory of objects, below the repo and in the mutable files.
+const DIRECTORY: &str = "ingest";
+
+/// Place of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IngestStore {
+    /// A file below the repo.
+    FileSystem,
+    /// A mutable file.
+    Ipfs,
+}
+
+/// State of ingestion: objects that are being written, and the directory of files.
+#[derive(Debug)]
+pub(crate) struct Ingestion {
+    open: Arc<Mutex<HashSet<(IngestStore, IngestName)>>>,
+    files: FilesDirectory,
+}
+
+impl Ingestion {
+    pub(crate) fn new(repo: &std::path::Path, config: &IngestConfig) -> Self {
+        Self { open: Arc::default(), files: FilesDirectory::new(repo.join(DIRECTORY), config.max_files_bytes) }
+    }
+}
+
+/// Marks an object as being written. Dropping it ends that.
+#[derive(Debug)]
+struct OpenMark {
+    open: Arc<Mutex<HashSet<(IngestStore, IngestName)>>>,
+    key: (IngestStore, IngestName),
+}
+
+impl Drop for OpenMark {
+    fn drop(&mut self) {
+        self.open.lock().remove(&self.key);
+    }
+}
+
+/// An object that is being written. Bytes that were not committed may be lost when it is dropped.
+#[derive(Debug)]
+pub struct IngestObject {
+    object: Object,
+    /// Bytes of the object, committed or not.
+    bytes: u64,
+    max_bytes: u64,
+    _mark: OpenMark,
+}
+
+#[derive(Debug)]
+enum Object {
+    File(FileObject),
+    Tree(Box<TreeObject>),
+}
+
+impl Node {
+    /// Begins an object, or continues an existing one with `append`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the object exists and `append` is not set, or another client is writing it;
+    /// [`ErrorKind::NoSpace`] if the directory of files is full; otherwise errors of the store.
+    pub async fn ingest(&self, store: IngestStore, name: IngestName, append: bool) -> Result<IngestObject> {
+        self.check_writable()?;
+        let ingestion = &self.inner.ingestion;
+        let key = (store, name.clone());
+        if !ingestion.open.lock().insert(key.clone()) {
+            let text = format!("another client is writing the object {name}: choose another name, or try again later");
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        let mark = OpenMark { open: ingestion.open.clone(), key };
+        let (object, bytes) = match store {
+            IngestStore::FileSystem => {
+                let (file, bytes) = FileObject::open(&ingestion.files, &name, append).await?;
+                (Object::File(file), bytes)
+            }
+            IngestStore::Ipfs => {
+                let (file, bytes) = TreeObject::open(self, &name, append).await?;
+                (Object::Tree(Box::new(file)), bytes)
+            }
+        };
+        Ok(IngestObject { object, bytes, max_bytes: self.config().ingest.max_object_bytes, _mark: mark })
+    }
+}
+
+/// Returns the error for an object that exists.
+fn exists(name: &IngestName) -> Error {
+    let text = format!("the object {name} exists: choose another name, or continue it with append=true");
+    Error::new(ErrorKind::Conflict, text)
+}
+
+impl IngestObject {
+    /// Returns the number of bytes of the object.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends messages.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] above `ingest.max_object_bytes`; [`ErrorKind::NoSpace`] if the disk or the directory of
+    /// files is full; otherwise errors of the store. What was committed stays.
+    pub async fn append(&mut self, messages: Vec<Bytes>) -> Result<()> {
+        let added: u64 = messages.iter().map(|message| message.len() as u64).sum();
+        let bytes = self.bytes.saturating_add(added);
+        if bytes > self.max_bytes {
+            let most = self.max_bytes;
+            return Err(Error::too_large(format!("the object is over {most} bytes (ingest.max_object_bytes)")));
+        }
+        match &mut self.object {
+            Object::File(file) => file.append(messages, added).await?,
+            Object::Tree(file) => file.append(messages).await?,
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Makes everything that was appended durable. A mutable file may have it after [`Self::settle`] only.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn commit(&mut self) -> Result<()> {
+        match &mut self.object {
+            Object::File(file) => file.commit().await,
+            Object::Tree(file) => file.commit().await,
+        }
+    }
+
+    /// Makes everything that was appended visible to readers, and durable.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn settle(&mut self) -> Result<()> {
+        match &mut self.object {
+            Object::File(file) => file.commit().await,
+            Object::Tree(file) => file.settle().await,
+        }
+    }
+
+    /// Ends the object. Returns the content ID of a mutable file.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn finish(mut self) -> Result<Option<Cid>> {
+        match &mut self.object {
+            Object::File(file) => file.commit().await.map(|()| None),
+            Object::Tree(file) => file.finish().await.map(Some),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! An object that is a file below the repo.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
+
+use super::files_directory::FilesDirectory;
+use super::{IngestName, exists};
+
+/// Free bytes that stay on the disk, so that gc and deletions can run.
+const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
+/// Maximum number of messages in one system call.
+const MAX_SLICES: usize = 512;
+
+/// A file that grows.
+#[derive(Debug)]
+pub(super) struct FileObject {
+    directory: FilesDirectory,
+    path: Arc<PathBuf>,
+    file: Arc<Mutex<File>>,
+}
+
+impl FileObject {
+    /// Opens the file. Returns its length too.
+    pub(super) async fn open(directory: &FilesDirectory, name: &IngestName, append: bool) -> Result<(Self, u64)> {
+        let (directory, name) = (directory.clone(), name.clone());
+        in_background(move || {
+            directory.create()?;
+            directory.reserve(0)?;
+            let path = directory.path.join(name.as_str());
+            let cannot = |e: io::Error| match e.kind() {
+                io::ErrorKind::AlreadyExists => exists(&name),
+                _ => Error::io(format_args!("cannot create {}", path.display()), e),
+            };
+            let mut options = OpenOptions::new();
+            options.append(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+            let file = match append {
+                true => options.create(true).open(&path),
+                false => options.create_new(true).open(&path),
+            };
+            let file = file.map_err(cannot)?;
+            File::open(&directory.path).and_then(|dir| dir.sync_all()).map_err(cannot)?;
+            let metadata = file.metadata().map_err(cannot)?;
+            if !metadata.is_file() {
+                return Err(Error::new(ErrorKind::Conflict, format!("{} is not a file", path.display())));
+            }
+            Ok((Self { directory, path: Arc::new(path), file: Arc::new(Mutex::new(file)) }, metadata.len()))
+        })
+        .await
+    }
+
+    /// Appends messages of `added` bytes. If that fails, the file keeps its length.
+    pub(super) async fn append(&mut self, messages: Vec<Bytes>, added: u64) -> Result<()> {
+        let (directory, path, file) = (self.directory.clone(), self.path.clone(), self.file.clone());
+        in_background(move || {
+            directory.reserve(added)?;
+            let mut file = file.lock();
+            let written = check_free_space(&directory, added).and_then(|()| {
+                let cannot = |e| Error::io(format_args!("cannot write {}", path.display()), e);
+                let length = file.metadata().map_err(cannot)?.len();
+                write_all(&mut file, &messages).map_err(|e| {
+                    // What was written in part was not acknowledged.
+                    let _ = file.set_len(length);
+                    cannot(e)
+                })
+            });
+            written.inspect_err(|_| directory.release(added))
+        })
+        .await
+    }
+
+    /// Makes the file durable.
+    pub(super) async fn commit(&mut self) -> Result<()> {
+        let (path, file) = (self.path.clone(), self.file.clone());
+        in_background(move || {
+            let cannot = |e| Error::io(format_args!("cannot sync {}", path.display()), e);
+            file.lock().sync_data().map_err(cannot)
+        })
+        .await
+    }
+}
+
+fn check_free_space(directory: &FilesDirectory, bytes: u64) -> Result<()> {
+    let Ok(disk) = rustix::fs::statvfs(&*directory.path) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free >= bytes.saturating_add(KEEP_FREE_BYTES) {
+        return Ok(());
+    }
+    let text = format!("the disk has {free} bytes left, of which {KEEP_FREE_BYTES} are kept free: free space");
+    Err(Error::new(ErrorKind::NoSpace, text))
+}
+
+fn write_all(file: &mut File, messages: &[Bytes]) -> io::Result<()> {
+    for messages in messages.chunks(MAX_SLICES) {
+        let mut slices: Vec<_> = messages.iter().map(|message| IoSlice::new(message)).collect();
+        let mut slices = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            match file.write_vectored(slices) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut slices, written),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|e| Error::internal("a task that writes a file failed").with_source(e))?
+}

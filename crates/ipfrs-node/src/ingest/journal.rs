@@ -1,0 +1,164 @@
+//! Journal of a mutable file that grows: bytes that are durable, but not yet part of the tree.
+//!
+//! A commit to the tree hashes and stores a leaf, a root and the directories above. For a few bytes that costs far more
+//! than the bytes. The journal takes small commits instead. Its space is allocated in advance, so that a write changes
+//! no metadata of the file system and one `fdatasync` suffices. When the node opens, it moves what is left in journals
+//! into the tree.
+//!
+//! A record is its length, a checksum, the offset of its bytes in the object, and the bytes. Records of an earlier round
+//! may follow the last one; their offsets do not continue it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use ipfrs_core::{Error, Result};
+use tokio::task::spawn_blocking;
+
+/// Length of the file, in bytes.
+const JOURNAL_BYTES: usize = 1024 * 1024;
+/// Length of the head of a record, in bytes.
+const HEAD_BYTES: usize = 16;
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: Arc<Path>,
+    file: Arc<File>,
+    /// Offset of the next record.
+    position: usize,
+}
+
+/// Bytes that were read from a journal.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    /// Offset in the object.
+    pub(super) offset: u64,
+    pub(super) bytes: Bytes,
+}
+
+impl Journal {
+    /// Creates an empty journal durably.
+    pub(super) async fn create(path: PathBuf) -> Result<Self> {
+        let path: Arc<Path> = path.into();
+        let created = path.clone();
+        let file = in_background(&path, "create", move || {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&created)?;
+            file.write_all_at(&vec![0; JOURNAL_BYTES], 0)?;
+            file.sync_all()?;
+            if let Some(dir) = created.parent() {
+                File::open(dir)?.sync_all()?;
+            }
+            Ok(file)
+        })
+        .await?;
+        Ok(Self { path, file: Arc::new(file), position: 0 })
+    }
+
+    /// Whether a record of so many bytes fits.
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        self.position + HEAD_BYTES + bytes <= JOURNAL_BYTES
+    }
+
+    /// Appends a record durably.
+    pub(super) async fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut record = BytesMut::with_capacity(HEAD_BYTES + bytes.len());
+        record.put_u32_le(u32::try_from(bytes.len()).map_err(|e| Error::internal("long record").with_source(e))?);
+        record.put_u32_le(checksum(offset, bytes));
+        record.put_u64_le(offset);
+        record.put_slice(bytes);
+        let (file, position, len) = (self.file.clone(), self.position as u64, record.len());
+        in_background(&self.path, "write", move || {
+            file.write_all_at(&record, position)?;
+            file.sync_data()
+        })
+        .await?;
+        self.position += len;
+        Ok(())
+    }
+
+    /// Begins again, because the tree has all bytes.
+    pub(super) fn reset(&mut self) {
+        self.position = 0;
+    }
+
+    /// Removes the journal, because the tree has all bytes.
+    pub(super) fn remove(&self) {
+        // A journal that stays is found to be obsolete later.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Reads what a journal has beyond the first `size` bytes of its object.
+pub(super) fn read(path: &Path, size: u64) -> io::Result<Option<Leftover>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(JOURNAL_BYTES as u64).read_to_end(&mut content)?;
+    let (mut rest, mut end, mut bytes) = (content.as_slice(), None, BytesMut::new());
+    while let Some((offset, record)) = record(&mut rest) {
+        if *end.get_or_insert(offset) != offset {
+            break;
+        }
+        end = Some(offset + record.len() as u64);
+        // The tree may have a part of the records.
+        let known = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(record.len());
+        bytes.extend_from_slice(&record[known..]);
+    }
+    let Some(end) = end.filter(|_| !bytes.is_empty()) else { return Ok(None) };
+    Ok(Some(Leftover { offset: end - bytes.len() as u64, bytes: bytes.freeze() }))
+}
+
+fn record<'a>(rest: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
+    let (head, after) = rest.split_first_chunk::<HEAD_BYTES>()?;
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let offset = u64::from(number(8)) | u64::from(number(12)) << 32;
+    let bytes = after.get(..number(0) as usize)?;
+    *rest = &after[bytes.len()..];
+    (!bytes.is_empty() && number(4) == checksum(offset, bytes)).then_some((offset, bytes))
+}
+
+fn checksum(offset: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&offset.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+async fn in_background<T: Send + 'static>(
+    path: &Arc<Path>,
+    what: &'static str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = spawn_blocking(work).await;
+    let done = done.map_err(|e| Error::internal("a task that writes a journal failed").with_source(e))?;
+    done.map_err(|e| Error::io(format_args!("cannot {what} {}", path.display()), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn records_of_earlier_rounds_and_torn_ones_are_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let mut journal = Journal::create(path.clone()).await.unwrap();
+        let leftover = |size| read(&path, size).unwrap().map(|left| (left.offset, left.bytes.to_vec()));
+        assert_eq!(leftover(0), None);
+        journal.append(0, b"one").await.unwrap();
+        journal.append(3, b"three").await.unwrap();
+        assert_eq!(leftover(0), Some((0, b"onethree".to_vec())));
+        assert_eq!(leftover(5), Some((5, b"ree".to_vec())));
+        assert_eq!(leftover(8), None);
+        journal.reset();
+        journal.append(8, b"new").await.unwrap();
+        assert_eq!(leftover(8), Some((8, b"new".to_vec())));
+        journal.append(11, b"torn").await.unwrap();
+        let torn = OpenOptions::new().write(true).open(&path).unwrap();
+        torn.write_all_at(b"X", (2 * HEAD_BYTES + 3) as u64).unwrap();
+        assert_eq!(leftover(8), Some((8, b"new".to_vec())));
+    }
+}

@@ -1,0 +1,242 @@
+//! An object that is a mutable file.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bytes::{Bytes, BytesMut};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_unixfs::{CidFormat, FileEdit};
+use tokio::task::spawn_blocking;
+use tokio::time::{Duration, Instant};
+
+use super::journal::{self, Journal};
+use super::{DIRECTORY, IngestName, exists};
+use crate::Node;
+use crate::gc::Lease;
+use crate::mutable_files::{AppendedFile, MutablePath, now};
+
+/// Directory of the journals, below the repo.
+pub(super) const JOURNALS: &str = "ingest-journals";
+/// Size of the leaves of a file, in bytes.
+const LEAF_BYTES: u64 = 256 * 1024;
+/// Size in bytes below which the last leaf is written again with the next bytes. Without this, many small commits would
+/// leave a file of tiny leaves.
+const MIN_LEAF_BYTES: u64 = 16 * 1024;
+/// Number of bytes above which a commit stores blocks instead of a record of the journal.
+const MAX_RECORD_BYTES: usize = 64 * 1024;
+/// Time for which bytes may be in the journal alone while the file grows.
+const SETTLE_AFTER: Duration = Duration::from_secs(1);
+
+/// A mutable file that grows.
+pub(super) struct TreeObject {
+    node: Node,
+    path: MutablePath,
+    file: AppendedFile,
+    edit: FileEdit,
+    journal: Journal,
+    /// Size of the file, in bytes.
+    size: u64,
+    /// Number of bytes since the last commit to the tree, with those of the last leaf if it is written again.
+    unsettled: u64,
+    /// Bytes since the last commit, up to one more than a record may have.
+    unrecorded: BytesMut,
+    /// Time of the last commit to the tree.
+    settled: Instant,
+    /// Content of the last leaf, if it is written again.
+    tail: BytesMut,
+    /// Protects the blocks since the last commit to the tree from gc.
+    lease: Option<Lease>,
+}
+
+impl fmt::Debug for TreeObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TreeObject").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl TreeObject {
+    /// Opens the file, which it creates durably. Returns its size too.
+    pub(super) async fn open(node: &Node, name: &IngestName, append: bool) -> Result<(Self, u64)> {
+        let path = path_of(name)?;
+        let opened = node.open_appended(&path, append, CidFormat::V0).await?;
+        let Some(file) = opened else { return Err(exists(name)) };
+        let mut edit =
+            FileEdit::open(node.appended_source(), node.appended_sink(), file.cid(), Some(true), now()).await?;
+        let size = edit.size();
+        edit.seek(size).await?;
+        let journal = Journal::create(journals(node).await?.join(name.as_str())).await?;
+        let object = Self {
+            node: node.clone(),
+            path,
+            file,
+            edit,
+            journal,
+            size,
+            unsettled: 0,
+            unrecorded: BytesMut::new(),
+            settled: Instant::now(),
+            tail: BytesMut::new(),
+            lease: None,
+        };
+        Ok((object, size))
+    }
+
+    pub(super) async fn append(&mut self, messages: Vec<Bytes>) -> Result<()> {
+        if self.lease.is_none() {
+            self.lease = Some(self.node.appended_lease());
+        }
+        if self.unsettled == 0 && !self.tail.is_empty() {
+            let start = self.size - self.tail.len() as u64;
+            self.edit.truncate(start).await?;
+            self.edit.seek(start).await?;
+            self.unsettled = self.tail.len() as u64;
+            self.edit.write(self.tail.clone().freeze()).await?;
+        }
+        for message in messages {
+            let len = message.len() as u64;
+            self.note_tail(&message);
+            if self.unrecorded.len() <= MAX_RECORD_BYTES {
+                let most = MAX_RECORD_BYTES + 1 - self.unrecorded.len();
+                self.unrecorded.extend_from_slice(&message[..message.len().min(most)]);
+            }
+            self.edit.write(message).await?;
+            self.size += len;
+            self.unsettled += len;
+        }
+        Ok(())
+    }
+
+    /// Keeps the last bytes for the next commit.
+    fn note_tail(&mut self, message: &Bytes) {
+        let kept = MIN_LEAF_BYTES as usize;
+        let message = &message[message.len().saturating_sub(kept)..];
+        let excess = (self.tail.len() + message.len()).saturating_sub(kept).min(self.tail.len());
+        if excess > 0 {
+            let _ = self.tail.split_to(excess);
+        }
+        self.tail.extend_from_slice(message);
+    }
+
+    /// Makes the file durable: in the journal or in the tree.
+    pub(super) async fn commit(&mut self) -> Result<()> {
+        let bytes = self.unrecorded.len();
+        let is_small = bytes <= MAX_RECORD_BYTES && self.journal.fits(bytes);
+        if !is_small || self.settled.elapsed() >= SETTLE_AFTER {
+            return self.settle().await;
+        }
+        if bytes > 0 {
+            self.journal.append(self.size - bytes as u64, &self.unrecorded).await?;
+            self.unrecorded.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes the file durable in the tree.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        self.settled = Instant::now();
+        if self.unsettled == 0 {
+            return Ok(());
+        }
+        let (link, blocks) = self.edit.commit().await?;
+        self.node.replace_appended(&self.path, &mut self.file, link, blocks).await?;
+        self.journal.reset();
+        self.unrecorded.clear();
+        // The last leaf has what is left after full leaves, counted from the last commit.
+        let last = match self.unsettled % LEAF_BYTES {
+            0 => LEAF_BYTES,
+            rest => rest,
+        };
+        let keeps = usize::try_from(last).ok().filter(|_| last < MIN_LEAF_BYTES).unwrap_or(0);
+        let excess = self.tail.len().checked_sub(keeps);
+        let excess = excess.ok_or_else(|| Error::internal("the last leaf is longer than the bytes that are known"))?;
+        let _ = self.tail.split_to(excess);
+        self.unsettled = 0;
+        self.lease = None;
+        Ok(())
+    }
+
+    /// Makes the file durable in the tree and removes the journal. Returns the content ID.
+    pub(super) async fn finish(&mut self) -> Result<Cid> {
+        self.settle().await?;
+        self.journal.remove();
+        Ok(*self.file.cid())
+    }
+}
+
+fn path_of(name: &IngestName) -> Result<MutablePath> {
+    MutablePath::parse(format!("/{DIRECTORY}/{name}"))
+}
+
+/// Returns the directory of the journals, which it creates.
+async fn journals(node: &Node) -> Result<PathBuf> {
+    let path = node.repo().join(JOURNALS);
+    let created = path.clone();
+    let done = spawn_blocking(move || match DirBuilder::new().mode(0o700).create(&created) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        Err(_) => Ok(()),
+        Ok(()) => created.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all()),
+    });
+    let done = done.await.map_err(|e| Error::internal("a task that creates a directory failed").with_source(e))?;
+    done.map_err(|e| Error::io(format_args!("cannot create {}", path.display()), e))?;
+    Ok(path)
+}
+
+impl Node {
+    /// Moves what is left in journals into the tree, after a process that ended without doing so.
+    pub(crate) async fn recover_ingested(&self) -> Result<()> {
+        let directory = self.repo().join(JOURNALS);
+        let listed = spawn_blocking(move || match fs::read_dir(&directory) {
+            Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        });
+        let listed: io::Result<Vec<PathBuf>> =
+            listed.await.map_err(|e| Error::internal("a task that lists journals failed").with_source(e))?;
+        for path in listed.map_err(|e| Error::io("cannot list the journals", e))? {
+            self.recover_journal(&path).await?;
+        }
+        Ok(())
+    }
+
+    async fn recover_journal(&self, path: &Path) -> Result<()> {
+        let name = path.file_name().and_then(|name| name.to_str()?.parse::<IngestName>().ok());
+        let Some(name) = name else { return Ok(()) };
+        let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
+        let object = path_of(&name)?;
+        let size = match self.mutable_file(&object).await {
+            Ok(file) => file.size(),
+            // Someone removed the object while it was written.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
+                tracing::warn!(object = %object, "the object of a journal was removed, so the journal is removed");
+                return fs::remove_file(path).map_err(cannot);
+            }
+            Err(error) => {
+                tracing::warn!(object = %object, %error, "the object of a journal cannot be read, so the journal is kept");
+                return Ok(());
+            }
+        };
+        let source = path.to_owned();
+        let read = spawn_blocking(move || journal::read(&source, size)).await;
+        let read = read.map_err(|e| Error::internal("a task that reads a journal failed").with_source(e))?;
+        match read.map_err(cannot)? {
+            Some(leftover) if leftover.offset == size => {
+                let file = self.open_appended(&object, true, CidFormat::V0).await?.ok_or_else(|| exists(&name))?;
+                let (source, sink) = (self.appended_source(), self.appended_sink());
+                let mut edit = FileEdit::open(source, sink, file.cid(), Some(true), now()).await?;
+                edit.seek(size).await?;
+                edit.write(leftover.bytes).await?;
+                let (link, blocks) = edit.finish().await?;
+                self.replace_appended(&object, &mut { file }, link, blocks).await?;
+            }
+            Some(leftover) => tracing::warn!(
+                object = %object, size, offset = leftover.offset,
+                "the object was replaced while it was written, so its journal is removed"
+            ),
+            None => {}
+        }
+        fs::remove_file(path).map_err(cannot)
+    }
+}

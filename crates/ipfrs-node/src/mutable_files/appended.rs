@@ -1,0 +1,107 @@
+//! Files that one writer appends to for a long time, in many commits.
+
+use std::sync::Arc;
+
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
+use ipfrs_unixfs::{BlockSink, BlockSource, CidFormat, FileEdit, NewLink};
+
+use super::directory::CachedFile;
+use super::path::MutablePath;
+use super::tree::{Target, does_not_exist, is_absent};
+use super::write::not_a_file;
+use crate::Node;
+use crate::gc::Lease;
+
+/// A file as its writer left it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AppendedFile(CachedFile);
+
+impl AppendedFile {
+    /// Returns the content ID.
+    pub(crate) fn cid(&self) -> &Cid {
+        &self.0.link.cid
+    }
+}
+
+impl Node {
+    /// Opens a file, or creates it durably with the directories above it. Returns `None` if it exists and `append` is
+    /// not set.
+    pub(crate) async fn open_appended(
+        &self,
+        path: &MutablePath,
+        append: bool,
+        format: CidFormat,
+    ) -> Result<Option<AppendedFile>> {
+        let names = path.names();
+        let Some((name, above)) = names.split_last() else { return Err(not_a_file(path)) };
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        match tree.find(staging, names).await {
+            Ok(Target::File(file)) if file.is_symlink => {
+                return Err(Error::new(ErrorKind::Conflict, format!("{path} is a symlink")));
+            }
+            Ok(Target::File(file)) => return Ok(append.then_some(AppendedFile(*file))),
+            Ok(Target::Directory(_)) => return Err(Error::new(ErrorKind::Conflict, not_a_file(path).to_string())),
+            Err(e) if is_absent(&e) => {}
+            Err(e) => return Err(e),
+        }
+        let empty = FileEdit::empty(format)?;
+        let link = NewLink { cid: *empty.cid(), tsize: empty.data().len() as u64 };
+        staging.insert(empty);
+        tree.count(true)?;
+        tree.make_directories(staging, above, format).await?;
+        let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
+        directory.add(staging, name, link).await?;
+        tree.flush_directory(staging, above).await?;
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(true).await?;
+        Ok(Some(AppendedFile(CachedFile::new(link))))
+    }
+
+    /// Replaces a file durably with a later state of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if another writer has replaced or removed it meanwhile; otherwise errors of the store.
+    pub(crate) async fn replace_appended(
+        &self,
+        path: &MutablePath,
+        file: &mut AppendedFile,
+        link: NewLink,
+        blocks: Vec<Block>,
+    ) -> Result<()> {
+        let names = path.names();
+        let _lock = self.inner.mutable_files.locks.lock(names).await;
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        blocks.into_iter().for_each(|block| staging.insert(block));
+        let changed =
+            || Error::new(ErrorKind::Conflict, format!("{path} was replaced or removed while it was written"));
+        match tree.find(staging, names).await {
+            Ok(Target::File(current)) if current.link == file.0.link => current.link = link,
+            Ok(_) => return Err(changed()),
+            Err(e) if is_absent(&e) => return Err(changed()),
+            Err(e) => return Err(e),
+        }
+        file.0.link = link;
+        tree.update_above(staging, names, link).await?;
+        tree.limit_cache(staging).await?;
+        drop(open);
+        self.end_change(true).await
+    }
+
+    /// Returns the source for edits of such files.
+    pub(crate) fn appended_source(&self) -> Arc<dyn BlockSource> {
+        Arc::new(self.tree_source())
+    }
+
+    /// Returns the sink for edits of such files.
+    pub(crate) fn appended_sink(&self) -> Arc<dyn BlockSink> {
+        self.tree_sink()
+    }
+
+    /// Returns a lease that protects blocks of such a file until they are part of the tree.
+    pub(crate) fn appended_lease(&self) -> Lease {
+        self.inner.protection.lease()
+    }
+}

@@ -1,0 +1,189 @@
+//! `/ws/ingest`: objects that arrive as messages.
+
+use std::fs;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::harness::TestGateway;
+use crate::websocket::Client;
+
+async fn open(gateway: &TestGateway, query: &str) -> Client {
+    Client::open(gateway.address(), &format!("/ws/ingest?{query}"), &[]).await.unwrap()
+}
+
+/// Waits until so many messages are acknowledged. Returns the size of the object.
+async fn acknowledged(client: &mut Client, messages: u64) -> u64 {
+    loop {
+        let ack = client.receive().await;
+        assert_eq!(ack["type"], "ack", "{ack}");
+        if ack["messages"] == messages {
+            return ack["bytes"].as_u64().unwrap();
+        }
+    }
+}
+
+/// Sends messages one after the other, each after the acknowledgment of the last.
+async fn send_each(client: &mut Client, messages: &[Vec<u8>]) {
+    for (number, message) in messages.iter().enumerate() {
+        client.message(Message::binary(message.clone())).await;
+        acknowledged(client, number as u64 + 1).await;
+    }
+}
+
+async fn end(client: &mut Client) -> Value {
+    client.send(r#"{"type":"end"}"#).await;
+    let stored = loop {
+        let reply = client.receive().await;
+        if reply["type"] != "ack" {
+            break reply;
+        }
+    };
+    assert_eq!(client.close_code().await, 1000);
+    stored
+}
+
+/// Returns messages of different lengths, which together have more than a leaf and a record of the journal.
+fn messages() -> Vec<Vec<u8>> {
+    [1, 1, 0, 1_000, 20_000, 70_000, 3, 300_000, 1].into_iter().enumerate().map(|(n, len)| vec![n as u8; len]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_become_one_object_in_each_store() {
+    let gateway = TestGateway::start().await;
+    let (messages, content) = (messages(), messages().concat());
+    for store in ["memory", "filesystem", "ipfs"] {
+        let mut client = open(&gateway, &format!("store={store}&name=a.b")).await;
+        let ready = client.receive().await;
+        assert_eq!((&ready["type"], &ready["store"], &ready["bytes"]), (&json!("ready"), &json!(store), &json!(0)));
+        send_each(&mut client, &messages).await;
+        let stored = end(&mut client).await;
+        assert_eq!((&stored["type"], &stored["messages"]), (&json!("stored"), &json!(messages.len())), "{stored}");
+        assert_eq!(stored["bytes"], content.len());
+        match store {
+            "filesystem" => {
+                assert_eq!(fs::read(stored["path"].as_str().unwrap()).unwrap(), content);
+                assert_eq!(fs::read(gateway.repo().path().join("ingest/a.b")).unwrap(), content);
+            }
+            "ipfs" => {
+                assert_eq!(gateway.rpc_bytes("files/read?arg=/ingest/a.b").await, content);
+                assert_eq!(gateway.content(&format!("/ipfs/{}", stored["cid"].as_str().unwrap())).await, content);
+            }
+            _ => assert_eq!((&stored["path"], &stored["cid"]), (&Value::Null, &Value::Null)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn object_is_continued_only_with_append_and_by_one_client() {
+    let gateway = TestGateway::start().await;
+    for store in ["filesystem", "ipfs"] {
+        let mut first = open(&gateway, &format!("store={store}&name=a")).await;
+        first.receive().await;
+        first.message(Message::binary("one")).await;
+        assert_eq!(acknowledged(&mut first, 1).await, 3);
+        let mut second = open(&gateway, &format!("store={store}&name=a&append=true")).await;
+        assert_eq!(second.receive().await["code"], "conflict");
+        assert_eq!(second.close_code().await, 1008);
+        end(&mut first).await;
+        let mut second = open(&gateway, &format!("store={store}&name=a")).await;
+        assert!(second.receive().await["message"].as_str().unwrap().contains("append=true"));
+        let mut third = open(&gateway, &format!("store={store}&name=a&append=true")).await;
+        assert_eq!(third.receive().await["bytes"], 3);
+        third.message(Message::binary("two")).await;
+        assert_eq!(acknowledged(&mut third, 1).await, 6);
+        end(&mut third).await;
+    }
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/ingest/a").await, "onetwo");
+    assert_eq!(fs::read(gateway.repo().path().join("ingest/a")).unwrap(), b"onetwo");
+}
+
+/// The journal of a killed daemon has bytes that its tree lacks.
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_bytes_in_a_journal_are_recovered() {
+    let gateway = TestGateway::start().await;
+    let mut client = open(&gateway, "name=a").await;
+    client.receive().await;
+    send_each(&mut client, &[vec![1; 10], vec![2; 20]]).await;
+    // What a kill at this point leaves: the directory as it is, with an empty file in the tree.
+    let journals = gateway.repo().path().join("ingest-journals");
+    let journal = fs::read(journals.join("a")).unwrap();
+    end(&mut client).await;
+    assert!(!journals.join("a").exists());
+    gateway.rpc_bytes("files/rm?arg=/ingest/a").await;
+    let form = crate::multipart::Form::new().file("data", "");
+    assert_eq!(gateway.post_form("files/write?arg=/ingest/a&create=true", form).await.status(), 200);
+    let repo = gateway.stop().await;
+    fs::write(journals.join("a"), &journal).unwrap();
+    fs::write(journals.join("removed"), &journal).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    let content = [vec![1; 10], vec![2; 20]].concat();
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/ingest/a").await, content);
+    assert_eq!(fs::read_dir(&journals).unwrap().count(), 0);
+    // A journal whose bytes the tree has changes nothing.
+    let repo = gateway.stop().await;
+    fs::write(journals.join("a"), &journal).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/ingest/a").await, content);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_requests_and_messages_are_refused() {
+    let gateway = TestGateway::start_with(|config| {
+        config.ingest.max_message_bytes = 2_000;
+        config.ingest.max_object_bytes = 3_000;
+        config.ingest.max_files_bytes = 1_500;
+        config.ingest.max_connections = 1;
+    })
+    .await;
+    let status = async |query: &str| Client::open(gateway.address(), &format!("/ws/ingest?{query}"), &[]).await.err();
+    for query in ["store=disk", "name=../a", "name=a%2Fb", "name=", "append=yes", "append=true", "x=1", "name=a&name=b"]
+    {
+        assert_eq!(status(query).await, Some(400), "{query}");
+    }
+    assert_eq!(gateway.get("/ws/ingest").await.status(), 426);
+    let failed = async |store: &str, messages: Vec<Message>| {
+        let mut client = open(&gateway, &format!("store={store}")).await;
+        assert_eq!(client.receive().await["type"], "ready");
+        assert_eq!(status("").await, Some(429));
+        for message in messages {
+            client.message(message).await;
+        }
+        let code = client.close_code().await;
+        // The connection is gone when its permit is free again.
+        while status("store=memory").await.is_some() {
+            tokio::task::yield_now().await;
+        }
+        code
+    };
+    assert_eq!(failed("memory", vec![Message::text("hello")]).await, 1003);
+    assert_eq!(failed("memory", vec![Message::binary(vec![0; 2_001])]).await, 1009);
+    for store in ["memory", "ipfs"] {
+        assert_eq!(failed(store, vec![Message::binary(vec![0; 2_000]); 2]).await, 1009, "{store}");
+    }
+    assert_eq!(failed("filesystem", vec![Message::binary(vec![0; 1_600])]).await, 1013);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn basic_authentication_is_required_if_configured() {
+    let gateway = TestGateway::start_with(|config| {
+        config.ingest.user = "writer".into();
+        // Of "password".
+        config.ingest.password_sha256 = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8".into();
+    })
+    .await;
+    let open = async |credentials: Option<&str>| {
+        let header = credentials.map(|text| format!("Basic {}", STANDARD.encode(text)));
+        let headers: Vec<_> = header.iter().map(|value| ("authorization", value.as_str())).collect();
+        Client::open(gateway.address(), "/ws/ingest", &headers).await.err()
+    };
+    assert_eq!(open(None).await, Some(401));
+    for wrong in ["writer:passwort", "reader:password", "writer", ":"] {
+        assert_eq!(open(Some(wrong)).await, Some(401), "{wrong}");
+    }
+    assert_eq!(open(Some("writer:password")).await, None);
+    let refused = gateway.get("/ws/ingest").await;
+    assert_eq!(refused.headers()["www-authenticate"], "Basic realm=\"ingest\"");
+}
