@@ -11,6 +11,7 @@ mod conn;
 mod embedded;
 mod gateway;
 mod listen;
+mod log_levels;
 mod logging;
 mod parts;
 mod request_log;

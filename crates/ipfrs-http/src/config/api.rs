@@ -81,8 +81,7 @@ impl ApiConfig {
 
     /// Returns the version to report to clients.
     pub(crate) fn reported_version(&self) -> String {
-        let default = || format!("{KUBO_VERSION}+ipfrs.{}", env!("CARGO_PKG_VERSION"));
-        self.version.clone().unwrap_or_else(default)
+        self.version.clone().unwrap_or_else(|| KUBO_VERSION.to_owned())
     }
 
     /// Checks the ranges.

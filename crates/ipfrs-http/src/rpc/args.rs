@@ -9,14 +9,16 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_middleware::RequestMemory;
+use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::types::CidLink;
 use percent_encoding::percent_decode_str;
 
-use super::commands::{self, GLOBALS};
+use super::command_result::has_body;
+use super::commands::Command;
 use super::options::Options;
-use super::{duration, stdin};
+use super::{duration, multipart, stdin};
+use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;
 
@@ -38,7 +40,7 @@ pub(super) struct Args {
 /// Middleware that parses the arguments and options of a command for its handler, and refuses invalid ones.
 pub(crate) async fn read(State(state): State<AppState>, request: Request, next: Next) -> Response {
     match Args::read(&state, request).await {
-        Ok(request) => next.run(request).await,
+        Ok((request, running)) => next.run(request).await.map(|body| running.until_end_of(body)),
         Err(e) => e.into_response(),
     }
 }
@@ -59,13 +61,20 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 }
 
 impl Args {
-    /// Stores the arguments and options of a request in its extensions. Arguments from the body follow those from the
-    /// query, as in go-ipfs-cmds.
-    async fn read(state: &AppState, mut request: Request) -> Result<Request, RpcError> {
-        let path = request.uri().path();
-        let command = commands::find(path.trim_start_matches('/'))
-            .ok_or_else(|| Error::internal(format!("the command {path} has no table of options")))?;
+    /// Stores the arguments and options of a request in its extensions, and logs the command. Arguments from the body
+    /// follow those from the query, as in go-ipfs-cmds.
+    async fn read(state: &AppState, mut request: Request) -> Result<(Request, RunningCommand), RpcError> {
+        let command: &'static Command =
+            *request.extensions().get().ok_or_else(|| Error::internal("a command has no definition"))?;
+        if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
+            deadline.lift();
+        }
         let (mut arguments, mut paths, mut options) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(escaped) = argument_in_path(request.uri().path(), command.path) {
+            let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
+            arguments.push(argument.to_string_lossy().into_owned());
+            paths.push(argument);
+        }
         for pair in request.uri().query().unwrap_or_default().split('&') {
             for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
                 if name == "arg" {
@@ -76,15 +85,24 @@ impl Args {
                 }
             }
         }
-        let options = Options::read([command.options, GLOBALS], options.into_iter())?;
-        let render = Render::of(&options)?;
-        let (lines, memory) = stdin::read(state, command.stdin, &mut request).await?;
+        let is_multipart = multipart::boundary(request.headers())?.is_some();
+        if let Some(file) = command.file().filter(|_| !is_multipart && !has_body(&request)) {
+            return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));
+        }
+        let parsed = Options::read(command.tables(), &options)?;
+        let render = Render::of(&parsed)?;
+        let (lines, memory) = stdin::read(state, command.argument_in_body(), &mut request).await?;
         arguments.extend(lines.iter().map(|line| line.to_string_lossy().into_owned()));
         paths.extend(lines);
+        check_arguments(command, arguments.len())?;
         let takes_trailers = takes_trailers(request.headers());
         let memory = memory.map(Arc::new);
+        // Keys of services must not be shown.
+        let shown = if command.path == "pin/remote/service/add" { &[] } else { arguments.as_slice() };
+        let running = state.command_log.begin(command.path, shown, &options);
+        let options = parsed;
         request.extensions_mut().insert(Self { arguments, paths, options, render, takes_trailers, _memory: memory });
-        Ok(request)
+        Ok((request, running))
     }
 
     /// Returns the arguments, of which there must be at least one; `name` is used in the error message.
@@ -150,6 +168,22 @@ impl Args {
         Ok(paths)
     }
 
+    /// Returns the arguments.
+    pub(super) fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// Returns a required argument by its position. The definition of the command requires it.
+    pub(super) fn text_at(&self, index: usize) -> &str {
+        self.arguments.get(index).map(String::as_str).unwrap_or_default()
+    }
+
+    /// Same as [`Self::text_at`], for a content path, resolving a name.
+    pub(super) async fn path_at(&self, node: &Node, index: usize) -> Result<ContentPath, RpcError> {
+        let path = self.paths.get(index).ok_or_else(|| Error::internal("a required argument is missing"))?;
+        Ok(node.content_path(path).await?)
+    }
+
     /// Whether there are any arguments.
     pub(super) fn has_arguments(&self) -> bool {
         !self.arguments.is_empty()
@@ -191,6 +225,23 @@ impl Args {
         };
         self.text(name).map(parse).transpose()
     }
+}
+
+/// Returns the argument that follows a command in the path of a request: `/cat/{argument}`.
+fn argument_in_path<'a>(path: &'a str, command: &str) -> Option<&'a str> {
+    path.strip_prefix('/')?.strip_prefix(command)?.strip_prefix('/').filter(|argument| !argument.is_empty())
+}
+
+/// Checks the number of arguments. As in Kubo, a command without arguments ignores them.
+fn check_arguments(command: &Command, given: usize) -> Result<(), RpcError> {
+    if let Some(missing) = command.texts().nth(given).filter(|argument| argument.is_required) {
+        return Err(RpcError::Request(format!("argument {:?} is required", missing.name)));
+    }
+    let expected = command.texts().count();
+    if given > expected && expected > 0 && command.texts().all(|argument| !argument.is_repeated) {
+        return Err(RpcError::Request(format!("{given} arguments given, at most {expected} expected")));
+    }
+    Ok(())
 }
 
 /// Returns the only one of `arguments`; `name` is used in the error message.

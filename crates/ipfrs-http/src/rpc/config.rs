@@ -30,6 +30,21 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     Ok(output::object(json!({ "Key": key, "Value": value })))
 }
 
+/// `config/profile/apply?arg=profile`: fails, since the configuration is read-only.
+pub(super) async fn apply_profile(args: Args) -> CommandResult {
+    let profile = args.text_at(0);
+    let why =
+        format!("{profile} is not a profile: ipfrs has none, change config.toml of the repo and restart the daemon");
+    Err(Error::unsupported(why).into())
+}
+
+/// `config/replace`: fails, since the configuration is read-only.
+pub(super) async fn replace() -> CommandResult {
+    let why =
+        "the configuration cannot be replaced through the API: change config.toml of the repo and restart the daemon";
+    Err(Error::unsupported(why).into())
+}
+
 /// `config/show`: returns the values of all keys.
 pub(super) async fn show(State(state): State<AppState>) -> CommandResult {
     Ok(output::object(effective(&state)?))

@@ -40,19 +40,22 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
     }))
 }
 
-/// `version`: returns the versions of Kubo's RPC and of ipfrs.
-pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
-    // Go's architecture names, which Kubo's clients compare.
-    let arch = match std::env::consts::ARCH {
+/// Returns Go's name of the processor architecture, which Kubo's clients compare.
+pub(super) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    };
+    }
+}
+
+/// `version`: returns the versions of Kubo's RPC and of ipfrs.
+pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
     Ok(output::object(Version {
         version: state.api.reported_version(),
         commit: String::new(),
         repo: "1".to_owned(),
-        system: format!("{arch}/{}", std::env::consts::OS),
+        system: format!("{}/{}", architecture(), std::env::consts::OS),
         golang: String::new(),
         ipfrs: Some(env!("CARGO_PKG_VERSION").to_owned()),
     }))

@@ -32,6 +32,11 @@ pub(super) fn object(value: impl Serialize) -> Response {
     }
 }
 
+/// Returns the empty response of a path that is only the beginning of commands.
+pub(super) async fn nothing() -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE)], ()).into_response()
+}
+
 /// Serializes a line of NDJSON.
 pub(super) fn line(value: &impl Serialize) -> Result<Bytes> {
     let mut line =
