@@ -19,6 +19,7 @@ mod runtime;
 mod server;
 mod signals;
 mod traces;
+mod unix_socket;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use embedded::{Embedded, GatewayService};

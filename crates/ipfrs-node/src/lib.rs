@@ -70,7 +70,9 @@ pub use ipfrs_tensor::{
 };
 /// How [`Node::add_path`] walks over a local tree.
 pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
-pub use ipfrs_unixfs::{Attributes, Chunker, CidFormat, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
+pub use ipfrs_unixfs::{
+    Attributes, Chunker, CidFormat, EntryKind, Layout, LinkName, Mtime, Place, Profile, leads_nowhere,
+};
 pub use keys::Identity;
 #[cfg(feature = "keys")]
 pub use keys::{KeyFormat, NamedKey, export_key};

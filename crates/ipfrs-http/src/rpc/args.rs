@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
-use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
+use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, parse_cid, to_base};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::types::CidLink;
@@ -33,6 +33,7 @@ pub(super) struct Args {
     pub(super) render: Render,
     /// Whether the client accepts trailers.
     pub(super) takes_trailers: bool,
+    offline: bool,
     /// Memory reserved for arguments from the body.
     _memory: Option<Arc<RequestMemory>>,
 }
@@ -101,7 +102,16 @@ impl Args {
         let shown = if command.path == "pin/remote/service/add" { &[] } else { arguments.as_slice() };
         let running = state.command_log.begin(command.path, shown, &options);
         let options = parsed;
-        request.extensions_mut().insert(Self { arguments, paths, options, render, takes_trailers, _memory: memory });
+        let offline = options.flag("offline") || options.flag("local");
+        request.extensions_mut().insert(Self {
+            arguments,
+            paths,
+            options,
+            render,
+            takes_trailers,
+            offline,
+            _memory: memory,
+        });
         Ok((request, running))
     }
 
@@ -155,7 +165,7 @@ impl Args {
 
     /// Returns the only argument as a content path, resolving a name (`/ipns/...`).
     pub(super) async fn path(&self, node: &Node, name: &str) -> Result<ContentPath, RpcError> {
-        Ok(node.content_path(self.one_path(name)?).await?)
+        content_path(node, self.one_path(name)?).await
     }
 
     /// Returns the arguments, of which there must be at least one, as content paths, resolving names.
@@ -163,7 +173,7 @@ impl Args {
         let arguments = self.required_paths(name)?;
         let mut paths = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            paths.push(node.content_path(argument).await?);
+            paths.push(content_path(node, argument).await?);
         }
         Ok(paths)
     }
@@ -181,7 +191,7 @@ impl Args {
     /// Same as [`Self::text_at`], for a content path, resolving a name.
     pub(super) async fn path_at(&self, node: &Node, index: usize) -> Result<ContentPath, RpcError> {
         let path = self.paths.get(index).ok_or_else(|| Error::internal("a required argument is missing"))?;
-        Ok(node.content_path(path).await?)
+        content_path(node, path).await
     }
 
     /// Whether there are any arguments.
@@ -214,13 +224,18 @@ impl Args {
         self.bool(name).unwrap_or(false)
     }
 
+    /// Whether missing content is not retrieved (`offline`, `local`).
+    pub(super) fn is_offline(&self) -> bool {
+        self.offline
+    }
+
     /// Returns an option that is a duration.
     ///
     /// # Errors
     /// If the text is not a duration.
     pub(super) fn duration(&self, name: &str) -> Result<Option<Duration>> {
         let parse = |text| {
-            let invalid = || format!("invalid value {text:?} for option {name:?}: use a duration such as 30s or 1h30m");
+            let invalid = || format!("time: invalid duration {text:?} of {name}: use a duration such as 30s or 1h30m");
             duration::parse(text).ok_or_else(|| Error::invalid(invalid()))
         };
         self.text(name).map(parse).transpose()
@@ -250,6 +265,49 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
         [one] => Ok(one),
         more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
     }
+}
+
+/// Parses a path as Kubo does, resolving a name: relative parts are removed first.
+pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
+    let path = without_relative_parts(argument);
+    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")).into());
+    let few = "path does not have enough components";
+    let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    let has_uri = ["ipfs://", "ipns://"].iter().any(|scheme| path.as_bytes().starts_with(scheme.as_bytes()));
+    match (path.as_bytes().first(), parts.next()) {
+        _ if has_uri => {}
+        (None, _) | (_, None) => return invalid(few),
+        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) if parts.next().is_none() => return invalid(few),
+        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) => {}
+        (Some(b'/'), Some(other)) => {
+            let other = LinkName::from(other);
+            return invalid(&format!("unknown namespace: {other:?}"));
+        }
+        (_, Some(root)) if LinkName::from(root).to_str().is_none_or(|root| parse_cid(root).is_err()) => {
+            return invalid(few);
+        }
+        _ => {}
+    }
+    Ok(node.content_path(path).await?)
+}
+
+/// Removes `.` and `..` from a path, with the name before each `..`.
+fn without_relative_parts(path: &LinkName) -> LinkName {
+    let is_relative = |part: &[u8]| part == b"." || part == b"..";
+    if !path.as_bytes().split(|byte| *byte == b'/').any(is_relative) {
+        return path.clone();
+    }
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for part in path.as_bytes().split(|byte| *byte == b'/') {
+        match part {
+            b"." => {}
+            // The empty part before the first slash stays.
+            b".." if kept.last().is_some_and(|part| !part.is_empty()) => drop(kept.pop()),
+            b".." => {}
+            part => kept.push(part),
+        }
+    }
+    kept.join(&b'/').into()
 }
 
 /// Returns a value of a query as bytes. [`form_urlencoded`] would replace bytes that are not UTF-8.

@@ -23,6 +23,12 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
         let name = Name::parse(requested).map_err(|_| Error::invalid("invalid peer id"))?;
         if name != own {
             let id = name.peer_id();
+            if args.is_offline() {
+                let addresses = vec![format!("/p2p/{id}")];
+                let (agent_version, public_key) = (String::new(), String::new());
+                let id = encoding.id(&name)?;
+                return Ok(output::object(Id { id, public_key, addresses, agent_version, protocols: Vec::new() }));
+            }
             let found = swarm::find(node, &id)?.ok_or_else(|| {
                 Error::not_found(format!("peer {id} is not connected: connect to it first (swarm/connect)"))
             })?;

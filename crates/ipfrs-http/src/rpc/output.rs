@@ -60,6 +60,15 @@ where
     (headers, Chunked::body(lines, takes_trailers)).into_response()
 }
 
+/// Returns a response with one JSON object that is written while it is streamed.
+pub(super) fn streamed_object<S>(pieces: S, takes_trailers: bool) -> Response
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+{
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), STREAM_ERROR];
+    (headers, Chunked::body(pieces, takes_trailers)).into_response()
+}
+
 /// Returns a response with a stream of `length` bytes.
 pub(super) fn bytes<S>(pieces: S, length: u64, takes_trailers: bool) -> Response
 where

@@ -86,7 +86,8 @@ impl Node {
                 encode(store, &decode(input, data).map_err(explained)?)
             })
             .await?;
-        let block = PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash } };
+        let block =
+            PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash, digest_bytes: None } };
         let (cid, _) = if pin { self.put_pinned_block(block).await? } else { self.put_block(block).await? };
         Ok(cid)
     }

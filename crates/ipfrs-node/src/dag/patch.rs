@@ -173,7 +173,8 @@ struct Opened {
 
 impl Opened {
     fn directory() -> Self {
-        let format = BlockFormat { version: 0, codec: codec::DAG_PB, hash: HashFunction::default() };
+        let format =
+            BlockFormat { version: 0, codec: codec::DAG_PB, hash: HashFunction::default(), digest_bytes: None };
         Self { node: PbNode { links: Vec::new(), data: Some(Bytes::from_static(DIRECTORY_DATA)) }, format }
     }
 
@@ -182,7 +183,7 @@ impl Opened {
             return Err(Error::unsupported("expected protobuf dag node"));
         }
         let hash = HashFunction::from_code(cid.hash().code())?;
-        let format = BlockFormat { version: cid.version().into(), codec: codec::DAG_PB, hash };
+        let format = BlockFormat { version: cid.version().into(), codec: codec::DAG_PB, hash, digest_bytes: None };
         Ok(Self { node: dag_pb::decode(block)?, format })
     }
 

@@ -115,7 +115,8 @@ impl Node {
             }
             let is_taken = files.has(&to)?;
             if is_taken && !replaces {
-                return Err(exists(&to));
+                let why = format!("key by that name already exists, refusing to overwrite: {to}");
+                return Err(Error::new(ErrorKind::Conflict, why));
             }
             files.rename(&from, &to)?;
             Ok((key, is_taken))
@@ -195,7 +196,7 @@ impl Node {
                 return Ok((NamedKey::new(&wanted, &key), key));
             }
             let none = || Error::not_found(format!("no key by the given name or PeerID was found: {wanted}"));
-            let id = Name::parse(&wanted).map_err(|_| none())?;
+            let id = Name::parse(wanted.strip_prefix("/ipns/").unwrap_or(&wanted)).map_err(|_| none())?;
             if Name::of(identity.public()) == id {
                 return Ok((NamedKey::new(SELF, &identity), identity));
             }
