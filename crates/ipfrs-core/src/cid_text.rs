@@ -126,8 +126,8 @@ fn ordinary_text(text: &str) -> Option<Cid> {
     if seen > 0x1f { None } else { ordinary(&bytes) }
 }
 
-/// Rejects digests that are too long, or truncated to less than [`MIN_DIGEST_BYTES`]. Unknown hash functions are accepted here and rejected by the code
-/// that computes the hash.
+/// Rejects digests that are too long, or truncated to less than [`MIN_DIGEST_BYTES`]. Unknown hash functions are
+/// accepted here and rejected by the code that computes the hash.
 fn check(cid: Cid) -> Result<Cid> {
     let Ok(function) = HashFunction::from_code(cid.hash().code()) else { return Ok(cid) };
     let size = usize::from(cid.hash().size());

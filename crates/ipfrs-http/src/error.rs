@@ -188,6 +188,9 @@ fn in_words_of_kubo(error: &Error, text: String) -> String {
             let text = text.replacen(&format!("cannot pin {cid}: "), "pin: ", 1);
             if text.contains(&plain) { text.replacen(&plain, &kubo, 1) } else { format!("{text}: {kubo}") }
         }
+        None if text.contains("dag-pb node without data, which is not UnixFS") => {
+            format!("proto: required field \"Type\" not set: {text}")
+        }
         None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
         None => text,
     }

@@ -60,7 +60,7 @@ impl UnixSocket {
         let cannot = |e: io::Error| Error::io(format_args!("cannot listen on the Unix socket {}", path.display()), e);
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(cannot)?;
-        // The file gets the mode of the socket, so that nobody else can connect before it is changed.
+        // The file gets the mode of the socket, so that no other user can connect before it is changed.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| cannot(e.into()))?;
         socket.set_nonblocking(true).map_err(cannot)?;
         socket.bind(&SockAddr::unix(path).map_err(cannot)?).map_err(cannot)?;
@@ -111,7 +111,8 @@ fn remove_stale(path: &Path) -> Result<()> {
     };
     let shown = path.display();
     if !metadata.file_type().is_socket() {
-        let why = format!("api.unix_socket = {shown}: there is a file that is no socket, remove it or choose another path");
+        let why =
+            format!("api.unix_socket = {shown}: there is a file that is no socket, remove it or choose another path");
         return Err(Error::new(ErrorKind::Conflict, why));
     }
     match StdUnixStream::connect(path) {

@@ -5,6 +5,7 @@ mod import;
 mod link_walk;
 mod node;
 mod patch;
+mod plain;
 mod reachable;
 
 pub use export::{DagExport, DagPath, DagSize, DagStats};

@@ -257,7 +257,7 @@ async fn crafted_names_cannot_escape_on_any_route() {
 #[tokio::test]
 async fn imports_refuse_only_names_that_escape() {
     let gateway = TestGateway::start().await;
-    for (name, why) in [(&b"d/\xff/../\xff"[..], "leads out of the import"), (b"d/\xff\0", "a NUL byte")] {
+    for (name, why) in [(&b"d/\xff\0"[..], "a NUL byte")] {
         let response = gateway.post_form("add", Form::new().file(name, "x")).await;
         assert!(rpc_failure(response).await.contains(why), "{}", name.escape_ascii());
     }

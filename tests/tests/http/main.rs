@@ -69,6 +69,7 @@ mod response_cache;
 mod retrieval;
 mod rpc_arguments;
 mod rpc_blocks;
+mod rpc_commands;
 mod rpc_files;
 mod rpc_get;
 mod rpc_multiformats;

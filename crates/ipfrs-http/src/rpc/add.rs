@@ -33,6 +33,11 @@ use crate::state::AppState;
 /// Default of `inline-limit` if only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
+/// Kubo's error without a filestore, with the remedy.
+const NO_FILESTORE: &str = "either the filestore or the urlstore must be enabled to use nocopy, see: \
+    https://github.com/ipfs/kubo/blob/master/docs/experimental-features.md#ipfs-filestore: ipfrs stores all content in \
+    its packs, leave nocopy out";
+
 /// Maximum length of a symlink target, in bytes (`PATH_MAX` on Linux).
 const MAX_TARGET_BYTES: usize = 4_096;
 
@@ -68,6 +73,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         render: args.render,
         progress: args.is_set("progress"),
         silent: args.is_set("silent"),
+        wrap: args.is_set("wrap-with-directory"),
         read_bytes: 0,
         reported_bytes: 0,
     };
@@ -86,6 +92,13 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
+    if args.is_set("nocopy") {
+        let why = match args.bool("raw-leaves") {
+            Some(false) => "nocopy option requires '--raw-leaves' to be enabled as well",
+            _ => NO_FILESTORE,
+        };
+        return Err(Error::unsupported(why).into());
+    }
     let pin = args.bool("pin").unwrap_or(true);
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
     if args.text("pin-name").is_some() && (!pin || args.is_set("only-hash")) {
@@ -253,6 +266,7 @@ struct Reporter {
     render: Render,
     progress: bool,
     silent: bool,
+    wrap: bool,
     /// Bytes of the current file that were read.
     read_bytes: u64,
     /// Bytes of the current file that the last progress line reported.
@@ -307,7 +321,11 @@ impl Reporter {
         // As in Kubo, directories are reported in any case.
         if !self.silent || added.kind == EntryKind::Directory {
             let hash = self.render.cid(&added.cid)?;
-            let attributes = file_attributes(added.attributes, added.kind);
+            let mut attributes = file_attributes(added.attributes, added.kind);
+            // As in Kubo, only for a symlink that is in no directory.
+            if added.kind == EntryKind::Symlink && (self.wrap || added.name.as_bytes().contains(&b'/')) {
+                attributes.mode = None;
+            }
             let (name, name_bytes) = (added.name.to_string_lossy().into_owned(), output::name_bytes(&added.name));
             let line = AddedLine { name, name_bytes, hash, size: added.size.to_string(), attributes };
             self.send(output::line(&line));

@@ -310,6 +310,14 @@ fn without_relative_parts(path: &LinkName) -> LinkName {
     kept.join(&b'/').into()
 }
 
+/// Returns the base with a name, or with a prefix as its name.
+fn named_base(name: &str) -> Result<Base> {
+    let mut chars = name.chars();
+    let by_prefix = chars.next().filter(|_| chars.next().is_none()).and_then(|code| Base::from_code(code).ok());
+    let unknown = |e| Error::invalid(format!("unsupported multibase encoding: {name}: {e}"));
+    by_prefix.map_or_else(|| to_base(name).map_err(unknown), Ok)
+}
+
 /// Returns a value of a query as bytes. [`form_urlencoded`] would replace bytes that are not UTF-8.
 fn unescaped(value: &str) -> LinkName {
     percent_decode_str(&value.replace('+', " ")).collect::<Vec<_>>().into()
@@ -325,8 +333,7 @@ pub(super) struct Render {
 
 impl Render {
     fn of(options: &Options) -> Result<Self, RpcError> {
-        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(to_base);
-        let base = base.transpose().map_err(|e| RpcError::Request(e.to_string()))?;
+        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(named_base).transpose()?;
         Ok(Self { base, upgrade: options.bool("upgrade-cidv0-in-output") })
     }
 

@@ -2,6 +2,7 @@
 
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderMap, HeaderValue};
+use ipfrs_core::Error;
 use ipfrs_node::{Attributes, EntryKind, ListedKind, Mtime};
 use ipfrs_rpc::mode;
 use ipfrs_rpc::types::FileAttributes;
@@ -26,7 +27,7 @@ pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
         return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
     }
     if nanos > 0 && seconds.is_none() {
-        return Err(invalid("option \"mtime-nsecs\" requires \"mtime\"".into()));
+        return Err(Error::invalid("option \"mtime-nsecs\" requires \"mtime\" to be provided as well").into());
     }
     Ok(Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) })
 }

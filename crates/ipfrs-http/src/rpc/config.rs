@@ -88,6 +88,7 @@ fn effective(state: &AppState) -> Result<Value> {
     let seconds = |pointer: &str| at(pointer).as_u64().map(|seconds| format!("{seconds}s"));
     let import = state.node.config().import.profile.settings();
     Ok(json!({
+        "API": { "HTTPHeaders": at("/api/http_headers") },
         "Addresses": {
             // Without a listener of its own, the API is served with the gateway.
             "API": api.as_ref().unwrap_or(&gateway),

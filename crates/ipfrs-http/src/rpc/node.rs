@@ -41,7 +41,8 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
         id: encoding.id(&own)?,
         public_key: STANDARD.encode(identity.public_key()),
         addresses,
-        agent_version: concat!("ipfrs/", env!("CARGO_PKG_VERSION")).to_owned(),
+        // Clients read the version of Kubo's RPC from the second part.
+        agent_version: format!("ipfrs/{}/{}", state.api.reported_version(), env!("CARGO_PKG_VERSION")),
         protocols: node.protocols(),
     }))
 }

@@ -60,7 +60,7 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
     Ok(output::objects(stream::iter([output::line(&event)]), args.takes_trailers))
 }
 
-/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block. It publishes no other
+/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block. It names no other
 /// providers, and routers are asked only when content is fetched.
 pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
     needs_peers(&state)?;

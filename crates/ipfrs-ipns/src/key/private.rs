@@ -239,7 +239,7 @@ fn rsa_size(bits: Option<u32>) -> Result<KeySize> {
         3_072 => Ok(KeySize::Rsa3072),
         4_096 => Ok(KeySize::Rsa4096),
         8_192 => Ok(KeySize::Rsa8192),
-        bits @ 0..2_048 => Err(Error::invalid(format!("rsa keys must be >= 2048 bits to be useful, not {bits}"))),
+        0..2_048 => Err(Error::invalid("rsa keys must be >= 2048 bits to be useful")),
         bits => Err(Error::invalid(format!("invalid key size {bits}: RSA keys have 2048, 3072, 4096 or 8192 bits"))),
     }
 }

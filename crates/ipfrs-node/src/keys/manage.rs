@@ -165,7 +165,7 @@ impl Node {
         let (named, public) = match self.private_key(key).await {
             Ok((named, key)) => (named, key.public().clone()),
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let id = Name::parse(key).map_err(|_| e)?;
+                let id = Name::parse(key.strip_prefix("/ipns/").unwrap_or(key)).map_err(|_| e)?;
                 let public = id.public_key().ok_or_else(|| {
                     Error::not_found(format!("{id} does not contain its public key: only its owner can verify with it"))
                 })?;

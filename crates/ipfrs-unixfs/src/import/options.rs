@@ -273,7 +273,9 @@ fn cid_version(requested: Option<u64>, base: u64, hash: HashFunction) -> Result<
 
 fn inline_limit(limit: usize) -> Result<usize> {
     if limit > MAX_IDENTITY_BYTES {
-        return Err(Error::invalid(format!("inline-limit {limit} is over {MAX_IDENTITY_BYTES} bytes")));
+        return Err(Error::invalid(format!(
+            "inline-limit {limit} exceeds maximum allowed size of {MAX_IDENTITY_BYTES} bytes"
+        )));
     }
     Ok(limit)
 }

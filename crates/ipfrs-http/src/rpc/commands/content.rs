@@ -9,7 +9,6 @@ use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROV
 use crate::rpc::options::Opt;
 use crate::rpc::{add, block, cat, get, ls, refs};
 
-const NO_FILESTORE: &str = "there is no filestore, leave it out and the content is stored";
 static REFS: &[Opt] = &[
     Opt::text(&["format"]),
     Opt::bool(&["edges", "e"]),
@@ -46,8 +45,9 @@ static ADD: &[Opt] = &[
     Opt::int(&["max-hamt-fanout"]),
     Opt::bool(&["inline"]),
     Opt::int(&["inline-limit"]),
-    Opt::bool(&["nocopy"]).refused(NO_FILESTORE),
-    Opt::bool(&["fscache"]).refused(NO_FILESTORE),
+    Opt::bool(&["nocopy"]),
+    // Concerns only a filestore.
+    Opt::bool(&["fscache"]).unused(),
     Opt::bool(&["preserve-mode"]),
     Opt::bool(&["preserve-mtime"]),
     Opt::uint(&["mode"]),

@@ -19,7 +19,8 @@ static BASES: &[Opt] = &[Opt::bool(&["prefix"]).unused(), Opt::bool(&["numeric"]
 static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
 static CID_FORMAT: &[Opt] = &[Opt::text(&["f"]), Opt::text(&["v"]), Opt::text(&["mc"]), Opt::text(&["b"])];
 static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
-static REPO_STAT: &[Opt] = &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).unused()];
+static REPO_STAT: &[Opt] =
+    &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).unused(), Opt::bool(&["dead-bytes"])];
 
 pub(super) static COMMANDS: &[Command] = &[
     command("cid/base32", "Convert content IDs to version 1 in base32", lines::<FormattedCid>, || any(cid::base32))

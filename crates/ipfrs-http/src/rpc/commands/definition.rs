@@ -24,8 +24,8 @@ pub(crate) struct Command {
     pub(crate) options: &'static [Opt],
     /// Options of all commands of its group.
     pub(crate) group_options: &'static [Opt],
-    /// Whether the command is maintenance of an operator, which is exempt from the request deadline. It also ends if its
-    /// output is not read.
+    /// Whether the command is maintenance of an operator, which is exempt from the request deadline. It also ends if
+    /// its output is not read.
     pub(crate) is_maintenance: bool,
 }
 
