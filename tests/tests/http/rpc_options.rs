@@ -187,7 +187,8 @@ async fn option_not_offered_is_refused_with_its_remedy() {
             let values = if kind == 'b' { ["true", "1", ""] } else { ["x", "", "/"] };
             for (name, value) in names.iter().flat_map(|name| values.map(|value| (name, value))) {
                 let message =
-                    rpc_refusal(gateway.rpc(&format!("{command}?{name}={value}")).send().await.unwrap()).await;
+                    rpc_refusal(gateway.rpc(&format!("{command}?{name}={value}")).body("x").send().await.unwrap())
+                        .await;
                 assert!(message.contains(&format!("{name:?} is not supported")), "{message}");
                 assert!(message.split(": ").count() > 1, "a remedy: {message}");
             }
@@ -239,7 +240,7 @@ async fn cat_and_get_read_their_short_options() {
     {
         assert_eq!(gateway.rpc_bytes(&format!("cat?arg={cid}&{query}")).await, expected, "{query}");
     }
-    for wrong in ["o=-1", "l=-1", "offset=99999999999999999999", "o=", "o=1&offset=1"] {
+    for wrong in ["offset=99999999999999999999", "o=", "o=1&offset=1"] {
         refusal(&gateway, &format!("cat?arg={cid}&{wrong}")).await;
     }
     let long = gateway.rpc_bytes(&format!("get?arg={cid}&archive=true&compress=true&compression-level=9")).await;

@@ -74,7 +74,7 @@ async fn failing_command_returns_500_with_message_and_code() {
         ("block/stat?arg=bafkqaaa&cid-base=base7".to_owned(), "unsupported multibase encoding: base7"),
         ("cat?arg=nonsense".to_owned(), "nonsense"),
         ("cat?arg=/ipfs/".to_owned(), "/ipfs/"),
-        ("block/get?arg=".to_owned(), "CID"),
+        ("block/get?arg=".to_owned(), "enough components"),
         ("cat?arg=/ipns/example.com".to_owned(), "/ipns"),
     ] {
         let response = gateway.rpc(&command).send().await.unwrap();
