@@ -1,4 +1,5 @@
-"""Uses a gateway with the clients from PyPI: websockets for events, and gql for GraphQL, over HTTP and WebSockets.
+"""Uses a gateway with the clients from PyPI: websockets for events, gql for GraphQL over HTTP and WebSockets, and
+aioipfs for the RPC of Kubo.
 
 IPFRS_CLI names the binary. The first wrong response is an error.
 """
@@ -8,6 +9,7 @@ import base64
 import json
 import urllib.request
 
+import aioipfs
 import websockets
 from gql import Client, FileVar, gql
 from gql.transport.exceptions import TransportQueryError
@@ -81,8 +83,33 @@ async def subscriptions(url):
         await subscription.aclose()
 
 
+async def rpc(url):
+    client = aioipfs.AsyncIPFS(host="127.0.0.1", port=int(url.rsplit(":", 1)[1]))
+    try:
+        # The client selects commands by the version in the daemon's name.
+        assert await client.agent_version_get() >= aioipfs.IpfsDaemonVersion("0.40.0")
+        cid = (await client.add_bytes(b"for aioipfs"))["Hash"]
+        assert await client.cat(cid) == b"for aioipfs"
+        assert cid in (await client.pin.ls(pintype="recursive"))["Keys"]
+        await client.files.mkdir("/aioipfs")
+        await client.files.cp(f"/ipfs/{cid}", "/aioipfs/copy")
+        assert await client.files.read("/aioipfs/copy") == b"for aioipfs"
+        key = await client.key.gen("aioipfs")
+        assert key["Id"] in [known["Id"] for known in (await client.key.list())["Keys"]]
+        assert (await client.diag.sys())["ipfs_version"] == (await client.core.version())["Version"]
+        assert "API" in await client.config.show()
+        try:
+            await client.cat("bad")
+            raise AssertionError("a malformed path was found")
+        except aioipfs.APIError as error:
+            assert error.message == 'invalid path "bad": path does not have enough components', error.message
+    finally:
+        await client.close()
+
+
 with harness.Daemon() as daemon:
+    asyncio.run(rpc(daemon.url))
     asyncio.run(events(daemon.url))
     queries(daemon.url)
     asyncio.run(subscriptions(daemon.url))
-print("websockets and gql: as expected")
+print("websockets, gql and aioipfs: as expected")

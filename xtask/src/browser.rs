@@ -89,6 +89,7 @@ fn run(tools: &Tools) -> Result<()> {
         "docs.test.mjs",
         "console.test.mjs",
         "clients.test.mjs",
+        "kubo.test.mjs",
         "helia.test.mjs",
     ];
     eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));

@@ -54,6 +54,22 @@ impl Block {
         Ok(Self { cid, data })
     }
 
+    /// Same as [`Self::hash`], with only the first `bytes` bytes of the digest.
+    ///
+    /// # Errors
+    /// As [`Self::hash`] and [`hash::HashFunction::truncated_digest`].
+    pub fn hash_truncated(
+        version: u64,
+        codec: u64,
+        function: hash::HashFunction,
+        bytes: usize,
+        data: Bytes,
+    ) -> Result<Self> {
+        check_size(data.len())?;
+        let cid = new_cid(version, codec, function.truncated_digest(&data, bytes)?)?;
+        Ok(Self { cid, data })
+    }
+
     /// Calls [`Self::hash`] for each of `data`, in order. Faster than separate calls if
     /// [`hash::HashFunction::digests`] is.
     ///

@@ -2,7 +2,7 @@
 
 use multibase::Base;
 
-use crate::hash::{HashFunction, IDENTITY, SHA2_256};
+use crate::hash::{HashFunction, IDENTITY, MIN_DIGEST_BYTES, SHA2_256};
 use crate::{Cid, Error, Multihash, Result, codec};
 
 /// Longest text that can be a content ID, in bytes: an identity CID of 128 bytes in base16, with a margin.
@@ -126,13 +126,13 @@ fn ordinary_text(text: &str) -> Option<Cid> {
     if seen > 0x1f { None } else { ordinary(&bytes) }
 }
 
-/// Rejects digests that are truncated or too long. Unknown hash functions are accepted here and rejected by the code
-/// that computes the hash.
+/// Rejects digests that are too long, or truncated to less than [`MIN_DIGEST_BYTES`]. Unknown hash functions are
+/// accepted here and rejected by the code that computes the hash.
 fn check(cid: Cid) -> Result<Cid> {
     let Ok(function) = HashFunction::from_code(cid.hash().code()) else { return Ok(cid) };
     let size = usize::from(cid.hash().size());
     match function.digest_bytes() {
-        Some(expected) if size != expected => {
+        Some(expected) if size > expected || size < expected.min(MIN_DIGEST_BYTES) => {
             Err(Error::invalid(format!("its {} digest has {size} bytes instead of {expected}", function.name())))
         }
         _ => Ok(cid),

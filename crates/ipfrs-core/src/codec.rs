@@ -45,7 +45,7 @@ pub fn parse(name: &str) -> Result<u64> {
     };
     number.ok_or_else(|| {
         let known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-        Error::invalid(format!("unknown codec {name:?}: use one of {}, or a multicodec number", known.join(", ")))
+        Error::invalid(format!("unknown multicodec: {name:?}: use one of {}, or a multicodec number", known.join(", ")))
     })
 }
 

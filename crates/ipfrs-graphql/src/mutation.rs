@@ -53,7 +53,7 @@ impl Mutation {
         }
         let codec = codec.as_deref().map_or(Ok(codec::RAW), codec::parse).map_err(failed)?;
         let hash = mhtype.as_deref().map_or(Ok(HashFunction::default()), HashFunction::from_name).map_err(failed)?;
-        let format = BlockFormat { version: 1, codec, hash };
+        let format = BlockFormat { version: 1, codec, hash, digest_bytes: None };
         let block = PutBlock { data: data.0, cid: cid.map(|cid| cid.0), format };
         let node = node(context)?;
         let stored = if pin { node.put_pinned_block(block).await } else { node.put_block(block).await };

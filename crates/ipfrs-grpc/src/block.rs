@@ -128,7 +128,11 @@ fn to_put(data: Bytes, options: PutOptions, cid: &str) -> Result<PutBlock, Fault
         }
         let default_codec = if version == 0 { codec::DAG_PB } else { codec::RAW };
         let (codec, hash) = (codec.unwrap_or(default_codec), hash.unwrap_or_default());
-        return Ok(PutBlock { data, cid: None, format: BlockFormat { version: version.into(), codec, hash } });
+        return Ok(PutBlock {
+            data,
+            cid: None,
+            format: BlockFormat { version: version.into(), codec, hash, digest_bytes: None },
+        });
     }
     let cid = parse_cid(cid).map_err(in_field("cid"))?;
     if codec.is_some_and(|codec| codec != cid.codec())

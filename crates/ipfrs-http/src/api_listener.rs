@@ -191,7 +191,9 @@ fn asking(headers: &HeaderMap, knows: impl Fn(&str) -> bool) -> Asking {
         (_, Some(_)) => false,
         (Some(referer), None) => origin_of(referer).is_some_and(|origin| knows(&origin)),
         // As in Kubo: a browser that sends neither is too old to be told apart from a foreign page.
-        (None, None) => !text(USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla")),
+        (None, None) => {
+            !text(USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla") && !agent.contains("Electron"))
+        }
     };
     if is_allowed { Asking::Allowed } else { Asking::Refused }
 }

@@ -182,7 +182,15 @@ pub(crate) fn rpc_part_message(error: &Error) -> String {
 fn in_words_of_kubo(error: &Error, text: String) -> String {
     match error.missing_block() {
         // The Go client parses the CID of the missing block from this text.
-        Some(cid) => format!("{text}: block was not found locally (offline): ipld: could not find {cid}"),
+        Some(cid) => {
+            let kubo = format!("block was not found locally (offline): ipld: could not find {cid}");
+            let plain = format!("block {cid} is not in this store");
+            let text = text.replacen(&format!("cannot pin {cid}: "), "pin: ", 1);
+            if text.contains(&plain) { text.replacen(&plain, &kubo, 1) } else { format!("{text}: {kubo}") }
+        }
+        None if text.contains("dag-pb node without data, which is not UnixFS") => {
+            format!("proto: required field \"Type\" not set: {text}")
+        }
         None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
         None => text,
     }

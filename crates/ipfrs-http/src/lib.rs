@@ -5,6 +5,7 @@
 
 mod api_listener;
 mod body;
+mod command_log;
 mod compression;
 mod config;
 mod content_limits;
@@ -16,6 +17,7 @@ mod head_deadline;
 mod health;
 mod ingest;
 mod listed_routes;
+mod log_levels;
 mod metrics;
 mod mounted;
 mod openapi;
@@ -42,6 +44,7 @@ pub use gateway::response_cache::{CacheableRequest, SerializedResponse};
 pub use gateway::serialized_head::write_head;
 /// Readiness and shutdown state, shared by all front-ends.
 pub use ipfrs_middleware::Lifecycle;
+pub use log_levels::LogLevels;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};
 pub use routes::{IPFS_ROUTE, UNMATCHED};

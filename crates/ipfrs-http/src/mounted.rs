@@ -1,5 +1,7 @@
 //! Routes of other front-ends, served on the HTTP listener: gRPC-Web and GraphQL.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{Extension, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -10,6 +12,7 @@ use ipfrs_core::Error;
 use ipfrs_middleware::Client;
 
 use crate::head_deadline::in_time;
+use crate::log_levels::LogLevels;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::state::AppState;
 use crate::{Service, compression, origin, request_lifecycle, ui};
@@ -30,6 +33,11 @@ impl Service {
     /// Sets the effective configuration, as JSON without credentials, for `/v1/config`. A second call has no effect.
     pub fn show_configuration(&self, json: String) {
         let _ = self.state.configuration.set(json);
+    }
+
+    /// Sets the log whose levels the RPC shows and changes. A second call has no effect.
+    pub fn offer_log(&self, log: Arc<dyn LogLevels>) {
+        let _ = self.state.log.set(log);
     }
 
     /// Adds `routes`, which serve GraphQL, with the same limits and access rules as all other routes.

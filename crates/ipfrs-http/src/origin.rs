@@ -27,7 +27,9 @@ fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
     match (header(ORIGIN), header(REFERER)) {
         (Some(origin), _) => is_own_page(origin, port),
         (None, Some(referer)) => is_own_page(referer, port),
-        (None, None) => !header(USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla")),
+        (None, None) => {
+            !header(USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla") && !agent.contains("Electron"))
+        }
     }
 }
 

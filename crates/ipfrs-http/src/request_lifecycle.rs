@@ -25,6 +25,7 @@ use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::rpc;
 use crate::state::AppState;
 
 /// Permit of a request that took it before its route was known, attached to the request as an extension.
@@ -46,7 +47,7 @@ pub(crate) struct Arrived(pub(crate) Instant);
 /// Layer for all routes that do not record their own metrics.
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
-    let family = state.metrics.family(endpoint, request.method());
+    let family = state.metrics.family(rpc::label(endpoint), request.method());
     with_request_lifecycle(&state, family, request, |request| next.run(request)).await
 }
 

@@ -13,6 +13,7 @@ use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestP
 use ipfrs_node::Node;
 use prometheus::Registry;
 
+use crate::command_log::CommandLog;
 use crate::compression::Compression;
 use crate::error::GatewayError;
 use crate::events;
@@ -84,6 +85,8 @@ pub fn app(
         grpc: OnceLock::new(),
         api_addresses: OnceLock::new(),
         configuration: OnceLock::new(),
+        log: OnceLock::new(),
+        command_log: CommandLog::default(),
     });
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
@@ -92,11 +95,7 @@ pub fn app(
     let router = Router::new()
         .nest(
             "/api/v0",
-            rpc::router()
-                .route_layer(from_fn_with_state(state.clone(), rpc::args::read))
-                .layer(from_fn(rpc::globals::apply))
-                .layer(rpc_guard)
-                .layer(from_fn(rpc::only_post)),
+            rpc::router(&state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post)),
         )
         .nest("/v1", v1::router().layer(v1_guard))
         .nest("/routing/v1", routing::router().layer(routing_guard))

@@ -10,13 +10,14 @@ use ipfrs_middleware::{Client, FairPool, ImportPermit, ImportPermits, MemoryPool
 use ipfrs_node::Node;
 use prometheus::Registry;
 
+use crate::command_log::CommandLog;
 use crate::compression::Compression;
 use crate::events::sent_messages::SentMessages;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
 use crate::gateway::response_cache::ResponseCache;
-use crate::{ApiConfig, GatewayConfig, HttpMetrics, Lifecycle};
+use crate::{ApiConfig, GatewayConfig, HttpMetrics, Lifecycle, LogLevels};
 
 /// Shared state of all handlers. Clones share it.
 #[derive(Debug, Clone)]
@@ -77,6 +78,10 @@ pub(crate) struct Shared {
     pub(crate) api_addresses: OnceLock<Vec<String>>,
     /// The effective configuration as JSON, without credentials.
     pub(crate) configuration: OnceLock<String>,
+    /// Log of the process.
+    pub(crate) log: OnceLock<Arc<dyn LogLevels>>,
+    /// RPC commands that run or ended lately.
+    pub(crate) command_log: CommandLog,
 }
 
 impl AppState {

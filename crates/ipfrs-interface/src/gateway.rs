@@ -18,21 +18,31 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::conn::Connections;
 use crate::listen::{Place, listen, listen_for_api, listen_for_grpc};
 use crate::parts::Parts;
+use crate::unix_socket::UnixSocket;
 use crate::{Config, ServerConfig};
 
-/// File in the repo that holds the URL of the running daemon.
+/// File in the repo that holds the address of the running daemon, as a multiaddr.
 const API_FILE: &str = "api";
 
-/// Returns the URL that the daemon on `repo` wrote there. The daemon may have ended since.
+/// Returns the URL of the address that the daemon on `repo` wrote there. The daemon may have ended since.
 ///
 /// # Errors
 /// The file exists but cannot be read.
 pub fn running_url(repo: &Path) -> Result<Option<String>> {
     let path = repo.join(API_FILE);
     match fs::read_to_string(&path) {
-        Ok(url) => Ok(Some(url.trim().to_owned())),
+        Ok(address) => Ok(Some(url_of(address.trim()))),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io(format_args!("cannot read {}", path.display()), e)),
+    }
+}
+
+/// Returns the URL of a multiaddr such as `/ip4/127.0.0.1/tcp/8080`. Any other text is returned as it is.
+fn url_of(address: &str) -> String {
+    match *address.split('/').collect::<Vec<_>>() {
+        ["", "ip4", ip, "tcp", port] => format!("http://{ip}:{port}"),
+        ["", "ip6", ip, "tcp", port] => format!("http://[{ip}]:{port}"),
+        _ => address.to_owned(),
     }
 }
 
@@ -54,7 +64,7 @@ fn absolute(repo: &Path) -> Result<PathBuf> {
 }
 
 impl Gateway {
-    /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes the URL to `<repo>/api` (unless
+    /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes its address to `<repo>/api` (unless
     /// `store.read_only`) and serves requests. Returns once the gateway is ready.
     ///
     /// # Errors
@@ -97,6 +107,7 @@ impl Gateway {
         let grpc_addresses = bound(&grpc_listeners)?;
         let api_listeners = listen_for_api(&config.api, &config.server).await?;
         let api_addresses = bound(&api_listeners)?;
+        let unix_socket = config.api.unix_socket.as_deref().map(UnixSocket::bind).transpose()?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
@@ -120,7 +131,10 @@ impl Gateway {
         tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, repo = %repo.display(), "listening");
         let ending =
             Ending { lifecycle: lifecycle.clone(), node: node.clone(), api_file, server: config.server.clone() };
-        let accepting = accept(&connections, [(app.service, listeners), (api, api_listeners)], grpc);
+        let mut accepting = accept(&connections, [(app.service, listeners), (api, api_listeners)], grpc);
+        if let Some((socket, target)) = unix_socket.zip(addresses.first()) {
+            accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));
+        }
         let running = tokio::spawn(ending.after(connections, accepting));
         Ok(Self { addresses, grpc_addresses, api_addresses, node, lifecycle, running })
     }
@@ -237,7 +251,7 @@ impl Ending {
     }
 }
 
-/// `<repo>/api`, which contains the URL of the daemon for commands on this machine.
+/// `<repo>/api`, which contains the address of the daemon for commands on this machine.
 struct ApiFile {
     path: PathBuf,
     /// Kept open, so that the inode number cannot be reused.
@@ -249,11 +263,12 @@ impl ApiFile {
     /// RPC.
     fn write(repo: &Path, addresses: &[SocketAddr]) -> Result<Option<Self>> {
         let path = repo.join(API_FILE);
-        let url = addresses.first().map(|address| format!("http://{}\n", reachable(*address))).unwrap_or_default();
-        // The file is renamed into place, so a reader sees the whole URL or none.
+        // In the form of Kubo, whose clients read it.
+        let address = addresses.first().map_or_else(String::new, |address| multiaddr(reachable(*address)));
+        // The file is renamed into place, so a reader sees the whole address or none.
         let draft = repo.join(format!("{API_FILE}.new"));
         let written = File::create(&draft).and_then(|mut file| {
-            file.write_all(url.as_bytes())?;
+            file.write_all(address.as_bytes())?;
             fs::rename(&draft, &path)?;
             Ok(file)
         });
@@ -288,6 +303,11 @@ pub(crate) fn remove_stale_url(repo: &Path) {
     if fs::remove_file(repo.join(API_FILE)).is_ok() {
         tracing::warn!(repo = %repo.display(), "the last gateway of this repo ended without cleaning up");
     }
+}
+
+fn multiaddr(address: SocketAddr) -> String {
+    let protocol = if address.is_ipv4() { "ip4" } else { "ip6" };
+    format!("/{protocol}/{}/tcp/{}", address.ip(), address.port())
 }
 
 /// Replaces an unspecified address, which clients cannot connect to, by the loopback address.

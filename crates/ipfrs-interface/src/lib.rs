@@ -11,6 +11,7 @@ mod conn;
 mod embedded;
 mod gateway;
 mod listen;
+mod log_levels;
 mod logging;
 mod parts;
 mod request_log;
@@ -18,6 +19,7 @@ mod runtime;
 mod server;
 mod signals;
 mod traces;
+mod unix_socket;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use embedded::{Embedded, GatewayService};

@@ -17,10 +17,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::{EnvFilter, Layer, reload};
 
 use crate::access_log::AccessLog;
-use crate::traces;
+use crate::{log_levels, traces};
 
 /// Maximum number of lines that wait to be written.
 const MAX_WAITING_LINES: usize = 16 * 1024;
@@ -114,7 +114,9 @@ impl LogConfig {
     pub fn start(&self) -> Result<Logging> {
         let no_spans = filter_fn(|metadata| metadata.target() != TRACE_TARGET);
         let log = Lines::start("ipfrs-log");
-        let log_lines = self.lines(log.writer.clone()).with_filter(self.filter()?.and(no_spans));
+        let (filter, handle) = reload::Layer::new(self.filter()?);
+        log_levels::offer(handle, self.directives());
+        let log_lines = self.lines(log.writer.clone()).with_filter(filter.and(no_spans));
         let provider = (!self.otlp_endpoint.is_empty()).then(|| self.provider()).transpose()?;
         let spans = provider.as_ref().map(|provider| {
             // Work belongs to a trace if its request does.
@@ -135,11 +137,17 @@ impl LogConfig {
 
     fn filter(&self) -> Result<EnvFilter> {
         self.validate()?;
+        let directives = self.directives();
+        EnvFilter::try_new(&directives)
+            .map_err(|e| Error::invalid(format!("the environment variable RUST_LOG = {directives:?}: {e}")))
+    }
+
+    /// Returns the directives of the filter: those of the environment, or else of the configuration.
+    fn directives(&self) -> String {
         match std::env::var("RUST_LOG") {
-            Ok(directives) if !directives.is_empty() => EnvFilter::try_new(&directives)
-                .map_err(|e| Error::invalid(format!("the environment variable RUST_LOG = {directives:?}: {e}"))),
+            Ok(directives) if !directives.is_empty() => directives,
             // libp2p logs each start at info. Directives of the configuration come last and take precedence.
-            _ => Ok(EnvFilter::new(format!("libp2p=warn,libp2p_swarm=warn,{}", self.level))),
+            _ => format!("libp2p=warn,libp2p_swarm=warn,{}", self.level),
         }
     }
 

@@ -14,7 +14,7 @@ use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::Config;
+use crate::{Config, log_levels};
 
 /// Components that are opened before serving.
 pub(crate) struct Parts {
@@ -74,6 +74,7 @@ impl Parts {
         let mut app = ipfrs_http::app(node.clone(), &config.http(), port, lifecycle.clone(), memory.clone(), registry)?;
         if let Some(shown) = &config.shown.0 {
             app.service.show_configuration(shown.clone());
+            log_levels::process_log().into_iter().for_each(|log| app.service.offer_log(log));
         }
         if config.graphql.enabled {
             let graphql = GraphQl::new(node, &config.graphql, memory, &app.websockets, lifecycle, registry)?;

@@ -25,11 +25,13 @@ pub struct BlockFormat {
     pub codec: u64,
     /// Hash function.
     pub hash: HashFunction,
+    /// Length of the digest in bytes, if it is truncated.
+    pub digest_bytes: Option<usize>,
 }
 
 impl Default for BlockFormat {
     fn default() -> Self {
-        Self { version: 1, codec: codec::RAW, hash: HashFunction::Sha2_256 }
+        Self { version: 1, codec: codec::RAW, hash: HashFunction::Sha2_256, digest_bytes: None }
     }
 }
 
@@ -48,7 +50,13 @@ impl PutBlock {
     fn into_block(self) -> Result<Block> {
         match self.cid {
             Some(cid) => Block::new(cid, self.data),
-            None => Block::hash(self.format.version, self.format.codec, self.format.hash, self.data),
+            None => {
+                let BlockFormat { version, codec, hash, digest_bytes } = self.format;
+                match digest_bytes {
+                    Some(bytes) => Block::hash_truncated(version, codec, hash, bytes, self.data),
+                    None => Block::hash(version, codec, hash, self.data),
+                }
+            }
         }
     }
 }

@@ -4,10 +4,13 @@ mod export;
 mod import;
 mod link_walk;
 mod node;
+mod patch;
+mod plain;
 mod reachable;
 
 pub use export::{DagExport, DagPath, DagSize, DagStats};
 pub use import::{DagImport, ImportedDags};
 pub use link_walk::{DagLink, LinkWalkOptions};
 pub use node::PutNode;
+pub use patch::{DifferenceKind, LinkChange, LinkDifference};
 pub(crate) use reachable::{Leaves, Marks, Reachable};

@@ -37,7 +37,10 @@ pub use content::{
     Archive, CarScope, ContentPath, EntityBytes, FileContent, Listed, ListedKind, ListedPage, Object, ObjectInfo,
     ObjectKind, PathCar, ResolvedPath, saved_name,
 };
-pub use dag::{DagExport, DagImport, DagLink, DagPath, DagSize, DagStats, ImportedDags, LinkWalkOptions, PutNode};
+pub use dag::{
+    DagExport, DagImport, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags, LinkChange,
+    LinkDifference, LinkWalkOptions, PutNode,
+};
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
 pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};
@@ -69,7 +72,9 @@ pub use ipfrs_tensor::{
 };
 /// How [`Node::add_path`] walks over a local tree.
 pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
-pub use ipfrs_unixfs::{Attributes, Chunker, CidFormat, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
+pub use ipfrs_unixfs::{
+    Attributes, Chunker, CidFormat, EntryKind, Layout, LinkName, Mtime, Place, Profile, leads_nowhere,
+};
 pub use keys::Identity;
 #[cfg(feature = "keys")]
 pub use keys::{KeyFormat, NamedKey, export_key};
@@ -80,7 +85,7 @@ pub use names::{Answers, IpnsConfig, Link, NameRoot, ResolvedName};
 pub use names::{DnsConfig, ResolverList};
 #[cfg(feature = "keys")]
 pub use names::{PublishOptions, PublishedName};
-pub use node::Node;
+pub use node::{DiskSpace, Node};
 pub use node_store::ReadConfig;
 pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};

@@ -39,6 +39,17 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory limit for work on the data of requests, in KiB: 512 MiB.
 pub(crate) const WORK_KIB: u32 = 512 * 1024;
 
+/// Space on the disk of the repo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Size of the file system, in bytes.
+    pub total: u64,
+    /// Bytes that the daemon can write.
+    pub free: u64,
+    /// Type of the file system in hexadecimal, as Linux numbers it.
+    pub file_system: String,
+}
+
 /// Block store with all operations that front-ends offer. Clones are cheap and refer to the same node.
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -143,6 +154,23 @@ impl Node {
     #[must_use]
     pub fn repo(&self) -> &Path {
         &self.inner.repo
+    }
+
+    /// Returns the space on the disk of the repo.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`](ipfrs_core::ErrorKind) if the system does not report it.
+    pub async fn disk_space(&self) -> Result<DiskSpace> {
+        let repo = self.inner.repo.clone();
+        let query = move || -> std::io::Result<_> { Ok((rustix::fs::statvfs(&*repo)?, rustix::fs::statfs(&*repo)?)) };
+        let failed = || Error::internal("the space on the disk of the repo is not known");
+        let queried = tokio::task::spawn_blocking(query).await.map_err(|e| failed().with_source(e))?;
+        let (space, system) = queried.map_err(|e| failed().with_source(e))?;
+        Ok(DiskSpace {
+            total: space.f_blocks.saturating_mul(space.f_frsize),
+            free: space.f_bavail.saturating_mul(space.f_frsize),
+            file_system: format!("{:x}", system.f_type),
+        })
     }
 
     /// Returns the identity of the node.

@@ -180,7 +180,7 @@ fn default_repo() -> Result<PathBuf> {
 impl BlockOptions {
     fn format(&self) -> Result<BlockFormat> {
         let (codec, hash) = (codec::parse(&self.codec)?, HashFunction::from_name(&self.mhtype)?);
-        Ok(BlockFormat { version: 1, codec, hash })
+        Ok(BlockFormat { version: 1, codec, hash, digest_bytes: None })
     }
 }
 

@@ -30,8 +30,10 @@ pub use batch::{
     RefusedItem, StoredBatch, StoredItem,
 };
 pub use block::{BlockStat, RemovedBlock};
-pub use commands::{CommandOption, CommandTree, Dependency};
-pub use dag::{CidLink, DagStat, DagStats, ImportedCar, ResolvedNode, StoredNode};
+pub use commands::{CommandOption, CommandTree, Dependency, LoggedCommand};
+pub use dag::{
+    CidLink, DagStat, DagStats, ImportedCar, ObjectChange, ObjectChanges, PatchedObject, ResolvedNode, StoredNode,
+};
 pub use failure::{Failure, RpcFailure};
 pub use files::{FileEntry, FileList, FileStat, FlushedFile};
 pub use import::{Added, FileAttributes, ImportProgress, ImportedLine};
@@ -42,9 +44,9 @@ pub use name::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, Re
 pub use node::{BandwidthTotals, Id, Version};
 pub use peer::{
     AddressFilters, BitswapStat, BootstrapPeers, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
-    RoutingEvent, SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
+    PingLine, PubsubState, RoutingEvent, SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
 };
-pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
+pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, RemoteServices, VerifiedPin};
 pub use reference::Reference;
 pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 pub use retrieval::{RetrievalAttempt, RetrievalReport};

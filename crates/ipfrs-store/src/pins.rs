@@ -177,10 +177,7 @@ impl Pins {
     pub async fn insert_many(&self, pins: Vec<Pin>) -> Result<()> {
         if let Some(pin) = pins.iter().find(|pin| pin.name.len() > MAX_PIN_NAME_BYTES) {
             let len = pin.name.len();
-            return Err(Error::invalid(format!(
-                "the pin name {:?}... has {len} bytes: use at most {MAX_PIN_NAME_BYTES}",
-                pin.name.chars().take(40).collect::<String>()
-            )));
+            return Err(Error::invalid(format!("pin name is {len} bytes (max {MAX_PIN_NAME_BYTES} bytes)")));
         }
         self.change(pins.into_iter().map(Change::Insert).collect()).await
     }

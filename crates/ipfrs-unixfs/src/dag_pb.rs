@@ -222,6 +222,14 @@ pub fn encode(links: &[PbLink], data: &[u8]) -> Bytes {
     out.freeze()
 }
 
+/// Encodes a node without data, as [`encode`] does.
+#[must_use]
+pub fn encode_without_data(links: &[PbLink]) -> Bytes {
+    let mut out = BytesMut::with_capacity(links.iter().map(encoded_link_len).sum());
+    links.iter().for_each(|link| encode_link(link, &mut out));
+    out.freeze()
+}
+
 fn encode_link(link: &PbLink, out: &mut BytesMut) {
     encode_key(NODE_LINKS, WireType::LengthDelimited, out);
     encode_varint(link_body_len(link) as u64, out);

@@ -90,14 +90,14 @@ pub(crate) enum Step {
     Missing(usize),
 }
 
-/// Follows `segments` in a block of dag-cbor or dag-json up to the first link. The segments are keys of maps and
+/// Follows `segments` in a block of dag-cbor, dag-json, cbor or json up to the first link. The segments are keys of maps and
 /// indices of lists. A block that is only a link has no segments below it.
 ///
 /// # Errors
 /// Returns the errors of [`links`].
 pub(crate) fn follow(cid: &Cid, data: &[u8], segments: &[String]) -> Result<Step> {
     let step = match cid.codec() {
-        codec::DAG_JSON => json::follow(data, segments),
+        codec::DAG_JSON | codec::JSON => json::follow(data, segments),
         _ => cbor::follow(data, segments),
     };
     step.map_err(|error| named(cid, &error))

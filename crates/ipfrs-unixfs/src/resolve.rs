@@ -59,7 +59,8 @@ pub fn roots_before(error: &Error) -> Option<&[Cid]> {
 }
 
 /// Resolves `segments`, which are names without slashes, from `root`. Follows the entries of directories, the named
-/// links of dag-pb blocks that are not UnixFS, and the keys, list indices and links of dag-cbor and dag-json.
+/// links of dag-pb blocks that are not UnixFS, the keys, list indices and links of dag-cbor and dag-json, and the keys
+/// and indices of cbor and json.
 ///
 /// # Errors
 /// Returns [`ErrorKind::NotFound`] if a segment does not exist (the message names it and the block that lacks it) or
@@ -82,7 +83,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
             let cause = NoSuchLink { roots: roots.to_vec() };
             Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)
         };
-        if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON) {
+        if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON | codec::CBOR | codec::JSON) {
             let block = load(source, &cid).await?;
             match follow_async(cid, block, rest).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),

@@ -1,9 +1,12 @@
 //! Startup errors and shutdown of the daemon, and the files in its repo.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use ipfrs_core::ErrorKind;
 use ipfrs_interface::{Config, Gateway};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use crate::harness::TestGateway;
 
@@ -43,13 +46,31 @@ async fn every_spelling_of_loopback_is_accepted() {
 async fn repo_records_the_daemon_and_refuses_a_second_one() {
     let gateway = TestGateway::start().await;
     let api = gateway.repo().path().join("api");
-    assert_eq!(fs::read_to_string(&api).unwrap().trim(), gateway.url(""));
+    // As Kubo's clients read it.
+    assert_eq!(fs::read_to_string(&api).unwrap(), format!("/ip4/127.0.0.1/tcp/{}", gateway.port()));
     let error = Gateway::bind(&config("127.0.0.1"), gateway.repo().path()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     assert!(error.message().contains(&std::process::id().to_string()), "it says who holds it: {error}");
     assert!(api.exists(), "the first one's");
     let repo = gateway.stop().await;
     assert!(!repo.path().join("api").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unix_socket_has_the_api_until_the_daemon_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("api.sock");
+    let socket = path.clone();
+    let gateway = TestGateway::start_with(|config| config.api.unix_socket = Some(socket)).await;
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&path).await.unwrap();
+    let request = b"POST /api/v0/version HTTP/1.1\r\nHost: unix\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.contains("\"Version\""), "{response}");
+    gateway.stop().await;
+    assert!(!path.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -296,7 +296,9 @@ async fn dag_resolve_returns_block_and_remaining_path() {
     let exported = blocks_of(&export(&gateway, &node).await, &node);
     assert_eq!(exported.len(), 4, "links of dag-cbor are followed");
     let listed = gateway.rpc_json(&format!("ls?arg={node}")).await;
-    let link = json!({"Name": "", "Hash": root, "Size": 0, "Type": 1, "Target": ""});
+    let link = json!({
+        "Name": "", "Hash": root, "Size": 0, "Type": 1, "Target": "", "Mode": 0, "ModTime": "0001-01-01T00:00:00Z",
+    });
     assert_eq!(listed, json!({"Objects": [{"Hash": node, "Links": [link]}]}));
     let missing = gateway.rpc(&format!("dag/resolve?arg={root}/b")).send().await.unwrap();
     assert!(rpc_failure(missing).await.contains("\"b\""));

@@ -77,10 +77,9 @@ async fn invalid_block_put_stores_nothing() {
     let gateway = TestGateway::start().await;
     for (options, named) in [
         ("cid-codec=no-such-codec", "no-such-codec"),
-        ("mhtype=sha1", "sha1"),
         ("mhtype=no-such-hash", "no-such-hash"),
-        ("mhlen=20", "mhlen"),
-        ("mhtype=sha2-512&mhlen=32", "mhlen"),
+        ("mhlen=19", "digest too small"),
+        ("mhtype=sha2-512&mhlen=65", "too large for digest"),
         ("format=v0&mhtype=identity", "CIDv0"),
     ] {
         let message =

@@ -30,7 +30,7 @@ async fn commands_are_called_with_post_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_does_not_exist_is_not_found() {
     let gateway = TestGateway::start().await;
-    for command in ["nothing", "block", "block/nothing", "add/", "", "ADD", "../health"] {
+    for command in ["nothing", "block/nothing", "pin/", "", "ADD", "cat/ipfs/bafkqaaa"] {
         let answer = exchange(&gateway, format!("POST /api/v0/{command} HTTP/1.1\r\nContent-Length: 0")).await;
         assert_eq!(answer.status, 404, "{command}");
     }
@@ -51,10 +51,9 @@ async fn missing_argument_returns_400_with_its_name() {
 async fn invalid_option_returns_400_with_its_name() {
     let gateway = TestGateway::start().await;
     for (command, name) in [
-        ("cat?arg=bafkqaaa&offset=-1", "offset"),
         ("cat?arg=bafkqaaa&length=many", "length"),
         ("ls?arg=bafkqaaa&stream=maybe", "stream"),
-        ("block/stat?arg=bafkqaaa&cid-base=base7", "base7"),
+        ("block/stat?arg=bafkqaaa&upgrade-cidv0-in-output=7", "upgrade-cidv0-in-output"),
     ] {
         let response = gateway.rpc(command).send().await.unwrap();
         assert_eq!(response.status(), 400, "{command}");
@@ -71,9 +70,11 @@ async fn failing_command_returns_500_with_message_and_code() {
         (format!("ls?arg={absent}"), &absent),
         (format!("block/get?arg={absent}"), &absent),
         (format!("block/stat?arg=/ipfs/{absent}/a"), &absent),
+        ("cat?arg=bafkqaaa&offset=-1".to_owned(), "cannot specify negative offset"),
+        ("block/stat?arg=bafkqaaa&cid-base=base7".to_owned(), "unsupported multibase encoding: base7"),
         ("cat?arg=nonsense".to_owned(), "nonsense"),
         ("cat?arg=/ipfs/".to_owned(), "/ipfs/"),
-        ("block/get?arg=".to_owned(), "CID"),
+        ("block/get?arg=".to_owned(), "enough components"),
         ("cat?arg=/ipns/example.com".to_owned(), "/ipns"),
     ] {
         let response = gateway.rpc(&command).send().await.unwrap();
@@ -234,7 +235,7 @@ async fn version_has_the_members_that_clients_read() {
         assert!(version[member].is_string(), "{member}: {version}");
     }
     // Clients refuse to work with versions of Kubo that they do not know.
-    assert_eq!(version["Version"], format!("0.44.0+ipfrs.{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(version["Version"], "0.44.0");
     assert_eq!(version["Ipfrs"], env!("CARGO_PKG_VERSION"));
     assert!(version["System"].as_str().unwrap().ends_with("/linux"));
     let configured = TestGateway::start_with(|config| config.api.version = Some("0.39.0".into())).await;

@@ -76,7 +76,7 @@ impl GcBars {
 }
 
 async fn stat(api: &Api, args: &RepoStatArgs, out: &mut Output) -> Result<()> {
-    let request = Request::query("repo/stat").with("size-only", args.size_only);
+    let request = Request::query("repo/stat").with("size-only", args.size_only).with("dead-bytes", !args.size_only);
     let stat: RepoStat = api.call(request).await?.json().await?;
     if out.is_json() {
         return out.object(&stat);

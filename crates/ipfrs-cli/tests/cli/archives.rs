@@ -46,6 +46,6 @@ fn get_compresses_file_alone_or_in_archive() {
     assert!(fs::read(place.path("file")).unwrap() == content);
     assert_eq!(place.run(&["get", "-C", "-l", "10", &path]).code, Some(2));
     let absent = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
-    assert!(place.fails(&["get", "-a", absent]).contains("is not in this store"));
+    assert!(place.fails(&["get", "-a", absent]).contains("could not find"));
     assert!(!place.path(&format!("{absent}.tar")).exists());
 }

@@ -61,7 +61,7 @@ fn invalid_argument_values_are_usage_errors() {
         (&["add", "--profile", "v3", "file"], "--profile <PROFILE>", "unixfs-v1-2025"),
         (&["add", "--hash", "md5", "file"], "--hash <FUNCTION>", "sha2-256"),
         (&["block", "put", "--mhtype", "md5", "file"], "--mhtype <FUNCTION>", "sha2-256"),
-        (&["block", "put", "--cid-codec", "nope", "file"], "--cid-codec <CODEC>", "unknown codec \"nope\""),
+        (&["block", "put", "--cid-codec", "nope", "file"], "--cid-codec <CODEC>", "unknown multicodec: \"nope\""),
     ] {
         let ran = place.run(arguments);
         assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");

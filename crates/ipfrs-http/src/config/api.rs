@@ -1,6 +1,7 @@
 //! The `[api]` section.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
 use ipfrs_core::{Error, Result};
@@ -40,7 +41,7 @@ pub(crate) const ANY_ORIGIN: &str = "*";
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
     /// Version that the command `version` reports: some clients refuse to work with versions that they do not know.
-    /// If it is missing, the daemon reports the version of Kubo whose RPC it implements, followed by its own version.
+    /// If it is missing, the daemon reports the version of Kubo whose RPC it implements.
     pub version: Option<String>,
     /// Maximum number of arguments of one command that are read from a request body.
     pub max_arguments: usize,
@@ -51,6 +52,8 @@ pub struct ApiConfig {
     /// TCP port; 0 lets the system choose one. The default is [`Self::DEFAULT_PORT`]. If another process uses the
     /// default port, the daemon starts without this listener.
     pub port: Option<u16>,
+    /// Path of a Unix socket that has the API too, for programs of the user who runs the daemon.
+    pub unix_socket: Option<PathBuf>,
     /// Names that the header `Host` may have, in addition to IP addresses and localhost.
     pub hosts: Vec<String>,
     /// Origins of other pages that may call the API, such as `https://console.example.org`; `*` for all.
@@ -68,6 +71,7 @@ impl Default for ApiConfig {
             enabled: true,
             host: "127.0.0.1".to_owned(),
             port: None,
+            unix_socket: None,
             hosts: Vec::new(),
             allowed_origins: Vec::new(),
             http_headers: BTreeMap::new(),
@@ -81,8 +85,7 @@ impl ApiConfig {
 
     /// Returns the version to report to clients.
     pub(crate) fn reported_version(&self) -> String {
-        let default = || format!("{KUBO_VERSION}+ipfrs.{}", env!("CARGO_PKG_VERSION"));
-        self.version.clone().unwrap_or_else(default)
+        self.version.clone().unwrap_or_else(|| KUBO_VERSION.to_owned())
     }
 
     /// Checks the ranges.
@@ -97,6 +100,10 @@ impl ApiConfig {
         if !(1..=1_000_000).contains(&self.max_arguments) {
             let given = self.max_arguments;
             return Err(Error::invalid(format!("api.max_arguments = {given}: accepted values are 1 to 1000000")));
+        }
+        if let Some(path) = self.unix_socket.as_ref().filter(|path| !path.is_absolute()) {
+            let given = path.display();
+            return Err(Error::invalid(format!("api.unix_socket = {given}: give an absolute path")));
         }
         if self.host.trim().is_empty() {
             return Err(Error::invalid("api.host = \"\": give an address such as \"127.0.0.1\", or a host name"));

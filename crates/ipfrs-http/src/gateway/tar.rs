@@ -41,7 +41,7 @@ pub(super) async fn archive(
     if let ObjectKind::File(file) = &object.kind {
         content_limits::check_size(state, file.size(), Remedy::Gateway)?;
     }
-    let archive = state.node.archive(&object, &object.cid.to_string().into()).await?;
+    let archive = state.node.archive(&object, &object.cid.to_string().into(), None).await?;
     let pieces = match archive.length {
         Some(length) => {
             response.set(CONTENT_LENGTH, HeaderValue::from(length));

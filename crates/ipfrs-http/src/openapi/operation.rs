@@ -12,14 +12,14 @@ use utoipa::{PartialSchema, ToSchema};
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
 /// One method of a path, and the schemas that it refers to.
-pub(super) struct Operation {
+pub(crate) struct Operation {
     pub(super) path: String,
     pub(super) item: PathItem,
     pub(super) schemas: Schemas,
 }
 
 /// Builder of an [`Operation`].
-pub(super) struct Described {
+pub(crate) struct Described {
     path: String,
     method: HttpMethod,
     operation: OperationBuilder,
@@ -41,7 +41,7 @@ impl From<Described> for Operation {
 
 impl Described {
     /// Describes a method of a path. The parameters of the path are strings.
-    pub(super) fn new(method: HttpMethod, path: &str, tag: &str, summary: &str) -> Self {
+    pub(crate) fn new(method: HttpMethod, path: &str, tag: &str, summary: &str) -> Self {
         let id = operation_id(&method, path);
         let mut operation = OperationBuilder::new().tag(tag).summary(Some(summary)).operation_id(Some(id));
         for name in path.split('{').skip(1).filter_map(|part| part.split_once('}')).map(|(name, _)| name) {
@@ -53,60 +53,60 @@ impl Described {
         Self { path: path.to_owned(), method, operation, body: None, responses: Vec::new(), schemas: Vec::new() }
     }
 
-    pub(super) fn describe(mut self, description: &str) -> Self {
+    pub(crate) fn describe(mut self, description: &str) -> Self {
         self.operation = self.operation.description(Some(description));
         self
     }
 
     /// Adds an optional parameter of the query.
-    pub(super) fn query(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
+    pub(crate) fn query(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
         let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query).schema(Some(schema));
         self.parameter(parameter.description((!description.is_empty()).then_some(description)))
     }
 
     /// Adds an optional header of the request.
-    pub(super) fn header(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
+    pub(crate) fn header(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
         let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).schema(Some(schema));
         self.parameter(parameter.description(Some(description)))
     }
 
     /// Adds a header without which the request is refused.
-    pub(super) fn required_header(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
+    pub(crate) fn required_header(self, name: &str, schema: impl Into<RefOr<Schema>>, description: &str) -> Self {
         let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).schema(Some(schema));
         self.parameter(parameter.required(Required::True).description(Some(description)))
     }
 
-    pub(super) fn parameter(mut self, parameter: ParameterBuilder) -> Self {
+    pub(crate) fn parameter(mut self, parameter: ParameterBuilder) -> Self {
         self.operation = self.operation.parameter(parameter);
         self
     }
 
     /// Adds a media type of the request body.
-    pub(super) fn body(mut self, media: &str, schema: impl Into<RefOr<Schema>>) -> Self {
+    pub(crate) fn body(mut self, media: &str, schema: impl Into<RefOr<Schema>>) -> Self {
         self.body = Some(self.body.unwrap_or_default().content(media, content(schema)));
         self
     }
 
     /// Declares that the request must have one of the bodies.
-    pub(super) fn needs_body(mut self) -> Self {
+    pub(crate) fn needs_body(mut self) -> Self {
         self.body = self.body.map(|body| body.required(Some(Required::True)));
         self
     }
 
     /// Adds a JSON body.
-    pub(super) fn json_body<T: ToSchema>(mut self) -> Self {
+    pub(crate) fn json_body<T: ToSchema>(mut self) -> Self {
         let schema = self.schema::<T>();
         self.body("application/json", schema)
     }
 
     /// Adds a response without a body.
-    pub(super) fn responds(mut self, status: &str, description: &str) -> Self {
+    pub(crate) fn responds(mut self, status: &str, description: &str) -> Self {
         self.responses.push((status.to_owned(), ResponseBuilder::new().description(description)));
         self
     }
 
     /// Adds a response, or another media type of the latest response if it has the same status.
-    pub(super) fn sends(
+    pub(crate) fn sends(
         mut self,
         status: &str,
         description: &str,
@@ -120,13 +120,13 @@ impl Described {
     }
 
     /// Adds a JSON response.
-    pub(super) fn sends_json<T: ToSchema>(mut self, status: &str, description: &str) -> Self {
+    pub(crate) fn sends_json<T: ToSchema>(mut self, status: &str, description: &str) -> Self {
         let schema = self.schema::<T>();
         self.sends(status, description, "application/json", schema)
     }
 
     /// Adds a header to the latest response.
-    pub(super) fn with_header(mut self, name: &str, description: &str) -> Self {
+    pub(crate) fn with_header(mut self, name: &str, description: &str) -> Self {
         if let Some((status, response)) = self.responses.pop() {
             let header = HeaderBuilder::new().schema(Some(text())).description(Some(description)).build();
             self.responses.push((status, response.header(name, header)));
@@ -135,7 +135,7 @@ impl Described {
     }
 
     /// Adds the schema of `T` to the document and returns a reference to it.
-    pub(super) fn schema<T: ToSchema>(&mut self) -> Ref {
+    pub(crate) fn schema<T: ToSchema>(&mut self) -> Ref {
         T::schemas(&mut self.schemas);
         self.schemas.push((T::name().into_owned(), T::schema()));
         Ref::from_schema_name(T::name())
@@ -171,45 +171,45 @@ fn about_path_parameter(name: &str) -> Option<&'static str> {
     }
 }
 
-pub(super) fn text() -> RefOr<Schema> {
+pub(crate) fn text() -> RefOr<Schema> {
     String::schema()
 }
 
-pub(super) fn boolean() -> RefOr<Schema> {
+pub(crate) fn boolean() -> RefOr<Schema> {
     bool::schema()
 }
 
-pub(super) fn integer() -> RefOr<Schema> {
+pub(crate) fn integer() -> RefOr<Schema> {
     i64::schema()
 }
 
 /// A whole number from 0.
-pub(super) fn size() -> RefOr<Schema> {
+pub(crate) fn size() -> RefOr<Schema> {
     u64::schema()
 }
 
 /// A whole number of seconds up to a maximum.
-pub(super) fn seconds(most: u32) -> RefOr<Schema> {
+pub(crate) fn seconds(most: u32) -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).maximum(Some(most)).into()
 }
 
 /// One of some words.
-pub(super) fn one_of(words: &[&str]) -> RefOr<Schema> {
+pub(crate) fn one_of(words: &[&str]) -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.iter().copied())).into()
 }
 
 /// A list of strings.
-pub(super) fn texts() -> RefOr<Schema> {
+pub(crate) fn texts() -> RefOr<Schema> {
     ArrayBuilder::new().items(text()).into()
 }
 
 /// Bytes.
-pub(super) fn binary() -> RefOr<Schema> {
+pub(crate) fn binary() -> RefOr<Schema> {
     let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
     ObjectBuilder::new().schema_type(Type::String).format(Some(format)).into()
 }
 
 /// A JSON object without further description.
-pub(super) fn object() -> RefOr<Schema> {
+pub(crate) fn object() -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::Object).into()
 }

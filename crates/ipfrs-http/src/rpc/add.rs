@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,7 +12,7 @@ use futures::future::Either;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout, LinkName, MutablePath};
+use ipfrs_node::{AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath};
 use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -33,11 +33,16 @@ use crate::state::AppState;
 /// Default of `inline-limit` if only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
+/// Kubo's error without a filestore, with the remedy.
+const NO_FILESTORE: &str = "either the filestore or the urlstore must be enabled to use nocopy, see: \
+    https://github.com/ipfs/kubo/blob/master/docs/experimental-features.md#ipfs-filestore: ipfrs stores all content in \
+    its packs, leave nocopy out";
+
 /// Maximum length of a symlink target, in bytes (`PATH_MAX` on Linux).
 const MAX_TARGET_BYTES: usize = 4_096;
 
-/// Minimum time between two progress lines.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Number of bytes between two progress lines, as in Kubo.
+const PROGRESS_STEP_BYTES: u64 = 256 * 1024;
 
 /// Maximum number of bytes of output that may wait for the client: the lines of about 100,000 files. Below it the
 /// import continues, for clients that send everything before they read. Above it the import waits until the client
@@ -68,8 +73,9 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         render: args.render,
         progress: args.is_set("progress"),
         silent: args.is_set("silent"),
-        last_progress: Instant::now(),
-        unreported_bytes: None,
+        wrap: args.is_set("wrap-with-directory"),
+        read_bytes: 0,
+        reported_bytes: 0,
     };
     // A separate task, so that the import continues while the client does not read. Clients that send everything
     // before they read depend on it. Dropping the handle, together with the response, aborts the task.
@@ -86,10 +92,17 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
+    if args.is_set("nocopy") {
+        let why = match args.bool("raw-leaves") {
+            Some(false) => "nocopy option requires '--raw-leaves' to be enabled as well",
+            _ => NO_FILESTORE,
+        };
+        return Err(Error::unsupported(why).into());
+    }
     let pin = args.bool("pin").unwrap_or(true);
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
     if args.text("pin-name").is_some() && (!pin || args.is_set("only-hash")) {
-        let why = "pin-name names a pin, but pin=false and only-hash create none: leave one of them out";
+        let why = "pin-name option requires pin to be set: pin=false and only-hash create no pin";
         return Err(Error::invalid(why).into());
     }
     let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
@@ -154,7 +167,7 @@ async fn import_and_build(session: &mut AddSession, reporter: &mut Reporter, bod
             let name = LinkName::default();
             let progress = |bytes| reporter.progress(&name, bytes);
             session.file("", Attributes::default(), body::pieces(body), progress).await?;
-            reporter.send_progress(&name);
+            reporter.end_progress(&name);
         }
     }
     build(session, reporter).await
@@ -181,7 +194,7 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
             PartKind::Symlink => session.symlink(&name, attributes, &target(part).await?).await?,
             PartKind::File => {
                 session.file(&name, attributes, part, |bytes| reporter.progress(&name, bytes)).await?;
-                reporter.send_progress(&name);
+                reporter.end_progress(&name);
             }
         }
         reporter.acknowledged(session).await?;
@@ -253,9 +266,11 @@ struct Reporter {
     render: Render,
     progress: bool,
     silent: bool,
-    last_progress: Instant,
-    /// Progress of the current file that was not reported yet because it followed the last line too soon.
-    unreported_bytes: Option<u64>,
+    wrap: bool,
+    /// Bytes of the current file that were read.
+    read_bytes: u64,
+    /// Bytes of the current file that the last progress line reported.
+    reported_bytes: u64,
 }
 
 impl Reporter {
@@ -275,31 +290,42 @@ impl Reporter {
         Ok(())
     }
 
-    /// Reports the progress of a file, at most once per interval.
+    /// Reports the progress of a file, after each step of its bytes.
     fn progress(&mut self, name: &LinkName, bytes: u64) {
         if !self.progress {
             return;
         }
-        self.unreported_bytes = Some(bytes);
-        if self.last_progress.elapsed() >= PROGRESS_INTERVAL {
-            self.last_progress = Instant::now();
-            self.send_progress(name);
+        while self.reported_bytes + PROGRESS_STEP_BYTES <= bytes {
+            self.reported_bytes += PROGRESS_STEP_BYTES;
+            self.send_progress(name, self.reported_bytes);
         }
+        self.read_bytes = bytes;
     }
 
-    /// Reports deferred progress. Called at the end of a file, so that progress bars of clients end at 100%.
-    fn send_progress(&mut self, name: &LinkName) {
-        if let Some(bytes) = self.unreported_bytes.take()
-            && self.unread.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
-        {
+    /// Reports the end of a file, so that progress bars of clients end at 100%.
+    fn end_progress(&mut self, name: &LinkName) {
+        if self.progress && (self.read_bytes > self.reported_bytes || self.read_bytes == 0) {
+            self.send_progress(name, self.read_bytes);
+        }
+        (self.read_bytes, self.reported_bytes) = (0, 0);
+    }
+
+    /// Sends a progress line, unless too much output waits for the client.
+    fn send_progress(&self, name: &LinkName, bytes: u64) {
+        if self.unread.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES {
             self.send(output::line(&ImportProgress { name: name.to_string_lossy().into_owned(), bytes }));
         }
     }
 
     fn added(&mut self, added: &Added) -> Result<()> {
-        if !self.silent {
+        // As in Kubo, directories are reported in any case.
+        if !self.silent || added.kind == EntryKind::Directory {
             let hash = self.render.cid(&added.cid)?;
-            let attributes = file_attributes(added.attributes);
+            let mut attributes = file_attributes(added.attributes, added.kind);
+            // As in Kubo, only for a symlink that is in no directory.
+            if added.kind == EntryKind::Symlink && (self.wrap || added.name.as_bytes().contains(&b'/')) {
+                attributes.mode = None;
+            }
             let (name, name_bytes) = (added.name.to_string_lossy().into_owned(), output::name_bytes(&added.name));
             let line = AddedLine { name, name_bytes, hash, size: added.size.to_string(), attributes };
             self.send(output::line(&line));

@@ -8,15 +8,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
-use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_middleware::RequestMemory;
+use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, parse_cid, to_base};
+use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::types::CidLink;
 use percent_encoding::percent_decode_str;
 
-use super::commands::{self, GLOBALS};
+use super::command_result::has_body;
+use super::commands::Command;
 use super::options::Options;
-use super::{duration, stdin};
+use super::{duration, multipart, stdin};
+use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;
 
@@ -31,6 +33,7 @@ pub(super) struct Args {
     pub(super) render: Render,
     /// Whether the client accepts trailers.
     pub(super) takes_trailers: bool,
+    offline: bool,
     /// Memory reserved for arguments from the body.
     _memory: Option<Arc<RequestMemory>>,
 }
@@ -38,7 +41,7 @@ pub(super) struct Args {
 /// Middleware that parses the arguments and options of a command for its handler, and refuses invalid ones.
 pub(crate) async fn read(State(state): State<AppState>, request: Request, next: Next) -> Response {
     match Args::read(&state, request).await {
-        Ok(request) => next.run(request).await,
+        Ok((request, running)) => next.run(request).await.map(|body| running.until_end_of(body)),
         Err(e) => e.into_response(),
     }
 }
@@ -59,13 +62,20 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 }
 
 impl Args {
-    /// Stores the arguments and options of a request in its extensions. Arguments from the body follow those from the
-    /// query, as in go-ipfs-cmds.
-    async fn read(state: &AppState, mut request: Request) -> Result<Request, RpcError> {
-        let path = request.uri().path();
-        let command = commands::find(path.trim_start_matches('/'))
-            .ok_or_else(|| Error::internal(format!("the command {path} has no table of options")))?;
+    /// Stores the arguments and options of a request in its extensions, and logs the command. Arguments from the body
+    /// follow those from the query, as in go-ipfs-cmds.
+    async fn read(state: &AppState, mut request: Request) -> Result<(Request, RunningCommand), RpcError> {
+        let command: &'static Command =
+            *request.extensions().get().ok_or_else(|| Error::internal("a command has no definition"))?;
+        if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
+            deadline.lift();
+        }
         let (mut arguments, mut paths, mut options) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(escaped) = argument_in_path(request.uri().path(), command.path) {
+            let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
+            arguments.push(argument.to_string_lossy().into_owned());
+            paths.push(argument);
+        }
         for pair in request.uri().query().unwrap_or_default().split('&') {
             for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
                 if name == "arg" {
@@ -76,15 +86,33 @@ impl Args {
                 }
             }
         }
-        let options = Options::read([command.options, GLOBALS], options.into_iter())?;
-        let render = Render::of(&options)?;
-        let (lines, memory) = stdin::read(state, command.stdin, &mut request).await?;
+        let is_multipart = multipart::boundary(request.headers())?.is_some();
+        if let Some(file) = command.file().filter(|_| !is_multipart && !has_body(&request)) {
+            return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));
+        }
+        let parsed = Options::read(command.tables(), &options)?;
+        let render = Render::of(&parsed)?;
+        let (lines, memory) = stdin::read(state, command.argument_in_body(), &mut request).await?;
         arguments.extend(lines.iter().map(|line| line.to_string_lossy().into_owned()));
         paths.extend(lines);
+        check_arguments(command, arguments.len())?;
         let takes_trailers = takes_trailers(request.headers());
         let memory = memory.map(Arc::new);
-        request.extensions_mut().insert(Self { arguments, paths, options, render, takes_trailers, _memory: memory });
-        Ok(request)
+        // Keys of services must not be shown.
+        let shown = if command.path == "pin/remote/service/add" { &[] } else { arguments.as_slice() };
+        let running = state.command_log.begin(command.path, shown, &options);
+        let options = parsed;
+        let offline = options.flag("offline") || options.flag("local");
+        request.extensions_mut().insert(Self {
+            arguments,
+            paths,
+            options,
+            render,
+            takes_trailers,
+            offline,
+            _memory: memory,
+        });
+        Ok((request, running))
     }
 
     /// Returns the arguments, of which there must be at least one; `name` is used in the error message.
@@ -137,7 +165,7 @@ impl Args {
 
     /// Returns the only argument as a content path, resolving a name (`/ipns/...`).
     pub(super) async fn path(&self, node: &Node, name: &str) -> Result<ContentPath, RpcError> {
-        Ok(node.content_path(self.one_path(name)?).await?)
+        content_path(node, self.one_path(name)?).await
     }
 
     /// Returns the arguments, of which there must be at least one, as content paths, resolving names.
@@ -145,9 +173,25 @@ impl Args {
         let arguments = self.required_paths(name)?;
         let mut paths = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            paths.push(node.content_path(argument).await?);
+            paths.push(content_path(node, argument).await?);
         }
         Ok(paths)
+    }
+
+    /// Returns the arguments.
+    pub(super) fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// Returns a required argument by its position. The definition of the command requires it.
+    pub(super) fn text_at(&self, index: usize) -> &str {
+        self.arguments.get(index).map(String::as_str).unwrap_or_default()
+    }
+
+    /// Same as [`Self::text_at`], for a content path, resolving a name.
+    pub(super) async fn path_at(&self, node: &Node, index: usize) -> Result<ContentPath, RpcError> {
+        let path = self.paths.get(index).ok_or_else(|| Error::internal("a required argument is missing"))?;
+        content_path(node, path).await
     }
 
     /// Whether there are any arguments.
@@ -180,17 +224,39 @@ impl Args {
         self.bool(name).unwrap_or(false)
     }
 
+    /// Whether missing content is not retrieved (`offline`, `local`).
+    pub(super) fn is_offline(&self) -> bool {
+        self.offline
+    }
+
     /// Returns an option that is a duration.
     ///
     /// # Errors
     /// If the text is not a duration.
     pub(super) fn duration(&self, name: &str) -> Result<Option<Duration>> {
         let parse = |text| {
-            let invalid = || format!("invalid value {text:?} for option {name:?}: use a duration such as 30s or 1h30m");
+            let invalid = || format!("time: invalid duration {text:?} of {name}: use a duration such as 30s or 1h30m");
             duration::parse(text).ok_or_else(|| Error::invalid(invalid()))
         };
         self.text(name).map(parse).transpose()
     }
+}
+
+/// Returns the argument that follows a command in the path of a request: `/cat/{argument}`.
+fn argument_in_path<'a>(path: &'a str, command: &str) -> Option<&'a str> {
+    path.strip_prefix('/')?.strip_prefix(command)?.strip_prefix('/').filter(|argument| !argument.is_empty())
+}
+
+/// Checks the number of arguments. As in Kubo, a command without arguments ignores them.
+fn check_arguments(command: &Command, given: usize) -> Result<(), RpcError> {
+    if let Some(missing) = command.texts().nth(given).filter(|argument| argument.is_required) {
+        return Err(RpcError::Request(format!("argument {:?} is required", missing.name)));
+    }
+    let expected = command.texts().count();
+    if given > expected && expected > 0 && command.texts().all(|argument| !argument.is_repeated) {
+        return Err(RpcError::Request(format!("{given} arguments given, at most {expected} expected")));
+    }
+    Ok(())
 }
 
 /// Returns the only one of `arguments`; `name` is used in the error message.
@@ -199,6 +265,57 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
         [one] => Ok(one),
         more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
     }
+}
+
+/// Parses a path as Kubo does, resolving a name: relative parts are removed first.
+pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
+    let path = without_relative_parts(argument);
+    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")).into());
+    let few = "path does not have enough components";
+    let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    let has_uri = ["ipfs://", "ipns://"].iter().any(|scheme| path.as_bytes().starts_with(scheme.as_bytes()));
+    match (path.as_bytes().first(), parts.next()) {
+        _ if has_uri => {}
+        (None, _) | (_, None) => return invalid(few),
+        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) if parts.next().is_none() => return invalid(few),
+        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) => {}
+        (Some(b'/'), Some(other)) => {
+            let other = LinkName::from(other);
+            return invalid(&format!("unknown namespace: {other:?}"));
+        }
+        (_, Some(root)) if LinkName::from(root).to_str().is_none_or(|root| parse_cid(root).is_err()) => {
+            return invalid(few);
+        }
+        _ => {}
+    }
+    Ok(node.content_path(path).await?)
+}
+
+/// Removes `.` and `..` from a path, with the name before each `..`.
+fn without_relative_parts(path: &LinkName) -> LinkName {
+    let is_relative = |part: &[u8]| part == b"." || part == b"..";
+    if !path.as_bytes().split(|byte| *byte == b'/').any(is_relative) {
+        return path.clone();
+    }
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for part in path.as_bytes().split(|byte| *byte == b'/') {
+        match part {
+            b"." => {}
+            // The empty part before the first slash stays.
+            b".." if kept.last().is_some_and(|part| !part.is_empty()) => drop(kept.pop()),
+            b".." => {}
+            part => kept.push(part),
+        }
+    }
+    kept.join(&b'/').into()
+}
+
+/// Returns the base with a name, or with a prefix as its name.
+fn named_base(name: &str) -> Result<Base> {
+    let mut chars = name.chars();
+    let by_prefix = chars.next().filter(|_| chars.next().is_none()).and_then(|code| Base::from_code(code).ok());
+    let unknown = |e| Error::invalid(format!("unsupported multibase encoding: {name}: {e}"));
+    by_prefix.map_or_else(|| to_base(name).map_err(unknown), Ok)
 }
 
 /// Returns a value of a query as bytes. [`form_urlencoded`] would replace bytes that are not UTF-8.
@@ -216,8 +333,7 @@ pub(super) struct Render {
 
 impl Render {
     fn of(options: &Options) -> Result<Self, RpcError> {
-        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(to_base);
-        let base = base.transpose().map_err(|e| RpcError::Request(e.to_string()))?;
+        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(named_base).transpose()?;
         Ok(Self { base, upgrade: options.bool("upgrade-cidv0-in-output") })
     }
 

@@ -2,7 +2,8 @@
 
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderMap, HeaderValue};
-use ipfrs_node::{Attributes, ListedKind, Mtime};
+use ipfrs_core::Error;
+use ipfrs_node::{Attributes, EntryKind, ListedKind, Mtime};
 use ipfrs_rpc::mode;
 use ipfrs_rpc::types::FileAttributes;
 
@@ -12,6 +13,7 @@ use crate::error::RpcError;
 
 const GO_DIRECTORY: u32 = 1 << 31;
 const GO_SYMLINK: u32 = 1 << 27;
+const SYMLINK_MODE: u32 = 0o777;
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode or time of 0
@@ -25,7 +27,7 @@ pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
         return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
     }
     if nanos > 0 && seconds.is_none() {
-        return Err(invalid("option \"mtime-nsecs\" requires \"mtime\"".into()));
+        return Err(Error::invalid("option \"mtime-nsecs\" requires \"mtime\" to be provided as well").into());
     }
     Ok(Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) })
 }
@@ -63,11 +65,16 @@ pub(super) fn go_mode(unix: u32, kind: ListedKind) -> u32 {
     mode::go_mode(unix) | kind
 }
 
-/// Returns mode and time as in the output of `add`.
-pub(super) fn file_attributes(attributes: Attributes) -> FileAttributes {
+/// Returns mode and time as in the output of `add`: those that the client sent. Kubo adds the mode of symlinks.
+pub(super) fn file_attributes(attributes: Attributes, kind: EntryKind) -> FileAttributes {
     let mtime = attributes.mtime;
+    let (mode, kind) = match kind {
+        EntryKind::File => (attributes.mode, ListedKind::File),
+        EntryKind::Directory => (attributes.mode, ListedKind::Directory),
+        EntryKind::Symlink => (attributes.mode.or(Some(SYMLINK_MODE)), ListedKind::Symlink),
+    };
     FileAttributes {
-        mode: attributes.mode.map(|mode| format!("0{:o}", go_mode(mode, ListedKind::File))),
+        mode: mode.map(|mode| format!("0{:o}", go_mode(mode, kind))),
         mtime: mtime.map(|mtime| mtime.seconds).filter(|seconds| *seconds != 0),
         mtime_nsecs: mtime.map(|mtime| mtime.nanos).filter(|nanos| *nanos != 0),
     }

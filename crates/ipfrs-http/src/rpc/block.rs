@@ -113,13 +113,9 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, Reques
 /// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only
 /// `format=v0` produces a CIDv0. Kubo's command line also sends `cid-codec=raw`, its default, when `format` is given.
 fn format(args: &Args) -> Result<BlockFormat, RpcError> {
-    let hash = args.nonempty_text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
-    let is_whole = |length: &i64| *length == -1 || usize::try_from(*length).ok() == hash.digest_bytes();
-    if let Some(length) = args.number::<i64>("mhlen")?.filter(|length| !is_whole(length)) {
-        return Err(
-            Error::unsupported(format!("mhlen={length}: digests cannot be truncated, leave the option out")).into()
-        );
-    }
+    let hash = args.nonempty_text("mhtype").map_or(Ok(HashFunction::default()), multihash)?;
+    // Kubo's clients send -1 for the whole digest.
+    let digest_bytes = args.number::<i64>("mhlen")?.filter(|length| *length != -1).map(digest_bytes).transpose()?;
     let (version, codec) = match (args.nonempty_text("format"), args.nonempty_text("cid-codec")) {
         (Some(_), Some(codec)) if codec != "raw" => {
             let why =
@@ -136,5 +132,14 @@ fn format(args: &Args) -> Result<BlockFormat, RpcError> {
         (Some(name), _) | (None, Some(name)) => (1, codec::parse(name)?),
         (None, None) => (1, codec::RAW),
     };
-    Ok(BlockFormat { version, codec, hash })
+    Ok(BlockFormat { version, codec, hash, digest_bytes })
+}
+
+fn digest_bytes(length: i64) -> Result<usize, Error> {
+    usize::try_from(length).map_err(|_| Error::invalid(format!("mhlen={length}: use a number of bytes, or -1")))
+}
+
+fn multihash(name: &str) -> Result<HashFunction, Error> {
+    let unknown = |_| Error::unsupported(format!("unrecognized multihash function: {name}"));
+    HashFunction::from_name(name).map_err(unknown)
 }

@@ -1,16 +1,23 @@
 //! `cat`: the bytes of files.
 
 use axum::extract::State;
+use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::Error;
-use ipfrs_node::{ObjectKind, Span};
+use ipfrs_node::{FileContent, ObjectKind, Span};
 
-use super::args::Args;
+use super::args::{Args, content_path};
 use super::command_result::CommandResult;
 use super::output;
 use crate::body::begun;
 use crate::content_limits::{self, Remedy};
 use crate::state::AppState;
+
+/// Part of the output.
+enum Part {
+    File(FileContent, Span),
+    Bytes(Bytes),
+}
 
 /// `cat?arg=path[&arg=...][&offset=][&length=]`: concatenates files; offset and length apply to the whole output.
 pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandResult {
@@ -19,13 +26,22 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
     let (mut skip, mut left) = (offset.unwrap_or(0), limit.unwrap_or(u64::MAX));
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required_paths("ipfs-path")? {
-        let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
+        let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),
             ObjectKind::Directory(_) => {
                 return Err(Error::invalid(format!("this dag node is a directory: {path} (use ls or get)")).into());
             }
-            ObjectKind::Symlink(_) => return Err(Error::unsupported(format!("{path} is a symlink")).into()),
+            // As in Kubo, the content of a symlink is its target.
+            ObjectKind::Symlink(target) => {
+                let (start, len) = (skip.min(target.len() as u64), left);
+                let end = start.saturating_add(len).min(target.len() as u64);
+                skip -= start;
+                left -= end - start;
+                length += end - start;
+                parts.push(Part::Bytes(target.slice(start as usize..end as usize)));
+                continue;
+            }
             ObjectKind::Other => return Err(object.not_unixfs("use block/get for its block").await.into()),
         };
         content_limits::check_size(&state, file.size(), Remedy::Rpc)?;
@@ -35,10 +51,13 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
         skip -= start;
         left -= len;
         length += len;
-        parts.push((file, Span { start, len }));
+        parts.push(Part::File(file, Span { start, len }));
     }
     let node = state.node.clone();
-    let pieces = stream::iter(parts).flat_map(move |(file, span)| node.read(&file, span));
+    let pieces = stream::iter(parts).flat_map(move |part| match part {
+        Part::File(file, span) => node.read(&file, span).boxed(),
+        Part::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
+    });
     let pieces = begun(pieces.boxed()).await?;
     Ok(output::bytes(pieces, length, args.takes_trailers))
 }

@@ -238,6 +238,6 @@ pub(super) async fn codecs(args: Args) -> CommandResult {
 
 /// `cid/hashes`: lists the hash functions of blocks that this daemon accepts.
 pub(super) async fn hashes() -> CommandResult {
-    let entry = |hash: HashFunction| CodeAndName { code: hash.code(), name: hash.name().to_owned() };
-    Ok(output::object(HashFunction::ALL.map(entry)))
+    let entry = |hash: HashFunction| CodeAndName { code: hash.code(), name: hash.name().into_owned() };
+    Ok(output::object(HashFunction::ALL.map(entry).to_vec()))
 }

@@ -1,13 +1,15 @@
 //! `commands` and `version/deps`: what this daemon serves, and what it was built from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use axum::extract::Extension;
 use futures::stream;
 use ipfrs_rpc::types::{CommandOption, CommandTree, Dependency};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::commands::{self, GLOBALS};
+use super::commands::Command;
 use super::options::Opt;
 use super::output;
 
@@ -17,16 +19,26 @@ const LOCK_FILE: &str = include_str!("../../packages.lock");
 
 /// `commands[?flags=]`: returns all commands as a tree with their options. As in Kubo, `flags` affects only how a
 /// command line prints them.
-pub(super) async fn commands() -> CommandResult {
-    let mut root = Branch::default();
-    for path in commands::paths() {
+pub(super) async fn commands(Extension(tree): Extension<Arc<CommandTree>>) -> CommandResult {
+    Ok(output::object(&*tree))
+}
+
+/// Returns commands as a tree.
+pub(super) fn tree(commands: impl Iterator<Item = &'static Command>) -> CommandTree {
+    let (mut root, mut globals) = (Branch::default(), [].as_slice());
+    for command in commands {
+        let [options, group_options, of_all] = command.tables();
+        globals = of_all;
         let mut branch = &mut root;
-        for name in path.split('/') {
+        for (depth, name) in command.path.split('/').enumerate() {
             branch = branch.below.entry(name).or_default();
+            if depth == 0 && !group_options.is_empty() {
+                branch.options = group_options;
+            }
         }
-        branch.options = commands::find(path).map_or(&[], |command| command.options);
+        branch.options = options;
     }
-    Ok(output::object(root.tree("ipfs", GLOBALS)))
+    root.tree("ipfs", globals)
 }
 
 /// A command, or a prefix of commands.

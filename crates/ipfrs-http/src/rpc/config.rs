@@ -30,6 +30,21 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     Ok(output::object(json!({ "Key": key, "Value": value })))
 }
 
+/// `config/profile/apply?arg=profile`: fails, since the configuration is read-only.
+pub(super) async fn apply_profile(args: Args) -> CommandResult {
+    let profile = args.text_at(0);
+    let why =
+        format!("{profile} is not a profile: ipfrs has none, change config.toml of the repo and restart the daemon");
+    Err(Error::unsupported(why).into())
+}
+
+/// `config/replace`: fails, since the configuration is read-only.
+pub(super) async fn replace() -> CommandResult {
+    let why =
+        "the configuration cannot be replaced through the API: change config.toml of the repo and restart the daemon";
+    Err(Error::unsupported(why).into())
+}
+
 /// `config/show`: returns the values of all keys.
 pub(super) async fn show(State(state): State<AppState>) -> CommandResult {
     Ok(output::object(effective(&state)?))
@@ -73,6 +88,7 @@ fn effective(state: &AppState) -> Result<Value> {
     let seconds = |pointer: &str| at(pointer).as_u64().map(|seconds| format!("{seconds}s"));
     let import = state.node.config().import.profile.settings();
     Ok(json!({
+        "API": { "HTTPHeaders": at("/api/http_headers") },
         "Addresses": {
             // Without a listener of its own, the API is served with the gateway.
             "API": api.as_ref().unwrap_or(&gateway),

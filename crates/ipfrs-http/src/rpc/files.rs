@@ -7,7 +7,6 @@ mod stat;
 mod write;
 
 pub(super) use change::{chcid, chmod, cp, flush, mkdir, mv, rm, touch};
-use http::StatusCode;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{CidFormat, LinkName, MutablePath};
@@ -18,9 +17,6 @@ pub(super) use write::write;
 
 use super::args::Args;
 use crate::error::RpcError;
-
-/// Status of a command without output.
-const DONE: StatusCode = StatusCode::OK;
 
 /// Returns a path of mutable files.
 fn path(argument: &LinkName) -> Result<MutablePath> {

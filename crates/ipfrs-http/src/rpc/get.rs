@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::State;
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use flate2::write::GzEncoder;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, LinkName, ObjectKind, Span, saved_name};
+use ipfrs_node::{ContentPath, LinkName, Mtime, ObjectKind, Span, saved_name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
@@ -44,7 +45,10 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
         return Ok(output::stream_of("application/gzip", compressed, None, takes_trailers));
     }
     let place = level.map(|_| state.compression.place()).transpose()?;
-    let archive = state.node.archive(&object, &name).await?;
+    // As in Kubo, entries without a time have that of the request.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Mtime { seconds: i64::try_from(now.as_secs()).unwrap_or(0), nanos: 0 };
+    let archive = state.node.archive(&object, &name, Some(now)).await?;
     let pieces = match archive.length {
         Some(_) => archive.pieces.boxed(),
         None => content_limits::bounded(&state, archive.pieces, Remedy::Rpc).boxed(),

@@ -126,8 +126,8 @@ pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Req
 /// `key/verify?signature=[&key=][&ipns-base=]`: verifies a signature, in any multibase, over the body.
 pub(super) async fn verify(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let encoding = KeyEncoding::of(&args)?;
-    let signature =
-        args.nonempty_text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
+    let no_signature = || Error::invalid("cannot decode multibase for zero length string: signature is required");
+    let signature = args.nonempty_text("signature").ok_or_else(no_signature)?;
     let signature = decode_multibase(signature)
         .ok_or_else(|| Error::invalid("the signature is not multibase: use the output of key/sign"))?;
     let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;

@@ -6,13 +6,16 @@ use ipfrs_core::{Error, Result, codec, timestamp};
 use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{Link, Listing, Listings};
 
-use super::args::{Args, Render};
+use super::args::{Args, Render, content_path};
 use super::command_result::CommandResult;
 use super::{attributes, output};
 use crate::state::AppState;
 
 /// Maximum number of entries in one JSON object, which is built in memory.
 const MAX_LINKS: usize = 65_536;
+
+/// How Go writes a time that is not set.
+const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`: lists directories. If neither types nor sizes are
 /// requested, both are 0, because the size in a link is not the size of the file.
@@ -22,7 +25,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let paths = args.required_paths("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {
-        let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
+        let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
         if matches!(object.kind, ObjectKind::Other) && !matches!(object.cid.codec(), codec::DAG_CBOR | codec::DAG_JSON)
         {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
@@ -77,7 +80,7 @@ fn link(render: Render, entry: Listed) -> Result<Link> {
         target: target.to_string_lossy().into_owned(),
         name_bytes: output::name_bytes(name),
         target_bytes: output::name_bytes(target),
-        mode,
-        mod_time,
+        mode: mode.or(Some(0)),
+        mod_time: mod_time.or_else(|| Some(NO_TIME.to_owned())),
     })
 }

@@ -23,6 +23,12 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
         let name = Name::parse(requested).map_err(|_| Error::invalid("invalid peer id"))?;
         if name != own {
             let id = name.peer_id();
+            if args.is_offline() {
+                let addresses = vec![format!("/p2p/{id}")];
+                let (agent_version, public_key) = (String::new(), String::new());
+                let id = encoding.id(&name)?;
+                return Ok(output::object(Id { id, public_key, addresses, agent_version, protocols: Vec::new() }));
+            }
             let found = swarm::find(node, &id)?.ok_or_else(|| {
                 Error::not_found(format!("peer {id} is not connected: connect to it first (swarm/connect)"))
             })?;
@@ -35,24 +41,28 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
         id: encoding.id(&own)?,
         public_key: STANDARD.encode(identity.public_key()),
         addresses,
-        agent_version: concat!("ipfrs/", env!("CARGO_PKG_VERSION")).to_owned(),
+        // Clients read the version of Kubo's RPC from the second part.
+        agent_version: format!("ipfrs/{}/{}", state.api.reported_version(), env!("CARGO_PKG_VERSION")),
         protocols: node.protocols(),
     }))
 }
 
-/// `version`: returns the versions of Kubo's RPC and of ipfrs.
-pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
-    // Go's architecture names, which Kubo's clients compare.
-    let arch = match std::env::consts::ARCH {
+/// Returns Go's name of the processor architecture, which Kubo's clients compare.
+pub(super) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    };
+    }
+}
+
+/// `version`: returns the versions of Kubo's RPC and of ipfrs.
+pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
     Ok(output::object(Version {
         version: state.api.reported_version(),
         commit: String::new(),
         repo: "1".to_owned(),
-        system: format!("{arch}/{}", std::env::consts::OS),
+        system: format!("{}/{}", architecture(), std::env::consts::OS),
         golang: String::new(),
         ipfrs: Some(env!("CARGO_PKG_VERSION").to_owned()),
     }))

@@ -26,6 +26,21 @@ pub(crate) enum Kind {
     List,
 }
 
+impl Kind {
+    /// Returns the name of the type in Go.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Int64 => "int64",
+            Self::Uint => "uint",
+            Self::Uint64 => "uint64",
+            Self::Text => "string",
+            Self::List => "slice",
+        }
+    }
+}
+
 /// Effect of an option on a command.
 #[derive(Debug, Clone, Copy)]
 enum Effect {
@@ -105,19 +120,23 @@ impl Opt {
         }
     }
 
-    fn value(&self, given_as: &str, text: String) -> Result<Value, RpcError> {
+    fn value(&self, text: String) -> Result<Value, RpcError> {
         let number = |signed, min: i128, max: i128| {
             go_integer(&text, signed).filter(|number| (min..=max).contains(number)).map(Value::Number)
         };
-        let (value, expected) = match self.kind {
+        let value = match self.kind {
             Kind::Text | Kind::List => return Ok(Value::Text(text)),
-            Kind::Bool => (go_bool(&text).map(Value::Bool), "true or false"),
-            Kind::Int => (number(true, i32::MIN.into(), i32::MAX.into()), "a 32-bit integer"),
-            Kind::Int64 => (number(true, i64::MIN.into(), i64::MAX.into()), "a 64-bit integer"),
-            Kind::Uint => (number(false, 0, u32::MAX.into()), "an unsigned 32-bit integer"),
-            Kind::Uint64 => (number(false, 0, u64::MAX.into()), "an unsigned 64-bit integer"),
+            Kind::Bool => go_bool(&text).map(Value::Bool),
+            Kind::Int => number(true, i32::MIN.into(), i32::MAX.into()),
+            Kind::Int64 => number(true, i64::MIN.into(), i64::MAX.into()),
+            Kind::Uint => number(false, 0, u32::MAX.into()),
+            Kind::Uint64 => number(false, 0, u64::MAX.into()),
         };
-        value.ok_or_else(|| invalid(given_as, &text, expected))
+        value.ok_or_else(|| {
+            let value = if text.is_empty() { "empty value".to_owned() } else { format!("value {text:?}") };
+            let (kind, name) = (self.kind.name(), self.name());
+            RpcError::Request(format!("could not convert {value} to type {kind:?} (for option \"-{name}\")"))
+        })
     }
 
     fn check_offered(&self, given_as: &str, value: &Value) -> Result<(), RpcError> {
@@ -131,11 +150,6 @@ impl Opt {
     }
 }
 
-/// Returns the error for an invalid value of an option.
-fn invalid(name: &str, value: &str, expected: &str) -> RpcError {
-    RpcError::Request(format!("invalid value {value:?} for option {name:?}: use {expected}"))
-}
-
 #[derive(Debug, Clone)]
 enum Value {
     Bool(bool),
@@ -147,14 +161,12 @@ enum Value {
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     given: Vec<Given>,
-    defined: [&'static [Opt]; 2],
+    defined: [&'static [Opt]; 3],
 }
 
 #[derive(Debug, Clone)]
 struct Given {
     option: &'static str,
-    /// Name that the client used.
-    name: String,
     value: Value,
 }
 
@@ -164,25 +176,28 @@ impl Options {
     /// # Errors
     /// If a value has the wrong type, an option is given twice, possibly under two names, or an option is not
     /// supported.
-    pub(super) fn read(
-        defined: [&'static [Opt]; 2],
-        pairs: impl Iterator<Item = (String, String)>,
-    ) -> Result<Self, RpcError> {
-        let mut given: Vec<Given> = Vec::new();
-        for (name, text) in pairs {
-            let Some(option) = defined.iter().copied().flatten().find(|option| option.names.contains(&&*name)) else {
-                continue;
-            };
-            let same = given.iter().find(|given| given.option == option.name());
-            if let Some(same) = same.filter(|_| !matches!(option.kind, Kind::List)) {
-                return Err(RpcError::Request(match same.name == name {
-                    true => format!("option {name:?} is given more than once: give one value"),
-                    false => format!("options {:?} and {name:?} are the same: give one of them", same.name),
-                }));
+    pub(super) fn read(defined: [&'static [Opt]; 3], pairs: &[(String, String)]) -> Result<Self, RpcError> {
+        let defined_as = |name: &str| defined.iter().copied().flatten().find(|option| option.names.contains(&name));
+        let known = pairs.iter().filter_map(|(name, text)| Some((defined_as(name)?, name, text)));
+        for (option, name, _) in known.clone().filter(|(option, ..)| !matches!(option.kind, Kind::List)) {
+            let same = || known.clone().filter(|(other, ..)| other.name() == option.name());
+            if let Some((_, other, _)) = same().find(|(_, other, _)| *other != name) {
+                return Err(RpcError::Request(format!(
+                    "options {name:?} and {other:?} are the same: give one of them"
+                )));
             }
-            let value = option.value(&name, text)?;
-            option.check_offered(&name, &value)?;
-            given.push(Given { option: option.name(), name, value });
+            if same().nth(1).is_some() {
+                let (name, values) =
+                    (option.name(), same().map(|(.., text)| text.as_str()).collect::<Vec<_>>().join(" "));
+                let why = format!("expected key {name} to have only a single value, received [{values}]");
+                return Err(RpcError::Request(why));
+            }
+        }
+        let mut given = Vec::new();
+        for (option, name, text) in known {
+            let value = option.value(text.clone())?;
+            option.check_offered(name, &value)?;
+            given.push(Given { option: option.name(), value });
         }
         Ok(Self { given, defined })
     }
@@ -197,6 +212,11 @@ impl Options {
     fn reads(&self, name: &str) -> bool {
         let mut options = self.defined.iter().copied().flatten();
         options.any(|option| option.name() == name && matches!(option.effect, Effect::Read))
+    }
+
+    /// Whether a flag is set that another layer processes too.
+    pub(super) fn flag(&self, option: &str) -> bool {
+        self.given.iter().any(|given| given.option == option && matches!(given.value, Value::Bool(true)))
     }
 
     /// Returns the value of a Boolean option, if it is given.
@@ -220,12 +240,10 @@ impl Options {
     /// # Errors
     /// If it is out of the range of `T`.
     pub(super) fn number<T: TryFrom<i128>>(&self, option: &str) -> Result<Option<T>, RpcError> {
-        let Some(Given { name, value: Value::Number(number), .. }) = self.find(option) else { return Ok(None) };
-        match T::try_from(*number) {
-            Ok(number) => Ok(Some(number)),
-            // The value fits its option type, so only the sign can be wrong.
-            Err(_) => Err(invalid(name, &number.to_string(), "a non-negative integer")),
-        }
+        let Some(Given { value: Value::Number(number), .. }) = self.find(option) else { return Ok(None) };
+        // The value fits its option type, so only the sign can be wrong.
+        let negative = |_| Error::invalid(format!("cannot specify negative {option}"));
+        Ok(Some(T::try_from(*number).map_err(negative)?))
     }
 }
 
@@ -301,9 +319,9 @@ mod tests {
             (Opt::int64(&["x"]), "9223372036854775807"),
             (Opt::uint64(&["x"]), "18446744073709551615"),
         ] {
-            assert!(option.value("x", most.into()).is_ok(), "{most}");
+            assert!(option.value(most.into()).is_ok(), "{most}");
             let over = (most.parse::<i128>().unwrap() + 1).to_string();
-            assert!(option.value("x", over.clone()).is_err(), "{over}");
+            assert!(option.value(over.clone()).is_err(), "{over}");
         }
     }
 }

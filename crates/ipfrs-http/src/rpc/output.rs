@@ -32,6 +32,11 @@ pub(super) fn object(value: impl Serialize) -> Response {
     }
 }
 
+/// Returns the empty response of a path that is only the beginning of commands.
+pub(super) async fn nothing() -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE)], ()).into_response()
+}
+
 /// Serializes a line of NDJSON.
 pub(super) fn line(value: &impl Serialize) -> Result<Bytes> {
     let mut line =
@@ -53,6 +58,15 @@ where
     });
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE), STREAM_ERROR];
     (headers, Chunked::body(lines, takes_trailers)).into_response()
+}
+
+/// Returns a response with one JSON object that is written while it is streamed.
+pub(super) fn streamed_object<S>(pieces: S, takes_trailers: bool) -> Response
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+{
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), STREAM_ERROR];
+    (headers, Chunked::body(pieces, takes_trailers)).into_response()
 }
 
 /// Returns a response with a stream of `length` bytes.

@@ -111,8 +111,10 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     if let Some(Err(e)) = std::pin::Pin::new(&mut pins).next_if(Result::is_err).await {
         return Err(e.into());
     }
-    let body = if streamed { pins.map(|pin| output::line(&pin?)).boxed() } else { keys(pins.boxed()) };
-    Ok(output::objects(body, args.takes_trailers))
+    if !streamed {
+        return Ok(output::streamed_object(keys(pins.boxed()), args.takes_trailers));
+    }
+    Ok(output::objects(pins.map(|pin| output::line(&pin?)).boxed(), args.takes_trailers))
 }
 
 fn line(cid: &Cid, pinned: Pinned, render: Render) -> Result<PinLine> {
@@ -142,7 +144,7 @@ fn keys(pins: BoxStream<'static, Result<PinLine>>) -> BoxStream<'static, Result<
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let (verbose, quiet) = (args.is_set("verbose"), args.is_set("quiet"));
     if verbose && quiet {
-        return Err(Error::invalid("the options verbose and quiet cannot be used at the same time").into());
+        return Err(Error::invalid("the --verbose and --quiet options can not be used at the same time").into());
     }
     let render = args.render;
     let lines = state.node.verify_pins().filter_map(move |pin| {

@@ -20,7 +20,7 @@ const REPO_VERSION: &str = "1";
 const WAITING_EVENTS: usize = 4;
 
 /// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
-/// the maximum that a compaction could free.
+/// the maximum that a compaction could free, and sent only on request, because clients compare the fields.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let stats = state.node.stats().await?;
     let is_whole = !args.is_set("size-only");
@@ -28,7 +28,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
         repo_size: stats.disk_bytes,
         storage_max: u64::MAX,
         num_objects: is_whole.then_some(stats.blocks),
-        dead_bytes: is_whole.then_some(stats.dead_bytes),
+        dead_bytes: args.is_set("dead-bytes").then_some(stats.dead_bytes),
         repo_path: is_whole.then(|| state.node.repo().display().to_string()),
         version: is_whole.then(|| format!("ipfrs-repo@{REPO_VERSION}")),
     }))

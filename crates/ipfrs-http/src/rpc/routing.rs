@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::stream;
-use ipfrs_core::Error;
+use ipfrs_core::{Error, parse_cid};
 use ipfrs_middleware::MemoryPool;
 use ipfrs_node::{MAX_RECORD_BYTES, Name};
 use ipfrs_rpc::types::{PeerAddresses, RoutingEvent};
@@ -12,6 +12,7 @@ use ipfrs_rpc::types::{PeerAddresses, RoutingEvent};
 use super::args::Args;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
+use super::unavailable::needs_peers;
 use super::{output, swarm};
 use crate::body::{self, Whole};
 use crate::error::RpcError;
@@ -20,6 +21,7 @@ use crate::state::AppState;
 /// Types of go-libp2p's events.
 const FOUND_PEER: u8 = 2;
 const ERROR: u8 = 3;
+const PROVIDER: u8 = 4;
 const VALUE: u8 = 5;
 
 /// `routing/get?arg=/ipns/{name}`: returns the record of a name, in base64.
@@ -56,6 +58,26 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
     let responses = Some(vec![PeerAddresses { id, addrs }]);
     let event = RoutingEvent { extra: String::new(), id: String::new(), responses, r#type: FOUND_PEER };
     Ok(output::objects(stream::iter([output::line(&event)]), args.takes_trailers))
+}
+
+/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block. It names no other
+/// providers, and routers are asked only when content is fetched.
+pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
+    let cid = parse_cid(args.text_at(0))?;
+    if args.number::<i64>("num-providers")?.is_some_and(|number| number < 1) {
+        return Err(Error::invalid("number of providers must be greater than 0").into());
+    }
+    let has_block = state.node.batch_has(&[cid]).await?.iter().any(Option::is_some);
+    let own = || PeerAddresses { id: state.node.identity().peer_id(), addrs: state.node.announced_addresses() };
+    let events = has_block.then(|| RoutingEvent {
+        extra: String::new(),
+        id: String::new(),
+        responses: Some(vec![own()]),
+        r#type: PROVIDER,
+    });
+    let lines: Vec<_> = events.iter().map(output::line).collect();
+    Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 
 fn name(key: &str) -> Result<Name, RpcError> {

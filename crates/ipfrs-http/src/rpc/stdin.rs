@@ -8,7 +8,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::LinkName;
 
-use super::commands::Stdin;
+use super::commands::Argument;
 use super::multipart::{self, Parts};
 use crate::error::RpcError;
 use crate::state::AppState;
@@ -28,23 +28,21 @@ const MAX_LINE_BYTES: usize = 8 * 1024;
 /// none. Lines are bytes: paths need not be UTF-8.
 ///
 /// # Errors
-/// If the body exceeds a limit or is malformed, if it has more arguments than `stdin` permits, or if the memory for
+/// If the body exceeds a limit or is malformed, if it has several arguments but `argument` is one, or if the memory for
 /// request bodies is exhausted.
 pub(super) async fn read(
     state: &AppState,
-    stdin: Stdin,
+    argument: Option<&Argument>,
     request: &mut Request,
 ) -> Result<(Vec<LinkName>, Option<RequestMemory>), RpcError> {
-    if stdin == Stdin::No {
-        return Ok((Vec::new(), None));
-    }
+    let Some(argument) = argument else { return Ok((Vec::new(), None)) };
     let Some(boundary) = multipart::boundary(request.headers())? else { return Ok((Vec::new(), None)) };
     let body = std::mem::take(request.body_mut());
     let mut lines = Lines { most: state.api.max_arguments, ..Lines::default() };
     let memory = lines.read(&state.memory, body, boundary).await?;
     let bytes = lines.bytes;
     let mut read = lines.into_arguments()?;
-    if stdin == Stdin::One {
+    if !argument.is_repeated {
         // Kubo reads only the first line. Blank lines are dropped here, but further arguments must not be ignored
         // silently.
         while read.pop_if(|line| is_blank(line)).is_some() {}

@@ -10,8 +10,8 @@ use futures::stream;
 use ipfrs_core::{Cid, Result};
 use ipfrs_node::{ConnectedPeer, Node};
 use ipfrs_rpc::types::{
-    AddressFilters, BitswapStat, BootstrapPeers, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering,
-    PeeringChange, SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
+    AddressFilters, BitswapStat, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
+    SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
 };
 
 use super::args::Args;
@@ -174,12 +174,6 @@ fn changed(id: String) -> Result<Bytes> {
 pub(super) async fn filters(State(state): State<AppState>) -> CommandResult {
     state.node.peers()?;
     Ok(output::object(AddressFilters { strings: None }))
-}
-
-/// `bootstrap` and `bootstrap/list`: returns the peers from which the node learns of others. There are none: routers
-/// and the configuration name peers.
-pub(super) async fn bootstrap() -> CommandResult {
-    Ok(output::object(BootstrapPeers { peers: Vec::new() }))
 }
 
 fn links(cids: &[Cid], args: &Args) -> Result<Vec<CidLink>> {

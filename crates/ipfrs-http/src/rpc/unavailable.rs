@@ -1,19 +1,23 @@
 //! Commands whose subsystems this daemon does not have: they fail or respond like those of a Kubo in which the
 //! subsystem is disabled. Clients recognize the beginning of the texts.
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use ipfrs_core::multiformats::decode_multibase;
 use ipfrs_core::{Error, Result};
+use ipfrs_rpc::types::{PubsubState, RemoteServices};
+use serde_json::json;
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::multipart;
+use super::{multipart, output};
 use crate::error::RpcError;
+use crate::state::AppState;
 
 const NO_PUBSUB: &str = "experimental pubsub feature not enabled, run daemon with --enable-pubsub-experiment to use: \
                          ipfrs has no pubsub, use the events of /ws or a message broker";
 const NO_P2P: &str = "libp2p stream mounting not enabled: ipfrs forwards no streams, use a tunnel such as SSH";
 const NO_FILESTORE: &str = "filestore is not enabled, see https://git.io/vNItf: ipfrs stores all content in its packs";
+const ONLINE: &str = "this command must be run in online mode. Try running 'ipfs daemon' first";
 const NO_DHT: &str = "routing service is not a DHT";
 
 fn unsupported(why: &str) -> CommandResult {
@@ -113,4 +117,104 @@ pub(super) async fn reprovide() -> CommandResult {
 pub(super) async fn provide(args: Args) -> CommandResult {
     args.required("key")?;
     reprovide().await
+}
+
+/// Checks that there are peers.
+///
+/// # Errors
+/// Kubo's error without a network.
+pub(super) fn needs_peers(state: &AppState) -> Result<()> {
+    state.node.peers().map(drop).map_err(|e| Error::unsupported(ONLINE).with_source(e))
+}
+
+/// `mount`.
+pub(super) async fn mount() -> CommandResult {
+    unsupported("this daemon does not mount itself: ipfs.mount of the Python package mounts content")
+}
+
+/// `name/pubsub/cancel`, `name/pubsub/subs`.
+pub(super) async fn name_pubsub() -> CommandResult {
+    Err(RpcError::Refused(Error::unsupported("IPNS pubsub subsystem is not enabled")))
+}
+
+/// `name/pubsub/state`.
+pub(super) async fn name_pubsub_state() -> CommandResult {
+    Ok(output::object(PubsubState { enabled: false }))
+}
+
+/// `pubsub/reset`: returns the number of removed sequence numbers.
+pub(super) async fn reset_pubsub() -> CommandResult {
+    Ok(output::object(json!({ "deleted": 0 })))
+}
+
+/// `provide/clear`: returns the number of announcements that are removed from the queue.
+pub(super) async fn clear_provides() -> CommandResult {
+    Ok(output::object(0))
+}
+
+/// `provide/once?arg=cid[&arg=...]`.
+pub(super) async fn provide_once(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
+    reprovide().await
+}
+
+/// `swarm/filters/add`, `swarm/filters/rm`.
+pub(super) async fn change_filters(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
+    unsupported(
+        "addresses are not filtered: limit peers with a firewall, or with retrieval.bitswap.private_network_key",
+    )
+}
+
+/// `swarm/addrs/autonat`.
+pub(super) async fn reachability(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
+    unsupported(
+        "the node does not ask peers whether it can be reached: see swarm/addrs/listen, and test it from outside",
+    )
+}
+
+/// `swarm/resources`.
+pub(super) async fn resources() -> CommandResult {
+    let why = "missing ResourceMgr: make sure the daemon is running with Swarm.ResourceMgr.Enabled: ipfrs limits peers \
+               with the keys of retrieval.bitswap, and /metrics counts them";
+    unsupported(why)
+}
+
+/// `version/check`.
+pub(super) async fn check_version(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
+    unsupported("the versions of peers say nothing about ipfrs: see its releases")
+}
+
+/// `pin/remote/ls`, `pin/remote/rm`.
+pub(super) async fn remote_pins(args: Args) -> CommandResult {
+    if args.nonempty_text("service").is_none() {
+        return Err(Error::invalid("a service name must be passed").into());
+    }
+    unsupported("service not known: remote pinning services are not supported, pin content on the service itself")
+}
+
+/// `pin/remote/add?arg=path`.
+pub(super) async fn remote_pin(args: Args) -> CommandResult {
+    remote_pins(args).await
+}
+
+/// `pin/remote/service/add?arg=name&arg=endpoint&arg=key`.
+pub(super) async fn add_pin_service(args: Args) -> CommandResult {
+    let endpoint = args.text_at(1);
+    if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+        return Err(Error::invalid("service endpoint must be a valid HTTP URL").into());
+    }
+    unsupported("remote pinning services are not supported: pin content on the service itself")
+}
+
+/// `pin/remote/service/ls`.
+pub(super) async fn pin_services() -> CommandResult {
+    Ok(output::object(RemoteServices { remote_services: Vec::new() }))
+}
+
+/// `pin/remote/service/rm?arg=name`: as in Kubo, a service that does not exist is no error.
+pub(super) async fn remove_pin_service() -> CommandResult {
+    Ok(output::nothing().await)
 }

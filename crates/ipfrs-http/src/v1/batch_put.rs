@@ -185,7 +185,11 @@ fn item(item: PutItem<'_>) -> Result<BatchItem> {
             )));
         }
     }
-    Ok(BatchItem::Put(PutBlock { data: data.into(), cid, format: BlockFormat { version: 1, codec, hash } }))
+    Ok(BatchItem::Put(PutBlock {
+        data: data.into(),
+        cid,
+        format: BlockFormat { version: 1, codec, hash, digest_bytes: None },
+    }))
 }
 
 /// Reads a complete CAR, which is limited to the size of a batch.

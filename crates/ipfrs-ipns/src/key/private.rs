@@ -78,9 +78,6 @@ impl PrivateKey {
     pub fn generate(key_type: KeyType, bits: Option<u32>) -> Result<Self> {
         let pair = match (key_type, bits) {
             (KeyType::Rsa, bits) => Pair::Rsa(RsaKeyPair::generate(rsa_size(bits)?).map_err(failed)?),
-            (_, Some(bits)) if bits != 256 => {
-                return Err(Error::invalid(format!("invalid key size {bits}: {key_type} keys are always 256 bits")));
-            }
             (KeyType::Ed25519, _) => Pair::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
             (KeyType::Secp256k1, _) => {
                 Pair::Secp256k1(EcdsaKeyPair::generate(&ECDSA_P256K1_SHA256_ASN1_SIGNING).map_err(failed)?)
@@ -242,6 +239,7 @@ fn rsa_size(bits: Option<u32>) -> Result<KeySize> {
         3_072 => Ok(KeySize::Rsa3072),
         4_096 => Ok(KeySize::Rsa4096),
         8_192 => Ok(KeySize::Rsa8192),
+        0..2_048 => Err(Error::invalid("rsa keys must be >= 2048 bits to be useful")),
         bits => Err(Error::invalid(format!("invalid key size {bits}: RSA keys have 2048, 3072, 4096 or 8192 bits"))),
     }
 }

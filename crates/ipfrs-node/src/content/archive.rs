@@ -11,7 +11,7 @@ use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
-use ipfrs_unixfs::{DirEntry, Entries, LinkName, Node as UnixFsNode, decode_async};
+use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixFsNode, decode_async};
 
 use crate::metrics::Active;
 use crate::{ContentPath, Node, Object};
@@ -39,14 +39,15 @@ pub struct Archive {
 
 impl Node {
     /// Returns the file, directory or symlink at the end of a path as a TAR archive that unpacks to an entry called
-    /// `name`. The stream reads directories as the consumer proceeds, a bounded distance ahead.
+    /// `name`. Entries without a modification time get `default_mtime`. The stream reads directories as the consumer
+    /// proceeds, a bounded distance ahead.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that leads elsewhere,
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. The stream fails if a
     /// block is missing or is not UnixFS, if a name in a directory leads out of the archive, or if directories are
     /// nested more than [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
-    pub async fn archive(&self, object: &Object, name: &LinkName) -> Result<Archive> {
+    pub async fn archive(&self, object: &Object, name: &LinkName, default_mtime: Option<Mtime>) -> Result<Archive> {
         let root = decode_async(object.cid, object.block.clone()).await?;
         let mut walk = Walk {
             store: self.part_store(&object.resolved.path, Part::All),
@@ -55,6 +56,7 @@ impl Node {
             content: None,
             open_bytes: 0,
             symlinks: 0,
+            default_mtime,
             has_symlink: false,
             has_path_name: false,
             hashes: RandomState::new(),
@@ -93,6 +95,8 @@ struct Walk {
     /// Number of symlinks in the directories of `path`.
     symlinks: usize,
     /// Whether the archive contains a symlink so far.
+    /// Modification time of entries that have none.
+    default_mtime: Option<Mtime>,
     has_symlink: bool,
     /// Whether an entry so far had a relative path as its name. A symlink of the same archive could be a part of that
     /// path.
@@ -186,7 +190,9 @@ impl Walk {
             UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => TarKind::Directory,
             UnixFsNode::Symlink { target, .. } => TarKind::Symlink { target },
         };
-        let header = tar::header(&TarEntry { path: &path, kind, attributes: node.attributes() })?;
+        let own = node.attributes();
+        let attributes = Attributes { mtime: own.mtime.or(self.default_mtime), ..own };
+        let header = tar::header(&TarEntry { path: &path, kind, attributes })?;
         self.has_symlink |= matches!(node, UnixFsNode::Symlink { .. });
         if self.has_symlink && self.has_path_name {
             let why = "the tree contains symlinks and names that are paths, which could lead out of the archive";

@@ -217,7 +217,7 @@ impl Target {
         let (kind, size) = match node {
             UnixFsNode::File(file) => (ListedKind::File, file.size),
             UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => (ListedKind::Directory, 0),
-            UnixFsNode::Symlink { .. } => (ListedKind::Symlink, 0),
+            UnixFsNode::Symlink { target, .. } => (ListedKind::Symlink, target.len() as u64),
         };
         let symlink = match node {
             UnixFsNode::Symlink { target, .. } if target.len() <= MAX_LISTED_TARGET_BYTES => LinkName::from(&**target),

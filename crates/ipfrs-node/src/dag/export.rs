@@ -114,6 +114,10 @@ impl Node {
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn resolve_dag(&self, path: ContentPath) -> Result<DagPath> {
+        // As in Kubo, the content ID of a path without names needs no block.
+        if path.segments().is_empty() {
+            return Ok(DagPath { cid: *path.root(), remainder: Vec::new() });
+        }
         let object = self.resolve_for(path, Part::Block).await?;
         Ok(DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() })
     }

@@ -12,6 +12,7 @@ use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
 
+use super::plain::Plain;
 use crate::{BlockFormat, ContentPath, DagPath, Node, PutBlock};
 
 /// Upper bound of the memory of a decoded value per byte of its block. A list of small numbers is the worst case.
@@ -60,6 +61,9 @@ impl Node {
                 ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid}: {e}")),
                 kind => Error::new(kind, format!("block {cid}: {e}")),
             })?;
+            if remainder.is_empty() && matches!(output, codec::JSON | codec::CBOR) {
+                return convert(cid.codec(), block, output).map_err(|e| e.error);
+            }
             encode(output, &within(value, &remainder)?)
         });
         Ok((found, data.await?))
@@ -83,10 +87,11 @@ impl Node {
                 if input == store && input == codec::DAG_PB {
                     return dag_pb::decode(data).map(|_| data.clone()).map_err(explained);
                 }
-                encode(store, &decode(input, data).map_err(explained)?)
+                convert(input, data, store).map_err(|e| if e.is_input { explained(e.error) } else { e.error })
             })
             .await?;
-        let block = PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash } };
+        let block =
+            PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash, digest_bytes: None } };
         let (cid, _) = if pin { self.put_pinned_block(block).await? } else { self.put_block(block).await? };
         Ok(cid)
     }
@@ -105,8 +110,40 @@ impl Node {
     }
 }
 
+/// Error of a conversion.
+struct ConversionError {
+    /// Whether the data is not valid in its codec.
+    is_input: bool,
+    error: Error,
+}
+
+/// Converts data between codecs. Conversions between json and cbor keep the order of keys.
+fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, ConversionError> {
+    let input = |error| ConversionError { is_input: true, error };
+    let output = |error| ConversionError { is_input: false, error };
+    let plain = match (from, to) {
+        (codec::JSON, codec::JSON | codec::CBOR) => Plain::from_json(data).map_err(input)?,
+        (codec::CBOR, codec::JSON | codec::CBOR) => decode_plain_cbor(data).map_err(input)?,
+        (_, codec::JSON | codec::CBOR) => {
+            let name = if to == codec::JSON { "json" } else { "cbor" };
+            Plain::from_ipld(decode(from, data).map_err(input)?, name).map_err(output)?
+        }
+        _ => return encode(to, &decode(from, data).map_err(input)?).map_err(output),
+    };
+    if to == codec::JSON { plain.to_json() } else { plain.to_cbor() }.map_err(output)
+}
+
+fn decode_plain_cbor(data: &Bytes) -> Result<Plain> {
+    Plain::from_cbor(&canonical_cbor(data).map_err(|e| Error::new(e.kind(), format!("it is not cbor: {e}")))?)
+}
+
 fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
+        codec::JSON => {
+            check_integers(data)?;
+            Plain::from_json(data).map(Plain::into_ipld)
+        }
+        codec::CBOR => decode_plain_cbor(data).map(Plain::into_ipld),
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
         codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
         codec::DAG_CBOR => {
@@ -200,13 +237,15 @@ fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
         (codec::DAG_JSON, value) => serde_ipld_dagjson::to_vec(value)
             .map(Bytes::from)
             .map_err(|e| Error::invalid(format!("dag-json cannot represent it: {e}")).with_source(e)),
+        (codec::JSON, value) => Plain::from_ipld(value.clone(), "json")?.to_json(),
+        (codec::CBOR, value) => Plain::from_ipld(value.clone(), "cbor")?.to_cbor(),
         (other, _) => Err(unsupported(other)),
     }
 }
 
 fn unsupported(code: u64) -> Error {
     let name = codec::name(code).map_or_else(|| format!("0x{code:x}"), str::to_owned);
-    Error::unsupported(format!("codec {name} is not one of dag-json, dag-cbor, dag-pb and raw"))
+    Error::unsupported(format!("codec {name} is not one of dag-json, dag-cbor, json, cbor, dag-pb and raw"))
 }
 
 /// Returns the value that `segments` lead to.

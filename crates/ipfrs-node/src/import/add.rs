@@ -231,8 +231,7 @@ impl AddSession {
                 operation.advance(before + total, blocks.load(Ordering::Relaxed));
             }
         };
-        let attributes = self.keeping.of(attributes);
-        let entry = self.importer.file(content, attributes, &mut count).await;
+        let entry = self.importer.file(content, self.keeping.of(attributes), &mut count).await;
         if let (Err(e), Some(operation)) = (&entry, operation) {
             operation.fail(e);
         }
@@ -276,8 +275,8 @@ impl AddSession {
         target: impl AsRef<[u8]>,
     ) -> Result<()> {
         let names = self.names(path.as_ref())?;
-        let attributes = Attributes { mode: None, ..self.keeping.of(attributes) };
-        let entry = self.importer.symlink(target.as_ref(), attributes).await?;
+        let kept = Attributes { mode: None, ..self.keeping.of(attributes) };
+        let entry = self.importer.symlink(target.as_ref(), kept).await?;
         self.place(&names, entry, attributes).await
     }
 
@@ -420,9 +419,14 @@ impl AddSession {
         }
         let shown = || LinkName::from(path);
         let invalid = |why: &str| Err(Error::invalid(format!("invalid file name {:?}: {why}", shown())));
-        let names: Vec<_> = segments(path).filter(|name| *name != b".").collect();
-        if names.contains(&&b".."[..]) {
-            return invalid("\"..\" leads out of the import");
+        // As in Kubo, a path that leads out of the import begins at its root.
+        let mut names = Vec::new();
+        for name in segments(path) {
+            match name {
+                b"." => {}
+                b".." => drop(names.pop()),
+                name => names.push(name),
+            }
         }
         if path.contains(&0) {
             return invalid("it contains a NUL byte");
@@ -444,20 +448,15 @@ impl AddSession {
     /// Puts an imported entry at `names`. A file without a name is named by its content ID, both in the response and
     /// in a wrapping directory.
     async fn place(&mut self, names: &[&[u8]], entry: Entry, attributes: Attributes) -> Result<()> {
-        let name = match names {
-            [] if self.unnamed => return Err(Error::invalid("two files without a name: give each a file name")),
-            [] => {
-                self.unnamed = true;
-                let name = entry.cid.to_string();
-                self.tree.place(&[name.as_bytes()], &entry).await?;
-                name.into()
-            }
-            names => {
-                self.tree.place(names, &entry).await?;
-                names.join(&b'/').into()
-            }
-        };
-        let added = Added { name, cid: entry.cid, size: entry.tsize, attributes };
+        let own_name = entry.cid.to_string();
+        self.unnamed |= names.is_empty();
+        let names = if names.is_empty() { &[own_name.as_bytes()][..] } else { names };
+        // Roots are in no directory, so their names may be equal, as in Kubo.
+        if self.wrap || names.len() > 1 {
+            self.tree.place(names, &entry).await?;
+        }
+        let kind = entry.kind;
+        let added = Added { name: names.join(&b'/').into(), cid: entry.cid, size: entry.tsize, kind, attributes };
         self.waiting.push_back((self.importer.mark(), added));
         Ok(())
     }

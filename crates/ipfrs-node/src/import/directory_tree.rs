@@ -153,8 +153,7 @@ impl Tree {
             batch = self.with_table(move |table| take_batch(table, &of)).await?;
         }
         let Some(builder) = builder else { return Ok(Outcome::Unasked) };
-        let attributes = stored(directory.attributes);
-        self.finish(importer, &names, builder, attributes).await.map(|added| Outcome::Built(Box::new(added)))
+        self.finish(importer, &names, builder, directory.attributes).await.map(|added| Outcome::Built(Box::new(added)))
     }
 
     /// Records that a directory was left out. As in Kubo, its parent does not count as empty because of that.
@@ -174,7 +173,8 @@ impl Tree {
         attributes: Attributes,
     ) -> Result<Added> {
         let entry = importer.finish_directory(builder).await?;
-        let added = Added { name: names.join(&b'/').into(), cid: entry.cid, size: entry.tsize, attributes };
+        let (name, kind) = (names.join(&b'/').into(), EntryKind::Directory);
+        let added = Added { name, cid: entry.cid, size: entry.tsize, kind, attributes };
         if !names.is_empty() {
             self.place(names, &entry).await?;
         }

@@ -2,7 +2,7 @@
 
 use ipfrs_core::Cid;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_unixfs::{Attributes, Chunker, Layout, Profile};
+use ipfrs_unixfs::{Attributes, Chunker, EntryKind, Layout, Profile};
 
 use crate::LinkName;
 use crate::mutable_files::MutablePath;
@@ -65,6 +65,8 @@ pub struct Added {
     pub cid: Cid,
     /// Cumulative size of the entry's DAG in bytes, as `add` reports it.
     pub size: u64,
-    /// Mode and modification time that were stored with the entry.
+    /// Whether it is a file, a directory or a symlink.
+    pub kind: EntryKind,
+    /// Mode and modification time that the client sent with the entry. The options decide whether they are stored.
     pub attributes: Attributes,
 }

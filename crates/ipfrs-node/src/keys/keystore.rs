@@ -129,7 +129,7 @@ pub(super) fn check_known_name(action: &str, name: &str) -> Result<()> {
 pub(super) fn check_new_name(action: &str, name: &str) -> Result<()> {
     let problem = match name {
         SELF => return Err(not_self(action)),
-        "" => "it is empty",
+        "" => return Err(Error::invalid("key name must be at least one character")),
         _ if name.len() > MAX_NAME_BYTES => "it has more than 128 bytes",
         _ if name.contains('/') => "it contains a slash",
         _ if name.contains(char::is_control) => "it contains a control character",

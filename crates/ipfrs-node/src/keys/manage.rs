@@ -115,7 +115,8 @@ impl Node {
             }
             let is_taken = files.has(&to)?;
             if is_taken && !replaces {
-                return Err(exists(&to));
+                let why = format!("key by that name already exists, refusing to overwrite: {to}");
+                return Err(Error::new(ErrorKind::Conflict, why));
             }
             files.rename(&from, &to)?;
             Ok((key, is_taken))
@@ -164,7 +165,7 @@ impl Node {
         let (named, public) = match self.private_key(key).await {
             Ok((named, key)) => (named, key.public().clone()),
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let id = Name::parse(key).map_err(|_| e)?;
+                let id = Name::parse(key.strip_prefix("/ipns/").unwrap_or(key)).map_err(|_| e)?;
                 let public = id.public_key().ok_or_else(|| {
                     Error::not_found(format!("{id} does not contain its public key: only its owner can verify with it"))
                 })?;
@@ -195,7 +196,7 @@ impl Node {
                 return Ok((NamedKey::new(&wanted, &key), key));
             }
             let none = || Error::not_found(format!("no key by the given name or PeerID was found: {wanted}"));
-            let id = Name::parse(&wanted).map_err(|_| none())?;
+            let id = Name::parse(wanted.strip_prefix("/ipns/").unwrap_or(&wanted)).map_err(|_| none())?;
             if Name::of(identity.public()) == id {
                 return Ok((NamedKey::new(SELF, &identity), identity));
             }

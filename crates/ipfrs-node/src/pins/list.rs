@@ -36,9 +36,9 @@ impl FromStr for PinFilter {
             "direct" => Ok(Self::Direct),
             "recursive" => Ok(Self::Recursive),
             "indirect" => Ok(Self::Indirect),
-            other => {
-                Err(Error::invalid(format!("invalid type {other:?}, must be one of direct, indirect, recursive, all")))
-            }
+            other => Err(Error::invalid(format!(
+                "invalid type '{other}', must be one of {{direct, indirect, recursive, all}}"
+            ))),
         }
     }
 }

@@ -145,7 +145,9 @@ impl Node {
         let pins = &self.inner.pins;
         // Checked before the walk, which may take long.
         if pins.get(&from).await?.is_none_or(|pin| pin.mode != PinMode::Recursive) {
-            return Err(Error::not_found(format!("{from} is not pinned recursively: pin {to} itself")));
+            return Err(Error::not_found(format!(
+                "'from' cid was not recursively pinned already: {from}, pin {to} itself"
+            )));
         }
         self.require_all(&[to], PinMode::Recursive, |_| {}).await?;
         let node = self.clone();

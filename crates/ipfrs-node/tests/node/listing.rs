@@ -17,7 +17,7 @@ async fn memory_node(repo: &tempfile::TempDir) -> Node {
 }
 
 async fn put(node: &Node, codec: u64, data: Bytes) -> Cid {
-    let format = BlockFormat { version: 1, codec, hash: HashFunction::Sha2_256 };
+    let format = BlockFormat { version: 1, codec, hash: HashFunction::Sha2_256, digest_bytes: None };
     node.put_block(PutBlock { data, cid: None, format }).await.unwrap().0
 }
 

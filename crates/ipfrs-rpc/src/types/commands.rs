@@ -1,4 +1,6 @@
-//! `commands` and `version/deps`.
+//! `commands`, `version/deps` and `diag/cmds`.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,4 +34,20 @@ pub struct Dependency {
     pub replaced_by: String,
     /// Hash function and digest of the source archive in base16; empty for packages of this repository.
     pub sum: String,
+}
+
+/// A command that runs or has ended, in the response of `diag/cmds`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct LoggedCommand {
+    pub start_time: String,
+    /// The year 1 while the command runs.
+    pub end_time: String,
+    pub active: bool,
+    pub command: String,
+    pub options: BTreeMap<String, String>,
+    pub args: Vec<String>,
+    #[serde(rename = "ID")]
+    pub id: u64,
 }

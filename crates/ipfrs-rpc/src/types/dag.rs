@@ -69,3 +69,31 @@ pub struct DagStat {
     #[serde(default)]
     pub num_blocks: u64,
 }
+
+/// Response of `object/patch/add-link` and `object/patch/rm-link`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct PatchedObject {
+    pub hash: String,
+}
+
+/// Response of `object/diff`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct ObjectChanges {
+    pub changes: Vec<ObjectChange>,
+}
+
+/// Difference between two DAGs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct ObjectChange {
+    /// 0 for an added, 1 for a removed, 2 for a changed link.
+    pub r#type: u8,
+    pub path: String,
+    pub before: Option<CidLink>,
+    pub after: Option<CidLink>,
+}

@@ -173,3 +173,22 @@ pub struct RoutingEvent {
     /// 2 for a found peer, 3 for an error, 4 for a provider, 5 for a value.
     pub r#type: u8,
 }
+
+/// A line of `ping`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct PingLine {
+    pub success: bool,
+    /// Round-trip time in nanoseconds.
+    pub time: u64,
+    pub text: String,
+}
+
+/// Response of `name/pubsub/state`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase")]
+pub struct PubsubState {
+    pub enabled: bool,
+}

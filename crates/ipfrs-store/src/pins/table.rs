@@ -291,7 +291,7 @@ fn plan(table: &impl ReadableTable<&'static [u8], &'static [u8]>, changes: &[Cha
             Change::Remove { cid, recursive } => {
                 let key = key_of(cid);
                 match current(&plan, &key)? {
-                    None => return Err(Error::not_found(format!("{cid} is not pinned or pinned indirectly"))),
+                    None => return Err(Error::not_found(format!("not pinned or pinned indirectly: {cid}"))),
                     Some(Pin { mode: PinMode::Recursive, .. }) if !recursive => {
                         let message = format!("{cid} is pinned recursively: unpin it with recursive=true");
                         return Err(Error::new(ErrorKind::Conflict, message));
@@ -322,7 +322,7 @@ fn plan(table: &impl ReadableTable<&'static [u8], &'static [u8]>, changes: &[Cha
 fn merged(old: Option<Pin>, new: &Pin) -> Result<Option<Pin>> {
     let Some(old) = old else { return Ok(Some(new.clone())) };
     if (old.mode, new.mode) == (PinMode::Recursive, PinMode::Direct) {
-        return Err(Error::new(ErrorKind::Conflict, format!("{} already pinned recursively", new.cid)));
+        return Err(Error::new(ErrorKind::Conflict, format!("pin: {} already pinned recursively", new.cid)));
     }
     let name = if new.name.is_empty() { old.name.clone() } else { new.name.clone() };
     let pin = Pin { cid: old.cid, mode: new.mode, name };

@@ -100,7 +100,7 @@ impl FromStr for Chunker {
             ["buzhash"] => Self::Buzhash,
             _ => {
                 return Err(Error::unsupported(format!(
-                    "chunker {text:?} is not known: use size-BYTES, rabin, rabin-AVG, rabin-MIN-AVG-MAX, buzhash or default"
+                    "unrecognized chunker option: {text}: use size-BYTES, rabin, rabin-AVG, rabin-MIN-AVG-MAX, buzhash or default"
                 )));
             }
         };

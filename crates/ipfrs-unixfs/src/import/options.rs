@@ -260,23 +260,22 @@ fn raw_leaves(overrides: &Overrides, base: bool) -> Result<bool> {
 }
 
 fn cid_version(requested: Option<u64>, base: u64, hash: HashFunction) -> Result<u64> {
-    if hash == HashFunction::Identity {
-        return Err(Error::unsupported("hash function identity cannot be used for whole files: use sha2-256"));
-    }
     match requested {
         None if hash != HashFunction::Sha2_256 => Ok(1),
         None => Ok(base),
         Some(0) if hash != HashFunction::Sha2_256 => {
-            Err(Error::invalid(format!("CIDv0 supports only sha2-256: use CID version 1 with {}", hash.name())))
+            Err(Error::invalid(format!("CIDv0 only supports sha2-256: use CID version 1 with {}", hash.name())))
         }
         Some(version @ (0 | 1)) => Ok(version),
-        Some(other) => Err(Error::invalid(format!("CID version {other} does not exist: use 0 or 1"))),
+        Some(other) => Err(Error::invalid(format!("unknown CID version: {other}: use 0 or 1"))),
     }
 }
 
 fn inline_limit(limit: usize) -> Result<usize> {
     if limit > MAX_IDENTITY_BYTES {
-        return Err(Error::invalid(format!("inline-limit {limit} is over {MAX_IDENTITY_BYTES} bytes")));
+        return Err(Error::invalid(format!(
+            "inline-limit {limit} exceeds maximum allowed size of {MAX_IDENTITY_BYTES} bytes"
+        )));
     }
     Ok(limit)
 }

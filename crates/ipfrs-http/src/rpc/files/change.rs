@@ -1,14 +1,13 @@
 //! Changes of mutable files without content.
 
 use axum::extract::State;
-use axum::response::IntoResponse;
 use futures::{StreamExt, stream};
 use ipfrs_core::Error;
 use ipfrs_node::{CidFormat, CopySource, LinkName, Mtime, MutableAttribute, MutablePath};
 use ipfrs_rpc::mode::unix_mode;
 use ipfrs_rpc::types::FlushedFile;
 
-use super::{DONE, cid_format, flushes, path, two};
+use super::{cid_format, flushes, path, two};
 use crate::error::{RpcError, part_text};
 use crate::rpc::args::Args;
 use crate::rpc::command_result::CommandResult;
@@ -22,7 +21,7 @@ pub(in crate::rpc) async fn mkdir(State(state): State<AppState>, args: Args) -> 
     let directory = path(args.one_path("path")?)?;
     let format = cid_format(&args)?.unwrap_or(CidFormat::V0);
     state.node.make_directory(&directory, args.is_set("parents"), format, flushes(&args)).await?;
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 /// `files/cp?arg=source&arg=dest[&force=][&parents=][&flush=]`.
@@ -40,14 +39,14 @@ pub(in crate::rpc) async fn cp(State(state): State<AppState>, args: Args) -> Com
     };
     let parents = args.is_set("parents").then_some(CidFormat::V0);
     state.node.copy_into_tree(&from, &path(dest)?, parents, args.is_set("force"), flushes(&args)).await?;
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 /// `files/mv?arg=source&arg=dest[&flush=]`.
 pub(in crate::rpc) async fn mv(State(state): State<AppState>, args: Args) -> CommandResult {
     let (source, dest) = two(&args, "source", "dest")?;
     state.node.move_in_tree(&path(source)?, &path(dest)?, flushes(&args)).await?;
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 /// `files/rm?arg=path[&arg=...][&recursive=][&force=]`: like Kubo, sends a line for each path that was not removed, and
@@ -70,7 +69,7 @@ pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> Com
         failures.push(output::line(&failure));
     }
     if failures.is_empty() {
-        return Ok(DONE.into_response());
+        return Ok(output::nothing().await);
     }
     failures.push(Err(Error::invalid("can't remove some files")));
     Ok(output::objects(stream::iter(failures).boxed(), args.takes_trailers))
@@ -95,7 +94,7 @@ pub(in crate::rpc) async fn chcid(State(state): State<AppState>, args: Args) -> 
         .into());
     }
     state.node.set_cid_format(&rooted(argument)?, cid_format(&args)?, flushes(&args)).await?;
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 /// `files/chmod?arg=mode&arg=path`.
@@ -104,7 +103,7 @@ pub(in crate::rpc) async fn chmod(State(state): State<AppState>, args: Args) -> 
     let file = path(file)?;
     let mode = MutableAttribute::Mode(unix_mode(go_mode(mode)?));
     state.node.set_mutable_attribute(&file, mode).await?;
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 /// `files/touch?arg=path[&mtime=][&mtime-nsecs=]`: as in Kubo, a time of 0 is the current time.
@@ -119,7 +118,7 @@ pub(in crate::rpc) async fn touch(State(state): State<AppState>, args: Args) -> 
         }),
     };
     state.node.set_mutable_attribute(&file, attribute).await?;
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 /// Returns a path that, as in Kubo, need not begin with a slash.

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Attributes, ListedKind};
+use ipfrs_node::{Attributes, EntryKind, ListedKind};
 use ipfrs_rpc::types::{FileAttributes, FileStat};
 
 use super::path;
@@ -53,7 +53,7 @@ pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> C
 /// Returns mode and time. Unlike in `add`, the mode includes the kind of a directory or symlink.
 fn attributes(attributes: Attributes, kind: ListedKind) -> FileAttributes {
     let mode = attributes.mode.map(|mode| format!("{:04o}", go_mode(mode, kind)));
-    FileAttributes { mode, ..file_attributes(attributes) }
+    FileAttributes { mode, ..file_attributes(attributes, EntryKind::File) }
 }
 
 fn kind(kind: ListedKind) -> Result<&'static str> {

@@ -1,17 +1,17 @@
 //! `files/write`.
 
 use axum::extract::{Request, State};
-use axum::response::IntoResponse;
 use futures::StreamExt;
 use ipfrs_core::Error;
 use ipfrs_node::{CidFormat, WriteOptions};
 
-use super::{DONE, cid_format, flushes, path};
+use super::{cid_format, flushes, path};
 use crate::body;
 use crate::error::RpcError;
 use crate::rpc::args::Args;
 use crate::rpc::command_result::{CommandResult, has_body};
 use crate::rpc::multipart::{self, Parts};
+use crate::rpc::output;
 use crate::state::AppState;
 
 /// `files/write?arg=path[&offset=][&create=][&parents=][&truncate=][&count=][&raw-leaves=][&cid-version=][&hash=]`:
@@ -32,7 +32,7 @@ pub(in crate::rpc) async fn write(State(state): State<AppState>, args: Args, req
         }
         None => return Err(missing()),
     }
-    Ok(DONE.into_response())
+    Ok(output::nothing().await)
 }
 
 fn options(args: &Args) -> Result<WriteOptions, RpcError> {

@@ -1,0 +1,67 @@
+//! `dag/*` and `object/*`.
+
+use axum::routing::any;
+use ipfrs_rpc::types::{DagStats, ImportedCar, ObjectChanges, PatchedObject, ResolvedNode, StoredNode};
+
+use super::definition::{Command, command, file, text};
+use super::responses::{car, json, lines, never, node};
+use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT};
+use crate::rpc::options::Opt;
+use crate::rpc::{dag, object, unavailable};
+
+const ONLY_WHOLE_DAGS: &str = "leave it out, or export the available blocks one by one (block/get)";
+
+pub(super) static COMMANDS: &[Command] = &[
+    command("dag/export", "Export a DAG as a CAR", car, || any(dag::export))
+        .arguments(&[text("root").in_body()])
+        .options(&[DRAWN_PROGRESS, Opt::bool(&["local-only"]).refused(ONLY_WHOLE_DAGS)]),
+    command("dag/get", "Read a node, or a value in it", node, || any(dag::get))
+        .arguments(&[text("ref").in_body()])
+        .options(&[Opt::text(&["output-codec"])]),
+    command("dag/import", "Import CARs", lines::<ImportedCar>, || any(dag::import))
+        .arguments(&[file("path").repeated()])
+        .options(&[
+            Opt::bool(&["pin-roots"]),
+            Opt::bool(&["local-only"]),
+            // Affects only the output of command-line clients; other clients need to know whether roots were pinned.
+            Opt::bool(&["silent"]).unused(),
+            Opt::bool(&["stats"]),
+            FAST_PROVIDE_ROOT,
+            FAST_PROVIDE_DAG,
+            FAST_PROVIDE_WAIT,
+            ALLOW_BIG_BLOCK,
+        ]),
+    command("dag/put", "Store nodes", lines::<StoredNode>, || any(dag::put))
+        .arguments(&[file("object data").repeated()])
+        .options(&[
+            Opt::text(&["store-codec"]),
+            Opt::text(&["input-codec"]),
+            Opt::bool(&["pin"]),
+            Opt::text(&["hash"]),
+            ALLOW_BIG_BLOCK,
+        ]),
+    command("dag/resolve", "Resolve a path to a block", json::<ResolvedNode>, || any(dag::resolve))
+        .arguments(&[text("ref").in_body()]),
+    command("dag/stat", "Size of DAGs", lines::<DagStats>, || any(dag::stat))
+        .arguments(&[text("root").repeated().in_body()])
+        .options(&[Opt::bool(&["progress", "p"])]),
+    command("object/data", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/diff", "Differences between two DAGs", json::<ObjectChanges>, || any(object::diff))
+        .arguments(&[text("obj_a"), text("obj_b")])
+        .options(&[Opt::bool(&["verbose", "v"]).unused()]),
+    command("object/get", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/links", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/new", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/patch/add-link", "Add a link to a dag-pb node", json::<PatchedObject>, || any(object::add_link))
+        .arguments(&[text("root"), text("name"), text("ref")])
+        .options(&[Opt::bool(&["create", "p"]), Opt::bool(&["allow-non-unixfs"])]),
+    command("object/patch/append-data", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/patch/rm-link", "Remove a link of a dag-pb node", json::<PatchedObject>, || {
+        any(object::remove_link)
+    })
+    .arguments(&[text("root"), text("name")])
+    .options(&[Opt::bool(&["allow-non-unixfs"])]),
+    command("object/patch/set-data", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/put", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+    command("object/stat", "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
+];

@@ -1,0 +1,87 @@
+//! `files/*` and `filestore/*`.
+
+use axum::routing::any;
+use ipfrs_rpc::types::{FileList, FileStat, FlushedFile};
+
+use super::definition::{Command, command, file, text};
+use super::responses::{done, json, never, octets};
+use crate::rpc::options::Opt;
+use crate::rpc::{files, unavailable};
+
+/// Option of all commands on mutable files, with effect on those that write.
+static GROUP: &[Opt] = &[Opt::bool(&["flush", "f"])];
+
+const PARENTS: Opt = Opt::bool(&["parents", "p"]);
+const CID_VERSION: Opt = Opt::int(&["cid-version", "cid-ver"]);
+const HASH: Opt = Opt::text(&["hash"]);
+static FILES_WRITE: &[Opt] = &[
+    Opt::int64(&["offset", "o"]),
+    Opt::bool(&["create", "e"]),
+    PARENTS,
+    Opt::bool(&["truncate", "t"]),
+    Opt::int64(&["count", "n"]),
+    Opt::bool(&["raw-leaves"]),
+    CID_VERSION,
+    HASH,
+];
+
+pub(super) static COMMANDS: &[Command] = &[
+    command("files/chcid", "Change the content ID format of a mutable directory", done, || any(files::chcid))
+        .arguments(&[text("path")])
+        .options(&[CID_VERSION, HASH])
+        .in_group(GROUP),
+    command("files/chmod", "Change the permissions of a mutable file", done, || any(files::chmod))
+        .arguments(&[text("mode"), text("path")])
+        .in_group(GROUP),
+    command("files/cp", "Copy content or a mutable file into the mutable files", done, || any(files::cp))
+        .arguments(&[text("source"), text("dest")])
+        .options(&[Opt::bool(&["force"]), PARENTS])
+        .in_group(GROUP),
+    command("files/flush", "Make a mutable file or directory durable", json::<FlushedFile>, || any(files::flush))
+        .arguments(&[text("path").optional()])
+        .in_group(GROUP),
+    command("files/ls", "List a mutable directory", json::<FileList>, || any(files::ls))
+        .arguments(&[text("path").optional()])
+        .options(&[Opt::bool(&["long", "l"]), Opt::bool(&["U"]).unused()])
+        .in_group(GROUP),
+    command("files/mkdir", "Create a mutable directory", done, || any(files::mkdir))
+        .arguments(&[text("path")])
+        .options(&[PARENTS, CID_VERSION, HASH])
+        .in_group(GROUP),
+    command("files/mv", "Move a mutable file or directory", done, || any(files::mv))
+        .arguments(&[text("source"), text("dest")])
+        .in_group(GROUP),
+    command("files/read", "Read a mutable file", octets, || any(files::read))
+        .arguments(&[text("path")])
+        .options(&[Opt::int64(&["offset", "o"]), Opt::int64(&["count", "n"])])
+        .in_group(GROUP),
+    command("files/rm", "Remove mutable files or directories", done, || any(files::rm))
+        .arguments(&[text("path").repeated()])
+        .options(&[Opt::bool(&["recursive", "r"]), Opt::bool(&["force"])])
+        .in_group(GROUP),
+    command("files/stat", "State of a file or directory", json::<FileStat>, || any(files::stat))
+        .arguments(&[text("path")])
+        .options(&[
+            // Affect only how a client prints the response, but exclude each other.
+            Opt::text(&["format"]),
+            Opt::bool(&["hash"]),
+            Opt::bool(&["size"]),
+            Opt::bool(&["with-local"]),
+        ])
+        .in_group(GROUP),
+    command("files/touch", "Change the modification time of a mutable file", done, || any(files::touch))
+        .arguments(&[text("path")])
+        .options(&[Opt::int64(&["mtime"]), Opt::uint(&["mtime-nsecs"])])
+        .in_group(GROUP),
+    command("files/write", "Write to a mutable file", done, || any(files::write))
+        .arguments(&[text("path"), file("data")])
+        .options(FILES_WRITE)
+        .in_group(GROUP),
+    command("filestore/dups", "Not available: fails", never, || any(unavailable::filestore)),
+    command("filestore/ls", "Not available: fails", never, || any(unavailable::filestore))
+        .arguments(&[text("obj").optional().repeated()])
+        .options(&[Opt::bool(&["file-order"]).unused()]),
+    command("filestore/verify", "Not available: fails", never, || any(unavailable::filestore))
+        .arguments(&[text("obj").optional().repeated()])
+        .options(&[Opt::bool(&["file-order"]).unused(), Opt::bool(&["remove-bad-blocks"]).unused()]),
+];

@@ -1,0 +1,93 @@
+//! `key/*`, `name/*` and `resolve`.
+
+use axum::routing::any;
+use ipfrs_rpc::types::{
+    InspectedRecord, Key, Keys, PublishedName, PubsubState, RenamedKey, ResolvedPath, SignatureCheck, Signed,
+};
+
+use super::definition::{Command, command, file, text};
+use super::responses::{json, never, record};
+use super::shared::{IPNS_BASE, NO_DELEGATES, QUIET};
+use crate::rpc::options::Opt;
+use crate::rpc::{key, name, resolve, unavailable};
+
+const LONG_KEYS: Opt = Opt::bool(&["l"]).unused();
+static KEY_LIST: &[Opt] = &[LONG_KEYS, IPNS_BASE];
+static NAME_PUBLISH: &[Opt] = &[
+    Opt::text(&["key", "k"]),
+    Opt::bool(&["resolve"]),
+    Opt::text(&["lifetime", "t"]),
+    Opt::text(&["ttl"]),
+    Opt::bool(&["quieter", "Q"]).unused(),
+    Opt::bool(&["v1compat"]),
+    // The record is always stored locally only.
+    Opt::bool(&["allow-offline"]).unused(),
+    Opt::bool(&["allow-delegated"]).refused(NO_DELEGATES),
+    Opt::uint64(&["sequence"]),
+    // As in Kubo, the published name is still written in base 36.
+    Opt::text(&["ipns-base"]).unused(),
+];
+
+pub(super) static COMMANDS: &[Command] = &[
+    command("key/gen", "Create a key", json::<Key>, || any(key::generate)).arguments(&[text("name")]).options(&[
+        Opt::text(&["type", "t"]),
+        Opt::int(&["size", "s"]),
+        IPNS_BASE,
+    ]),
+    command("key/import", "Store a key", json::<Key>, || any(key::import))
+        .arguments(&[text("name"), file("key")])
+        .options(&[IPNS_BASE, Opt::text(&["format", "f"]), Opt::bool(&["allow-any-key-type"])]),
+    command("key/list", "List the keys", json::<Keys>, || any(key::list)).options(KEY_LIST),
+    command("key/ls", "List the keys", json::<Keys>, || any(key::list)).options(KEY_LIST),
+    command("key/rename", "Rename a key", json::<RenamedKey>, || any(key::rename))
+        .arguments(&[text("name"), text("newName")])
+        .options(&[Opt::bool(&["force", "f"]), IPNS_BASE]),
+    command("key/rm", "Remove keys", json::<Keys>, || any(key::rm))
+        .arguments(&[text("name").repeated().in_body()])
+        .options(KEY_LIST),
+    command("key/sign", "Sign data with a key", json::<Signed>, || any(key::sign))
+        .arguments(&[file("data")])
+        .options(&[Opt::text(&["key", "k"]), IPNS_BASE]),
+    command("key/verify", "Verify a signature", json::<SignatureCheck>, || any(key::verify))
+        .arguments(&[file("data")])
+        .options(&[Opt::text(&["key", "k"]), Opt::text(&["signature", "s"]), IPNS_BASE]),
+    command("name/get", "Read the IPNS record of a name", record, || any(name::get)).arguments(&[text("name")]),
+    command("name/inspect", "Show an IPNS record", json::<InspectedRecord>, || any(name::inspect))
+        .arguments(&[file("record")])
+        .options(&[Opt::text(&["verify"]), Opt::bool(&["dump"])]),
+    command("name/publish", "Publish a path under a name", json::<PublishedName>, || any(name::publish))
+        .arguments(&[text("ipfs-path").in_body()])
+        .options(NAME_PUBLISH),
+    command("name/pubsub/cancel", "Not available: fails", never, || any(unavailable::name_pubsub))
+        .arguments(&[text("name")]),
+    command("name/pubsub/state", "Whether names are resolved over pubsub: no", json::<PubsubState>, || {
+        any(unavailable::name_pubsub_state)
+    }),
+    command("name/pubsub/subs", "Not available: fails", never, || any(unavailable::name_pubsub))
+        .options(&[Opt::text(&["ipns-base"]).unused()]),
+    command("name/put", "Store an IPNS record", json::<PublishedName>, || any(name::put))
+        .arguments(&[text("name"), file("record")])
+        .options(&[
+            Opt::bool(&["force", "f"]),
+            Opt::bool(&["allow-offline"]).unused(),
+            Opt::bool(&["allow-delegated"]).refused(NO_DELEGATES),
+            QUIET,
+        ]),
+    command("name/resolve", "Resolve a name", json::<ResolvedPath>, || any(name::resolve))
+        .arguments(&[text("name").optional()])
+        .options(&[
+            Opt::bool(&["recursive", "r"]),
+            Opt::bool(&["nocache", "n"]),
+            // There is no network to query.
+            Opt::uint(&["dht-record-count", "dhtrc"]).unused(),
+            Opt::text(&["dht-timeout", "dhtt"]),
+            Opt::bool(&["stream", "s"]),
+        ]),
+    command("resolve", "Resolve a path or name", json::<ResolvedPath>, || any(resolve::resolve))
+        .arguments(&[text("name").in_body()])
+        .options(&[
+            Opt::bool(&["recursive", "r"]),
+            Opt::int(&["dht-record-count", "dhtrc"]).unused(),
+            Opt::text(&["dht-timeout", "dhtt"]),
+        ]),
+];

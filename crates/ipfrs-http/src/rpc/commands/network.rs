@@ -1,0 +1,143 @@
+//! Commands about the network: peers, routing, announcements.
+
+use axum::routing::any;
+use ipfrs_rpc::types::{
+    AddressFilters, BitswapStat, BootstrapPeers, Ledger, Lines, Peering, PeeringChange, PingLine, RoutingEvent,
+    SwarmAddresses, SwarmPeers, Wantlist,
+};
+
+use super::definition::{Command, command, file, text};
+use super::responses::{json, lines, never, routing_event, value};
+use super::shared::VERBOSE;
+use crate::rpc::options::Opt;
+use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
+
+const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
+static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
+static BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
+static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
+
+pub(super) static COMMANDS: &[Command] = &[
+    command("bitswap/ledger", "Blocks exchanged with a peer", json::<Ledger>, || any(swarm::ledger))
+        .arguments(&[text("peer")]),
+    command("bitswap/reprovide", "Not available: fails", never, || any(unavailable::reprovide)),
+    command("bitswap/stat", "Blocks exchanged with all peers", json::<BitswapStat>, || any(swarm::stat))
+        .options(BITSWAP_STAT),
+    command("bitswap/wantlist", "Blocks that are wanted", json::<Wantlist>, || any(swarm::wantlist))
+        .options(&[Opt::text(&["peer", "p"])]),
+    command("bootstrap", "Peers from which the node learns of others", json::<BootstrapPeers>, || any(bootstrap::list)),
+    command("bootstrap/add", "Not available: fails", never, || any(bootstrap::add))
+        .arguments(&[text("peer").optional().repeated().in_body()]),
+    command("bootstrap/list", "Peers from which the node learns of others", json::<BootstrapPeers>, || {
+        any(bootstrap::list)
+    })
+    .options(BOOTSTRAP),
+    command("bootstrap/rm", "Remove bootstrap peers: there are none", json::<BootstrapPeers>, || {
+        any(bootstrap::remove)
+    })
+    .arguments(&[text("peer").optional().repeated().in_body()])
+    .options(&[Opt::bool(&["all"]).unused()]),
+    command("bootstrap/rm/all", "Remove all bootstrap peers: there are none", json::<BootstrapPeers>, || {
+        any(bootstrap::list)
+    }),
+    command("dht/findpeer", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/findprovs", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/get", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/provide", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/put", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/query", "Not available: fails", never, || any(unavailable::dht_query))
+        .arguments(&[text("peerID").repeated()])
+        .options(&[Opt::bool(&["verbose", "v"]).unused()]),
+    command("p2p/close", "Not available: fails", never, || any(unavailable::p2p)).options(&[
+        Opt::bool(&["all", "a"]).unused(),
+        Opt::text(&["protocol", "p"]).unused(),
+        Opt::text(&["listen-address", "l"]).unused(),
+        Opt::text(&["target-address", "t"]).unused(),
+    ]),
+    command("p2p/forward", "Not available: fails", never, || any(unavailable::p2p_forward))
+        .arguments(&[text("protocol"), text("listen-address"), text("target-address")])
+        .options(&[Opt::bool(&["allow-custom-protocol"]).unused(), Opt::bool(&["foreground", "f"]).unused()]),
+    command("p2p/listen", "Not available: fails", never, || any(unavailable::p2p_listen))
+        .arguments(&[text("protocol"), text("target-address")])
+        .options(&[
+            Opt::bool(&["allow-custom-protocol"]).unused(),
+            Opt::bool(&["report-peer-id", "r"]).unused(),
+            Opt::bool(&["foreground", "f"]).unused(),
+        ]),
+    command("p2p/ls", "Not available: fails", never, || any(unavailable::p2p))
+        .options(&[Opt::bool(&["headers", "v"]).unused()]),
+    command("p2p/stream/close", "Not available: fails", never, || any(unavailable::p2p))
+        .arguments(&[text("id").optional()])
+        .options(&[Opt::bool(&["all", "a"]).unused()]),
+    command("p2p/stream/ls", "Not available: fails", never, || any(unavailable::p2p))
+        .options(&[Opt::bool(&["headers", "v"]).unused()]),
+    command("ping", "Round trips to a peer", lines::<PingLine>, || any(ping::ping))
+        .arguments(&[text("peer ID").repeated().in_body()])
+        .options(&[Opt::int(&["count", "n"]).unused()]),
+    command("provide/clear", "Clear the queue of announcements: it is empty", value, || {
+        any(unavailable::clear_provides)
+    })
+    .options(&[Opt::bool(&["quiet", "q"]).unused()]),
+    command("provide/once", "Not available: fails", never, || any(unavailable::provide_once))
+        .arguments(&[text("cid").repeated().in_body()])
+        .options(&[Opt::bool(&["recursive", "r"]).unused()]),
+    command("provide/stat", "Not available: fails", never, || any(unavailable::provide_stat)).options(PROVIDE_STAT),
+    command("pubsub/ls", "Not available: fails", never, || any(unavailable::pubsub)),
+    command("pubsub/peers", "Not available: fails", never, || any(unavailable::pubsub_peers))
+        .arguments(&[text("topic").optional()]),
+    command("pubsub/pub", "Not available: fails", never, || any(unavailable::pubsub_pub))
+        .arguments(&[text("topic"), file("data")]),
+    command("pubsub/reset", "Forget the sequence numbers of messages: there are none", value, || {
+        any(unavailable::reset_pubsub)
+    })
+    .options(&[Opt::text(&["peer", "p"]).unused()]),
+    command("pubsub/sub", "Not available: fails", never, || any(unavailable::pubsub_sub)).arguments(&[text("topic")]),
+    command("routing/findpeer", "Addresses of a connected peer", lines::<RoutingEvent>, || any(routing::find_peer))
+        .arguments(&[text("peerID").repeated()])
+        .options(&[VERBOSE]),
+    command("routing/findprovs", "Peers that have a block", lines::<RoutingEvent>, || any(routing::find_providers))
+        .arguments(&[text("key").repeated()])
+        .options(&[Opt::bool(&["verbose", "v"]).unused(), Opt::int(&["num-providers", "n"])]),
+    command("routing/get", "Read a record", routing_event, || any(routing::get)).arguments(&[text("key").repeated()]),
+    command("routing/provide", "Not available: fails", never, || any(unavailable::provide))
+        .arguments(&[text("key").repeated().in_body()])
+        .options(&[Opt::bool(&["verbose", "v"]).unused(), Opt::bool(&["recursive", "r"]).unused()]),
+    command("routing/put", "Store a record", routing_event, || any(routing::put))
+        .arguments(&[text("key"), file("value-file")])
+        .options(&[Opt::bool(&["allow-offline"]).unused()]),
+    command("routing/reprovide", "Not available: fails", never, || any(unavailable::reprovide)),
+    command("swarm/addrs", "Addresses of the connected peers", json::<SwarmAddresses>, || any(swarm::addresses)),
+    command("swarm/addrs/autonat", "Not available: fails", never, || any(unavailable::reachability)),
+    command("swarm/addrs/listen", "Addresses on which the node listens for peers", json::<Lines>, || {
+        any(swarm::listen_addresses)
+    }),
+    command("swarm/addrs/local", "Addresses that the node tells others", json::<Lines>, || any(swarm::local_addresses))
+        .options(&[Opt::bool(&["id"])]),
+    command("swarm/connect", "Connect to peers", json::<Lines>, || any(swarm::connect))
+        .arguments(&[text("address").repeated().in_body()]),
+    command("swarm/disconnect", "Close connections to peers", json::<Lines>, || any(swarm::disconnect))
+        .arguments(&[text("address").repeated().in_body()]),
+    command("swarm/filters", "Filters of addresses", json::<AddressFilters>, || any(swarm::filters)),
+    command("swarm/filters/add", "Not available: fails", never, || any(unavailable::change_filters))
+        .arguments(&[text("address").repeated().in_body()]),
+    command("swarm/filters/rm", "Not available: fails", never, || any(unavailable::change_filters)).arguments(&[text(
+        "address",
+    )
+    .repeated()
+    .in_body()]),
+    command("swarm/peering/add", "Stay connected to peers", lines::<PeeringChange>, || any(swarm::add_peering))
+        .arguments(&[text("address").repeated()]),
+    command("swarm/peering/ls", "Peers to which the node stays connected", json::<Peering>, || any(swarm::peering)),
+    command("swarm/peering/rm", "No longer stay connected to peers", lines::<PeeringChange>, || {
+        any(swarm::remove_peering)
+    })
+    .arguments(&[text("ID").repeated()]),
+    command("swarm/peers", "Connected peers", json::<SwarmPeers>, || any(swarm::peers)).options(&[
+        Opt::bool(&["verbose", "v"]),
+        Opt::bool(&["streams"]),
+        Opt::bool(&["latency"]),
+        Opt::bool(&["direction"]),
+        Opt::bool(&["identify"]),
+    ]),
+    command("swarm/resources", "Not available: fails", never, || any(unavailable::resources)),
+];

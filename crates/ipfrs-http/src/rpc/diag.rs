@@ -1,0 +1,74 @@
+//! `diag/*`: commands of the daemon, and its machine.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use ipfrs_core::Error;
+use serde_json::json;
+
+use super::args::Args;
+use super::command_result::CommandResult;
+use super::{duration, output};
+use crate::state::AppState;
+
+/// `diag/cmds`: returns the commands that run, and those that ended lately.
+pub(super) async fn commands(State(state): State<AppState>) -> CommandResult {
+    Ok(output::object(state.command_log.entries()))
+}
+
+/// `diag/cmds/clear`: forgets the commands that have ended.
+pub(super) async fn clear(State(state): State<AppState>) -> CommandResult {
+    state.command_log.clear();
+    Ok(output::nothing().await)
+}
+
+/// `diag/cmds/set-time?arg=duration`: sets how long commands that have ended are kept.
+pub(super) async fn set_time(State(state): State<AppState>, args: Args) -> CommandResult {
+    let text = args.text_at(0);
+    let time = duration::parse(text).ok_or_else(|| Error::invalid(format!("time: invalid duration {text:?}")))?;
+    state.command_log.keep_for(time);
+    Ok(output::nothing().await)
+}
+
+/// `diag/healthy`: returns `ok`.
+pub(super) async fn healthy() -> CommandResult {
+    Ok(output::object("ok"))
+}
+
+/// `diag/profile`: fails, since profilers of the system show more.
+pub(super) async fn profile() -> CommandResult {
+    Err(Error::unsupported("the daemon collects no profiles: use perf of Linux, or the metrics at /metrics").into())
+}
+
+/// `diag/sys`: returns the state of the machine, in the form of Kubo. Of the environment it has only the names of
+/// variables that concern the daemon, since values may be secret.
+pub(super) async fn system(State(state): State<AppState>) -> CommandResult {
+    let environment: BTreeMap<_, _> =
+        std::env::var("IPFRS_PATH").into_iter().map(|path| ("IPFRS_PATH", path)).collect();
+    let space = state.node.disk_space().await?;
+    let memory = process_memory();
+    Ok(output::object(json!({
+        "diskinfo": { "free_space": space.free, "total_space": space.total, "fstype": space.file_system },
+        "environment": environment,
+        "ipfs_version": state.api.reported_version(),
+        "ipfs_commit": "",
+        "memory": { "swap": 0, "virt": memory },
+        "net": { "interface_addresses": [], "online": state.node.peers().is_ok() },
+        "runtime": {
+            "arch": super::node::architecture(),
+            "compiler": "rustc",
+            "gomaxprocs": 0,
+            "numcpu": std::thread::available_parallelism().map_or(0, usize::from),
+            "numgoroutines": 0,
+            "os": std::env::consts::OS,
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+    })))
+}
+
+/// Returns the virtual memory of the process, in bytes; 0 if it is not known.
+fn process_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = status.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * 4_096
+}

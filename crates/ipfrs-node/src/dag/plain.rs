@@ -1,0 +1,260 @@
+//! The codecs json and cbor: values without links and bytes. Unlike dag-json and dag-cbor they keep the order of the
+//! keys of a map.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::Bytes;
+use ipfrs_core::{Error, Result};
+use ipld_core::ipld::Ipld;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+
+/// A value without links and bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Plain {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Plain>),
+    /// Entries in the order of the data.
+    Map(Vec<(String, Plain)>),
+}
+
+impl Plain {
+    /// Decodes JSON.
+    pub(super) fn from_json(json: &[u8]) -> Result<Self> {
+        serde_json::from_slice(json).map_err(|e| Error::invalid(format!("it is not json: {e}")))
+    }
+
+    /// Decodes CBOR in canonical form.
+    pub(super) fn from_cbor(cbor: &[u8]) -> Result<Self> {
+        serde_ipld_dagcbor::from_slice(cbor).map_err(|e| Error::invalid(format!("it is not cbor: {e}")))
+    }
+
+    /// Encodes JSON as Kubo does, with tabs and a line end.
+    pub(super) fn to_json(&self) -> Result<Bytes> {
+        let mut json = Vec::new();
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
+        let mut serializer = serde_json::Serializer::with_formatter(&mut json, formatter);
+        let failed = |e| Error::invalid(format!("json cannot represent it: {e}"));
+        self.serialize(&mut serializer).map_err(failed)?;
+        json.push(b'\n');
+        Ok(json.into())
+    }
+
+    /// Encodes CBOR.
+    pub(super) fn to_cbor(&self) -> Result<Bytes> {
+        let mut cbor = Vec::new();
+        put_cbor(&mut cbor, self)?;
+        Ok(cbor.into())
+    }
+
+    /// Converts a value of the data model.
+    ///
+    /// # Errors
+    /// If it contains links or bytes, which `codec` does not have.
+    pub(super) fn from_ipld(value: Ipld, codec: &str) -> Result<Self> {
+        let refused = |what: &str| Err(Error::invalid(format!("cannot marshal IPLD {what} to this codec: {codec}")));
+        Ok(match value {
+            Ipld::Null => Self::Null,
+            Ipld::Bool(value) => Self::Bool(value),
+            Ipld::Integer(value) => Self::Integer(value),
+            Ipld::Float(value) => Self::Float(value),
+            Ipld::String(text) => Self::Text(text),
+            Ipld::Bytes(_) => return refused("bytes"),
+            Ipld::Link(_) => return refused("links"),
+            Ipld::List(list) => {
+                Self::List(list.into_iter().map(|value| Self::from_ipld(value, codec)).collect::<Result<_>>()?)
+            }
+            Ipld::Map(map) => {
+                let entry = |(key, value)| Ok((key, Self::from_ipld(value, codec)?));
+                Self::Map(map.into_iter().map(entry).collect::<Result<_>>()?)
+            }
+        })
+    }
+
+    /// Converts to a value of the data model.
+    pub(super) fn into_ipld(self) -> Ipld {
+        match self {
+            Self::Null => Ipld::Null,
+            Self::Bool(value) => Ipld::Bool(value),
+            Self::Integer(value) => Ipld::Integer(value),
+            Self::Float(value) => Ipld::Float(value),
+            Self::Text(text) => Ipld::String(text),
+            Self::List(list) => Ipld::List(list.into_iter().map(Self::into_ipld).collect()),
+            Self::Map(map) => Ipld::Map(map.into_iter().map(|(key, value)| (key, value.into_ipld())).collect()),
+        }
+    }
+}
+
+/// Appends a value in the shortest form of each number, with the keys in their order.
+fn put_cbor(out: &mut Vec<u8>, value: &Plain) -> Result<()> {
+    match value {
+        Plain::Null => out.push(0xf6),
+        Plain::Bool(value) => out.push(if *value { 0xf5 } else { 0xf4 }),
+        Plain::Integer(value) => {
+            let too_large = |_| Error::invalid("cbor cannot represent it: an integer has more than 64 bits");
+            match *value >= 0 {
+                true => put_head(out, 0, u64::try_from(*value).map_err(too_large)?),
+                false => put_head(out, 0x20, u64::try_from(-1 - *value).map_err(too_large)?),
+            }
+        }
+        Plain::Float(value) => {
+            out.push(0xfb);
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        Plain::Text(text) => put_text(out, text),
+        Plain::List(list) => {
+            put_head(out, 0x80, list.len() as u64);
+            list.iter().try_for_each(|value| put_cbor(out, value))?;
+        }
+        Plain::Map(map) => {
+            put_head(out, 0xa0, map.len() as u64);
+            for (key, value) in map {
+                put_text(out, key);
+                put_cbor(out, value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_head(out, 0x60, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Appends the head of an item: its major type, and a number.
+fn put_head(out: &mut Vec<u8>, major: u8, number: u64) {
+    match number {
+        0..24 => out.push(major | number as u8),
+        24..0x100 => out.extend_from_slice(&[major | 24, number as u8]),
+        0x100..0x1_0000 => {
+            out.push(major | 25);
+            out.extend_from_slice(&(number as u16).to_be_bytes());
+        }
+        0x1_0000..0x1_0000_0000 => {
+            out.push(major | 26);
+            out.extend_from_slice(&(number as u32).to_be_bytes());
+        }
+        _ => {
+            out.push(major | 27);
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+    }
+}
+
+impl Serialize for Plain {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Integer(value) => serializer.serialize_i128(*value),
+            Self::Float(value) => serializer.serialize_f64(*value),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::List(list) => {
+                let mut sequence = serializer.serialize_seq(Some(list.len()))?;
+                list.iter().try_for_each(|value| sequence.serialize_element(value))?;
+                sequence.end()
+            }
+            Self::Map(map) => {
+                let mut entries = serializer.serialize_map(Some(map.len()))?;
+                map.iter().try_for_each(|(key, value)| entries.serialize_entry(key, value))?;
+                entries.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(PlainVisitor)
+    }
+}
+
+struct PlainVisitor;
+
+impl<'de> Visitor<'de> for PlainVisitor {
+    type Value = Plain;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value without links and bytes")
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Plain, E> {
+        Ok(Plain::Null)
+    }
+
+    fn visit_none<E>(self) -> std::result::Result<Plain, E> {
+        Ok(Plain::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> std::result::Result<Plain, E> {
+        Ok(Plain::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> std::result::Result<Plain, E> {
+        Ok(Plain::Integer(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> std::result::Result<Plain, E> {
+        Ok(Plain::Integer(value.into()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> std::result::Result<Plain, E> {
+        Ok(Plain::Integer(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> std::result::Result<Plain, E> {
+        Ok(Plain::Float(value))
+    }
+
+    fn visit_str<E>(self, text: &str) -> std::result::Result<Plain, E> {
+        Ok(Plain::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> std::result::Result<Plain, E> {
+        Ok(Plain::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> std::result::Result<Plain, A::Error> {
+        let mut list = Vec::new();
+        while let Some(value) = sequence.next_element()? {
+            list.push(value);
+        }
+        Ok(Plain::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<Plain, A::Error> {
+        let (mut map, mut keys) = (Vec::new(), HashSet::new());
+        while let Some((key, value)) = entries.next_entry::<String, _>()? {
+            if !keys.insert(key.clone()) {
+                return Err(serde::de::Error::custom(format_args!("the key {key:?} is repeated")));
+            }
+            map.push((key, value));
+        }
+        Ok(Plain::Map(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_and_cbor_keep_values_and_order() {
+        let json = r#"{"b": [1, -300, 70000, 2.5, null, true], "a": {"/": "text"}}"#;
+        let value = Plain::from_json(json.as_bytes()).unwrap();
+        let pretty = value.to_json().unwrap();
+        assert!(pretty.starts_with(b"{\n\t\"b\": [\n\t\t1,"), "{pretty:?}");
+        assert_eq!(Plain::from_json(&pretty).unwrap(), value);
+        let cbor = value.to_cbor().unwrap();
+        assert_eq!(cbor[..8], *b"\xa2\x61b\x86\x01\x39\x01\x2b");
+        assert_eq!(Plain::from_ipld(value.clone().into_ipld(), "json").unwrap().into_ipld(), value.into_ipld());
+        let link = Ipld::List(vec![Ipld::Bytes(vec![1])]);
+        assert!(Plain::from_ipld(link, "json").unwrap_err().message().starts_with("cannot marshal IPLD bytes"));
+    }
+}

@@ -1,0 +1,196 @@
+//! What the definitions of commands imply for all of them: paths, arguments and bodies.
+
+use serde_json::{Value, json};
+
+use crate::harness::{TestGateway, header, ndjson, rpc_failure};
+use crate::multipart::Form;
+
+const HELLO: &str = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN";
+
+/// Returns status and text of a command.
+async fn said(gateway: &TestGateway, command: &str) -> (u16, String) {
+    let response = gateway.rpc(command).send().await.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn argument_may_follow_the_command_in_the_path() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "hello\n").await;
+    assert_eq!(said(&gateway, &format!("cat/{HELLO}?offset=1")).await, (200, "ello\n".to_owned()));
+    let two = said(&gateway, &format!("cat/{HELLO}?arg={HELLO}")).await;
+    assert_eq!(two, (200, "hello\nhello\n".to_owned()), "the path comes first");
+    assert_eq!(gateway.rpc_json(&format!("block/stat/{HELLO}")).await["Size"], 14);
+    assert_eq!(gateway.rpc_json(&format!("pin/ls/{HELLO}")).await["Keys"][HELLO]["Type"], "recursive");
+    assert_eq!(said(&gateway, "version/").await.0, 200);
+    assert_eq!(said(&gateway, &format!("cat/{HELLO}/")).await.0, 404);
+    assert_eq!(said(&gateway, &format!("cat/%2Fipfs%2F{HELLO}")).await.1, "hello\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_of_groups_and_with_empty_parts_respond_as_in_kubo() {
+    let gateway = TestGateway::start().await;
+    for group in ["pin", "files", "swarm/peering", "object/patch"] {
+        let response = gateway.rpc(group).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "x-chunked-output")), (200, "1"), "{group}");
+        assert_eq!(response.text().await.unwrap(), "", "{group}");
+    }
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    for (path, location) in [
+        ("//version?n=1", "/api/v0/version?n=1"),
+        ("/version//", "/api/v0/version/"),
+        ("//evil.example/x", "/api/v0/evil.example/x"),
+    ] {
+        let response = client.post(gateway.url(&format!("/api/v0{path}"))).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "location")), (307, location), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_arguments_are_named_as_in_kubo() {
+    let gateway = TestGateway::start().await;
+    for (command, text) in [
+        ("add", "file argument 'path' is required\n"),
+        ("dag/put", "file argument 'object data' is required\n"),
+        ("files/cp?arg=/a", "argument \"dest\" is required\n"),
+        ("files/write?arg=/a", "file argument 'data' is required\n"),
+        ("key/rename?arg=a", "argument \"newName\" is required\n"),
+        ("object/patch/add-link?arg=a&arg=b", "argument \"ref\" is required\n"),
+        ("pin/update?arg=a", "argument \"to-path\" is required\n"),
+        ("ping", "argument \"peer ID\" is required\n"),
+        ("files/stat?arg=/a&arg=/b", "2 arguments given, at most 1 expected\n"),
+    ] {
+        assert_eq!(said(&gateway, command).await, (400, text.to_owned()), "{command}");
+    }
+    for (path, why) in [
+        ("bad", "path does not have enough components"),
+        ("ipfs/bafkqaaa", "path does not have enough components"),
+        ("/ipfs/", "path does not have enough components"),
+        ("/x/bafkqaaa", "unknown namespace: \"x\""),
+        ("", "path does not have enough components"),
+    ] {
+        for command in ["cat", "ls", "get", "dag/get", "pin/add", "refs", "resolve"] {
+            let message = rpc_failure(gateway.rpc(&format!("{command}?arg={path}")).send().await.unwrap()).await;
+            assert_eq!(message, format!("invalid path {path:?}: {why}"), "{command}");
+        }
+    }
+    assert_eq!(gateway.blocks().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relative_parts_of_paths_are_removed() {
+    let gateway = TestGateway::start().await;
+    let directory = gateway.add_tree("", &[("d/sub/x", "xx"), ("d/f", "file")]).await;
+    for path in ["./f", "sub/../f", "sub/x/../../f"] {
+        assert_eq!(said(&gateway, &format!("cat?arg={directory}/{path}")).await.1, "file", "{path}");
+    }
+    // As in Kubo, files may be named with paths that lead out of the import, and with the name of another.
+    let form = Form::new().file("../../a", "1").file("a", "2");
+    let added = ndjson(gateway.post_form("add", form).await).await;
+    let names: Vec<_> = added.iter().map(|line| line["Name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_of_nodes_are_changed_and_compared() {
+    let gateway = TestGateway::start().await;
+    let leaf = gateway.add("", "hello\n").await;
+    let other = gateway.add("", "2").await;
+    gateway.rpc("files/mkdir?arg=/d").send().await.unwrap();
+    let empty = gateway.rpc_json("files/stat?arg=/d").await["Hash"].as_str().unwrap().to_owned();
+    let patch = |command: String| {
+        let gateway = &gateway;
+        async move { gateway.rpc_json(&command).await["Hash"].as_str().unwrap().to_owned() }
+    };
+    // The CIDs are those of Kubo 0.42.
+    let nested = patch(format!("object/patch/add-link?arg={empty}&arg=a/b&arg={leaf}&create=true")).await;
+    assert_eq!(said(&gateway, &format!("cat?arg={nested}/a/b")).await.1, "hello\n");
+    let changed = patch(format!("object/patch/add-link?arg={nested}&arg=a/b&arg={other}")).await;
+    let diff = gateway.rpc_json(&format!("object/diff?arg={nested}&arg={changed}")).await;
+    let link = |cid: &str| json!({ "/": cid });
+    let expected = json!({ "Type": 2, "Path": "a/b", "Before": link(&leaf), "After": link(&other) });
+    assert_eq!(diff["Changes"], json!([expected]));
+    let removed = patch(format!("object/patch/rm-link?arg={nested}&arg=a/b")).await;
+    let diff = gateway.rpc_json(&format!("object/diff?arg={removed}&arg={nested}")).await;
+    assert_eq!(diff["Changes"], json!([{ "Type": 0, "Path": "a/b", "Before": null, "After": link(&leaf) }]));
+    for (command, why) in [
+        (format!("object/patch/rm-link?arg={nested}&arg=none"), "no link by that name"),
+        (format!("object/patch/add-link?arg={empty}&arg=a/b&arg={leaf}"), "no link by that name"),
+        (format!("object/patch/add-link?arg={empty}&arg=&arg={leaf}"), "cannot create link with no name"),
+        (format!("object/patch/add-link?arg={leaf}&arg=x&arg={other}"), "cannot add named links to a UnixFS File node"),
+    ] {
+        let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+        assert!(message.starts_with(why), "{command}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hashes_of_kubo_are_computed_and_truncated() {
+    let gateway = TestGateway::start().await;
+    // Computed by Kubo 0.42.
+    for (hash, cid) in [
+        ("sha1", "bafkrcfhvoljzn6xjebtcq4kpwlhab5zostzcldy"),
+        ("sha3-224", "bafkrohcqsoy6uh7nipzupnf7r6hgcm2ooukrmudohefq7jtxldjq"),
+        ("sha3-384", "bafkrkmcftmuej7vg4outpkbzpqgwtqdntrwjipqvlwsfjrry6vbeffxjst6qgopkenbwp7ybisj3kgw3tuxa"),
+        ("blake2b-160", "bafkzjzacctjppgn3syijncro7khxnawv6ly5iuld24"),
+        ("blake2s-256", "bafk6bzacea4wtm4smzkamwlgw34ntjsxrgypo3kw4hrkwz65st5ko4evsgd4u"),
+        ("dbl-sha2-256", "bafkvmihmwzn3td45sbnxarmjq3bz7s5no4k6l4x4yoy7a53h27ed4jbyzq"),
+        (
+            "shake-256",
+            "bafkrsqgbjrcs44zz6rw3oyzvhnfilnggrd5sbfx7vpocu5l6saa3c4nx46i35n25grwbtspffgk6goz7oftkeoflsbl5xsauud7eeyxhzwscm",
+        ),
+        ("identity", "bafkqabtimvwgy3yk"),
+    ] {
+        assert_eq!(gateway.add(&format!("hash={hash}"), "hello\n").await, cid, "{hash}");
+        assert_eq!(said(&gateway, &format!("cat?arg={cid}")).await.1, "hello\n", "{hash}");
+    }
+    let put = |query: &'static str| gateway.post_form(query, Form::new().file("f", "block data"));
+    let stat = ndjson(put("block/put?mhlen=20").await).await;
+    let cid = stat[0]["Key"].as_str().unwrap();
+    assert_eq!(said(&gateway, &format!("block/get?arg={cid}")).await, (200, "block data".to_owned()));
+    for (query, why) in [
+        ("block/put?mhlen=19", "digest too small: sha2-256 digest got 19 bytes, minimum 20"),
+        ("block/put?mhlen=33", "requested length was too large for digest"),
+        ("block/put?mhtype=nope", "unrecognized multihash function: nope"),
+    ] {
+        let message = rpc_failure(put(query).await).await;
+        assert!(message.starts_with(why), "{query}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_and_cbor_nodes_have_the_cids_of_kubo() {
+    let gateway = TestGateway::start().await;
+    let json = r#"{"a":1,"b":[true,null,"x"]}"#;
+    let mut cids = Vec::new();
+    for store in ["json", "cbor", "dag-cbor"] {
+        let command = format!("dag/put?input-codec=json&store-codec={store}");
+        let line = ndjson(gateway.post_form(&command, Form::new().file("", json)).await).await;
+        cids.push(line[0]["Cid"]["/"].as_str().unwrap().to_owned());
+    }
+    for cid in &cids {
+        let pretty = said(&gateway, &format!("dag/get?arg={cid}&output-codec=json")).await.1;
+        assert_eq!(pretty, "{\n\t\"a\": 1,\n\t\"b\": [\n\t\ttrue,\n\t\tnull,\n\t\t\"x\"\n\t]\n}\n", "{cid}");
+        let dag_json: Value = serde_json::from_str(&said(&gateway, &format!("dag/get?arg={cid}")).await.1).unwrap();
+        assert_eq!(dag_json, serde_json::from_str::<Value>(json).unwrap());
+    }
+    let link = Form::new().file("", r#"{"l":{"/":"bafkqaaa"}}"#);
+    let message = rpc_failure(gateway.post_form("dag/put?store-codec=json", link).await).await;
+    assert!(message.starts_with("cannot marshal IPLD links to this codec"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_and_ended_commands_are_listed_and_cleared() {
+    let gateway = TestGateway::start().await;
+    gateway.add("pin=false", "x").await;
+    let commands = gateway.rpc_json("diag/cmds").await;
+    let of = |name: &str| commands.as_array().unwrap().iter().find(|entry| entry["Command"] == name).cloned();
+    let add = of("add").unwrap();
+    assert_eq!((&add["Active"], &add["Options"]["pin"]), (&json!(false), &json!("false")));
+    assert_eq!(of("diag/cmds").unwrap()["Active"], json!(true));
+    gateway.rpc("diag/cmds/clear").send().await.unwrap();
+    let left = gateway.rpc_json("diag/cmds").await;
+    assert!(left.as_array().unwrap().iter().all(|entry| entry["Command"] != "add"), "{left}");
+    assert_eq!(gateway.rpc_json("diag/healthy").await, json!("ok"));
+    assert!(gateway.rpc_json("diag/sys").await["diskinfo"]["total_space"].as_u64().unwrap() > 0);
+}
