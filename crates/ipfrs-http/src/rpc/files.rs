@@ -18,8 +18,6 @@ pub(super) use write::write;
 use super::args::Args;
 use crate::error::RpcError;
 
-/// Status of a command without output.
-
 /// Returns a path of mutable files.
 fn path(argument: &LinkName) -> Result<MutablePath> {
     MutablePath::parse(argument)
