@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::content::{self, FileVector, assert_same, keystream, vectors};
-use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure, rpc_refusal};
+use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
 use crate::progress::Events;
 use crate::wire::Wire;

@@ -260,7 +260,7 @@ async fn requests_that_must_stay_offline_fetch_nothing() {
     for command in ["cat", "block/get", "dag/get", "ls", "get", "dag/stat", "pin/add"] {
         let response = gateway.rpc(&format!("{command}?arg={}&offline=true", original.cid)).send().await.unwrap();
         let message = rpc_failure(response).await;
-        assert!(message.contains("not in this store"), "{command}: {message}");
+        assert!(message.contains("block was not found locally (offline)"), "{command}: {message}");
     }
     assert!(source.requests().is_empty(), "{:?}", source.requests());
     assert_eq!(get().send().await.unwrap().status(), 504);

@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     path: String,
     kind: char,
     mode: u64,
-    mtime: String,
+    pub(crate) mtime: String,
     target: String,
     pub(crate) content: Bytes,
 }
