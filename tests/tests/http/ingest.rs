@@ -107,7 +107,7 @@ async fn acknowledged_bytes_in_a_journal_are_recovered() {
     let mut client = open(&gateway, "name=a").await;
     client.receive().await;
     send_each(&mut client, &[vec![1; 10], vec![2; 20]]).await;
-    // What a kill at this point leaves: the directory as it is, with an empty file in the tree.
+    // A kill at this point leaves the journal, and an empty file in the tree.
     let journals = gateway.repo().path().join("ingest-journals");
     let journal = fs::read(journals.join("a")).unwrap();
     end(&mut client).await;
@@ -170,7 +170,7 @@ async fn invalid_requests_and_messages_are_refused() {
 async fn basic_authentication_is_required_if_configured() {
     let gateway = TestGateway::start_with(|config| {
         config.ingest.user = "writer".into();
-        // Of "password".
+        // The hash of "password".
         config.ingest.password_sha256 = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8".into();
     })
     .await;

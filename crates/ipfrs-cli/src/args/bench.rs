@@ -123,7 +123,7 @@ pub(crate) struct BenchIngestArgs {
     /// Duration of each measurement: 500ms, 5s
     #[arg(short, long, default_value = "5s", value_parser = value::duration)]
     pub(crate) duration: Duration,
-    /// Also measure files/write of this RPC, one call per message, such as http://127.0.0.1:5001 for Kubo; can be repeated
+    /// Also measure files/write of this RPC, one call per message: http://127.0.0.1:5001 for Kubo; can be repeated
     #[arg(long = "rpc", value_name = "URL")]
     pub(crate) rpcs: Vec<String>,
     /// User for basic authentication; the password is read from the environment variable IPFRS_INGEST_PASSWORD

@@ -30,7 +30,7 @@ struct Report {
     configuration: Vec<String>,
     /// Settings of Kubo that are not at their default and have no equivalent.
     without_equivalent: Vec<String>,
-    /// What could not be moved, and why.
+    /// Items that could not be moved, with the reasons.
     failures: Vec<String>,
 }
 

@@ -48,8 +48,8 @@ impl Flatfs {
         Ok(count)
     }
 
-    /// Calls `found` with the content IDs of each directory: raw ones, because keys have no codec. Stops when it returns
-    /// false. Returns the names of files that have no valid key.
+    /// Calls `found` with the content IDs of each directory: raw ones, because keys have no codec. Stops when it
+    /// returns false. Returns the names of files that have no valid key.
     pub(crate) fn list(&self, mut found: impl FnMut(Vec<Cid>) -> bool) -> Result<Vec<String>> {
         let mut invalid = Vec::new();
         for shard in self.shards()? {

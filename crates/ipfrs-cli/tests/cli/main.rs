@@ -14,6 +14,7 @@ mod help;
 mod hostile;
 mod logs_and_traces;
 mod migrate;
+mod multiformats;
 mod names;
 mod pins;
 mod read_only;

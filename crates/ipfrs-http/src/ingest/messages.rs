@@ -27,7 +27,7 @@ pub(super) enum Response<'a> {
         /// Size of the object, which the next message continues.
         bytes: u64,
     },
-    /// So many messages of this connection are stored.
+    /// Number of messages of this connection that are stored, and the size of the object.
     Ack {
         messages: u64,
         bytes: u64,

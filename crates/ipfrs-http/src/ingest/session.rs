@@ -51,7 +51,7 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
     let end = read(&state, &mut socket, &mut writer).await;
     let Writer { queue, stored: _, task } = writer;
     drop(queue);
-    // What has arrived is stored even if the client is gone.
+    // Messages that have arrived are stored even if the client is gone.
     let outcome =
         task.await.unwrap_or_else(|e| Err(Error::internal("a task that stores messages failed").with_source(e)));
     let stored = match outcome {

@@ -28,7 +28,7 @@ pub(super) struct Batch {
     pub(super) _memory: OwnedSemaphorePermit,
 }
 
-/// What is stored of an object.
+/// Stored part of an object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stored {
     /// Messages of this connection.

@@ -66,7 +66,7 @@ impl FileObject {
                 let cannot = |e| Error::io(format_args!("cannot write {}", path.display()), e);
                 let length = file.metadata().map_err(cannot)?.len();
                 write_all(&mut file, &messages).map_err(|e| {
-                    // What was written in part was not acknowledged.
+                    // A part of the messages was not acknowledged.
                     let _ = file.set_len(length);
                     cannot(e)
                 })

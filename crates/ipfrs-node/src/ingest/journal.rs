@@ -5,8 +5,8 @@
 //! no metadata of the file system and one `fdatasync` suffices. When the node opens, it moves what is left in journals
 //! into the tree.
 //!
-//! A record is its length, a checksum, the offset of its bytes in the object, and the bytes. Records of an earlier round
-//! may follow the last one; their offsets do not continue it.
+//! A record is its length, a checksum, the offset of its bytes in the object, and the bytes. Records of an earlier
+//! round may follow the last one; their offsets do not continue it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

@@ -41,7 +41,7 @@ if [ -e files.root ]; then
 fi
 "#;
 
-/// What was exported.
+/// Totals of an export.
 #[derive(Debug, Default, Serialize)]
 struct Exported {
     pins: u64,

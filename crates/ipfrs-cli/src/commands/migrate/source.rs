@@ -1,4 +1,4 @@
-//! Where a migration reads from.
+//! The repo that a migration reads.
 
 use std::path::PathBuf;
 

@@ -33,7 +33,7 @@ const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 /// Distance of the bytes of a message that differ from those of all others, so that no two blocks are equal.
 const MARK_DISTANCE: usize = 4 * 1024;
 
-/// What a connection sends.
+/// Messages that a connection sends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) store: IngestStore,

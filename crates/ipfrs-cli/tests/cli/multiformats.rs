@@ -1,0 +1,37 @@
+//! `cid`, `refs`, `dag put|get|resolve`, `swarm` and `stats`.
+
+use serde_json::{Value, json};
+
+use crate::harness::Place;
+
+const FILE: &str = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
+
+#[test]
+fn nodes_are_stored_printed_and_followed() {
+    let place = Place::new();
+    let node = json!({"a": {"/": FILE}, "b": {"c": 1}});
+    place.write("node", node.to_string().as_bytes());
+    let cid = place.ok(&["dag", "put", "node"]);
+    let printed: Value = serde_json::from_str(&place.ok(&["dag", "get", &cid])).unwrap();
+    assert_eq!(printed, node);
+    assert_eq!(place.ok(&["dag", "resolve", &format!("{cid}/b/c")]), format!("{cid}/b/c"));
+    assert_eq!(place.ok(&["refs", &cid]), FILE);
+    let reference: Value = serde_json::from_str(&place.ok(&["--json", "refs", "-e", &cid])).unwrap();
+    assert_eq!(reference["Ref"], format!("{cid} -> {FILE}"));
+    assert_eq!(place.ok(&["refs", "local"]).lines().count(), 1);
+    assert!(place.fails(&["dag", "get", "nonsense"]).contains("nonsense"));
+    assert!(place.ok(&["stats", "repo"]).starts_with("1 blocks"));
+    assert!(place.ok(&["--json", "stats", "bw"]).contains("TotalIn"));
+}
+
+#[test]
+fn content_ids_are_converted_and_inspected() {
+    let place = Place::new();
+    let old = "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn";
+    let new = "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354";
+    assert_eq!(place.ok(&["cid", "base32", old]), new);
+    assert_eq!(place.ok(&["cid", "format", "-v", "0", new]), old);
+    assert!(place.ok(&["cid", "inspect", old]).contains("dag-pb"));
+    assert!(place.ok(&["cid", "codecs"]).contains("dag-cbor"));
+    assert!(place.fails(&["cid", "base32", "x"]).contains('x'));
+}
