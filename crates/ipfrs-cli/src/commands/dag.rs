@@ -31,7 +31,8 @@ pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Res
             if out.is_json() {
                 return out.object(&node);
             }
-            let rest = if node.rem_path.is_empty() { String::new() } else { format!("/{}", node.rem_path) };
+            let rest = node.rem_path.trim_start_matches('/');
+            let rest = if rest.is_empty() { String::new() } else { format!("/{rest}") };
             out.line(&printable(&format!("{}{rest}", node.cid.cid)))
         }
     }

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 69] = [
+    let commands: [&[&str]; 84] = [
         &[],
         &["gateway"],
         &["gateway", "start"],

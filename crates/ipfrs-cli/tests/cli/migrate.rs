@@ -105,7 +105,7 @@ fn content_moves_from_a_daemon_and_is_exported() {
     source.write("file", b"content");
     let cid = source.ok(&["add", "-Q", "--pin-name", "a name", "--to-files", "/copy", "file"]);
     let daemon = source.start(&[]);
-    let report = target.ok(&["--json", "migrate", "kubo", "--from", &daemon.url()]);
+    let report = target.ok(&["--json", "migrate", "kubo", "--from", daemon.url()]);
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["pins"], &report["files"]), (&json!(1), &json!(1)), "{report}");
     drop(daemon);

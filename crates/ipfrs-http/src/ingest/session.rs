@@ -120,7 +120,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
             }
             incoming = socket.receive(), if waiting.is_none() => {
                 last_message = Instant::now();
-                let (messages, size, ended) = gather(socket, incoming).await;
+                let (messages, size, ended) = gather(socket, incoming);
                 end = ended;
                 if !messages.is_empty() {
                     waiting = Some((messages, size));
@@ -133,7 +133,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
 }
 
 /// Returns a message with those that have arrived after it, their size, and the end if they are the last ones.
-async fn gather(socket: &mut WebSocket, first: Option<Incoming>) -> (Vec<Bytes>, usize, Option<End>) {
+fn gather(socket: &mut WebSocket, first: Option<Incoming>) -> (Vec<Bytes>, usize, Option<End>) {
     let (mut messages, mut size) = (Vec::new(), 0);
     let mut next = first;
     loop {
