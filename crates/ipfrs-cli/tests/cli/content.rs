@@ -133,7 +133,7 @@ fn server_error_messages_are_printed() {
                 .contains("invalid path \"Qmnonsense\": path does not have enough components")
         );
         for command in ["cat", "ls", "get"] {
-            assert!(place.fails(&[command, HELLO]).contains(&format!("block {HELLO} is not")), "{command}");
+            assert!(place.fails(&[command, HELLO]).contains(&format!("could not find {HELLO}")), "{command}");
         }
     };
     complain();

@@ -72,7 +72,7 @@ fn incomplete_dag_is_reported_and_leaves_no_file() {
     assert!(message.contains("is not in this store"), "{message}");
     assert!(!there.path("out.car").exists());
     assert_eq!(left_behind(&there), 0);
-    assert!(there.fails(&["dag", "export", "Qmnonsense"]).contains("invalid CID"));
+    assert!(there.fails(&["dag", "export", "Qmnonsense"]).contains("invalid path"));
     assert!(there.fails(&["dag", "import", "missing.car"]).contains("cannot read missing.car"));
 }
 
