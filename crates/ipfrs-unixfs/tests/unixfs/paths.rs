@@ -90,7 +90,8 @@ async fn blocks_without_paths_may_only_end_a_path() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
     let torn_shard = dag_pb::encode(&[], &[8, 5]);
     for (codec, bytes, kind) in [
-        (codec::JSON, Bytes::from_static(b"{}"), ErrorKind::Unsupported),
+        (codec::LIBP2P_KEY, Bytes::from_static(b"{}"), ErrorKind::Unsupported),
+        (codec::JSON, Bytes::from_static(b"{}"), ErrorKind::NotFound),
         (codec::DAG_PB, torn_shard, ErrorKind::InvalidContent),
     ] {
         let other = store_block(&store, codec, bytes.clone());
