@@ -1,4 +1,5 @@
-//! Bitswap between a daemon and boxo, the Go library of Kubo: `tests/go`, which needs Go.
+//! A daemon and clients in Go, which must be installed: Bitswap with boxo, the library of Kubo (`tests/go`), and
+//! go-ipfs-api (`tests/go/rpc`).
 
 use std::process::Command;
 use std::time::Instant;
@@ -7,46 +8,48 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::places::{found, workspace};
 
-/// Runs the tests if Go and their modules are available. Otherwise prints the reason on a separate line at the end.
+/// Directories of the Go modules. Their dependencies exclude each other.
+const MODULES: [&str; 2] = ["tests/go", "tests/go/rpc"];
+
+/// Runs the tests of which Go and the modules are available. Otherwise prints the reason on a separate line.
 pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
-    match go() {
-        Ok(go) => run(go)?,
-        Err(reason) => {
-            eprintln!("xtask: go: SKIPPED, no Go peer was tested: {reason:#}");
-            return Ok(());
+    for module in MODULES {
+        match go(module) {
+            Ok(go) => run(go, module)?,
+            Err(reason) => eprintln!("xtask: go: SKIPPED {module}: {reason:#}"),
         }
     }
     eprintln!("xtask: go: done in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Returns a command that runs Go in the directory of the tests, without downloading another version of Go.
-fn command() -> Result<Command> {
+/// Returns a command that runs Go in the directory of a module, without downloading another version of Go.
+fn command(module: &str) -> Result<Command> {
     let program = found("go").context("go is not on the PATH (Debian: apt-get install golang)")?;
     let mut go = Command::new(program);
-    go.current_dir(workspace()?.join("tests/go")).env("GOTOOLCHAIN", "local");
+    go.current_dir(workspace()?.join(module)).env("GOTOOLCHAIN", "local");
     Ok(go)
 }
 
-/// Downloads the modules of the tests. Returns a command that runs Go.
+/// Downloads the dependencies of a module. Returns a command that runs Go.
 ///
 /// # Errors
 /// Returns an error that names the missing program, the version that is needed, or why the download failed.
-fn go() -> Result<Command> {
-    let output = command()?.args(["mod", "download"]).output().context("go could not be started")?;
+fn go(module: &str) -> Result<Command> {
+    let output = command(module)?.args(["mod", "download"]).output().context("go could not be started")?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         bail!("go could not download the modules of the tests ({})", text.lines().last().unwrap_or_default());
     }
-    command()
+    command(module)
 }
 
-fn run(mut go: Command) -> Result<()> {
+fn run(mut go: Command, module: &str) -> Result<()> {
     let cli = crate::command_line("go")?;
     // `-count=1`: the result depends on the daemon, which Go does not know.
     let arguments = ["test", "-count=1", "-timeout=300s", "./..."];
-    eprintln!("xtask: go: go {} in tests/go", arguments.join(" "));
+    eprintln!("xtask: go: go {} in {module}", arguments.join(" "));
     let status = go.args(arguments).env("IPFRS_CLI", cli).status().context("go could not be started")?;
     ensure!(status.success(), "go failed: go {}", arguments.join(" "));
     Ok(())

@@ -1,24 +1,55 @@
-// Package rpc uses a gateway with go-ipfs-api, the small client of Kubo's RPC for Go.
-//
-// IPFRS_API names the address of the daemon.
+// Package rpc uses a daemon with go-ipfs-api, the small client of Kubo's RPC for Go.
 package rpc
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	shell "github.com/ipfs/go-ipfs-api"
 )
 
-func TestShell(t *testing.T) {
-	address := os.Getenv("IPFRS_API")
-	if address == "" {
-		t.Skip("IPFRS_API is not set: run this with the address of a daemon")
+// startDaemon starts a daemon with an empty repo, which ends with the test. It returns the URL of the API.
+func startDaemon(t *testing.T) string {
+	t.Helper()
+	cli := os.Getenv("IPFRS_CLI")
+	if cli == "" {
+		t.Fatal("IPFRS_CLI is not set: run this with cargo xtask go")
 	}
-	sh := shell.NewShell(address)
+	process := exec.Command(cli, "--repo", t.TempDir(), "gateway", "start", "--port", "0", "--grpc-port", "0", "--api-port", "0")
+	process.Stderr = os.Stderr
+	stdout, err := process.StdoutPipe()
+	if err == nil {
+		err = process.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		process.Process.Signal(syscall.SIGTERM)
+		process.Wait()
+	})
+	api := ""
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if url, found := strings.CutPrefix(lines.Text(), "API: "); found {
+			api = url
+		}
+		if lines.Text() == "Ready" {
+			go io.Copy(io.Discard, stdout)
+			return api
+		}
+	}
+	t.Fatal("the daemon ended before it was ready")
+	return ""
+}
+
+func TestShell(t *testing.T) {
+	sh := shell.NewShell(startDaemon(t))
 	cid, err := sh.Add(strings.NewReader("for go"))
 	if err != nil {
 		t.Fatal(err)

@@ -165,7 +165,7 @@ fn reserved() -> Block {
 }
 
 pub async fn what_no_engine_keeps_is_refused(store: Store) {
-    let unknown_hash = Cid::new_v1(codec::RAW, Multihash::wrap(0x11, &[7; 20]).unwrap());
+    let unknown_hash = Cid::new_v1(codec::RAW, Multihash::wrap(0x30_0002, &[7; 32]).unwrap());
     let large = vec![0; MAX_BLOCK_BYTES + 1];
     let large_cid = Cid::new_v1(codec::RAW, hash::sha2_256(&large));
     for (block, kind) in [
