@@ -157,8 +157,8 @@ impl Gateway {
         &self.grpc_addresses
     }
 
-    /// Returns the addresses of the API listener, with the actual ports; empty if it is disabled, or if its default port
-    /// was in use.
+    /// Returns the addresses of the API listener, with the actual ports; empty if it is disabled, or if its default
+    /// port was in use.
     #[must_use]
     pub fn api_addresses(&self) -> &[SocketAddr] {
         &self.api_addresses

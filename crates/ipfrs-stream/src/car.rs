@@ -1,8 +1,8 @@
 //! Encoding and decoding of CAR, a sequence of blocks, as a stream (<https://ipld.io/specs/transport/car/carv1/>).
 //!
 //! [`header`] and [`frame`] write version 1; the payload of a frame shares the memory of its block.
-//! [`encode_batches`] and [`encode_walk`] send sections in the form in which the store keeps them. [`CarReader`] reads versions 1 and 2
-//! and verifies every block.
+//! [`encode_batches`] and [`encode_walk`] send sections in the form in which the store keeps them. [`CarReader`] reads
+//! versions 1 and 2 and verifies every block.
 
 mod input;
 mod reader;

@@ -6,7 +6,8 @@
 //! * [`DagWalk`] yields the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
 //! * [`car`] encodes blocks as CAR, and decodes CAR with every hash verified.
 //! * [`tar`] writes the headers and padding of files, directories and symlinks in a TAR archive.
-//! * [`BlockStoreSource`], [`IndexingSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
+//! * [`BlockStoreSource`], [`IndexingSource`] and [`StoreSink`] let the UnixFS code read from and write to a block
+//!   store.
 
 mod bandwidth;
 pub mod car;

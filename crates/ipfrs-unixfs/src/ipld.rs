@@ -90,8 +90,8 @@ pub(crate) enum Step {
     Missing(usize),
 }
 
-/// Follows `segments` in a block of dag-cbor, dag-json, cbor or json up to the first link. The segments are keys of maps and
-/// indices of lists. A block that is only a link has no segments below it.
+/// Follows `segments` in a block of dag-cbor, dag-json, cbor or json up to the first link. The segments are keys of
+/// maps and indices of lists. A block that is only a link has no segments below it.
 ///
 /// # Errors
 /// Returns the errors of [`links`].

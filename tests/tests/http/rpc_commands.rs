@@ -1,4 +1,4 @@
-//! What the definitions of commands imply for all of them: paths, arguments and bodies.
+//! Rules that follow from the definitions of all commands: paths, arguments and bodies.
 
 use serde_json::{Value, json};
 

@@ -12,7 +12,8 @@ use crate::mapping::MappedFile;
 /// read that is wrong about this waits for one page.
 const TICK_MILLIS: i64 = 500;
 
-/// For each part of a file, when it was last found in memory. Asking the kernel takes longer than a lookup in the index.
+/// For each part of a file, when it was last found in memory. Asking the kernel takes longer than a lookup in the
+/// index.
 #[derive(Debug)]
 pub(super) struct Residency {
     started_millis: i64,

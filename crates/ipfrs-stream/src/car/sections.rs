@@ -84,7 +84,7 @@ where
                     pieces.fail(error);
                 }
                 Poll::Ready(None) => has_ended = true,
-                // What is complete does not wait for the next block.
+                // Complete pieces do not wait for the next block.
                 Poll::Pending if pieces.is_empty() => return Poll::Pending,
                 Poll::Pending => {}
             }
