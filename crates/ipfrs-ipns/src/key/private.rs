@@ -71,7 +71,7 @@ impl fmt::Debug for PrivateKey {
 
 impl PrivateKey {
     /// Generates a key. `bits` is the size of an RSA key: 2,048 (the default for `None`), 3,072, 4,096 or 8,192. Keys
-    /// of the other types have 256 bits. Generating a large RSA key takes seconds.
+    /// of the other types have 256 bits for any `bits`. Generating a large RSA key takes seconds.
     ///
     /// # Errors
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an unsupported size.
