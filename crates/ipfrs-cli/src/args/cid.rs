@@ -49,8 +49,7 @@ pub(crate) struct RefsArgs {
     /// Content IDs or paths whose links to list; "local" for all stored blocks
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<std::ffi::OsString>,
-    /// Form of a line, with <src>, <dst> and <linkname>
-    #[arg(long)]
+    #[arg(long, help = "Form of a line, with <src>, <dst> and <linkname>")]
     pub(crate) format: Option<String>,
     /// Print edges: SOURCE -> TARGET
     #[arg(short, long)]
