@@ -108,8 +108,8 @@ async def rpc(url):
 
 
 with harness.Daemon() as daemon:
-    asyncio.run(rpc(daemon.url))
     asyncio.run(events(daemon.url))
     queries(daemon.url)
     asyncio.run(subscriptions(daemon.url))
+    asyncio.run(rpc(daemon.url))
 print("websockets, gql and aioipfs: as expected")
