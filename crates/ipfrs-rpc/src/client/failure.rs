@@ -34,12 +34,12 @@ fn error_of(failure: Failure) -> Error {
 fn of_message(kind: Option<ErrorKind>, message: &str) -> Error {
     let by_text = || TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, kind)| *kind);
     let kind = kind.or_else(by_text).unwrap_or(ErrorKind::Internal);
-    let text = message.find(MISSING).map_or(message, |end| &message[..end]);
+    let (text, missing) = message.split_once(MISSING).unwrap_or((message, ""));
     Error::new(
         kind,
         match text.strip_suffix(OFFLINE) {
-            // A daemon of Kubo says no more than this.
-            Some("") => message,
+            // As in the texts of Kubo, only the end names the block.
+            Some(text) if !text.contains(missing) => message,
             Some(text) => text.strip_suffix(": ").unwrap_or(text),
             None => text,
         },
@@ -164,5 +164,7 @@ mod tests {
         assert_eq!(of(ours), "block bafy is missing");
         let kubo = "block was not found locally (offline): ipld: could not find bafy";
         assert_eq!(of(kubo), kubo);
+        let of_command = format!("pin: {kubo}");
+        assert_eq!(of(&of_command), of_command);
     }
 }
