@@ -42,7 +42,8 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "ipfrs-interface",
         &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-middleware", "ipfrs-http", "ipfrs-graphql", "ipfrs-grpc"],
     ),
-    ("ipfrs-cli", &["ipfrs-core", "ipfrs-interface", "ipfrs-rpc"]),
+    // Writes CAR files of other repos.
+    ("ipfrs-cli", &["ipfrs-core", "ipfrs-stream", "ipfrs-interface", "ipfrs-rpc"]),
     // Calls the node directly, without a front-end. Its tests depend on `ipfrs-test-features` so that dependencies
     // are built with the features of all tests.
     ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface", "ipfrs-rpc", "ipfrs-test-features"]),

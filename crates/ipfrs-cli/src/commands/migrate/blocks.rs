@@ -8,6 +8,7 @@ use futures::stream::{StreamExt, unfold};
 use ipfrs_core::{Block, Cid};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{BlockExistences, CidList};
+use ipfrs_stream::car::header;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
@@ -116,9 +117,9 @@ impl Moving<'_> {
                     }
                 };
                 if body.is_empty() {
-                    body = car::header(&[cid]);
+                    body = header(&[cid]).into();
                 }
-                car::section(&mut body, &cid, block.data());
+                car::put_section(&mut body, &cid, block.data().clone());
                 self.bytes.fetch_add(block.data().len() as u64, Ordering::Relaxed);
                 count += 1;
             }

@@ -9,6 +9,7 @@ use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Cid, parse_cid};
 use ipfrs_rpc::client::{Request, Response};
 use ipfrs_rpc::types::{FileStat, PinLine};
+use ipfrs_stream::car::header;
 use serde::Serialize;
 
 use super::car;
@@ -76,7 +77,7 @@ pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -
     let stat: FileStat = api.call(Request::query("files/stat").with_arg("/")).await?.json().await?;
     let root = parse_cid(&stat.hash)?;
     let mut file = create(&directory.join("files.car"))?;
-    write(&mut file, &car::header(&[root]), &mut exported)?;
+    write(&mut file, &header(&[root]), &mut exported)?;
     append(api, &root, &mut file, &mut exported).await?;
     finish(file)?;
     exported.cars += 1;
@@ -103,7 +104,7 @@ async fn export(
 ) -> Result<()> {
     exported.cars += 1;
     let mut file = create(&directory.join(format!("{prefix}-{:05}.car", exported.cars)))?;
-    write(&mut file, &car::header(roots), exported)?;
+    write(&mut file, &header(roots), exported)?;
     for root in roots {
         if prefix == "pins" {
             append(api, root, &mut file, exported).await?;
@@ -111,7 +112,7 @@ async fn export(
             let request = Request::query("block/get").with_arg(root.to_string());
             let block = api.call(request).await?.bytes(MAX_BLOCK_BYTES).await?;
             let mut section = Vec::new();
-            car::section(&mut section, root, &block);
+            car::put_section(&mut section, root, block.into());
             write(&mut file, &section, exported)?;
         }
         exported.pins += 1;
