@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ipfrs_interface::{Config, Gateway};
@@ -189,6 +190,12 @@ impl TestGateway {
         while !fits(self.find_metric(name).await.unwrap_or(0)) {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Waits until no request holds a permit. A client can have a whole response before its request ends.
+    pub(crate) async fn until_idle(&self) {
+        let idle = self.until_metric("ipfrs_http_requests_active", |requests| requests == 0);
+        tokio::time::timeout(Duration::from_secs(60), idle).await.unwrap();
     }
 
     /// Returns the number of blocks in the store.

@@ -196,6 +196,7 @@ async fn refusal_reaches_client_that_sends_before_reading() {
 async fn status_429_reaches_client_that_sends_before_reading() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let cid = gateway.add("", content::bytes(32 << 20)).await;
+    gateway.until_idle().await;
     let mut holding = Wire::connect(&gateway).await;
     holding.send(format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
     holding.take(100_000).await;

@@ -204,13 +204,13 @@ async fn requests_over_the_limit_return_429() {
 async fn request_holds_its_permit_until_the_body_ends() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let cid = gateway.add("", content::bytes(32 << 20)).await;
+    gateway.until_idle().await;
     let mut wire = Wire::connect(&gateway).await;
     wire.send(format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
     wire.take(100_000).await;
     refusal(gateway.get(&format!("/ipfs/{cid}")).await, 429).await;
     drop(wire);
-    let is_free = async { while gateway.metric("ipfrs_http_requests_active").await > 0 {} };
-    timeout(WATCHDOG, is_free).await.unwrap();
+    gateway.until_idle().await;
     assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 200);
 }
 
@@ -218,6 +218,7 @@ async fn request_holds_its_permit_until_the_body_ends() {
 async fn response_in_one_piece_holds_its_permit_until_the_socket_has_it() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let cid = gateway.add("cid-version=1&raw-leaves=true&chunker=size-1000000", content::bytes(1_000_000)).await;
+    gateway.until_idle().await;
     let mut wire = Wire::connect_with_small_window(&gateway).await;
     // More than the kernel takes for a client that reads nothing.
     wire.send(format!("GET /ipfs/{cid}?format=raw HTTP/1.1\r\nHost: x\r\n\r\n").repeat(16)).await;
@@ -225,8 +226,7 @@ async fn response_in_one_piece_holds_its_permit_until_the_socket_has_it() {
     timeout(WATCHDOG, is_held).await.unwrap();
     refusal(gateway.get(&format!("/ipfs/{cid}")).await, 429).await;
     drop(wire);
-    let is_free = async { while gateway.metric("ipfrs_http_requests_active").await > 0 {} };
-    timeout(WATCHDOG, is_free).await.unwrap();
+    gateway.until_idle().await;
     assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 200);
 }
 

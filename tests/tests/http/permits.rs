@@ -38,10 +38,6 @@ async fn ask(connection: &Client, gateway: &TestGateway, path: &str, times: usiz
     [held, refused]
 }
 
-async fn until_idle(gateway: &TestGateway) {
-    timeout(WATCHDOG, gateway.until_metric("ipfrs_http_requests_active", |requests| requests == 0)).await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn client_with_many_stalled_streams_leaves_half_of_the_permits() {
     let gateway = TestGateway::start().await;
@@ -62,7 +58,7 @@ async fn client_with_many_stalled_streams_leaves_half_of_the_permits() {
     assert_eq!(struck, 42 * 100 - 2_048);
     assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_concurrent_requests\"}").await, 0);
     drop((held, refused, refusal, connections));
-    until_idle(&gateway).await;
+    gateway.until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,13 +81,14 @@ async fn clients_behind_trusted_proxy_have_separate_shares() {
         [ask(&other, &gateway, &path, 10, "192.0.2.3").await, ask(&other, &gateway, &path, 10, "192.0.2.4").await];
     assert_eq!(spoofed[0][0].len() + spoofed[1][0].len(), 2);
     drop((first, second, refused, spoofed, proxy, other));
-    until_idle(&gateway).await;
+    gateway.until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn per_client_limit_error_names_the_limit() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_requests_per_client = 3).await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    gateway.until_idle().await;
     let connection = stalling(1);
     let [held, mut refused] = ask(&connection, &gateway, &path, 5, "").await;
     assert_eq!((held.len(), refused.len()), (3, 2));
@@ -105,6 +102,7 @@ async fn per_client_limit_error_names_the_limit() {
 async fn exhausted_http_permits_do_not_affect_grpc() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    gateway.until_idle().await;
     let connection = stalling(1);
     let held = ask(&connection, &gateway, &path, 1, "").await;
     assert_eq!(held[0].len(), 1);
@@ -122,7 +120,7 @@ async fn small_cached_file_is_served_without_a_permit() {
     for _ in 0..2 {
         assert_eq!(gateway.content(&small).await, text);
     }
-    until_idle(&gateway).await;
+    gateway.until_idle().await;
     let connection = stalling(2);
     let held = ask(&connection, &gateway, &format!("/ipfs/{large}"), 1, "").await;
     assert_eq!(held[0].len(), 1);
@@ -166,7 +164,7 @@ async fn stalled_responses_of_others_yield_to_a_client_over_its_share() {
     };
     assert_eq!(timeout(WATCHDOG, gets_eight).await.unwrap(), 8);
     drop(held);
-    until_idle(&gateway).await;
+    gateway.until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -89,11 +89,23 @@ async fn tensors_with_stalled_blocks_return_504_or_abort() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tensor_requests_take_request_permits() {
     let store = Withholding::new();
-    let gateway = TestGateway::start_over(store.clone(), |config| {
-        config.gateway.max_concurrent_requests = 1;
-        config.gateway.max_ranges = 2;
-    })
-    .await;
+    let gateway = TestGateway::start_over(store.clone(), |config| config.gateway.max_concurrent_requests = 1).await;
+    let cid = gateway.add("", file(&[("b", Dtype::U8, &[1], &[1])])).await;
+    gateway.until_idle().await;
+    store.withhold(&cid);
+    let path = format!("/v1/tensor/{cid}");
+    let held = tokio::spawn(gateway.request(Method::GET, &path).send());
+    timeout(WATCHDOG, store.waiting(1)).await.unwrap();
+    let refused = gateway.get(&path).await;
+    assert_eq!(header(&refused, "retry-after"), "1");
+    problem(refused, 429, "rate_limited").await;
+    store.release();
+    assert_eq!(held.await.unwrap().unwrap().bytes().await.unwrap()[..], [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tensor_requests_have_limits_on_ranges_parts_and_dimensions() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_ranges = 2).await;
     let data = content::bytes(1_000);
     let cid = gateway.add("", file(&[("a", Dtype::U8, &[1_000], &data)])).await;
     let path = format!("/v1/tensor/{cid}?name=a");
@@ -103,15 +115,6 @@ async fn tensor_requests_take_request_permits() {
         assert_eq!(response.status(), status, "{ranges}");
         response.bytes().await.unwrap();
     }
-    let other = gateway.add("", file(&[("b", Dtype::U8, &[1], &[1])])).await;
-    store.withhold(&other);
-    let held = tokio::spawn(gateway.request(Method::GET, &format!("/v1/tensor/{other}")).send());
-    timeout(WATCHDOG, store.waiting(1)).await.unwrap();
-    let refused = gateway.get(&path).await;
-    assert_eq!(header(&refused, "retry-after"), "1");
-    problem(refused, 429, "rate_limited").await;
-    store.release();
-    assert_eq!(held.await.unwrap().unwrap().bytes().await.unwrap()[..], [1]);
     // More than 64 parts, and more than 64 dimensions.
     let parts = ["0"; 65].join(",");
     problem(gateway.get(&format!("{path}&slice={parts}")).await, 400, "invalid_input").await;

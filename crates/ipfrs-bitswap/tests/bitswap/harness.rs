@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,6 +26,11 @@ pub(crate) struct MemoryBlocks {
 impl MemoryBlocks {
     pub(crate) fn insert(&self, block: &Block) {
         self.blocks.lock().insert(*block.cid(), block.data().clone());
+    }
+
+    /// Lets `count` more reads complete.
+    pub(crate) fn allow_reads(&self, count: usize) {
+        self.reads.add_permits(count);
     }
 }
 
@@ -146,9 +152,12 @@ impl Attempts {
     }
 }
 
-/// Waits until a condition holds that another task establishes.
+/// Waits until a condition holds that another task establishes. Panics after a minute.
 pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
-    while !condition() {
-        tokio::task::yield_now().await;
-    }
+    let wait = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.expect("the condition holds within a minute");
 }

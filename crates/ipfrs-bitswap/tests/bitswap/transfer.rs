@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 use ipfrs_bitswap::{BitswapConfig, Outcome};
 use ipfrs_core::ErrorKind;
 
-use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node};
+use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node, node_with_reads, until};
 
 async fn blocks_of_all_sizes_arrive(transport: Transport) {
     let (server, client) = (node(config(transport)).await, node(config(transport)).await);
@@ -97,12 +97,21 @@ async fn peer_is_dropped_after_16_dont_haves_in_a_row() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_gets_of_one_block_fetch_it_once() {
-    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let (server, client) = (node_with_reads(config(Transport::Tcp), 0).await, node(config(Transport::Tcp)).await);
     let wanted = block(1, 100_000);
     server.blocks.insert(&wanted);
     let (one, two) = (client.bitswap.session(None), client.bitswap.session(None));
     one.add_providers(vec![server.provider()]);
-    fetch_all(&one, &vec![wanted.clone(); 50]).await;
+    let copies = vec![wanted.clone(); 50];
+    let allow = async {
+        // A set of futures polls up to 32 of them before it yields.
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        server.blocks.allow_reads(100);
+    };
+    futures::future::join(fetch_all(&one, &copies), allow).await;
+    until(|| server.bitswap.stat().blocks_sent > 0).await;
     assert_eq!(server.bitswap.stat().blocks_sent, 1);
     // A block that two sessions want of a peer may be requested again after it has arrived.
     two.add_providers(vec![server.provider()]);

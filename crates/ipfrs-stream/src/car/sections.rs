@@ -1,9 +1,9 @@
 //! CARs from blocks that their store keeps as CAR sections.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
@@ -28,29 +28,15 @@ pub fn encode_batches<S>(cids: Arc<[Cid]>, mut batches: S) -> impl Stream<Item =
 where
     S: Stream<Item = BlockBatch> + Unpin,
 {
-    let mut pieces = Pieces::beginning_with(&super::header(&[]));
     // Number of CIDs whose lookup has completed.
     let mut completed = 0;
-    let mut has_ended = false;
-    stream::poll_fn(move |cx| {
-        loop {
-            if let Some(piece) = pieces.pop() {
-                return Poll::Ready(Some(piece));
-            }
-            if has_ended {
-                return Poll::Ready(None);
-            }
-            match batches.poll_next_unpin(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => has_ended = true,
-                Poll::Ready(Some(mut batch)) => {
-                    let requested = cids.get(completed..).unwrap_or_default();
-                    completed += batch.len();
-                    has_ended = pieces.put_batch(requested, &mut batch);
-                }
-            }
-            pieces.end();
-        }
+    encode(&super::header(&[]), move |cx, pieces| {
+        batches.poll_next_unpin(cx).map(|batch| {
+            let Some(mut batch) = batch else { return ControlFlow::Break(()) };
+            let requested = cids.get(completed..).unwrap_or_default();
+            completed += batch.len();
+            pieces.put_batch(requested, &mut batch)
+        })
     })
 }
 
@@ -62,7 +48,29 @@ pub fn encode_walk<N>(roots: &[Cid], mut walk: DagWalk, mut note: N) -> impl Str
 where
     N: FnMut(Result<usize, &Error>),
 {
-    let mut pieces = Pieces::beginning_with(&super::header(roots));
+    encode(&super::header(roots), move |cx, pieces| {
+        walk.poll_walked(cx).map(|walked| match walked {
+            Some(Ok(block)) => {
+                note(Ok(block.section.data_len()));
+                pieces.put(&block.cid, block.section);
+                ControlFlow::Continue(())
+            }
+            Some(Err(error)) => {
+                note(Err(&error));
+                pieces.fail(error);
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Break(()),
+        })
+    })
+}
+
+/// Encodes the header and the sections that `put_next` appends, until it breaks.
+fn encode<F>(header: &[u8], mut put_next: F) -> impl Stream<Item = Result<Bytes>> + use<F>
+where
+    F: FnMut(&mut Context<'_>, &mut Pieces) -> Poll<ControlFlow<()>>,
+{
+    let mut pieces = Pieces::beginning_with(header);
     let mut has_ended = false;
     stream::poll_fn(move |cx| {
         loop {
@@ -72,18 +80,9 @@ where
             if has_ended {
                 return Poll::Ready(None);
             }
-            match walk.poll_walked(cx) {
-                Poll::Ready(Some(Ok(block))) => {
-                    note(Ok(block.section.data_len()));
-                    pieces.put(&block.cid, block.section);
-                    continue;
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    note(Err(&error));
-                    has_ended = true;
-                    pieces.fail(error);
-                }
-                Poll::Ready(None) => has_ended = true,
+            match put_next(cx, &mut pieces) {
+                Poll::Ready(ControlFlow::Continue(())) => continue,
+                Poll::Ready(ControlFlow::Break(())) => has_ended = true,
                 // Complete pieces do not wait for the next block.
                 Poll::Pending if pieces.is_empty() => return Poll::Pending,
                 Poll::Pending => {}
@@ -119,19 +118,19 @@ impl Pieces {
         self.copied.is_empty() && self.run.is_none()
     }
 
-    /// Appends the sections of a batch. Returns whether an error ends the CAR.
-    fn put_batch(&mut self, requested: &[Cid], batch: &mut BlockBatch) -> bool {
+    /// Appends the sections of a batch. An error ends the CAR.
+    fn put_batch(&mut self, requested: &[Cid], batch: &mut BlockBatch) -> ControlFlow<()> {
         for (index, cid) in requested.iter().enumerate().take(batch.len()) {
             match batch.take_section(index) {
                 Ok(Some(section)) => self.put(cid, section),
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     self.fail(error);
-                    return true;
+                    return ControlFlow::Break(());
                 }
                 Ok(None) | Err(_) => {}
             }
         }
-        false
+        ControlFlow::Continue(())
     }
 
     /// Appends the section of a block.
