@@ -126,6 +126,8 @@ pub(crate) enum Command {
     /// Check denylists
     #[command(subcommand)]
     Denylist(DenylistCommand),
+    /// Check what a daemon needs: configuration, permissions, disk, clock, limits, ports
+    Doctor,
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete in

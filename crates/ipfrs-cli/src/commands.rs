@@ -8,6 +8,7 @@ mod cid;
 mod config;
 mod dag;
 mod denylist;
+mod doctor;
 mod files;
 mod gateway;
 mod get;
@@ -39,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Gateway(command) => gateway::run(&globals, &command, &mut out),
         Command::Config(command) => config::run(&globals, &command, &mut out),
         Command::Bench(command) => bench::run(&globals, &command, &mut out),
+        Command::Doctor => doctor::run(&globals, &mut out),
         Command::Denylist(command) => denylist::run(&command, &mut out),
         Command::Completions { shell } => completions(shell, &mut out),
         Command::Version => version(&mut out),

@@ -51,7 +51,11 @@ pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> 
 
 impl Session {
     pub(crate) fn open(globals: &Globals, flags: Vec<Flag>) -> Result<Self> {
-        let config = settings(globals, flags)?.config()?;
+        Self::with(globals, settings(globals, flags)?.config()?)
+    }
+
+    /// Returns the session of a configuration that was read before.
+    pub(crate) fn with(globals: &Globals, config: Config) -> Result<Self> {
         Ok(Self { repo: repo(globals)?, config, api: globals.api.clone() })
     }
 

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 84] = [
+    let commands: [&[&str]; 85] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -82,6 +82,7 @@ fn help_of_every_command() {
         &["repo", "verify"],
         &["bench"],
         &["bench", "http"],
+        &["doctor"],
         &["config"],
         &["config", "init"],
         &["config", "show"],

@@ -8,6 +8,7 @@ mod configuration;
 mod content;
 mod daemon;
 mod dag;
+mod doctor;
 mod files;
 mod harness;
 mod help;

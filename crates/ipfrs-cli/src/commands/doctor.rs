@@ -1,0 +1,97 @@
+//! `doctor`: checks what a daemon needs, and prints what mends each finding.
+
+mod checks;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::args::Globals;
+use crate::output::Output;
+use crate::runtime;
+use crate::session::{self, Session};
+
+/// Severity of an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    /// A daemon runs, but not as well as it could.
+    Warning,
+    /// A daemon does not start, or fails.
+    Error,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Outcome of a check, with a remedy unless all is well.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    status: Status,
+    message: String,
+    /// Command or setting that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self { check, status: Status::Ok, message: message.into(), fix: None }
+    }
+
+    fn warning(check: &'static str, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, status: Status::Warning, message: message.into(), fix: Some(fix.into()) }
+    }
+
+    fn error(check: &'static str, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, status: Status::Error, message: message.into(), fix: Some(fix.into()) }
+    }
+}
+
+pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
+    let repo = session::repo(globals)?;
+    let (finding, config) = checks::configuration(globals, &repo);
+    let mut findings = vec![finding];
+    let session = Session::with(globals, config.clone())?;
+    let daemon = runtime::run(&config.server, async { checks::daemon(&session).await })?;
+    let is_running = daemon.is_some();
+    findings.extend(daemon);
+    findings.push(checks::permissions(&repo, config.store.read_only));
+    findings.push(checks::private_keys(&repo));
+    findings.push(checks::disk(&repo, &config));
+    findings.push(checks::clock(&repo));
+    findings.push(checks::open_files(&config));
+    findings.push(checks::memory(&config));
+    findings.push(checks::reachability(&config));
+    if !is_running {
+        findings.extend(checks::ports(&config));
+    }
+    for finding in &findings {
+        print(finding, out)?;
+    }
+    let errors = findings.iter().filter(|finding| finding.status == Status::Error).count();
+    if errors > 0 {
+        bail!("{errors} of {} checks failed", findings.len());
+    }
+    Ok(())
+}
+
+fn print(finding: &Finding, out: &mut Output) -> Result<()> {
+    if out.is_json() {
+        return out.object(finding);
+    }
+    let Finding { check, status, message, fix } = finding;
+    out.line(&format!("{:<8} {check}: {message}", status.name()))?;
+    match fix {
+        Some(fix) => out.line(&format!("         fix: {fix}")),
+        None => Ok(()),
+    }
+}

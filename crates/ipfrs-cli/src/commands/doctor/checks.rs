@@ -1,0 +1,249 @@
+//! The checks of `doctor`. None changes the repo.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use indicatif::BinaryBytes;
+use ipfrs_interface::{Config, check_denylists};
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::{Resource, getrlimit};
+
+use super::Finding;
+use crate::args::Globals;
+use crate::session::{self, Session};
+
+/// Free space below which imports are about to be refused, in bytes.
+const LITTLE_SPACE: u64 = 64 << 20;
+/// Free space that compaction of a full pack needs, in bytes.
+const SPACE_FOR_GC: u64 = 1 << 30;
+/// Open files that are not connections: packs, index, logs.
+const OTHER_FILES: u64 = 1_024;
+/// A clock that shows an earlier time is wrong: the beginning of 2026, in seconds since 1970.
+const EARLIEST_SECONDS: u64 = 1_767_225_600;
+/// Difference between clocks that is tolerated.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+/// Number of caches with the limit `cache.max_bytes`.
+const CACHES: u64 = 4;
+
+/// Checks the configuration. Without a valid one, the other checks use the defaults.
+pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config) {
+    const CHECK: &str = "configuration";
+    let read = || -> anyhow::Result<(Option<PathBuf>, Config)> {
+        let config = session::settings(globals, Vec::new())?.config()?;
+        check_denylists(repo, &config.gateway.denylists)?;
+        Ok((session::config_file(globals)?, config))
+    };
+    match read() {
+        Ok((Some(file), config)) => (Finding::ok(CHECK, format!("{} is valid", file.display())), config),
+        Ok((None, config)) => (Finding::ok(CHECK, "there is no file: the defaults apply"), config),
+        Err(error) => {
+            let fix = "correct the file; `ipfrs-cli config init --force` replaces it by the defaults";
+            (Finding::error(CHECK, format!("{error:#}"), fix), Config::default())
+        }
+    }
+}
+
+/// Checks the daemon that runs on the repo. Returns `None` if none runs.
+pub(super) async fn daemon(session: &Session) -> anyhow::Result<Option<Finding>> {
+    const CHECK: &str = "daemon";
+    let Ok(api) = session.require_daemon().await else { return Ok(None) };
+    let url = api.url().to_owned();
+    Ok(Some(match api.is_ready().await {
+        Ok(true) => Finding::ok(CHECK, format!("{url} is ready")),
+        Ok(false) => Finding::error(CHECK, format!("{url} is not ready"), format!("curl {url}/health/ready")),
+        Err(error) => Finding::error(CHECK, format!("{url} does not respond: {error:#}"), "ipfrs-cli gateway stop"),
+    }))
+}
+
+/// Checks whether the repo, or the directory in which it will be created, can be written.
+pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
+    const CHECK: &str = "repo";
+    let place = existing(repo);
+    let needed = if is_read_only { Access::READ_OK | Access::EXEC_OK } else { Access::WRITE_OK | Access::EXEC_OK };
+    let shown = place.display();
+    if let Err(error) = access(&place, needed) {
+        let what = if is_read_only { "read" } else { "written" };
+        let fix = format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}");
+        return Finding::error(CHECK, format!("{shown} cannot be {what}: {error}"), fix);
+    }
+    if repo.exists() {
+        return Finding::ok(CHECK, format!("{shown} can be {}", if is_read_only { "read" } else { "written" }));
+    }
+    let message = format!("{} does not exist", repo.display());
+    if is_read_only {
+        return Finding::error(CHECK, message, "store.read_only = false, or another --repo");
+    }
+    Finding::ok(CHECK, format!("{message}: the first command that needs it creates it"))
+}
+
+/// Checks that other users cannot read private keys.
+pub(super) fn private_keys(repo: &Path) -> Finding {
+    const CHECK: &str = "private keys";
+    let mut open = Vec::new();
+    for name in ["identity.key", "keystore"] {
+        let path = repo.join(name);
+        if fs::metadata(&path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
+            open.push(path.display().to_string());
+        }
+    }
+    if open.is_empty() {
+        return Finding::ok(CHECK, "no other user can read them");
+    }
+    let paths = open.join(" ");
+    Finding::warning(CHECK, format!("other users may read {paths}"), format!("chmod -R go-rwx {paths}"))
+}
+
+/// Checks the free space of the disk.
+pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
+    const CHECK: &str = "disk";
+    let store = config.store.path.as_ref().map_or_else(|| repo.to_owned(), |path| repo.join(path));
+    let space = match statvfs(existing(&store)) {
+        Ok(space) => space,
+        Err(error) => return Finding::error(CHECK, format!("its free space is unknown: {error}"), "df -h"),
+    };
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let total = space.f_blocks.saturating_mul(space.f_frsize);
+    let message = format!("{} of {} are free", BinaryBytes(free), BinaryBytes(total));
+    let fix = "ipfrs-cli repo gc, or a larger disk";
+    if free < LITTLE_SPACE {
+        return Finding::error(CHECK, message, fix);
+    }
+    if free < SPACE_FOR_GC {
+        return Finding::warning(CHECK, format!("{message}: garbage collection may need more"), fix);
+    }
+    if config.store.max_bytes > total {
+        let limit = BinaryBytes(config.store.max_bytes);
+        let fix = format!("store.max_bytes = {}", total / 10 * 8);
+        return Finding::warning(CHECK, format!("{message}, but store.max_bytes is {limit}"), fix);
+    }
+    Finding::ok(CHECK, message)
+}
+
+/// Checks the clock, by which names and certificates expire.
+pub(super) fn clock(repo: &Path) -> Finding {
+    const CHECK: &str = "clock";
+    let fix = "sudo timedatectl set-ntp true";
+    let now = SystemTime::now();
+    if now.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() < EARLIEST_SECONDS) {
+        return Finding::error(CHECK, "it shows a time before 2026", fix);
+    }
+    let packs = fs::read_dir(repo.join("packs")).into_iter().flatten().flatten();
+    let newest = packs.filter_map(|pack| pack.metadata().ok()?.modified().ok()).max();
+    let ahead = newest.and_then(|newest| newest.duration_since(now).ok()).unwrap_or_default();
+    if ahead > CLOCK_TOLERANCE {
+        let message = format!("it is {} s behind the newest pack", ahead.as_secs());
+        return Finding::warning(CHECK, message, fix);
+    }
+    Finding::ok(CHECK, "it is not behind the repo")
+}
+
+/// Checks the limit of open files, which the daemon raises to its maximum.
+pub(super) fn open_files(config: &Config) -> Finding {
+    const CHECK: &str = "open files";
+    let needed = config.server.max_connections as u64 + OTHER_FILES;
+    match getrlimit(Resource::Nofile).maximum {
+        Some(maximum) if maximum < needed => Finding::warning(
+            CHECK,
+            format!("at most {maximum}, but server.max_connections needs {needed}"),
+            format!("LimitNOFILE={needed} in the unit, or server.max_connections = {}", maximum / 2),
+        ),
+        Some(maximum) => Finding::ok(CHECK, format!("up to {maximum}")),
+        None => Finding::ok(CHECK, "without limit"),
+    }
+}
+
+/// Checks that the caches fit into the memory of the machine, or of its control group.
+pub(super) fn memory(config: &Config) -> Finding {
+    const CHECK: &str = "memory";
+    let Some(memory) = available_memory() else { return Finding::ok(CHECK, "its size is unknown") };
+    let mut caches = if config.compression.enabled { config.compression.cache_bytes } else { 0 };
+    if config.cache.enabled {
+        caches = caches.saturating_add(config.cache.max_bytes.saturating_mul(CACHES));
+    }
+    let message = format!("{}, of which caches may take {}", BinaryBytes(memory), BinaryBytes(caches));
+    if caches > memory / 2 {
+        let fix = format!("cache.max_bytes = {}", (memory / 16).max(65_536));
+        return Finding::warning(CHECK, message, fix);
+    }
+    Finding::ok(CHECK, message)
+}
+
+/// Checks that only this machine can connect, because there is no authentication.
+pub(super) fn reachability(config: &Config) -> Finding {
+    const CHECK: &str = "access";
+    let mut hosts = vec![config.server.host.as_str()];
+    if config.grpc.enabled {
+        hosts.push(&config.grpc.host);
+    }
+    if config.api.enabled {
+        hosts.push(&config.api.host);
+    }
+    let open = hosts.into_iter().find(|host| {
+        (*host, 0).to_socket_addrs().is_ok_and(|mut addresses| addresses.any(|address| !address.ip().is_loopback()))
+    });
+    match open {
+        None => Finding::ok(CHECK, "only programs on this machine can connect"),
+        Some(host) if config.server.allow_unauthenticated => Finding::warning(
+            CHECK,
+            format!("everyone who reaches {host} can change content and stop the daemon"),
+            "host = \"127.0.0.1\", and a proxy in front (docs/PUBLIC.md)",
+        ),
+        Some(host) => Finding::error(
+            CHECK,
+            format!("{host} can be reached from other machines, and there is no authentication"),
+            "host = \"127.0.0.1\", and a proxy in front (docs/PUBLIC.md)",
+        ),
+    }
+}
+
+/// Checks that the addresses to listen on are free.
+pub(super) fn ports(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![port("port", &config.server.host, config.server.port, true)];
+    // Without a configured port, the daemon does without this listener if its default port is used.
+    if config.grpc.enabled {
+        let number = config.grpc.port;
+        findings.push(port("gRPC port", &config.grpc.host, number.unwrap_or(50_051), number.is_some()));
+    }
+    if config.api.enabled {
+        let number = config.api.port;
+        findings.push(port("API port", &config.api.host, number.unwrap_or(5_001), number.is_some()));
+    }
+    findings
+}
+
+fn port(check: &'static str, host: &str, port: u16, is_required: bool) -> Finding {
+    if port == 0 {
+        return Finding::ok(check, format!("the system chooses one of {host}"));
+    }
+    let address = format!("{host}:{port}");
+    match TcpListener::bind((host, port)) {
+        Ok(_) => Finding::ok(check, format!("{address} is free")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            let message = format!("another process uses {address}");
+            let fix = format!("find it with: ss -ltnp 'sport = :{port}'");
+            if is_required { Finding::error(check, message, fix) } else { Finding::warning(check, message, fix) }
+        }
+        Err(error) => {
+            let fix = "choose another host or port in the configuration";
+            Finding::error(check, format!("cannot listen on {address}: {error}"), fix)
+        }
+    }
+}
+
+/// Returns the path, or its nearest ancestor that exists.
+fn existing(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let machine = total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1_024);
+    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|max| max.trim().parse().ok());
+    Some(group.map_or(machine, |group: u64| group.min(machine)))
+}

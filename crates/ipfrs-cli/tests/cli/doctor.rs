@@ -1,0 +1,98 @@
+//! `doctor`: findings, remedies and exit codes.
+
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::harness::{Place, Ran};
+
+/// Runs the command and returns the findings by the name of the check: status, message and remedy.
+fn findings(mut command: Command) -> (Option<i32>, Vec<Value>) {
+    let ran: Ran = command.output().unwrap().into();
+    (ran.code, ran.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+fn finding<'a>(findings: &'a [Value], check: &str) -> &'a Value {
+    findings.iter().find(|finding| finding["check"] == check).unwrap()
+}
+
+fn doctor(place: &Place) -> Command {
+    let mut command = place.command(&["doctor", "--json"]);
+    command.env("IPFRS_SERVER_PORT", "0").env("IPFRS_SERVER_MAX_CONNECTIONS", "100");
+    command
+}
+
+#[test]
+fn doctor_finds_nothing_in_a_new_and_in_a_running_repo() {
+    let place = Place::new();
+    let (code, found) = findings(doctor(&place));
+    assert_eq!(code, Some(0), "{found:?}");
+    assert!(!place.repo().exists(), "a check creates nothing");
+    let names: Vec<_> = found.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+    for check in ["configuration", "repo", "private keys", "disk", "clock", "open files", "memory", "access", "port"] {
+        assert!(names.contains(&check), "{names:?}");
+    }
+    let mut read_only = doctor(&place);
+    read_only.env("IPFRS_STORE_READ_ONLY", "true");
+    let (code, found) = findings(read_only);
+    assert_eq!((code, &finding(&found, "repo")["status"]), (Some(1), &"error".into()), "{found:?}");
+    let _daemon = place.start(&[]);
+    let mut relative = doctor(&place);
+    relative.args(["--repo", "repo"]);
+    let (code, found) = findings(relative);
+    assert_eq!((code, &finding(&found, "daemon")["status"]), (Some(0), &"ok".into()), "{found:?}");
+    assert!(finding(&found, "repo")["message"].as_str().unwrap().ends_with("can be written"), "{found:?}");
+    assert!(!found.iter().any(|finding| finding["check"] == "port"), "the daemon uses its ports itself");
+}
+
+#[test]
+fn doctor_names_each_problem_with_its_remedy() {
+    let place = Place::new();
+    place.write("file", b"content");
+    place.ok(&["add", "file"]);
+    place.ok(&["key", "gen", "k"]);
+    let keys = place.repo().join("keystore");
+    fs::set_permissions(&keys, Permissions::from_mode(0o755)).unwrap();
+    let pack = fs::read_dir(place.repo().join("packs")).unwrap().next().unwrap().unwrap().path();
+    let later = SystemTime::now() + Duration::from_secs(3_600);
+    fs::File::options().append(true).open(pack).unwrap().set_modified(later).unwrap();
+    let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = occupied.local_addr().unwrap().port().to_string();
+    let mut command = doctor(&place);
+    command.env("IPFRS_SERVER_PORT", &port).env("IPFRS_SERVER_MAX_CONNECTIONS", "1000000");
+    command.env("IPFRS_GRPC_HOST", "0.0.0.0").env("IPFRS_CACHE_MAX_BYTES", "1099511627776");
+    command.env("IPFRS_STORE_MAX_BYTES", "1125899906842624");
+    let (code, found) = findings(command);
+    assert_eq!(code, Some(1), "{found:?}");
+    for (check, status, message, fix) in [
+        ("private keys", "warning", "keystore", "chmod -R go-rwx"),
+        ("clock", "warning", "behind the newest pack", "set-ntp"),
+        ("port", "error", "another process uses 127.0.0.1:", "ss -ltnp"),
+        ("access", "error", "0.0.0.0", "proxy"),
+        ("memory", "warning", "4.00 TiB", "cache.max_bytes"),
+        ("disk", "warning", "store.max_bytes", "store.max_bytes"),
+    ] {
+        let finding = finding(&found, check);
+        assert_eq!(finding["status"], status, "{finding}");
+        assert!(finding["message"].as_str().unwrap().contains(message), "{finding}");
+        assert!(finding["fix"].as_str().unwrap().contains(fix), "{finding}");
+    }
+}
+
+#[test]
+fn doctor_reports_a_wrong_configuration_and_goes_on() {
+    let place = Place::new();
+    place.write("repo/config.toml", b"[server]\nprot = 1\n");
+    let (code, found) = findings(doctor(&place));
+    let configuration = finding(&found, "configuration");
+    assert_eq!((code, &configuration["status"]), (Some(1), &"error".into()), "{found:?}");
+    assert!(configuration["message"].as_str().unwrap().contains("did you mean port?"), "{configuration}");
+    assert_eq!(finding(&found, "clock")["status"], "ok");
+    let text = place.run(&["doctor"]);
+    assert!(text.text().starts_with("error    configuration: "), "{text:?}");
+    assert!(text.text().contains("\n         fix: "), "{text:?}");
+}
