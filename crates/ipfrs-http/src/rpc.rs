@@ -12,6 +12,7 @@ mod command_tree;
 pub(crate) mod commands;
 mod config;
 mod dag;
+pub(crate) mod definition;
 mod diag;
 mod duration;
 mod files;

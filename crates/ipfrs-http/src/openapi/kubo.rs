@@ -7,7 +7,8 @@ use utoipa::openapi::{HttpMethod, Required};
 
 use super::operation::{Described, Operation, binary, boolean, integer, object, size, text, texts};
 use crate::rpc::Kind;
-use crate::rpc::commands::{self, Command};
+use crate::rpc::commands;
+use crate::rpc::definition::Command;
 
 pub(super) const TAG: &str = "Kubo RPC";
 

@@ -15,7 +15,7 @@ use ipfrs_rpc::types::CidLink;
 use percent_encoding::percent_decode_str;
 
 use super::command_result::has_body;
-use super::commands::Command;
+use super::definition::Command;
 use super::options::Options;
 use super::{duration, multipart, stdin};
 use crate::command_log::RunningCommand;

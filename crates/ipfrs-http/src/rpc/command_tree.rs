@@ -9,7 +9,7 @@ use ipfrs_rpc::types::{CommandOption, CommandTree, Dependency};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::commands::Command;
+use super::definition::Command;
 use super::options::Opt;
 use super::output;
 

@@ -3,7 +3,6 @@
 mod content;
 mod daemon;
 mod dag;
-mod definition;
 mod files;
 mod names;
 mod network;
@@ -11,8 +10,9 @@ mod pins;
 mod responses;
 mod shared;
 
-pub(crate) use definition::{Argument, Command};
 use std::collections::BTreeSet;
+
+use super::definition::Command;
 
 /// Returns all commands.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {

@@ -8,7 +8,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::LinkName;
 
-use super::commands::Argument;
+use super::definition::Argument;
 use super::multipart::{self, Parts};
 use crate::error::RpcError;
 use crate::state::AppState;

@@ -3,9 +3,9 @@
 use axum::routing::any;
 use ipfrs_rpc::types::{Added, BlockStat, Listings, Reference, RemovedBlock};
 
-use super::definition::{Command, command, file, text};
 use super::responses::{archive, json, lines, octets, raw_block};
 use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT, QUIET};
+use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{add, block, cat, get, ls, refs};
 

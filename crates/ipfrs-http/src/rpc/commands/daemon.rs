@@ -6,9 +6,9 @@ use ipfrs_rpc::types::{
     LoggedCommand, Reference, RemovedKey, RepoStat, RepoVersion, VerifyLine, Version,
 };
 
-use super::definition::{Command, command, file, text};
 use super::responses::{done, json, lines, never, nothing, octets, text_value, value};
 use super::shared::{NUMERIC, QUIET, VERBOSE};
+use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{cid, command_tree, config, diag, log, multibase, node, refs, repo, swarm, unavailable};
 

@@ -3,9 +3,9 @@
 use axum::routing::any;
 use ipfrs_rpc::types::{DagStats, ImportedCar, ObjectChanges, PatchedObject, ResolvedNode, StoredNode};
 
-use super::definition::{Command, command, file, text};
 use super::responses::{car, json, lines, never, node};
 use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT};
+use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{dag, object, unavailable};
 

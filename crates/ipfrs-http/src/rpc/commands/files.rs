@@ -3,8 +3,8 @@
 use axum::routing::any;
 use ipfrs_rpc::types::{FileList, FileStat, FlushedFile};
 
-use super::definition::{Command, command, file, text};
 use super::responses::{done, json, never, octets};
+use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{files, unavailable};
 

@@ -5,9 +5,9 @@ use ipfrs_rpc::types::{
     InspectedRecord, Key, Keys, PublishedName, PubsubState, RenamedKey, ResolvedPath, SignatureCheck, Signed,
 };
 
-use super::definition::{Command, command, file, text};
 use super::responses::{json, never, record};
 use super::shared::{IPNS_BASE, NO_DELEGATES, QUIET};
+use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{key, name, resolve, unavailable};
 

@@ -6,9 +6,9 @@ use ipfrs_rpc::types::{
     SwarmAddresses, SwarmPeers, Wantlist,
 };
 
-use super::definition::{Command, command, file, text};
 use super::responses::{json, lines, never, routing_event, value};
 use super::shared::VERBOSE;
+use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
 

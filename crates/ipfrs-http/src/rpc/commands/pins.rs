@@ -3,9 +3,9 @@
 use axum::routing::any;
 use ipfrs_rpc::types::{Pins, RemoteServices, VerifiedPin};
 
-use super::definition::{Command, command, text};
 use super::responses::{done, json, lines, listed_pins, never};
 use super::shared::{FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT, QUIET};
+use crate::rpc::definition::{Command, command, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{pin, unavailable};
 

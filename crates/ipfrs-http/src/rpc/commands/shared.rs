@@ -2,27 +2,6 @@
 
 use crate::rpc::options::Opt;
 
-/// Options of every command.
-pub(super) static GLOBALS: &[Opt] = &[
-    Opt::text(&["cid-base"]),
-    Opt::bool(&["upgrade-cidv0-in-output"]),
-    // Processed by `globals` before the command's own options.
-    Opt::text(&["timeout"]).unused(),
-    Opt::text(&["encoding", "enc"]).unused(),
-    Opt::bool(&["stream-channels"]).unused(),
-    // Processed by `globals` too.
-    Opt::bool(&["offline"]).unused(),
-    Opt::bool(&["local", "L"]).unused(),
-    Opt::bool(&["debug", "D"]).unused(),
-    Opt::bool(&["help"]).unused(),
-    Opt::bool(&["h"]).unused(),
-    Opt::text(&["repo-dir"]).unused(),
-    Opt::text(&["config-file"]).unused(),
-    Opt::text(&["config", "c"]).unused(),
-    Opt::text(&["api"]).unused(),
-    Opt::text(&["api-auth"]).unused(),
-];
-
 // Without effect: the daemon announces nothing to a network.
 pub(super) const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unused();
 pub(super) const FAST_PROVIDE_DAG: Opt = Opt::bool(&["fast-provide-dag"]).unused();

@@ -3,10 +3,30 @@
 
 use axum::routing::MethodRouter;
 
-use super::shared::GLOBALS;
+use super::options::Opt;
 use crate::openapi::operation::Described;
-use crate::rpc::options::Opt;
 use crate::state::AppState;
+
+/// Options of every command.
+static GLOBALS: &[Opt] = &[
+    Opt::text(&["cid-base"]),
+    Opt::bool(&["upgrade-cidv0-in-output"]),
+    // Processed by `globals` before the command's own options.
+    Opt::text(&["timeout"]).unused(),
+    Opt::text(&["encoding", "enc"]).unused(),
+    Opt::bool(&["stream-channels"]).unused(),
+    // Processed by `globals` too.
+    Opt::bool(&["offline"]).unused(),
+    Opt::bool(&["local", "L"]).unused(),
+    Opt::bool(&["debug", "D"]).unused(),
+    Opt::bool(&["help"]).unused(),
+    Opt::bool(&["h"]).unused(),
+    Opt::text(&["repo-dir"]).unused(),
+    Opt::text(&["config-file"]).unused(),
+    Opt::text(&["config", "c"]).unused(),
+    Opt::text(&["api"]).unused(),
+    Opt::text(&["api-auth"]).unused(),
+];
 
 /// Adds the response of a command to its description.
 pub(crate) type Respond = fn(Described) -> Described;
