@@ -27,6 +27,7 @@ pub use gateway::{Gateway, running_url};
 /// Re-exported for checking command line flags.
 pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;
+pub use ipfrs_http::ApiConfig;
 /// Exports a key by reading its file, because private keys are not available over HTTP.
 pub use ipfrs_node::export_key;
 pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};

@@ -67,7 +67,7 @@ pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     findings.push(checks::permissions(&repo, config.store.read_only));
     findings.push(checks::private_keys(&repo));
     findings.push(checks::disk(&repo, &config));
-    findings.push(checks::clock(&repo));
+    findings.push(checks::clock(&repo, &config));
     findings.push(checks::open_files(&config));
     findings.push(checks::memory(&config));
     findings.push(checks::reachability(&config));

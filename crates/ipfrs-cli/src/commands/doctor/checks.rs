@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::BinaryBytes;
-use ipfrs_interface::{Config, check_denylists};
+use ipfrs_interface::{ApiConfig, Config, GrpcConfig, check_denylists};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 
@@ -41,7 +41,7 @@ pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config)
         Ok((Some(file), config)) => (Finding::ok(CHECK, format!("{} is valid", file.display())), config),
         Ok((None, config)) => (Finding::ok(CHECK, "there is no file: the defaults apply"), config),
         Err(error) => {
-            let fix = "correct the file; `ipfrs-cli config init --force` replaces it by the defaults";
+            let fix = "correct the value that the message names; config/gateway.toml explains each key";
             (Finding::error(CHECK, format!("{error:#}"), fix), Config::default())
         }
     }
@@ -100,8 +100,7 @@ pub(super) fn private_keys(repo: &Path) -> Finding {
 /// Checks the free space of the disk.
 pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
     const CHECK: &str = "disk";
-    let store = config.store.path.as_ref().map_or_else(|| repo.to_owned(), |path| repo.join(path));
-    let space = match statvfs(existing(&store)) {
+    let space = match statvfs(existing(&store_directory(repo, config))) {
         Ok(space) => space,
         Err(error) => return Finding::error(CHECK, format!("its free space is unknown: {error}"), "df -h"),
     };
@@ -124,14 +123,14 @@ pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
 }
 
 /// Checks the clock, by which names and certificates expire.
-pub(super) fn clock(repo: &Path) -> Finding {
+pub(super) fn clock(repo: &Path, config: &Config) -> Finding {
     const CHECK: &str = "clock";
     let fix = "sudo timedatectl set-ntp true";
     let now = SystemTime::now();
     if now.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() < EARLIEST_SECONDS) {
         return Finding::error(CHECK, "it shows a time before 2026", fix);
     }
-    let packs = fs::read_dir(repo.join("packs")).into_iter().flatten().flatten();
+    let packs = fs::read_dir(store_directory(repo, config).join("packs")).into_iter().flatten().flatten();
     let newest = packs.filter_map(|pack| pack.metadata().ok()?.modified().ok()).max();
     let ahead = newest.and_then(|newest| newest.duration_since(now).ok()).unwrap_or_default();
     if ahead > CLOCK_TOLERANCE {
@@ -183,7 +182,9 @@ pub(super) fn reachability(config: &Config) -> Finding {
         hosts.push(&config.api.host);
     }
     let open = hosts.into_iter().find(|host| {
-        (*host, 0).to_socket_addrs().is_ok_and(|mut addresses| addresses.any(|address| !address.ip().is_loopback()))
+        (*host, 0)
+            .to_socket_addrs()
+            .is_ok_and(|mut addresses| addresses.any(|address| !address.ip().to_canonical().is_loopback()))
     });
     match open {
         None => Finding::ok(CHECK, "only programs on this machine can connect"),
@@ -206,11 +207,16 @@ pub(super) fn ports(config: &Config) -> Vec<Finding> {
     // Without a configured port, the daemon does without this listener if its default port is used.
     if config.grpc.enabled {
         let number = config.grpc.port;
-        findings.push(port("gRPC port", &config.grpc.host, number.unwrap_or(50_051), number.is_some()));
+        findings.push(port(
+            "gRPC port",
+            &config.grpc.host,
+            number.unwrap_or(GrpcConfig::DEFAULT_PORT),
+            number.is_some(),
+        ));
     }
     if config.api.enabled {
         let number = config.api.port;
-        findings.push(port("API port", &config.api.host, number.unwrap_or(5_001), number.is_some()));
+        findings.push(port("API port", &config.api.host, number.unwrap_or(ApiConfig::DEFAULT_PORT), number.is_some()));
     }
     findings
 }
@@ -232,6 +238,11 @@ fn port(check: &'static str, host: &str, port: u16, is_required: bool) -> Findin
             Finding::error(check, format!("cannot listen on {address}: {error}"), fix)
         }
     }
+}
+
+/// Returns the directory of the blocks.
+fn store_directory(repo: &Path, config: &Config) -> PathBuf {
+    config.store.path.as_ref().map_or_else(|| repo.to_owned(), |path| repo.join(path))
 }
 
 /// Returns the path, or its nearest ancestor that exists.
