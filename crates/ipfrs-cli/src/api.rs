@@ -4,8 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use axum::http::{Method, StatusCode};
+use ipfrs_core::ErrorKind;
 use ipfrs_interface::Embedded;
 use ipfrs_rpc::client::{Client, ClientOptions, Request, Response};
 use ipfrs_rpc::types::{RepoStat, ResolvedPath, Version};
@@ -49,9 +50,10 @@ pub(crate) enum Kind {
 }
 
 impl Api {
-    /// Creates a client of the daemon at a URL such as `http://127.0.0.1:8080`. Sends no request yet.
-    pub(crate) fn remote(url: &str) -> Result<Self> {
-        let client = Client::remote(url, &ClientOptions { user_agent: USER_AGENT, token: None, timeout: None })?;
+    /// Creates a client of the daemon at a URL such as `http://127.0.0.1:8080`. Each request carries `token`. Sends no
+    /// request yet.
+    pub(crate) fn remote(url: &str, token: Option<&str>) -> Result<Self> {
+        let client = Client::remote(url, &ClientOptions { user_agent: USER_AGENT, token, timeout: None })?;
         Ok(Self { client, local: None })
     }
 
@@ -75,7 +77,12 @@ impl Api {
 
     /// Sends a request. Returns the error that the response reports, if it reports one.
     pub(crate) async fn call(&self, request: Request) -> Result<Response> {
-        Ok(self.client.send(request.with_trailers()).await?)
+        self.client.send(request.with_trailers()).await.map_err(|error| match error.kind() {
+            ErrorKind::Unauthenticated => {
+                anyhow!("{error}\nGive the token with --token-file FILE, or in IPFRS_TOKEN")
+            }
+            _ => error.into(),
+        })
     }
 
     /// Returns the version of the daemon.

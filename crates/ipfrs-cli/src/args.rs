@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+mod auth;
 mod bench;
 mod cid;
 mod dag;
@@ -21,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ipfrs_interface::{Chunker, Profile};
 
+pub(crate) use self::auth::{AuthCommand, AuthKeyCommand, AuthKeyCreateArgs};
 pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, BenchIngestArgs, IngestStore, Places};
 pub(crate) use self::cid::{CidCommand, CidFormatTextArgs, RefsArgs};
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagPutArgs, DagStatArgs};
@@ -57,6 +59,10 @@ pub(crate) struct Globals {
     /// URL of the daemon to use [default: the daemon that runs on the repo; if none runs, open the repo directly]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Option<String>,
+    /// File with the API key or token for the daemon [default: IPFRS_TOKEN; else, for the daemon of the repo, its
+    /// api-token]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON, one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -111,6 +117,9 @@ pub(crate) enum Command {
     Resolve(ResolveArgs),
     /// Fetch content from other servers into the repo, and show where it came from
     Retrieve(RetrieveArgs),
+    /// Manage who may use the daemon
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Run garbage collection; check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),

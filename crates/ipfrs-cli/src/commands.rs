@@ -1,6 +1,7 @@
 //! One module per command.
 
 mod add;
+mod auth;
 mod bench;
 mod block;
 mod cat;
@@ -58,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Retrieve(args) => {
             with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
         }
+        Command::Auth(command) => with_api(&globals, "auth", async |api| auth::run(api, command, &mut out).await),
         Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
         Command::Cid(command) => with_api(&globals, "cid", async |api| cid::run(api, command, &mut out).await),
         Command::Refs(args) => with_api(&globals, "refs", async |api| cid::refs(api, &args, &mut out).await),

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::{Config, Embedded, Flag, Settings, Sources, running_url};
+use ipfrs_core::ErrorKind;
+use ipfrs_interface::{Config, Embedded, Flag, Settings, Sources, read_local_token, running_url};
+use zeroize::Zeroizing;
 
 use crate::api::Api;
 use crate::args::Globals;
@@ -18,6 +20,8 @@ pub(crate) struct Session {
     pub(crate) repo: PathBuf,
     pub(crate) config: Config,
     api: Option<String>,
+    /// Token that the user gave.
+    token: Option<Zeroizing<String>>,
 }
 
 /// Returns the repo given by the flags or the environment, or the default repo.
@@ -49,6 +53,28 @@ pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> 
     Ok(Settings::read(&sources)?)
 }
 
+/// Returns the token that the user gave with `--token-file` or in the environment.
+fn token(globals: &Globals) -> Result<Option<Zeroizing<String>>> {
+    let given = match &globals.token_file {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map(Zeroizing::new);
+            Some(text.with_context(|| format!("cannot read the token in {}", file.display()))?)
+        }
+        None => std::env::var("IPFRS_TOKEN").ok().map(Zeroizing::new),
+    };
+    let given = given.map(|token| Zeroizing::new(token.trim().to_owned())).filter(|token| !token.is_empty());
+    if given.is_none() && globals.token_file.is_some() {
+        bail!("the file that --token-file names is empty");
+    }
+    Ok(given)
+}
+
+/// Whether a daemon refused the token of a request.
+fn is_refused(error: &anyhow::Error) -> bool {
+    error.to_string().contains("--token-file")
+        || error.downcast_ref::<ipfrs_core::Error>().is_some_and(|error| error.kind() == ErrorKind::Forbidden)
+}
+
 impl Session {
     pub(crate) fn open(globals: &Globals, flags: Vec<Flag>) -> Result<Self> {
         Self::with(globals, settings(globals, flags)?.config()?)
@@ -56,7 +82,7 @@ impl Session {
 
     /// Returns the session of a configuration that was read before.
     pub(crate) fn with(globals: &Globals, config: Config) -> Result<Self> {
-        Ok(Self { repo: repo(globals)?, config, api: globals.api.clone() })
+        Ok(Self { repo: repo(globals)?, config, api: globals.api.clone(), token: token(globals)? })
     }
 
     /// Starts the log of a command. Unlike a daemon's log, it contains only warnings and errors.
@@ -86,15 +112,23 @@ impl Session {
     }
 
     async fn daemon(&self) -> Result<Option<Api>> {
+        let given = self.token.as_ref().map(|token| token.as_str());
         if let Some(url) = &self.api {
-            return Ok(Some(Api::remote(url)?));
+            return Ok(Some(Api::remote(url, given)?));
         }
         let Some(url) = running_url(&self.repo)? else { return Ok(None) };
         // A killed daemon leaves its URL file behind, perhaps truncated, and another process may now use the port.
         // The daemon is used only if it reports that it serves this repo.
-        let Ok(api) = Api::remote(&url) else { return Ok(None) };
+        let local = read_local_token(&self.repo);
+        let token = given.or_else(|| local.as_ref().map(|token| token.as_str()));
+        let Ok(api) = Api::remote(&url, token) else { return Ok(None) };
         let probed = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
-        let Ok(Ok(stat)) = probed else { return Ok(None) };
+        let stat = match probed {
+            Ok(Ok(stat)) => stat,
+            // Without this, the command would fail because the daemon holds the repo, and not say why.
+            Ok(Err(error)) if given.is_some() && is_refused(&error) => return Err(error),
+            _ => return Ok(None),
+        };
         let is_ours = std::fs::canonicalize(&self.repo)
             .is_ok_and(|repo| stat.repo_path.is_some_and(|path| repo == Path::new(&path)));
         Ok(is_ours.then_some(api))

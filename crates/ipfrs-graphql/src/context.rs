@@ -7,7 +7,8 @@ use async_graphql::Context;
 use bytes::Bytes;
 use futures::StreamExt;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_middleware::auth::{Caller, Scope, audit};
+use ipfrs_middleware::{Client, MemoryPool, RequestMemory};
 use ipfrs_node::Node;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -24,13 +25,15 @@ pub(crate) struct RequestContext {
     pub(crate) blocks: BlockLoader,
     /// Files of a multipart request.
     pub(crate) files: Option<Files>,
+    /// Who sends the request.
+    caller: Caller,
 }
 
 impl RequestContext {
-    pub(crate) fn new(node: &Node, memory: &MemoryPool, config: &GraphQlConfig) -> Self {
+    pub(crate) fn new(node: &Node, memory: &MemoryPool, config: &GraphQlConfig, caller: Caller) -> Self {
         let held = Mutex::new(Held { bytes: 0, memory: memory.reservation() });
         let budget = Arc::new(Budget { most: config.max_response_bytes, held });
-        Self { budget, blocks: BlockLoader::new(node), files: None }
+        Self { budget, blocks: BlockLoader::new(node), files: None, caller }
     }
 }
 
@@ -42,6 +45,19 @@ pub(crate) fn node<'a>(context: &Context<'a>) -> FieldResult<&'a Node> {
 /// Returns the data of the request.
 pub(crate) fn request<'a>(context: &Context<'a>) -> FieldResult<&'a RequestContext> {
     context.data()
+}
+
+/// Checks that the caller may use a mutation, and notes it in the audit log. `target` is what it is about.
+///
+/// # Errors
+/// If the caller lacks the scope.
+pub(crate) fn permit(context: &Context<'_>, scope: Scope, target: &str) -> FieldResult<()> {
+    let caller = &request(context)?.caller;
+    let permitted = caller.require(scope);
+    let outcome = permitted.as_ref().map_or_else(|error| error.kind().code(), |()| "permitted");
+    let what = format!("graphql {}", context.field().name());
+    audit(caller, Client::current(), &what, target, outcome, "");
+    permitted.map_err(failed)
 }
 
 /// Returns the number of entries that a page may have.

@@ -16,8 +16,9 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, StatusCode};
-use ipfrs_core::{Error, Result};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::auth::{Auth, Caller, Scope, challenge};
 use ipfrs_middleware::websocket::{WebSockets, is_websocket};
 use ipfrs_middleware::{Lifecycle, MemoryPool};
 use ipfrs_node::Node;
@@ -36,6 +37,7 @@ pub struct GraphQl(Arc<Shared>);
 struct Shared {
     executor: Executor,
     websockets: WebSockets,
+    auth: Auth,
     /// Counter of messages over WebSockets.
     sent: IntCounter,
 }
@@ -56,12 +58,13 @@ impl GraphQl {
         config: &GraphQlConfig,
         memory: &MemoryPool,
         websockets: &WebSockets,
+        auth: &Auth,
         lifecycle: &Lifecycle,
         registry: &Registry,
     ) -> Result<Self> {
         let executor = Executor::new(node, config, memory, lifecycle, registry)?;
         let sent = websockets.sent("graphql");
-        Ok(Self(Arc::new(Shared { executor, websockets: websockets.clone(), sent })))
+        Ok(Self(Arc::new(Shared { executor, websockets: websockets.clone(), auth: auth.clone(), sent })))
     }
 
     /// Returns the routes: `/graphql`, `/graphql/ws` and `/graphql/schema.graphql`.
@@ -75,7 +78,10 @@ impl GraphQl {
 }
 
 /// `GET /graphql/schema.graphql`: the schema in the schema definition language.
-async fn schema_text(State(graphql): State<GraphQl>) -> Response {
+async fn schema_text(State(graphql): State<GraphQl>, request: Request) -> Response {
+    if let Err(error) = Caller::of(request.extensions()).require(Scope::Read) {
+        return not_permitted(request.headers(), Media::Json, &error);
+    }
     if !graphql.0.executor.config().introspection {
         return (StatusCode::NOT_FOUND, "the schema is not served (graphql.introspection = false)\n").into_response();
     }
@@ -97,6 +103,12 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
         }
     };
     let executor = &graphql.0.executor;
+    let caller = Caller::of(request.extensions());
+    let asked = request.headers().clone();
+    // Before the body is read. What the operation needs is known after it.
+    if let Err(error) = caller.require_any() {
+        return not_permitted(&asked, media, &error);
+    }
     let if_none_match = request.headers().get(http::header::IF_NONE_MATCH).cloned();
     let parsed = match is_get {
         true => request::of_query(request.uri()),
@@ -106,11 +118,14 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
         Ok(parsed) => parsed,
         Err(error) => return response::unreadable(media, &error),
     };
-    let operation = match executor.parse(request) {
+    let operation = match executor.parse(request, &caller) {
         Ok(operation) => operation,
         Err(error) if media == Media::EventStream => return sse::refused(Answer::refused(error)).await,
         Err(error) => return response::refused(StatusCode::BAD_REQUEST, media, error),
     };
+    if let Err(error) = operation.check(&caller) {
+        return not_permitted(&asked, media, &error);
+    }
     if is_get && operation.kind == OperationType::Mutation {
         let error = request_error(&Error::invalid("a mutation needs POST: GET must not change anything"));
         return not_allowed("POST", media, with_code(error, "method_not_allowed"));
@@ -129,6 +144,17 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
     let answer = executor.execute(operation).await;
     drop(memory);
     response::whole(answer, media, is_get, if_none_match.as_ref()).await
+}
+
+fn not_permitted(asked: &HeaderMap, media: Media, error: &Error) -> Response {
+    let status = match error.kind() {
+        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::FORBIDDEN,
+    };
+    let mut response = response::refused(status, media, request_error(error));
+    *response.status_mut() = status;
+    challenge(asked, error, response.headers_mut());
+    response
 }
 
 fn not_allowed(allow: &'static str, media: Media, error: async_graphql::ServerError) -> Response {

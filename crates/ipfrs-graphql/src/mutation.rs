@@ -3,9 +3,10 @@
 use async_graphql::{Context, Object, SimpleObject};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, codec};
+use ipfrs_middleware::auth::Scope;
 use ipfrs_node::{BlockFormat, OperationId, PinOptions, PutBlock, UploadOptions};
 
-use crate::context::{node, request};
+use crate::context::{node, permit, request};
 use crate::error::{FieldResult, failed};
 use crate::scalars::{Base64, Cid, Long, Upload};
 use crate::types::content::content_path;
@@ -48,6 +49,8 @@ impl Mutation {
         #[graphql(desc = "Hash function of a new content ID; sha2-256 if missing.")] mhtype: Option<String>,
         #[graphql(desc = "Whether to pin the block and everything below it.", default)] pin: bool,
     ) -> FieldResult<Option<AddedBlock>> {
+        let target = cid.as_ref().map_or_else(String::new, |cid| cid.0.to_string());
+        permit(context, Scope::Write, &target)?;
         if cid.is_some() && (codec.is_some() || mhtype.is_some()) {
             return Err(failed(Error::invalid("cid determines codec and mhtype: omit them, or omit cid")));
         }
@@ -76,6 +79,7 @@ impl Mutation {
         #[graphql(desc = "Import profile, such as unixfs-v1-2025.")] profile: Option<String>,
         #[graphql(desc = "ID of the operation; a random one if missing.")] operation_id: Option<String>,
     ) -> FieldResult<Option<AddedFile>> {
+        permit(context, Scope::Write, name.as_deref().unwrap_or_default())?;
         let files = request(context)?.files.as_ref();
         let files =
             files.ok_or_else(|| failed(Error::invalid("the request has no files: send it as multipart/form-data")))?;
@@ -111,6 +115,7 @@ impl Mutation {
         cid: Cid,
         #[graphql(desc = "Whether a missing block is no error.", default)] force: bool,
     ) -> FieldResult<Option<Cid>> {
+        permit(context, Scope::Write, &cid.0.to_string())?;
         for (_, outcome) in node(context)?.remove_blocks(&[cid.0], force).await.map_err(failed)? {
             outcome.map_err(|e| failed(Error::new(e.kind(), format!("cannot remove {}: {e}", cid.0))))?;
         }
@@ -125,6 +130,7 @@ impl Mutation {
         #[graphql(desc = "Whether to pin everything below the block too.", default = true)] recursive: bool,
         #[graphql(desc = "Name of the pin.", default)] name: String,
     ) -> FieldResult<Option<Cid>> {
+        permit(context, Scope::Pin, &path)?;
         let node = node(context)?;
         let path = content_path(node, &path).await.map_err(failed)?;
         let pinned = node.pin(&[path], &PinOptions { recursive, name }, |_| {}).await.map_err(failed)?;
@@ -138,6 +144,7 @@ impl Mutation {
         path: String,
         #[graphql(desc = "Whether a recursive pin is removed too.", default = true)] recursive: bool,
     ) -> FieldResult<Option<Cid>> {
+        permit(context, Scope::Pin, &path)?;
         let node = node(context)?;
         let path = content_path(node, &path).await.map_err(failed)?;
         let unpinned = node.unpin(&[path], recursive).await.map_err(failed)?;

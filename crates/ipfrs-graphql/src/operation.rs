@@ -8,6 +8,7 @@ use async_graphql::{Name, PathSegment, Request, Response, ServerError, Value};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::auth::{Caller, Scope};
 use ipfrs_middleware::{Lifecycle, MemoryPool};
 use ipfrs_node::Node;
 use prometheus::Registry;
@@ -54,6 +55,18 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    /// Checks that the caller may execute operations of this kind. Each mutation has a scope of its own, which its
+    /// resolver checks.
+    ///
+    /// # Errors
+    /// If the caller has no credentials, or may not read.
+    pub(crate) fn check(&self, caller: &Caller) -> Result<()> {
+        match self.kind {
+            OperationType::Mutation => caller.require_any(),
+            OperationType::Query | OperationType::Subscription => caller.require(Scope::Read),
+        }
+    }
+
     /// Adds the files of a multipart request.
     pub(crate) fn with_files(mut self, files: Files) -> Self {
         self.context.files = Some(files);
@@ -166,15 +179,15 @@ impl Executor {
     }
 
     /// Parses the document of a request.
-    pub(crate) fn parse(&self, request: Request) -> Result<Operation, ServerError> {
-        let parsed = self.parsed(request);
+    pub(crate) fn parse(&self, request: Request, caller: &Caller) -> Result<Operation, ServerError> {
+        let parsed = self.parsed(request, caller);
         if parsed.is_err() {
             self.0.metrics.ended(OperationType::Query, false);
         }
         parsed
     }
 
-    fn parsed(&self, request: Request) -> Result<Operation, ServerError> {
+    fn parsed(&self, request: Request, caller: &Caller) -> Result<Operation, ServerError> {
         let mut request = self.0.persisted.complete(request)?;
         let most = self.0.config.max_query_bytes;
         if request.query.len() > most {
@@ -212,7 +225,7 @@ impl Executor {
             check_subscription(document, &operation.node).map_err(|e| request_error(&e))?;
         }
         request.variables = variables;
-        let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config);
+        let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config, caller.clone());
         Ok(Operation { request, kind, context, is_timed: true })
     }
 

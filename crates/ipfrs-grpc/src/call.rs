@@ -1,5 +1,6 @@
 //! Common handling of all calls: request ID, deadlines, codings, metrics and the final status.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -12,17 +13,20 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::future::Either;
+use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::auth::{Auth, Caller, Proof, audit};
 use ipfrs_middleware::{
-    Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, Watched, catch_panic, log_panic,
+    Client, Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, Watched, catch_panic,
+    log_panic,
 };
 use ipfrs_node::Node;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Code, Status};
 
+use crate::access;
 use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
 use crate::error;
 use crate::inbound::{OneMessage, Sent};
@@ -38,6 +42,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) node: Node,
+    pub(crate) auth: Auth,
     pub(crate) memory: MemoryPool,
     pub(crate) metrics: GrpcMetrics,
     pub(crate) shortcuts: Shortcuts,
@@ -64,6 +69,34 @@ impl Calls {
         if method.takes_one { Body::new(OneMessage::new(sent)) } else { sent }
     }
 
+    /// Decides about a call. The HTTP front-end has already identified the caller of a call with gRPC-Web. `id` is the
+    /// request ID.
+    fn admit<'a, B>(
+        &'a self,
+        request: &http::Request<B>,
+        id: &'a HeaderValue,
+    ) -> impl Future<Output = Result<Caller, Error>> + Send + use<'a, B> {
+        // The request has a body, which tasks must not share.
+        let (headers, path) = (request.headers().clone(), request.uri().path().to_owned());
+        let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+        let caller = request.extensions().get::<Caller>().cloned();
+        let need = access::need(&path);
+        async move {
+            let admitted = match caller {
+                Some(caller) => caller.meet(need).map(|()| caller),
+                None => self.auth.admit(&headers, client, Proof::Header, need).await,
+            };
+            if access::is_change(need) {
+                let (known, outcome) = match &admitted {
+                    Ok(caller) => (caller.clone(), "permitted"),
+                    Err(error) => (Caller::anonymous(), error.kind().code()),
+                };
+                audit(&known, client, &path, "", outcome, id.to_str().unwrap_or_default());
+            }
+            admitted
+        }
+    }
+
     /// Returns a response in the coding for the client. A response without messages is not changed.
     fn outbound(&self, response: Response, codings: Codings) -> Response {
         let coding = codings.answer.filter(|_| !response.headers().contains_key(GRPC_STATUS));
@@ -83,6 +116,14 @@ impl Calls {
 /// once the response has been sent.
 pub(crate) type Kept = Arc<RequestMemory>;
 
+/// Why a call is refused before its method runs.
+enum Refused {
+    /// Its caller may not call the method.
+    Caller(Status),
+    /// The coding of its messages is not supported.
+    Coding(Status),
+}
+
 /// Deadlines of a call: the one from the client (`grpc-timeout`) and the one for all requests.
 #[derive(Debug, Default)]
 struct Deadlines {
@@ -90,6 +131,17 @@ struct Deadlines {
     of_request: Option<RequestDeadline>,
     client_timer: Option<Pin<Box<Sleep>>>,
     request_timer: Option<Pin<Box<Sleep>>>,
+    /// The end of the caller's credentials.
+    caller_end: Option<CallerEnd>,
+}
+
+/// Completes when the credentials of a caller expire or are revoked.
+struct CallerEnd(BoxFuture<'static, ()>);
+
+impl fmt::Debug for CallerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerEnd").finish_non_exhaustive()
+    }
 }
 
 impl Deadlines {
@@ -103,8 +155,22 @@ impl Deadlines {
         Self { of_client, of_request, ..Self::default() }
     }
 
+    /// Ends the call with the credentials of its caller.
+    fn end_with(&mut self, caller: Caller) {
+        if caller.principal().is_some() {
+            self.caller_end = Some(CallerEnd(Box::pin(async move { caller.ended().await })));
+        }
+    }
+
     /// Ready when a deadline has passed, with the status for the client.
     fn poll_over(&mut self, id: &HeaderValue, cx: &mut Context<'_>) -> Poll<Status> {
+        if let Some(CallerEnd(end)) = &mut self.caller_end
+            && end.as_mut().poll(cx).is_ready()
+        {
+            self.caller_end = None;
+            let error = Error::new(ErrorKind::Unauthenticated, "the credentials have expired or were revoked");
+            return Poll::Ready(request_id::within(id, || error::status(error)));
+        }
         if let Some(at) = self.of_client {
             let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
             if timer.as_mut().poll(cx).is_ready() {
@@ -148,7 +214,15 @@ where
     let is_watched = request.extensions().get::<Watched>().is_some();
     let mut deadlines = Deadlines::of(&request, &end.method);
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
-    let mut response = match request_id::within(&id, || Codings::take(request.headers_mut())) {
+    let admitted = match calls.auth.is_enabled() {
+        true => calls.admit(&request, &id).await.map(|caller| deadlines.end_with(caller)),
+        false => Ok(()),
+    };
+    let codings = match admitted {
+        Ok(()) => request_id::within(&id, || Codings::take(request.headers_mut())).map_err(Refused::Coding),
+        Err(error) => Err(Refused::Caller(request_id::within(&id, || error::status(error)))),
+    };
+    let mut response = match codings {
         Ok(codings) => {
             let request = request.map(|body| calls.inbound(body, codings, &end.method));
             let answer = match calls.shortcuts.to(request.uri().path()) {
@@ -157,7 +231,8 @@ where
             };
             calls.outbound(answered(answer, &mut deadlines, &id).await, codings)
         }
-        Err(unread) => {
+        Err(Refused::Caller(status)) => status.into_http(),
+        Err(Refused::Coding(unread)) => {
             let mut response = unread.into_http();
             compression::advertise(response.headers_mut());
             response

@@ -4,6 +4,7 @@
 //! main listener ([`Grpc::web_routes`]). Methods parse the request, call the Node and convert the result. Their
 //! documentation is in `proto/`.
 
+mod access;
 mod block;
 mod call;
 mod compression;

@@ -152,6 +152,7 @@ impl Grpc {
             .add_service(reflected().build_v1alpha().map_err(broken)?);
         let calls = Arc::new(Calls {
             node: node.clone(),
+            auth: limits.auth.clone(),
             memory: memory.clone(),
             metrics,
             shortcuts,
@@ -186,6 +187,8 @@ impl Grpc {
             let Ok(response) = router.call(request).await;
             response
         };
+        let mut request = request;
+        request.extensions_mut().insert(client);
         let observed = call::observed(self.calls.clone(), request, routed, permit);
         Answering::Pending(Box::pin(client.scope(observed)))
     }

@@ -207,7 +207,8 @@ pub(crate) fn rpc_failure_response(failure: &RpcFailure) -> Response {
 fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
     match kind {
         ErrorKind::RateLimited => (StatusCode::TOO_MANY_REQUESTS, 3),
-        ErrorKind::Forbidden | ErrorKind::Unauthenticated => (StatusCode::FORBIDDEN, 4),
+        ErrorKind::Forbidden => (StatusCode::FORBIDDEN, 4),
+        ErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, 4),
         ErrorKind::NotFound
         | ErrorKind::Unresolvable
         | ErrorKind::InvalidInput

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_middleware::auth::{Caller, Scope};
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,7 +19,7 @@ use crate::state::AppState;
 
 const NO_STORE: (http::HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
-/// Response of `/health`. A public host has the status only.
+/// Response of `/health`. A public host, and a caller who may not read, gets the status only.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
     /// `ok` or `not ready`.
@@ -78,12 +79,14 @@ async fn not_ready(state: &AppState) -> Option<String> {
 pub(crate) async fn health(
     State(state): State<AppState>,
     public: Option<Extension<PublicHost>>,
+    caller: Option<Extension<Caller>>,
 ) -> Result<Response, GatewayError> {
     let reason = not_ready(&state).await;
     let is_ready = reason.is_none();
     let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let status = if is_ready { "ok" } else { "not ready" };
-    if public.is_some() {
+    let may_read = caller.is_none_or(|Extension(caller)| caller.require(Scope::Read).is_ok());
+    if public.is_some() || !may_read {
         return Ok((code, [NO_STORE], Json(Health { status, details: None })).into_response());
     }
     let stats = state.node.stats().await?;

@@ -3,6 +3,7 @@
 //! [`app`] builds a [`Service`] over a [`Node`](ipfrs_node::Node); the composition root binds it to sockets.
 //! Each handler parses the request, calls one method of the Node and renders the result.
 
+mod access;
 mod api_listener;
 mod body;
 mod command_log;
@@ -36,6 +37,7 @@ mod static_file;
 mod ui;
 mod v1;
 
+pub use access::Access;
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use failure::log_broken_off;

@@ -24,7 +24,7 @@ impl Service {
         // A second call keeps the addresses of the first.
         let _ = self.state.grpc.set(addresses);
         let guarded = routes.layer(from_fn_with_state(self.state.clone(), guard));
-        let routes = guarded.layer(from_fn_with_state(self.state.clone(), request_lifecycle::observe));
+        let routes = guarded.layer(from_fn_with_state(self.state.clone(), request_lifecycle::observe_undecided));
         self.router = self.router.clone().merge(routes);
     }
 }

@@ -14,13 +14,14 @@ use axum::response::Response;
 use http::HeaderMap;
 use operation::Operation;
 use utoipa::openapi::schema::ComponentsBuilder;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 
 use crate::static_file;
 
 /// Sections of the document, in order.
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 9] = [
     (native::BATCHES, "Many blocks in one request"),
     (native::FILES, "Uploads, downloads, and the progress of operations"),
     (native::TENSORS, "Tensors of safetensors and .npy files"),
@@ -28,6 +29,7 @@ const TAGS: [(&str, &str); 8] = [
     (native::EVENTS, "Events over WebSockets"),
     (native::ROUTING, "Delegated routing V1 (https://specs.ipfs.tech/routing/http-routing-v1/)"),
     (native::OPERATION, "State of the daemon"),
+    (native::AUTHENTICATION, "API keys, and sessions of the console"),
     (kubo::TAG, "The RPC of Kubo (https://docs.ipfs.tech/reference/kubo/rpc/)"),
 ];
 
@@ -37,6 +39,11 @@ specifications describe it (https://specs.ipfs.tech/http-gateways/).
 
 Errors of `/v1` are problem documents (RFC 9457), those of the RPC are objects with `Message`, `Code` and `Kind`, and \
 all others are text. Every response has `X-Request-Id`.";
+
+/// Name and description of the scheme of authentication.
+const TOKEN_SCHEME: &str = "token";
+const TOKEN: &str = "An API key (`ipfrs-cli auth key create`) or a JSON Web Token, if `auth.enabled` is set. Each \
+operation names the scope that it needs. HTTP Basic authentication with the token as password is accepted too.";
 
 /// The document as JSON.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_pretty_json().unwrap_or_default());
@@ -56,6 +63,8 @@ fn document() -> OpenApi {
         components = components.schemas_from_iter(schemas);
         paths = paths.path(path, item);
     }
+    let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(TOKEN)).build();
+    components = components.security_scheme(TOKEN_SCHEME, SecurityScheme::Http(token));
     let tags = TAGS.map(|(name, description)| TagBuilder::new().name(name).description(Some(description)).build());
     OpenApiBuilder::new().info(info.build()).paths(paths).components(Some(components.build())).tags(Some(tags)).build()
 }
@@ -79,7 +88,7 @@ mod tests {
         let routers = [("/v1", v1::routes()), ("/routing/v1", routing::routes())];
         let mut routed: BTreeSet<_> = commands::all().map(|command| format!("/api/v0/{}", command.path)).collect();
         for (prefix, routes) in routers {
-            routed.extend(routes.paths.iter().map(|path| format!("{prefix}{}", path.replace("{*", "{"))));
+            routed.extend(routes.rules.iter().map(|(path, _)| format!("{prefix}{}", path.replace("{*", "{"))));
         }
         let others = described
             .iter()

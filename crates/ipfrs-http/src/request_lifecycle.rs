@@ -11,20 +11,21 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::future::Either;
-use http::{HeaderValue, StatusCode};
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::ErrorKind;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
+use crate::access::{Access, admit, failure, rule};
 use crate::body::{Drained, IdleTimeoutBody, Observed, broken_off};
-use crate::error::{GatewayError, OverLimit, Problem, RpcError};
+use crate::error::OverLimit;
 use crate::failure;
-use crate::gateway::cors;
 use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
-use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::routes::UNMATCHED;
 use crate::rpc;
 use crate::state::AppState;
 
@@ -48,15 +49,24 @@ pub(crate) struct Arrived(pub(crate) Instant);
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
     let family = state.metrics.family(rpc::label(endpoint), request.method());
-    with_request_lifecycle(&state, family, request, |request| next.run(request)).await
+    let access = if state.auth.is_enabled() { rule(&family.endpoint) } else { Access::OPEN };
+    with_request_lifecycle(&state, family, access, request, |request| next.run(request)).await
 }
 
-/// Processes a request: assigns its ID, takes its permit, and renders and compresses its response. Counts the request
+/// Layer for routes whose front-end decides itself what a request needs, once it has read it.
+pub(crate) async fn observe_undecided(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
+    let family = state.metrics.family(endpoint, request.method());
+    with_request_lifecycle(&state, family, Access::LATER, request, |request| next.run(request)).await
+}
+
+/// Processes a request: assigns its ID, checks that its caller has what `access` demands, takes its permit, and renders and compresses its response. Counts the request
 /// when the head of the response is known, and records size and duration when its body ends. A handler that panics is
 /// a bug, and the response is 500.
 pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     state: &AppState,
     family: Arc<Family>,
+    access: Access,
     mut request: Request,
     answer: impl FnOnce(Request) -> A,
 ) -> Response {
@@ -80,15 +90,34 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let permit = family.takes_permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
-    let (permit, mut response) = match permit {
-        Err(refused) => (None, too_many(state, refused, &family.endpoint, &id)),
-        Ok(permit) => {
+    let admitted = match state.auth.is_enabled() {
+        true => admit(state, &request, access, &family.endpoint, client, &id).await.map(Some),
+        false => Ok(None),
+    };
+    let permit = family.takes_permit && admitted.is_ok();
+    let permit = permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
+    let (permit, mut response) = match (admitted, permit) {
+        (Err(refusal), _) => (None, *refusal),
+        (_, Err(refused)) => (None, too_many(state, refused, &family.endpoint, &id)),
+        (Ok(admitted), Ok(permit)) => {
+            if let Some(admitted) = &admitted {
+                request.extensions_mut().insert(admitted.caller.clone());
+            }
             // Memory is reserved for request bodies, and sessions for retrieval.
             let needs_client = has_body || state.node.retrieves();
             let answer = answer(request);
             let answer = if needs_client { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
-            let mut response = catch_panic(answer, panicked).await;
+            let mut response = match admitted {
+                None => catch_panic(answer, panicked).await,
+                Some(admitted) => {
+                    let mut response = admitted.caller.clone().scope(catch_panic(answer, panicked)).await;
+                    admitted.finished(client, &family.endpoint, &response, &id);
+                    if state.auth.protects_content() {
+                        keep_from_shared_caches(response.headers_mut());
+                    }
+                    response
+                }
+            };
             count(state, &mut response, has_body);
             (permit, response)
         }
@@ -122,17 +151,14 @@ fn panicked() -> Response {
 
 /// Returns a 429 response in the format of the API that `endpoint` belongs to.
 pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: &HeaderValue) -> Response {
-    let error = state.permits.refusal(refused);
-    if endpoint.starts_with("/api/v0") {
-        RpcError::Command(error).into_response()
-    } else if endpoint.starts_with("/v1") {
-        Problem::new(error, &RequestId(id.clone())).into_response()
-    } else {
-        let mut response = GatewayError(error).into_response();
-        if [IPFS_ROUTE, IPNS_ROUTE].contains(&endpoint) {
-            cors::add(response.headers_mut());
-        }
-        response
+    failure(state.permits.refusal(refused), endpoint, id)
+}
+
+/// Keeps a response out of shared caches, which would serve it to callers without credentials (RFC 9111, 3.5).
+fn keep_from_shared_caches(headers: &mut HeaderMap) {
+    let public = headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok()?.strip_prefix("public"));
+    if let Some(private) = public.and_then(|rest| HeaderValue::try_from(format!("private{rest}")).ok()) {
+        headers.insert(CACHE_CONTROL, private);
     }
 }
 

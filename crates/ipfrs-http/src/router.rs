@@ -8,11 +8,13 @@ use axum::response::Redirect;
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::auth::Auth;
 use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
+use crate::access::Access;
 use crate::command_log::CommandLog;
 use crate::compression::Compression;
 use crate::error::GatewayError;
@@ -23,6 +25,7 @@ use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
+use crate::listed_routes::ListedRoutes;
 use crate::state::{AppState, Shared};
 use crate::{
     HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, ingest, openapi, request_lifecycle, routes, routing,
@@ -41,7 +44,7 @@ pub struct App {
 }
 
 /// Builds the front-end over a node. `port` is the port that it will be bound to: pages served from this port may
-/// call the RPC.
+/// call the RPC. `auth` decides who may do what.
 ///
 /// # Errors
 /// If `config` is out of range, or if the metrics are already registered.
@@ -51,6 +54,7 @@ pub fn app(
     port: u16,
     lifecycle: Lifecycle,
     memory: MemoryPool,
+    auth: Auth,
     registry: &Registry,
 ) -> Result<App> {
     config.validate()?;
@@ -69,6 +73,7 @@ pub fn app(
         imports: ImportPermits::new(node.config().concurrency.max_concurrent_tasks),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
         memory,
+        auth,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,
         node,
@@ -91,28 +96,20 @@ pub fn app(
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
     let health_guard = from_fn_with_state(state.clone(), health::guard);
+    let events_guard = from_fn_with_state(state.clone(), events::guard);
     let routing_guard = from_fn_with_state(state.clone(), routing::guard);
-    let router = Router::new()
-        .nest(
-            "/api/v0",
-            rpc::router(&state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post)),
-        )
-        .nest("/v1", v1::router().layer(v1_guard))
-        .nest("/routing/v1", routing::router().layer(routing_guard))
-        .route("/health", get(health::health).layer(health_guard.clone()))
-        .route("/health/live", get(health::live).layer(health_guard.clone()))
-        .route("/health/ready", get(health::ready).layer(health_guard.clone()))
-        .route("/metrics", get(health::metrics).layer(health_guard.clone()))
-        .route("/ws", get(events::connect).layer(from_fn_with_state(state.clone(), events::guard)))
-        .route("/ws/ingest", get(ingest::connect).layer(from_fn_with_state(state.clone(), events::guard)))
-        .route("/openapi.json", get(openapi::serve).layer(health_guard))
-        .route("/ui", get(async || Redirect::permanent("/ui/")))
-        .route("/ui/", get(ui::file))
-        .route("/ui/{*path}", get(ui::file))
-        .route("/docs", get(async || Redirect::permanent("/docs/")))
-        .route("/docs/", get(ui::docs))
-        .route("/docs/{*path}", get(ui::docs))
-        .route("/", get(gateway::welcome::welcome))
+    let rpc = rpc::router(&state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post));
+    let mut router = Router::new().nest("/api/v0", rpc);
+    for (part, ListedRoutes { router: routes, .. }) in routes() {
+        router = match part {
+            Part::Native => router.nest("/v1", v1::with_fallbacks(routes).layer(v1_guard.clone())),
+            Part::Routing => router.nest("/routing/v1", routing::with_fallback(routes).layer(routing_guard.clone())),
+            Part::Health => router.merge(routes.layer(health_guard.clone())),
+            Part::Events => router.merge(routes.layer(events_guard.clone())),
+            Part::Pages => router.merge(routes),
+        };
+    }
+    let router = router
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
         .layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
@@ -122,6 +119,45 @@ pub fn app(
         metrics,
         websockets,
     })
+}
+
+/// A part of the routes, with a guard of its own.
+pub(crate) enum Part {
+    Native,
+    Routing,
+    Health,
+    Events,
+    Pages,
+}
+
+/// Returns all routes except content and the commands of the RPC, with their access rules.
+pub(crate) fn routes() -> [(Part, ListedRoutes); 5] {
+    let health = ListedRoutes::new()
+        .route("/health", Access::LATER, get(health::health))
+        .route("/health/live", Access::OPEN, get(health::live))
+        .route("/health/ready", Access::OPEN, get(health::ready))
+        .route("/metrics", Access::READ, get(health::metrics))
+        .route("/openapi.json", Access::OPEN, get(openapi::serve));
+    let events = ListedRoutes::new().route("/ws", Access::READ, get(events::connect)).route(
+        "/ws/ingest",
+        Access::WRITE,
+        get(ingest::connect),
+    );
+    let pages = ListedRoutes::new()
+        .route("/ui", Access::OPEN, get(async || Redirect::permanent("/ui/")))
+        .route("/ui/", Access::OPEN, get(ui::file))
+        .route("/ui/{*path}", Access::OPEN, get(ui::file))
+        .route("/docs", Access::OPEN, get(async || Redirect::permanent("/docs/")))
+        .route("/docs/", Access::OPEN, get(ui::docs))
+        .route("/docs/{*path}", Access::OPEN, get(ui::docs))
+        .route("/", Access::OPEN, get(gateway::welcome::welcome));
+    [
+        (Part::Native, v1::routes().below("/v1")),
+        (Part::Routing, routing::routes().below("/routing/v1")),
+        (Part::Health, health),
+        (Part::Events, events),
+        (Part::Pages, pages),
+    ]
 }
 
 /// Returns the routes of a service that has content only.

@@ -14,7 +14,9 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW,
 };
 use http::{HeaderValue, StatusCode};
+use ipfrs_middleware::auth::{Need, Scope};
 
+use crate::access::Access;
 use crate::error::{GatewayError, method_not_allowed};
 use crate::head_deadline::in_time;
 use crate::listed_routes::ListedRoutes;
@@ -30,15 +32,19 @@ const ALLOW_READING: &str = "GET, HEAD, OPTIONS";
 pub(crate) fn routes() -> ListedRoutes {
     let writing = async || method_not_allowed(ALLOW_WRITING);
     ListedRoutes::new()
-        .route("/ipns/{name}", get(ipns::get).put(ipns::put).options(allowed_writing).fallback(writing))
-        .route("/providers/{cid}", get(content::providers).options(allowed_reading))
-        .route("/peers/{peer_id}", get(content::peers).options(allowed_reading))
-        .route("/dht/closest/peers/{key}", get(content::closest_peers).options(allowed_reading))
+        .route(
+            "/ipns/{name}",
+            Access::CONTENT.with_write(Need::Scope(Scope::Names)),
+            get(ipns::get).put(ipns::put).options(allowed_writing).fallback(writing),
+        )
+        .route("/providers/{cid}", Access::CONTENT, get(content::providers).options(allowed_reading))
+        .route("/peers/{peer_id}", Access::CONTENT, get(content::peers).options(allowed_reading))
+        .route("/dht/closest/peers/{key}", Access::CONTENT, get(content::closest_peers).options(allowed_reading))
 }
 
-/// Returns the router under `/routing/v1`.
-pub(crate) fn router() -> Router<AppState> {
-    routes().router.method_not_allowed_fallback(async || method_not_allowed(ALLOW_READING))
+/// Returns the routes under `/routing/v1`, with a response to other methods.
+pub(crate) fn with_fallback(routes: Router<AppState>) -> Router<AppState> {
+    routes.method_not_allowed_fallback(async || method_not_allowed(ALLOW_READING))
 }
 
 async fn allowed_writing() -> Response {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::{Extensions, HeaderValue};
 use ipfrs_core::Result;
+use ipfrs_middleware::auth::Auth;
 use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{Client, FairPool, ImportPermit, ImportPermits, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) ingest_permits: FairPool<Client>,
     /// Memory for request bodies that must be held as a whole.
     pub(crate) memory: MemoryPool,
+    /// Decides who may do what.
+    pub(crate) auth: Auth,
     /// The metrics registry of the process, for `/metrics`.
     pub(crate) registry: Registry,
     /// Readiness and shutdown.

@@ -5,9 +5,11 @@ mod batch_get;
 mod batch_put;
 mod configuration;
 mod download;
+mod keys;
 pub(crate) mod progress;
 mod refusal;
 mod retrieve;
+mod session;
 mod tensor;
 mod tus;
 mod upload;
@@ -15,14 +17,16 @@ use axum::Router;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{any, delete, get, post};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
+use ipfrs_middleware::auth::{Need, Scope};
 
 use refusal::Refusal;
 pub(crate) use upload::UploadResponse;
 
+use crate::access::Access;
 use crate::error::{Problem, problem};
 use crate::head_deadline::in_time;
 use crate::listed_routes::ListedRoutes;
@@ -33,22 +37,29 @@ use crate::{compression, origin};
 /// Returns the routes under `/v1`.
 pub(crate) fn routes() -> ListedRoutes {
     ListedRoutes::new()
-        .route("/block/batch/get", post(batch_get::get))
-        .route("/block/batch/has", post(batch_get::has))
-        .route("/block/batch/put", post(batch_put::put))
-        .route("/stream/upload", any(tus::collection))
-        .route("/stream/upload/{id}", any(tus::one))
-        .route("/stream/download/{*path}", get(download::download))
-        .route("/tensor/{*path}", get(tensor::tensor))
-        .route("/progress", get(progress::list))
-        .route("/progress/{id}", get(progress::follow).delete(progress::cancel))
-        .route("/retrieve/{*path}", post(retrieve::retrieve))
-        .route("/config", get(configuration::show))
+        .route("/block/batch/get", Access::READ, post(batch_get::get))
+        .route("/block/batch/has", Access::READ, post(batch_get::has))
+        .route("/block/batch/put", Access::WRITE, post(batch_put::put))
+        .route("/stream/upload", Access::WRITE, any(tus::collection))
+        .route("/stream/upload/{id}", Access::WRITE, any(tus::one))
+        .route("/stream/download/{*path}", Access::PATH, get(download::download))
+        .route("/tensor/{*path}", Access::PATH, get(tensor::tensor))
+        .route("/progress", Access::READ, get(progress::list))
+        .route(
+            "/progress/{id}",
+            Access::READ.with_write(Need::Scope(Scope::Write)),
+            get(progress::follow).delete(progress::cancel),
+        )
+        .route("/retrieve/{*path}", Access::WRITE, post(retrieve::retrieve))
+        .route("/config", Access::ADMIN, get(configuration::show))
+        .route("/auth/keys", Access::ADMIN, get(keys::list).post(keys::create))
+        .route("/auth/keys/{id}", Access::ADMIN, delete(keys::revoke))
+        .route("/auth/session", Access::both(Need::Any), get(session::show).post(session::begin).delete(session::end))
 }
 
-/// Returns the router under `/v1`.
-pub(crate) fn router() -> Router<AppState> {
-    routes().router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed)
+/// Returns the routes under `/v1`, with responses to all other requests.
+pub(crate) fn with_fallbacks(routes: Router<AppState>) -> Router<AppState> {
+    routes.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed)
 }
 
 /// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.

@@ -5,17 +5,18 @@ mod settings;
 
 use std::time::Duration;
 
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use ipfrs_graphql::GraphQlConfig;
 use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
+use ipfrs_middleware::auth::AuthConfig;
 use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IngestConfig, IpnsConfig, NodeConfig,
     ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
-use crate::{LogConfig, ServerConfig};
+use crate::{LogConfig, PublicConfig, ServerConfig};
 use key_names::keys_of;
 pub use settings::{Flag, Settings, Sources};
 
@@ -61,6 +62,10 @@ macro_rules! sections {
 sections! {
     /// `[server]`: listen address and limits of a connection.
     server: ServerConfig,
+    /// `[auth]`: who may use the daemon.
+    auth: AuthConfig,
+    /// `[public]`: a listener with the read-only gateway only.
+    public: PublicConfig,
     /// `[grpc]`: the gRPC services.
     grpc: GrpcConfig,
     /// `[graphql]`: limits of GraphQL requests.
@@ -121,12 +126,26 @@ impl Config {
     /// accepted.
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
+        self.auth.validate()?;
+        self.public.validate()?;
+        if self.auth.enabled && self.ingest.needs_password() {
+            return Err(Error::invalid(
+                "ingest.user: with auth.enabled, clients of /ws/ingest authenticate with an API key that has the scope \
+                 write, as the password of any user: remove ingest.user and ingest.password_sha256",
+            ));
+        }
         self.grpc.validate()?;
         self.graphql.validate()?;
         self.store.validate()?;
         self.http().validate()?;
         self.log.validate()?;
         self.node().validate()
+    }
+
+    /// Returns whether listeners with more than the read-only gateway may use addresses other than loopback.
+    #[must_use]
+    pub fn may_listen_anywhere(&self) -> bool {
+        self.auth.enabled || self.server.allow_unauthenticated
     }
 
     /// Returns the sections that the HTTP front-end reads.

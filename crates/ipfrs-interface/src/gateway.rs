@@ -11,12 +11,13 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_grpc::Grpc;
 use ipfrs_http::{Lifecycle, Service};
+use ipfrs_middleware::auth::Auth;
 use ipfrs_node::{BlockStore, Node};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::conn::Connections;
-use crate::listen::{Place, listen, listen_for_api, listen_for_grpc};
+use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_public};
 use crate::parts::Parts;
 use crate::unix_socket::UnixSocket;
 use crate::{Config, ServerConfig};
@@ -52,6 +53,7 @@ pub struct Gateway {
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
     api_addresses: Vec<SocketAddr>,
+    public_addresses: Vec<SocketAddr>,
     node: Node,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
@@ -69,7 +71,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The repo is locked by another process or cannot be opened, or an address cannot be bound or is not permitted
-    /// ([`ServerConfig::allow_unauthenticated`]). All resources are released in that case.
+    /// ([`Config::may_listen_anywhere`]). All resources are released in that case.
     pub async fn bind(config: &Config, repo: &Path) -> Result<Self> {
         config.validate()?;
         let repo = &absolute(repo)?;
@@ -101,25 +103,29 @@ impl Gateway {
     }
 
     async fn serve(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
-        let listeners = listen(Place::of_server(&config.server)).await?;
+        let listeners = listen(Place::of_server(config)).await?;
         let addresses = bound(&listeners)?;
-        let grpc_listeners = listen_for_grpc(&config.grpc, &config.server).await?;
+        let grpc_listeners = listen_for_grpc(config).await?;
         let grpc_addresses = bound(&grpc_listeners)?;
-        let api_listeners = listen_for_api(&config.api, &config.server).await?;
+        let api_listeners = listen_for_api(config).await?;
         let api_addresses = bound(&api_listeners)?;
+        let public_listeners = listen_for_public(config).await?;
+        let public_addresses = bound(&public_listeners)?;
         let unix_socket = config.api.unix_socket.as_deref().map(UnixSocket::bind).transpose()?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
-        let mut app = parts.app(config, port, &lifecycle)?;
+        let auth = parts.auth(config).await?;
+        let mut app = parts.app(config, port, &lifecycle, &auth)?;
         let mut grpc = None;
         if config.grpc.enabled {
-            let services = parts.grpc(config, &lifecycle)?;
+            let services = parts.grpc(config, &lifecycle, &auth)?;
             app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
             grpc = Some((services, grpc_listeners));
         }
         let api = app.service.api_listener(port, api_addresses.iter().map(SocketAddr::to_string).collect());
         let max_request = Duration::from_secs(config.gateway.max_request_seconds);
+        let public = app.service.content_only();
         let connections = Connections::new(&config.server, max_request, node.clone(), app.metrics.connections_active);
         let api_file = match config.store.read_only {
             true => None,
@@ -128,15 +134,16 @@ impl Gateway {
         node.start_upload_expiry();
         node.start_republishing();
         lifecycle.set_ready();
-        tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, repo = %repo.display(), "listening");
+        tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, public = ?public_addresses, repo = %repo.display(), "listening");
         let ending =
-            Ending { lifecycle: lifecycle.clone(), node: node.clone(), api_file, server: config.server.clone() };
-        let mut accepting = accept(&connections, [(app.service, listeners), (api, api_listeners)], grpc);
+            Ending { lifecycle: lifecycle.clone(), node: node.clone(), auth, api_file, server: config.server.clone() };
+        let mut accepting =
+            accept(&connections, [(app.service, listeners), (api, api_listeners), (public, public_listeners)], grpc);
         if let Some((socket, target)) = unix_socket.zip(addresses.first()) {
             accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));
         }
         let running = tokio::spawn(ending.after(connections, accepting));
-        Ok(Self { addresses, grpc_addresses, api_addresses, node, lifecycle, running })
+        Ok(Self { addresses, grpc_addresses, api_addresses, public_addresses, node, lifecycle, running })
     }
 
     /// Returns the node that the gateway serves. It is closed when the gateway stops.
@@ -162,6 +169,12 @@ impl Gateway {
     #[must_use]
     pub fn api_addresses(&self) -> &[SocketAddr] {
         &self.api_addresses
+    }
+
+    /// Returns the addresses of the listener with the read-only gateway only; empty if it is disabled.
+    #[must_use]
+    pub fn public_addresses(&self) -> &[SocketAddr] {
+        &self.public_addresses
     }
 
     /// Returns one URL per bound address.
@@ -203,7 +216,7 @@ fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
 /// Accepts connections from all listeners until the returned set is shut down.
 fn accept(
     connections: &Arc<Connections>,
-    http: [(Service, Vec<TcpListener>); 2],
+    http: [(Service, Vec<TcpListener>); 3],
     grpc: Option<(Grpc, Vec<TcpListener>)>,
 ) -> JoinSet<()> {
     let mut accepting = JoinSet::new();
@@ -224,6 +237,7 @@ fn accept(
 struct Ending {
     lifecycle: Lifecycle,
     node: Node,
+    auth: Auth,
     /// `None` for a read-only repo, and if the disk was full.
     api_file: Option<ApiFile>,
     server: ServerConfig,
@@ -242,6 +256,7 @@ impl Ending {
             tracing::warn!(connections = left, "closed connections: transfers did not end within the grace period");
         }
         // The file is removed last, because its existence means that a daemon holds the repo.
+        self.auth.close();
         let closed = self.node.close().await;
         if let Some(api_file) = &self.api_file {
             api_file.remove();

@@ -14,6 +14,7 @@ mod listen;
 mod log_levels;
 mod logging;
 mod parts;
+mod public;
 mod request_log;
 mod runtime;
 mod server;
@@ -28,12 +29,14 @@ pub use gateway::{Gateway, running_url};
 pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;
 pub use ipfrs_http::ApiConfig;
+pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
 /// Exports a key by reading its file, because private keys are not available over HTTP.
 pub use ipfrs_node::export_key;
 pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
 pub use logging::{LogConfig, LogFormat, Logging};
+pub use public::PublicConfig;
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};

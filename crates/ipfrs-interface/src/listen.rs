@@ -8,7 +8,7 @@ use ipfrs_http::ApiConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::{GrpcConfig, ServerConfig};
+use crate::{Config, GrpcConfig};
 
 /// Maximum number of connections that wait to be accepted. The system may lower it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -19,7 +19,7 @@ pub(crate) struct Place<'a> {
     host: &'a str,
     port: u16,
     /// Whether addresses other than loopback are permitted.
-    allow_unauthenticated: bool,
+    may_be_anywhere: bool,
     /// Congestion control if the address is on loopback; empty for the system's default.
     loopback_congestion_control: &'a str,
     /// Section of the configuration.
@@ -34,11 +34,13 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Returns the address for HTTP.
-    pub(crate) fn of_server(config: &'a ServerConfig) -> Self {
+    pub(crate) fn of_server(config: &'a Config) -> Self {
+        let may_be_anywhere = config.may_listen_anywhere();
+        let config = &config.server;
         Self {
             host: &config.host,
             port: config.port,
-            allow_unauthenticated: config.allow_unauthenticated,
+            may_be_anywhere,
             loopback_congestion_control: &config.loopback_congestion_control,
             section: "server",
             other_host: "--host or [server] host",
@@ -48,12 +50,13 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the address for gRPC.
-    pub(crate) fn of_grpc(config: &'a GrpcConfig, server: &'a ServerConfig) -> Self {
+    pub(crate) fn of_grpc(all: &'a Config) -> Self {
+        let config = &all.grpc;
         Self {
             host: &config.host,
             port: config.port.unwrap_or(GrpcConfig::DEFAULT_PORT),
-            allow_unauthenticated: server.allow_unauthenticated,
-            loopback_congestion_control: &server.loopback_congestion_control,
+            may_be_anywhere: all.may_listen_anywhere(),
+            loopback_congestion_control: &all.server.loopback_congestion_control,
             section: "grpc",
             other_host: "[grpc] host",
             other_port: "--grpc-port or [grpc] port",
@@ -62,12 +65,13 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the address for the API listener.
-    pub(crate) fn of_api(config: &'a ApiConfig, server: &'a ServerConfig) -> Self {
+    pub(crate) fn of_api(all: &'a Config) -> Self {
+        let config = &all.api;
         Self {
             host: &config.host,
             port: config.port.unwrap_or(ApiConfig::DEFAULT_PORT),
-            allow_unauthenticated: server.allow_unauthenticated,
-            loopback_congestion_control: &server.loopback_congestion_control,
+            may_be_anywhere: all.may_listen_anywhere(),
+            loopback_congestion_control: &all.server.loopback_congestion_control,
             section: "api",
             other_host: "[api] host",
             other_port: "--api-port or [api] port",
@@ -76,11 +80,27 @@ impl<'a> Place<'a> {
     }
 }
 
+impl<'a> Place<'a> {
+    /// Returns the address for the read-only gateway alone, which may be anywhere.
+    fn of_public(all: &'a Config) -> Self {
+        Self {
+            host: &all.public.host,
+            port: all.public.port,
+            may_be_anywhere: true,
+            loopback_congestion_control: &all.server.loopback_congestion_control,
+            section: "public",
+            other_host: "[public] host",
+            other_port: "[public] port",
+            instead: "; this port serves the read-only gateway, which enabled = false in [public] turns off",
+        }
+    }
+}
+
 /// Binds each address that the host resolves to, and listens on it. With port 0, all addresses use the port of the
 /// first one.
 ///
 /// # Errors
-/// [`ErrorKind::Forbidden`] for an address other than loopback without `server.allow_unauthenticated`;
+/// [`ErrorKind::Forbidden`] for an address other than loopback without [`Config::may_listen_anywhere`];
 /// [`ErrorKind::Conflict`] if the port is in use. Each message contains a remedy.
 pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
     let addresses = resolve(place).await?;
@@ -107,12 +127,12 @@ pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
 ///
 /// # Errors
 /// As [`listen`].
-pub(crate) async fn listen_for_grpc(config: &GrpcConfig, server: &ServerConfig) -> Result<Vec<TcpListener>> {
-    if !config.enabled {
+pub(crate) async fn listen_for_grpc(config: &Config) -> Result<Vec<TcpListener>> {
+    if !config.grpc.enabled {
         return Ok(Vec::new());
     }
-    match listen(Place::of_grpc(config, server)).await {
-        Err(error) if error.kind() == ErrorKind::Conflict && config.port.is_none() => {
+    match listen(Place::of_grpc(config)).await {
+        Err(error) if error.kind() == ErrorKind::Conflict && config.grpc.port.is_none() => {
             tracing::warn!(%error, "gRPC has no separate listener");
             Ok(Vec::new())
         }
@@ -120,17 +140,25 @@ pub(crate) async fn listen_for_grpc(config: &GrpcConfig, server: &ServerConfig) 
     }
 }
 
+/// Listens for the read-only gateway if `[public]` is enabled.
+///
+/// # Errors
+/// As [`listen`].
+pub(crate) async fn listen_for_public(config: &Config) -> Result<Vec<TcpListener>> {
+    if config.public.enabled { listen(Place::of_public(config)).await } else { Ok(Vec::new()) }
+}
+
 /// Listens for the API if it is enabled. If the default port is in use, for example by Kubo, there is no API listener,
 /// and the API is available on the main listener.
 ///
 /// # Errors
 /// As [`listen`].
-pub(crate) async fn listen_for_api(config: &ApiConfig, server: &ServerConfig) -> Result<Vec<TcpListener>> {
-    if !config.enabled {
+pub(crate) async fn listen_for_api(config: &Config) -> Result<Vec<TcpListener>> {
+    if !config.api.enabled {
         return Ok(Vec::new());
     }
-    match listen(Place::of_api(config, server)).await {
-        Err(error) if error.kind() == ErrorKind::Conflict && config.port.is_none() => {
+    match listen(Place::of_api(config)).await {
+        Err(error) if error.kind() == ErrorKind::Conflict && config.api.port.is_none() => {
             tracing::warn!(%error, "the API has no separate listener");
             Ok(Vec::new())
         }
@@ -160,13 +188,13 @@ async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {
 
 fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
     match addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) {
-        Some(open) if !place.allow_unauthenticated => Err(Error::new(
+        Some(open) if !place.may_be_anywhere => Err(Error::new(
             ErrorKind::Forbidden,
             format!(
-                "refusing to listen on {}: it can be reached from other machines, and this version has no \
-                 authentication, so anyone could add content and stop the daemon. Listen on 127.0.0.1 behind a proxy, or set \
-                 allow_unauthenticated = true in [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network \
-                 is trusted",
+                "refusing to listen on {}: it can be reached from other machines, and without authentication anyone could \
+                 add content and stop the daemon. Set enabled = true in [auth] and create API keys, publish only the \
+                 read-only gateway with enabled = true in [public], or set allow_unauthenticated = true in [server] (or \
+                 IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
                 open.ip()
             ),
         )),

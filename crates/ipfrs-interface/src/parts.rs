@@ -8,6 +8,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_graphql::GraphQl;
 use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
+use ipfrs_middleware::auth::Auth;
 use ipfrs_middleware::{MemoryPool, TrustedProxies};
 use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
@@ -57,9 +58,15 @@ impl Parts {
         Ok(Self { node, memory, registry })
     }
 
+    /// Returns the rules of a daemon about who may do what.
+    pub(crate) async fn auth(&self, config: &Config) -> Result<Auth> {
+        Auth::of_daemon(&self.node, &config.auth, &self.registry).await
+    }
+
     /// Creates the gRPC services of the Node, with separate limits.
-    pub(crate) fn grpc(&self, config: &Config, lifecycle: &Lifecycle) -> Result<Grpc> {
+    pub(crate) fn grpc(&self, config: &Config, lifecycle: &Lifecycle, auth: &Auth) -> Result<Grpc> {
         let limits = Limits {
+            auth: auth.clone(),
             calls: (config.grpc.max_concurrent_calls, config.grpc.max_calls_per_client),
             proxies: TrustedProxies::new(&config.gateway.trusted_proxies),
             upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
@@ -69,15 +76,16 @@ impl Parts {
     }
 
     /// Creates the HTTP front-end of the Node, with GraphQL. `port` is the port that browsers may send in `Origin`.
-    pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
+    pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle, auth: &Auth) -> Result<App> {
         let (node, memory, registry) = (&self.node, &self.memory, &self.registry);
-        let mut app = ipfrs_http::app(node.clone(), &config.http(), port, lifecycle.clone(), memory.clone(), registry)?;
+        let (http, shared) = (config.http(), memory.clone());
+        let mut app = ipfrs_http::app(node.clone(), &http, port, lifecycle.clone(), shared, auth.clone(), registry)?;
         if let Some(shown) = &config.shown.0 {
             app.service.show_configuration(shown.clone());
             log_levels::process_log().into_iter().for_each(|log| app.service.offer_log(log));
         }
         if config.graphql.enabled {
-            let graphql = GraphQl::new(node, &config.graphql, memory, &app.websockets, lifecycle, registry)?;
+            let graphql = GraphQl::new(node, &config.graphql, memory, &app.websockets, auth, lifecycle, registry)?;
             app.service.mount_graphql(graphql.routes());
         }
         Ok(app)

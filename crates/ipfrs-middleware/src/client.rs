@@ -1,5 +1,6 @@
 //! Clients of requests, for limits that apply per client.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -32,6 +33,15 @@ impl Client {
     #[must_use]
     pub fn current() -> Self {
         Self(ipfrs_node::current_client())
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("this process"),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! WebSockets (RFC 6455) for all front-ends: the handshake, permits, heartbeats and the limits of a connection.
 //!
+//! A session also ends when the credentials of its caller expire or are revoked.
+//!
 //! A handler calls [`WebSockets::accept`]. The connection finds the session in the request's [`Takeover`] once the
 //! response is sent, and passes it the socket.
 
@@ -24,6 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
+use crate::auth::Caller;
 use crate::client::Client;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::registered;
@@ -138,11 +141,16 @@ impl WebSockets {
         let taken = self.0.permits.take(client);
         let permit = taken.map_err(|refused| HandshakeError::Refused(self.0.permits.refusal(refused)))?;
         let shared = Arc::clone(&self.0);
+        let caller = Caller::of(request.extensions());
         takeover.set(Box::new(move |transport| {
             Box::pin(async move {
                 let socket = WebSocket::open(transport, shared, messages, permit).await;
                 // The memory that the session reserves counts for its client.
-                client.scope(session(socket, protocol)).await;
+                let session = caller.clone().scope(client.scope(session(socket, protocol)));
+                tokio::select! {
+                    () = session => {}
+                    () = caller.ended() => {}
+                }
             })
         }));
         Ok(response)

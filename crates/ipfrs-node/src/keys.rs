@@ -7,7 +7,6 @@ mod identity;
 mod keystore;
 #[cfg(feature = "keys")]
 mod manage;
-mod private_file;
 
 pub use identity::Identity;
 #[cfg(feature = "keys")]

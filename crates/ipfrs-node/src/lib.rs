@@ -24,6 +24,7 @@ mod open;
 mod operations;
 mod peers;
 mod pins;
+pub mod private_file;
 mod readiness;
 mod refusals;
 mod retrieval;

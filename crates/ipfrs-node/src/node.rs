@@ -221,7 +221,7 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::Forbidden`] names the repo and the setting.
-    pub(crate) fn check_writable(&self) -> Result<()> {
+    pub fn check_writable(&self) -> Result<()> {
         if !self.inner.read_only {
             return Ok(());
         }

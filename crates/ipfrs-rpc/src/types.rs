@@ -6,6 +6,7 @@
 
 #![expect(missing_docs, reason = "most fields are described by their names in the API")]
 
+mod auth;
 mod batch;
 mod block;
 mod commands;
@@ -25,6 +26,7 @@ mod repo;
 mod retrieval;
 mod tensor;
 
+pub use auth::{ApiKey, ApiKeys, AuthenticatedCaller, CreatedApiKey, NewApiKey};
 pub use batch::{
     BatchBlock, BatchPutStatus, BlockBatch, BlockExistence, BlockExistences, CidList, FailedItem, NewBlock, PutBatch,
     RefusedItem, StoredBatch, StoredItem,

@@ -8,6 +8,7 @@ mod add_files;
 mod add_trees;
 mod api_listener;
 mod arrows;
+mod auth;
 mod batch_get;
 mod batch_put;
 mod byte_names;

@@ -162,7 +162,8 @@ async fn readiness_is_503_during_startup_and_draining() {
         .unwrap();
     let lifecycle = Lifecycle::new();
     let memory = MemoryPool::register(&node, &registry).unwrap();
-    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), memory, &registry).unwrap();
+    let auth = ipfrs_middleware::auth::Auth::in_process(&node);
+    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), memory, auth, &registry).unwrap();
     let status = async |path: &str| {
         let request = http::Request::get(path).body(String::new()).unwrap();
         app.service.router().oneshot(request).await.unwrap().status().as_u16()

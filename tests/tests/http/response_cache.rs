@@ -66,7 +66,16 @@ async fn small_file_is_cached_only_for_plain_requests() {
         .await
         .unwrap();
     let memory = MemoryPool::register(&node, &registry).unwrap();
-    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, Lifecycle::new(), memory, &registry).unwrap();
+    let app = ipfrs_http::app(
+        node.clone(),
+        &config.http(),
+        8080,
+        Lifecycle::new(),
+        memory,
+        ipfrs_middleware::auth::Auth::in_process(&node),
+        &registry,
+    )
+    .unwrap();
     let path = format!("/ipfs/{root}/a.txt");
 
     let mut head = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use axum::http::{HeaderName, HeaderValue, Uri};
-use ipfrs_interface::{HashFunction, ServerConfig, codec};
+use ipfrs_interface::{HashFunction, Scope, ServerConfig, codec};
 
 /// Longest duration that an argument may specify.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
@@ -53,6 +53,26 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
         bail!("the duration must be 1ms to 24h");
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Parses a whole number of seconds with a unit: `s`, `m`, `h` or `d`.
+pub(super) fn long_duration(text: &str) -> Result<Duration> {
+    let (number, unit) = number_and_unit(text);
+    let unit_seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => bail!("{unit:?} is not a unit of time: use s, m, h or d"),
+    };
+    let number: u64 = number.parse().with_context(|| format!("{text:?} does not begin with a whole number"))?;
+    let seconds = number.checked_mul(unit_seconds).context("the duration is too long")?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// Checks the name of a scope.
+pub(super) fn scope(text: &str) -> Result<String> {
+    as_a::<Scope>(text).map_err(Into::into)
 }
 
 /// Parses a number of bytes, with decimal (`kB`, `MB`, `GB`) or binary (`KiB`, `MiB`, `GiB`) units in any case.

@@ -17,6 +17,8 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use futures::stream::{BoxStream, Peekable};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::Client;
+use ipfrs_middleware::auth::Caller;
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,8 +43,9 @@ const MAX_ID_BYTES: usize = 128;
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Message {
     ConnectionInit {
-        #[serde(default, rename = "payload")]
-        _payload: Value,
+        /// May have the token as `Authorization`, because browsers send no headers of scripts.
+        #[serde(default)]
+        payload: Value,
     },
     Ping {
         #[serde(default)]
@@ -97,12 +100,14 @@ struct Close(u16, String);
 /// Accepts a client. The close code explains a missing subprotocol.
 pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extract::Request) -> Response {
     let shared = graphql.clone();
-    let accepted = graphql.0.websockets.accept(&request, &[PROTOCOL], |mut socket, protocol| async move {
+    let caller = Caller::of(request.extensions());
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let accepted = graphql.0.websockets.accept(&request, &[PROTOCOL], move |mut socket, protocol| async move {
         if protocol.is_none() {
             return socket.close(4406.into(), "Subprotocol not acceptable").await;
         }
         let draining = shared.0.websockets.lifecycle().clone();
-        let mut session = Session { graphql: shared, is_acknowledged: false, running: Vec::new() };
+        let mut session = Session { graphql: shared, caller, client, is_acknowledged: false, running: Vec::new() };
         match session.run(&mut socket, draining.drain_begun()).await {
             Some(Close(code, reason)) => socket.close(code.into(), &reason).await,
             None => socket.finish().await,
@@ -121,6 +126,8 @@ fn refused(error: &HandshakeError) -> Response {
 /// The state of a connection.
 struct Session {
     graphql: GraphQl,
+    caller: Caller,
+    client: Client,
     is_acknowledged: bool,
     /// The operation that was served last is at the end, so that a busy one does not starve the others.
     running: Vec<Running>,
@@ -132,12 +139,14 @@ impl Session {
         let mut draining = pin!(draining);
         let init_deadline = Instant::now() + INIT_TIMEOUT;
         loop {
+            let caller = self.caller.clone();
             let outcome = tokio::select! {
                 incoming = socket.receive() => self.handle(socket, incoming?).await,
                 (id, answer) = next(&mut self.running) => self.send(socket, id, answer).await,
                 () = sleep_until(init_deadline), if !self.is_acknowledged => {
                     return Some(Close(4408, "Connection initialisation timeout".to_owned()));
                 }
+                () = caller.ended() => return Some(Close(4403, "Forbidden: the credentials have ended".to_owned())),
                 () = &mut draining => return Some(Close(1001, "the daemon is shutting down".to_owned())),
             };
             match outcome {
@@ -158,7 +167,8 @@ impl Session {
             Message::ConnectionInit { .. } if self.is_acknowledged => {
                 Err(Some(Close(4429, "Too many initialisation requests".to_owned())))
             }
-            Message::ConnectionInit { .. } => {
+            Message::ConnectionInit { payload } => {
+                self.identify(&payload).await?;
                 self.is_acknowledged = true;
                 self.reply(socket, &Reply::ConnectionAck).await
             }
@@ -179,6 +189,22 @@ impl Session {
         }
     }
 
+    /// Reads the token in the first message, unless the handshake had credentials.
+    async fn identify(&mut self, payload: &Value) -> Result<(), Option<Close>> {
+        if self.caller.require_any().is_ok() {
+            return Ok(());
+        }
+        let forbidden = |error: Error| Some(Close(4403, format!("Forbidden: {}", error.public_message())));
+        let token = payload.get("Authorization").or_else(|| payload.get("authorization")).and_then(Value::as_str);
+        match token {
+            Some(token) => {
+                self.caller = self.graphql.0.auth.identify_token(token, self.client).await.map_err(forbidden)?;
+                Ok(())
+            }
+            None => self.caller.require_any().map_err(forbidden),
+        }
+    }
+
     /// Begins an operation.
     async fn subscribe(&mut self, socket: &mut WebSocket, id: String, request: Request) -> Result<(), Option<Close>> {
         let executor: &Executor = &self.graphql.0.executor;
@@ -192,7 +218,10 @@ impl Session {
                 ),
             )))
         } else {
-            executor.parse(request)
+            executor.parse(request, &self.caller).and_then(|operation| match operation.check(&self.caller) {
+                Ok(()) => Ok(operation),
+                Err(error) => Err(request_error(&error)),
+            })
         };
         match parsed {
             Ok(operation) => {

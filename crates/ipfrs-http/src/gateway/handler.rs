@@ -17,6 +17,7 @@ use super::path_cache::CachedPath;
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
 use super::{address, block, car, ipfs_uri, ipns_record, range_response, redirects, retrieval, tar, trustless};
+use crate::access::{Access, check_root};
 use crate::config::Namespace;
 use crate::content_limits;
 use crate::error::{GatewayError, Reason, method_not_allowed, refused};
@@ -48,7 +49,7 @@ pub(crate) async fn serve_site(state: AppState, site: Site, request: Request) ->
         }
         response
     };
-    with_request_lifecycle(&state, family, request, answer).await
+    with_request_lifecycle(&state, family, Access::CONTENT, request, answer).await
 }
 
 async fn answer(state: AppState, site: &Site, request: Request) -> Response {
@@ -85,6 +86,7 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
 async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
     let epoch = state.node.epoch();
     let content_path = site.content_path(parts.uri.path());
+    check_root(&parts.extensions, &content_path)?;
     if ipfs_uri::is_without_root(&content_path) {
         return ipfs_uri::follow(&parts.uri);
     }

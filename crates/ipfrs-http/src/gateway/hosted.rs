@@ -24,6 +24,7 @@ use super::hosts::{HostedRequest, Place};
 use super::path::{decoded, split_root};
 use super::site::Site;
 use super::{address, cors, subdomain, welcome};
+use crate::access::Access;
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
@@ -57,7 +58,7 @@ pub(crate) async fn answer(
             let family = state.metrics.family(UNMATCHED, request.method());
             let id = request_id::of(request.headers(), &state.request_ids);
             let answer = async |_| too_many(&state, refused, UNMATCHED, &id);
-            return with_request_lifecycle(&state, family, request, answer).await;
+            return with_request_lifecycle(&state, family, Access::OPEN, request, answer).await;
         }
     };
     request.extensions_mut().insert(arrived);
@@ -84,7 +85,7 @@ pub(crate) async fn answer(
         Ok(Decision::Welcome(paths)) => {
             let family = state.metrics.family("/", request.method());
             let answer = async |request| welcome::at_host(&state, &request, &paths);
-            with_request_lifecycle(&state, family, request, answer).await
+            with_request_lifecycle(&state, family, Access::OPEN, request, answer).await
         }
         Ok(Decision::Moved { content_path, location }) => {
             let is_name = matches!(Namespace::of_path(&content_path), Some(Namespace::Ipns));
@@ -121,7 +122,7 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
     let family = state.metrics.family(route, request.method());
     // A page that may read content may also follow redirects to it.
     cors::add(response.headers_mut());
-    with_request_lifecycle(&state, family, request, async |_| response).await
+    with_request_lifecycle(&state, family, Access::OPEN, request, async |_| response).await
 }
 
 /// Returns the content path for a path on a host, as far as it is known without DNS.

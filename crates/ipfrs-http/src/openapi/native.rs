@@ -1,7 +1,8 @@
 //! Operations of `/v1`, GraphQL, events, delegated routing and health.
 
 use ipfrs_rpc::types::{
-    BlockBatch, BlockExistences, CidList, PutBatch, RetrievalReport, StoredBatch, TensorList, TensorStatsList,
+    ApiKey, ApiKeys, AuthenticatedCaller, BlockBatch, BlockExistences, CidList, CreatedApiKey, NewApiKey, PutBatch,
+    RetrievalReport, StoredBatch, TensorList, TensorStatsList,
 };
 use utoipa::openapi::HttpMethod;
 
@@ -19,6 +20,7 @@ pub(super) const GRAPHQL: &str = "GraphQL";
 pub(super) const EVENTS: &str = "Events";
 pub(super) const ROUTING: &str = "Routing";
 pub(super) const OPERATION: &str = "Operation";
+pub(super) const AUTHENTICATION: &str = "Authentication";
 
 const CAR: &str = "application/vnd.ipld.car";
 const RECORD: &str = "application/vnd.ipfs.ipns-record";
@@ -30,8 +32,17 @@ const TUS: &str = "1.0.0";
 
 /// Returns all operations except those of the RPC.
 pub(super) fn operations() -> Vec<Operation> {
-    let all =
-        [batches(), files(), resumable_uploads(), retrieval(), tensors(), graphql_and_events(), routing(), state()];
+    let all = [
+        batches(),
+        files(),
+        resumable_uploads(),
+        retrieval(),
+        tensors(),
+        graphql_and_events(),
+        routing(),
+        authentication(),
+        state(),
+    ];
     all.into_iter().flatten().map(Operation::from).collect()
 }
 
@@ -275,6 +286,28 @@ fn routing() -> Vec<Described> {
     ];
     let or_text = |operation: Described| operation.sends("default", "An error", PLAIN, text());
     operations.into_iter().map(or_text).collect()
+}
+
+fn authentication() -> Vec<Described> {
+    let op = |method, path, summary| v1(method, path, AUTHENTICATION, summary);
+    [
+        op(HttpMethod::Get, "/v1/auth/keys", "List API keys")
+            .sends_json::<ApiKeys>("200", "The keys, the oldest first"),
+        op(HttpMethod::Post, "/v1/auth/keys", "Create an API key")
+            .json_body::<NewApiKey>()
+            .needs_body()
+            .sends_json::<CreatedApiKey>("201", "The key with its token, which is shown only now"),
+        op(HttpMethod::Delete, "/v1/auth/keys/{id}", "Revoke an API key")
+            .sends_json::<ApiKey>("200", "The key, which is no longer valid"),
+        op(HttpMethod::Get, "/v1/auth/session", "Show who the caller is")
+            .sends_json::<AuthenticatedCaller>("200", "The caller and its scopes"),
+        op(HttpMethod::Post, "/v1/auth/session", "Begin a session of the console")
+            .describe("On the API listener only. The response sets the cookie `__Host-ipfrs`.")
+            .sends_json::<AuthenticatedCaller>("200", "The caller and its scopes"),
+        op(HttpMethod::Delete, "/v1/auth/session", "End the session of the request").responds("204", "It has ended"),
+    ]
+    .map(or_problem)
+    .into()
 }
 
 fn state() -> Vec<Described> {

@@ -1,12 +1,17 @@
 //! Builders of operations.
 
+use ipfrs_middleware::auth::{Need, Scope};
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
+use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, HttpMethod, KnownFormat, Ref, RefOr, Required, ResponseBuilder, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
+
+use super::TOKEN_SCHEME;
+use crate::access::{self, Access};
 
 /// Names of schemas with the schemas.
 type Schemas = Vec<(String, RefOr<Schema>)>;
@@ -34,9 +39,30 @@ impl From<Described> for Operation {
         for (status, response) in responses {
             operation = operation.response(status, response.build());
         }
+        if let Some(requirements) = requirements(access::rule_of_described(&path), &method) {
+            operation = operation.securities(Some(requirements));
+        }
         let operation = operation.request_body(body.map(RequestBodyBuilder::build));
         Self { path, item: PathItem::new(method, operation.build()), schemas }
     }
+}
+
+/// Returns the alternatives of credentials for a method, or `None` if it needs none.
+fn requirements(access: Access, method: &HttpMethod) -> Option<Vec<SecurityRequirement>> {
+    let need = match method {
+        HttpMethod::Options => return None,
+        HttpMethod::Get | HttpMethod::Head => access.read,
+        _ => access.write,
+    };
+    let token = |scopes: &[Scope]| SecurityRequirement::new(TOKEN_SCHEME, scopes.iter().map(|scope| scope.name()));
+    Some(match need {
+        Need::Nothing => return None,
+        // An empty requirement makes the credentials optional.
+        Need::Content => vec![SecurityRequirement::default(), token(&[Scope::Read])],
+        Need::Path => vec![token(&[Scope::Read])],
+        Need::Scope(scope) => vec![token(&[scope])],
+        Need::Any | Need::Later => vec![token(&[])],
+    })
 }
 
 impl Described {

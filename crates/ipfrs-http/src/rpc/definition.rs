@@ -2,6 +2,7 @@
 //! and options are parsed, and what `commands` and the OpenAPI document say about it.
 
 use axum::routing::MethodRouter;
+use ipfrs_middleware::auth::Scope;
 
 use super::options::Opt;
 use crate::openapi::operation::Described;
@@ -36,6 +37,8 @@ pub(crate) type Respond = fn(Described) -> Described;
 pub(crate) struct Command {
     /// Path after `/api/v0/`.
     pub(crate) path: &'static str,
+    /// What a caller needs.
+    pub(crate) scope: Scope,
     pub(crate) summary: &'static str,
     pub(crate) respond: Respond,
     pub(crate) route: fn() -> MethodRouter<AppState>,
@@ -52,11 +55,22 @@ pub(crate) struct Command {
 /// Returns the definition of a command without arguments and options.
 pub(super) const fn command(
     path: &'static str,
+    scope: Scope,
     summary: &'static str,
     respond: Respond,
     route: fn() -> MethodRouter<AppState>,
 ) -> Command {
-    Command { path, summary, respond, route, arguments: &[], options: &[], group_options: &[], is_maintenance: false }
+    Command {
+        path,
+        scope,
+        summary,
+        respond,
+        route,
+        arguments: &[],
+        options: &[],
+        group_options: &[],
+        is_maintenance: false,
+    }
 }
 
 impl Command {

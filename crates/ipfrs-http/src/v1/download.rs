@@ -13,6 +13,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
 
 use super::refusal::Refusal;
+use crate::access::check_root;
 use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
 use crate::content_limits::{self, Remedy};
@@ -33,7 +34,9 @@ pub(super) async fn download(
 ) -> Response {
     let (parts, _) = request.into_parts();
     let answer = async {
-        let path = path::parse(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
+        let path = uri.path().strip_prefix(PREFIX).unwrap_or_default();
+        check_root(&parts.extensions, path)?;
+        let path = path::parse(path)?;
         serve(&state, path, &parts).await
     };
     answer.await.unwrap_or_else(|refusal: Refusal| refusal.answer(&id))

@@ -21,6 +21,7 @@ use request::{Asked, View};
 use response::{Wanted, response};
 
 use super::refusal::Refusal;
+use crate::access::check_root;
 use crate::body::header_text;
 use crate::compression::Representation;
 use crate::content_limits::{self, Remedy};
@@ -51,6 +52,7 @@ pub(super) async fn tensor(
 }
 
 async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, Refusal> {
+    check_root(&parts.extensions, raw)?;
     let mut tensor_query = Asked::read(parts.uri.query().unwrap_or_default())?;
     let Location { path, ttl } = locate(&state.node, raw).await?;
     let file = find(&state.node, path, &mut tensor_query).await?;

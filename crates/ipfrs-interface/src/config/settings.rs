@@ -14,8 +14,9 @@ use super::{Config, SECTIONS, Section};
 
 /// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
-/// Suffix of the variable with the path of the repo. It is not a setting, because the repo contains the settings.
-const PATH_VARIABLE: &str = "path";
+/// Suffixes of the variables with the path of the repo, which contains the settings, and with the token of a caller.
+/// They are not settings.
+const OTHER_VARIABLES: [&str; 2] = ["path", "token"];
 /// Variable with DNSLinks, which Kubo and related programs read as well.
 const LINKS_VARIABLE: &str = "IPFS_NS_MAP";
 /// Key that the links are added to.
@@ -181,12 +182,12 @@ impl Settings {
             }
             return Ok(());
         }
-        if rest == PATH_VARIABLE || is_service_link(name, text) {
+        if OTHER_VARIABLES.contains(&rest.as_str()) || is_service_link(name, text) {
             return Ok(());
         }
         let keys =
             SECTIONS.iter().flat_map(|section| (section.keys)().iter().map(|key| format!("{}_{key}", section.name)));
-        let variables: Vec<_> = keys.chain([PATH_VARIABLE.to_owned()]).collect();
+        let variables: Vec<_> = keys.chain(OTHER_VARIABLES.map(str::to_owned)).collect();
         match nearest(&rest, &variables.iter().map(String::as_str).collect::<Vec<_>>()) {
             Some(near) => {
                 let near = near.to_ascii_uppercase();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ipfrs_core::{Base, Error, Result};
 use ipfrs_ipns::PrivateKey;
 
-use super::private_file::{Exposed, read_private, sync_parent, write_private};
+use crate::private_file::{Exposed, read_private, sync_parent, write_private};
 
 /// Name of the directory in the repo.
 const DIRECTORY: &str = "keystore";

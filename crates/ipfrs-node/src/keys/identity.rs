@@ -5,7 +5,7 @@ use std::path::Path;
 use ipfrs_core::{Error, Result};
 use ipfrs_ipns::{KeyType, Name, PrivateKey};
 
-use super::private_file::{Exposed, read_private, write_private};
+use crate::private_file::{Exposed, read_private, write_private};
 
 /// File of the key in the repo: PKCS#8 (RFC 5958), readable by its owner only.
 const FILE: &str = "identity.key";

@@ -29,7 +29,7 @@ pub(super) async fn run(session: &Session, args: &BenchIngestArgs, out: &mut Out
         Some(url) => url.clone(),
         None => session.require_daemon().await?.url().to_owned(),
     };
-    let (base, api) = (Base::parse(&url)?, Api::remote(&url)?);
+    let (base, api) = (Base::parse(&url)?, Api::remote(&url, None)?);
     let credentials = args.user.as_deref().map(Credentials::of_environment).transpose()?;
     let mut report = Report::new(base.url(), args);
     if !out.is_json() {

@@ -171,7 +171,7 @@ pub(super) fn memory(config: &Config) -> Finding {
     Finding::ok(CHECK, message)
 }
 
-/// Checks that only this machine can connect, because there is no authentication.
+/// Checks that only this machine can connect if there is no authentication.
 pub(super) fn reachability(config: &Config) -> Finding {
     const CHECK: &str = "access";
     let mut hosts = vec![config.server.host.as_str()];
@@ -188,15 +188,20 @@ pub(super) fn reachability(config: &Config) -> Finding {
     });
     match open {
         None => Finding::ok(CHECK, "only programs on this machine can connect"),
-        Some(host) if config.server.allow_unauthenticated => Finding::warning(
+        Some(host) if config.auth.enabled => Finding::warning(
+            CHECK,
+            format!("{host} can be reached from other machines without TLS, so API keys can be read on the way"),
+            "host = \"127.0.0.1\", and a proxy with TLS in front (docs/PUBLIC.md)",
+        ),
+        Some(host) if config.may_listen_anywhere() => Finding::warning(
             CHECK,
             format!("everyone who reaches {host} can change content and stop the daemon"),
-            "host = \"127.0.0.1\", and a proxy in front (docs/PUBLIC.md)",
+            "enabled = true in [auth], or host = \"127.0.0.1\" and a proxy in front (docs/PUBLIC.md)",
         ),
         Some(host) => Finding::error(
             CHECK,
             format!("{host} can be reached from other machines, and there is no authentication"),
-            "host = \"127.0.0.1\", and a proxy in front (docs/PUBLIC.md)",
+            "enabled = true in [auth], or host = \"127.0.0.1\" and a proxy in front (docs/PUBLIC.md)",
         ),
     }
 }
@@ -217,6 +222,9 @@ pub(super) fn ports(config: &Config) -> Vec<Finding> {
     if config.api.enabled {
         let number = config.api.port;
         findings.push(port("API port", &config.api.host, number.unwrap_or(ApiConfig::DEFAULT_PORT), number.is_some()));
+    }
+    if config.public.enabled {
+        findings.push(port("public port", &config.public.host, config.public.port, true));
     }
     findings
 }

@@ -41,7 +41,7 @@ impl Source {
     /// Opens a URL or a path.
     pub(super) fn open(from: Option<&str>) -> Result<Self> {
         let path = match from {
-            Some(url) if url.contains("://") => return Ok(Self::Rpc(Api::remote(url)?)),
+            Some(url) if url.contains("://") => return Ok(Self::Rpc(Api::remote(url, None)?)),
             Some(path) => PathBuf::from(path),
             None => match std::env::var_os("IPFS_PATH") {
                 Some(path) => PathBuf::from(path),

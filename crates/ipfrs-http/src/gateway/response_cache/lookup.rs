@@ -65,7 +65,7 @@ impl ResponseCache {
         path: &str,
         client: Client,
     ) -> Result<Response, Option<RequestPermit>> {
-        let Some(cache) = &self.cache else { return Err(None) };
+        let Some(cache) = self.cache.as_ref().filter(|_| !state.auth.protects_content()) else { return Err(None) };
         let is_whole = request.body().is_end_stream();
         if !is_whole || !is_plain(request.method(), request.uri(), request.headers()) {
             return Err(None);
@@ -145,7 +145,7 @@ impl ResponseCache {
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
-        let cached = self.cache.as_ref()?.get(path)?;
+        let cached = self.cache.as_ref().filter(|_| !state.auth.protects_content())?.get(path)?;
         let start = Instant::now();
         let is_cold = !cached.is_resident(&state.node, self.started, start);
         if is_cold || (cached.varies && !cacheable.accepts_identity) {

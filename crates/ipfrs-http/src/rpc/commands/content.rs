@@ -1,6 +1,7 @@
 //! `add`, `cat`, `get`, `ls`, `refs` and `block/*`.
 
 use axum::routing::any;
+use ipfrs_middleware::auth::Scope;
 use ipfrs_rpc::types::{Added, BlockStat, Listings, Reference, RemovedBlock};
 
 use super::responses::{archive, json, lines, octets, raw_block};
@@ -61,11 +62,12 @@ static ADD: &[Opt] = &[
 ];
 
 pub(super) static COMMANDS: &[Command] = &[
-    command("add", "Add files and directories", lines::<Added>, || any(add::add))
+    command("add", Scope::Write, "Add files and directories", lines::<Added>, || any(add::add))
         .arguments(&[file("path").repeated()])
         .options(ADD),
-    command("block/get", "Read a block", raw_block, || any(block::get)).arguments(&[text("cid").in_body()]),
-    command("block/put", "Store blocks", lines::<BlockStat>, || any(block::put))
+    command("block/get", Scope::Read, "Read a block", raw_block, || any(block::get))
+        .arguments(&[text("cid").in_body()]),
+    command("block/put", Scope::Write, "Store blocks", lines::<BlockStat>, || any(block::put))
         .arguments(&[file("data").repeated()])
         .options(&[
             Opt::text(&["cid-codec"]),
@@ -75,15 +77,15 @@ pub(super) static COMMANDS: &[Command] = &[
             ALLOW_BIG_BLOCK,
             Opt::text(&["format", "f"]),
         ]),
-    command("block/rm", "Remove blocks", lines::<RemovedBlock>, || any(block::rm))
+    command("block/rm", Scope::Write, "Remove blocks", lines::<RemovedBlock>, || any(block::rm))
         .arguments(&[text("cid").repeated()])
         .options(&[Opt::bool(&["force", "f"]), Opt::bool(&["quiet", "q"])]),
-    command("block/stat", "Size of a block", json::<BlockStat>, || any(block::stat))
+    command("block/stat", Scope::Read, "Size of a block", json::<BlockStat>, || any(block::stat))
         .arguments(&[text("cid").in_body()]),
-    command("cat", "Read files", octets, || any(cat::cat))
+    command("cat", Scope::Read, "Read files", octets, || any(cat::cat))
         .arguments(&[text("ipfs-path").repeated().in_body()])
         .options(&[Opt::int64(&["offset", "o"]), Opt::int64(&["length", "l"]), DRAWN_PROGRESS]),
-    command("get", "Read a file or directory as an archive", archive, || any(get::get))
+    command("get", Scope::Read, "Read a file or directory as an archive", archive, || any(get::get))
         .arguments(&[text("ipfs-path").in_body()])
         .options(&[
             Opt::text(&["output", "o"]).unused(),
@@ -92,7 +94,7 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::int(&["compression-level", "l"]),
             DRAWN_PROGRESS,
         ]),
-    command("ls", "List directories", json::<Listings>, || any(ls::ls))
+    command("ls", Scope::Read, "List directories", json::<Listings>, || any(ls::ls))
         .arguments(&[text("ipfs-path").repeated().in_body()])
         .options(&[
             Opt::bool(&["headers", "v"]).unused(),
@@ -101,8 +103,8 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::bool(&["stream", "s"]),
             Opt::bool(&["long", "l"]).unused(),
         ]),
-    command("refs", "List the links below blocks", lines::<Reference>, || any(refs::refs))
+    command("refs", Scope::Read, "List the links below blocks", lines::<Reference>, || any(refs::refs))
         .arguments(&[text("ipfs-path").repeated().in_body()])
         .options(REFS),
-    command("refs/local", "List the stored blocks", lines::<Reference>, || any(refs::local)),
+    command("refs/local", Scope::Read, "List the stored blocks", lines::<Reference>, || any(refs::local)),
 ];

@@ -1,6 +1,7 @@
 //! `files/*` and `filestore/*`.
 
 use axum::routing::any;
+use ipfrs_middleware::auth::Scope;
 use ipfrs_rpc::types::{FileList, FileStat, FlushedFile};
 
 use super::responses::{done, json, never, octets};
@@ -26,40 +27,44 @@ static FILES_WRITE: &[Opt] = &[
 ];
 
 pub(super) static COMMANDS: &[Command] = &[
-    command("files/chcid", "Change the content ID format of a mutable directory", done, || any(files::chcid))
-        .arguments(&[text("path")])
-        .options(&[CID_VERSION, HASH])
-        .in_group(GROUP),
-    command("files/chmod", "Change the permissions of a mutable file", done, || any(files::chmod))
+    command("files/chcid", Scope::Write, "Change the content ID format of a mutable directory", done, || {
+        any(files::chcid)
+    })
+    .arguments(&[text("path")])
+    .options(&[CID_VERSION, HASH])
+    .in_group(GROUP),
+    command("files/chmod", Scope::Write, "Change the permissions of a mutable file", done, || any(files::chmod))
         .arguments(&[text("mode"), text("path")])
         .in_group(GROUP),
-    command("files/cp", "Copy content or a mutable file into the mutable files", done, || any(files::cp))
+    command("files/cp", Scope::Write, "Copy content or a mutable file into the mutable files", done, || any(files::cp))
         .arguments(&[text("source"), text("dest")])
         .options(&[Opt::bool(&["force"]), PARENTS])
         .in_group(GROUP),
-    command("files/flush", "Make a mutable file or directory durable", json::<FlushedFile>, || any(files::flush))
-        .arguments(&[text("path").optional()])
-        .in_group(GROUP),
-    command("files/ls", "List a mutable directory", json::<FileList>, || any(files::ls))
+    command("files/flush", Scope::Write, "Make a mutable file or directory durable", json::<FlushedFile>, || {
+        any(files::flush)
+    })
+    .arguments(&[text("path").optional()])
+    .in_group(GROUP),
+    command("files/ls", Scope::Read, "List a mutable directory", json::<FileList>, || any(files::ls))
         .arguments(&[text("path").optional()])
         .options(&[Opt::bool(&["long", "l"]), Opt::bool(&["U"]).unused()])
         .in_group(GROUP),
-    command("files/mkdir", "Create a mutable directory", done, || any(files::mkdir))
+    command("files/mkdir", Scope::Write, "Create a mutable directory", done, || any(files::mkdir))
         .arguments(&[text("path")])
         .options(&[PARENTS, CID_VERSION, HASH])
         .in_group(GROUP),
-    command("files/mv", "Move a mutable file or directory", done, || any(files::mv))
+    command("files/mv", Scope::Write, "Move a mutable file or directory", done, || any(files::mv))
         .arguments(&[text("source"), text("dest")])
         .in_group(GROUP),
-    command("files/read", "Read a mutable file", octets, || any(files::read))
+    command("files/read", Scope::Read, "Read a mutable file", octets, || any(files::read))
         .arguments(&[text("path")])
         .options(&[Opt::int64(&["offset", "o"]), Opt::int64(&["count", "n"])])
         .in_group(GROUP),
-    command("files/rm", "Remove mutable files or directories", done, || any(files::rm))
+    command("files/rm", Scope::Write, "Remove mutable files or directories", done, || any(files::rm))
         .arguments(&[text("path").repeated()])
         .options(&[Opt::bool(&["recursive", "r"]), Opt::bool(&["force"])])
         .in_group(GROUP),
-    command("files/stat", "State of a file or directory", json::<FileStat>, || any(files::stat))
+    command("files/stat", Scope::Read, "State of a file or directory", json::<FileStat>, || any(files::stat))
         .arguments(&[text("path")])
         .options(&[
             // Affect only how a client prints the response, but exclude each other.
@@ -69,19 +74,19 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::bool(&["with-local"]),
         ])
         .in_group(GROUP),
-    command("files/touch", "Change the modification time of a mutable file", done, || any(files::touch))
+    command("files/touch", Scope::Write, "Change the modification time of a mutable file", done, || any(files::touch))
         .arguments(&[text("path")])
         .options(&[Opt::int64(&["mtime"]), Opt::uint(&["mtime-nsecs"])])
         .in_group(GROUP),
-    command("files/write", "Write to a mutable file", done, || any(files::write))
+    command("files/write", Scope::Write, "Write to a mutable file", done, || any(files::write))
         .arguments(&[text("path"), file("data")])
         .options(FILES_WRITE)
         .in_group(GROUP),
-    command("filestore/dups", "Not available: fails", never, || any(unavailable::filestore)),
-    command("filestore/ls", "Not available: fails", never, || any(unavailable::filestore))
+    command("filestore/dups", Scope::Read, "Not available: fails", never, || any(unavailable::filestore)),
+    command("filestore/ls", Scope::Read, "Not available: fails", never, || any(unavailable::filestore))
         .arguments(&[text("obj").optional().repeated()])
         .options(&[Opt::bool(&["file-order"]).unused()]),
-    command("filestore/verify", "Not available: fails", never, || any(unavailable::filestore))
+    command("filestore/verify", Scope::Read, "Not available: fails", never, || any(unavailable::filestore))
         .arguments(&[text("obj").optional().repeated()])
         .options(&[Opt::bool(&["file-order"]).unused(), Opt::bool(&["remove-bad-blocks"]).unused()]),
 ];

@@ -1,6 +1,7 @@
 //! `key/*`, `name/*` and `resolve`.
 
 use axum::routing::any;
+use ipfrs_middleware::auth::Scope;
 use ipfrs_rpc::types::{
     InspectedRecord, Key, Keys, PublishedName, PubsubState, RenamedKey, ResolvedPath, SignatureCheck, Signed,
 };
@@ -29,43 +30,46 @@ static NAME_PUBLISH: &[Opt] = &[
 ];
 
 pub(super) static COMMANDS: &[Command] = &[
-    command("key/gen", "Create a key", json::<Key>, || any(key::generate)).arguments(&[text("name")]).options(&[
-        Opt::text(&["type", "t"]),
-        Opt::int(&["size", "s"]),
-        IPNS_BASE,
-    ]),
-    command("key/import", "Store a key", json::<Key>, || any(key::import))
+    command("key/gen", Scope::Names, "Create a key", json::<Key>, || any(key::generate))
+        .arguments(&[text("name")])
+        .options(&[Opt::text(&["type", "t"]), Opt::int(&["size", "s"]), IPNS_BASE]),
+    command("key/import", Scope::Names, "Store a key", json::<Key>, || any(key::import))
         .arguments(&[text("name"), file("key")])
         .options(&[IPNS_BASE, Opt::text(&["format", "f"]), Opt::bool(&["allow-any-key-type"])]),
-    command("key/list", "List the keys", json::<Keys>, || any(key::list)).options(KEY_LIST),
-    command("key/ls", "List the keys", json::<Keys>, || any(key::list)).options(KEY_LIST),
-    command("key/rename", "Rename a key", json::<RenamedKey>, || any(key::rename))
+    command("key/list", Scope::Names, "List the keys", json::<Keys>, || any(key::list)).options(KEY_LIST),
+    command("key/ls", Scope::Names, "List the keys", json::<Keys>, || any(key::list)).options(KEY_LIST),
+    command("key/rename", Scope::Names, "Rename a key", json::<RenamedKey>, || any(key::rename))
         .arguments(&[text("name"), text("newName")])
         .options(&[Opt::bool(&["force", "f"]), IPNS_BASE]),
-    command("key/rm", "Remove keys", json::<Keys>, || any(key::rm))
+    command("key/rm", Scope::Names, "Remove keys", json::<Keys>, || any(key::rm))
         .arguments(&[text("name").repeated().in_body()])
         .options(KEY_LIST),
-    command("key/sign", "Sign data with a key", json::<Signed>, || any(key::sign))
+    command("key/sign", Scope::Names, "Sign data with a key", json::<Signed>, || any(key::sign))
         .arguments(&[file("data")])
         .options(&[Opt::text(&["key", "k"]), IPNS_BASE]),
-    command("key/verify", "Verify a signature", json::<SignatureCheck>, || any(key::verify))
+    command("key/verify", Scope::Names, "Verify a signature", json::<SignatureCheck>, || any(key::verify))
         .arguments(&[file("data")])
         .options(&[Opt::text(&["key", "k"]), Opt::text(&["signature", "s"]), IPNS_BASE]),
-    command("name/get", "Read the IPNS record of a name", record, || any(name::get)).arguments(&[text("name")]),
-    command("name/inspect", "Show an IPNS record", json::<InspectedRecord>, || any(name::inspect))
+    command("name/get", Scope::Read, "Read the IPNS record of a name", record, || any(name::get))
+        .arguments(&[text("name")]),
+    command("name/inspect", Scope::Read, "Show an IPNS record", json::<InspectedRecord>, || any(name::inspect))
         .arguments(&[file("record")])
         .options(&[Opt::text(&["verify"]), Opt::bool(&["dump"])]),
-    command("name/publish", "Publish a path under a name", json::<PublishedName>, || any(name::publish))
+    command("name/publish", Scope::Names, "Publish a path under a name", json::<PublishedName>, || any(name::publish))
         .arguments(&[text("ipfs-path").in_body()])
         .options(NAME_PUBLISH),
-    command("name/pubsub/cancel", "Not available: fails", never, || any(unavailable::name_pubsub))
+    command("name/pubsub/cancel", Scope::Names, "Not available: fails", never, || any(unavailable::name_pubsub))
         .arguments(&[text("name")]),
-    command("name/pubsub/state", "Whether names are resolved over pubsub: no", json::<PubsubState>, || {
-        any(unavailable::name_pubsub_state)
-    }),
-    command("name/pubsub/subs", "Not available: fails", never, || any(unavailable::name_pubsub))
+    command(
+        "name/pubsub/state",
+        Scope::Read,
+        "Whether names are resolved over pubsub: no",
+        json::<PubsubState>,
+        || any(unavailable::name_pubsub_state),
+    ),
+    command("name/pubsub/subs", Scope::Names, "Not available: fails", never, || any(unavailable::name_pubsub))
         .options(&[Opt::text(&["ipns-base"]).unused()]),
-    command("name/put", "Store an IPNS record", json::<PublishedName>, || any(name::put))
+    command("name/put", Scope::Names, "Store an IPNS record", json::<PublishedName>, || any(name::put))
         .arguments(&[text("name"), file("record")])
         .options(&[
             Opt::bool(&["force", "f"]),
@@ -73,7 +77,7 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::bool(&["allow-delegated"]).refused(NO_DELEGATES),
             QUIET,
         ]),
-    command("name/resolve", "Resolve a name", json::<ResolvedPath>, || any(name::resolve))
+    command("name/resolve", Scope::Read, "Resolve a name", json::<ResolvedPath>, || any(name::resolve))
         .arguments(&[text("name").optional()])
         .options(&[
             Opt::bool(&["recursive", "r"]),
@@ -83,7 +87,7 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::text(&["dht-timeout", "dhtt"]),
             Opt::bool(&["stream", "s"]),
         ]),
-    command("resolve", "Resolve a path or name", json::<ResolvedPath>, || any(resolve::resolve))
+    command("resolve", Scope::Read, "Resolve a path or name", json::<ResolvedPath>, || any(resolve::resolve))
         .arguments(&[text("name").in_body()])
         .options(&[
             Opt::bool(&["recursive", "r"]),

@@ -1,6 +1,7 @@
 //! Commands about the network: peers, routing, announcements.
 
 use axum::routing::any;
+use ipfrs_middleware::auth::Scope;
 use ipfrs_rpc::types::{
     AddressFilters, BitswapStat, BootstrapPeers, Ledger, Lines, Peering, PeeringChange, PingLine, RoutingEvent,
     SwarmAddresses, SwarmPeers, Wantlist,
@@ -18,126 +19,152 @@ static BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
 static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 
 pub(super) static COMMANDS: &[Command] = &[
-    command("bitswap/ledger", "Blocks exchanged with a peer", json::<Ledger>, || any(swarm::ledger))
+    command("bitswap/ledger", Scope::Read, "Blocks exchanged with a peer", json::<Ledger>, || any(swarm::ledger))
         .arguments(&[text("peer")]),
-    command("bitswap/reprovide", "Not available: fails", never, || any(unavailable::reprovide)),
-    command("bitswap/stat", "Blocks exchanged with all peers", json::<BitswapStat>, || any(swarm::stat))
+    command("bitswap/reprovide", Scope::Write, "Not available: fails", never, || any(unavailable::reprovide)),
+    command("bitswap/stat", Scope::Read, "Blocks exchanged with all peers", json::<BitswapStat>, || any(swarm::stat))
         .options(BITSWAP_STAT),
-    command("bitswap/wantlist", "Blocks that are wanted", json::<Wantlist>, || any(swarm::wantlist))
+    command("bitswap/wantlist", Scope::Read, "Blocks that are wanted", json::<Wantlist>, || any(swarm::wantlist))
         .options(&[Opt::text(&["peer", "p"])]),
-    command("bootstrap", "Peers from which the node learns of others", json::<BootstrapPeers>, || any(bootstrap::list)),
-    command("bootstrap/add", "Not available: fails", never, || any(bootstrap::add))
-        .arguments(&[text("peer").optional().repeated().in_body()]),
-    command("bootstrap/list", "Peers from which the node learns of others", json::<BootstrapPeers>, || {
+    command("bootstrap", Scope::Read, "Peers from which the node learns of others", json::<BootstrapPeers>, || {
         any(bootstrap::list)
-    })
+    }),
+    command("bootstrap/add", Scope::Admin, "Not available: fails", never, || any(bootstrap::add)).arguments(&[text(
+        "peer",
+    )
+    .optional()
+    .repeated()
+    .in_body()]),
+    command(
+        "bootstrap/list",
+        Scope::Read,
+        "Peers from which the node learns of others",
+        json::<BootstrapPeers>,
+        || any(bootstrap::list),
+    )
     .options(BOOTSTRAP),
-    command("bootstrap/rm", "Remove bootstrap peers: there are none", json::<BootstrapPeers>, || {
+    command("bootstrap/rm", Scope::Admin, "Remove bootstrap peers: there are none", json::<BootstrapPeers>, || {
         any(bootstrap::remove)
     })
     .arguments(&[text("peer").optional().repeated().in_body()])
     .options(&[Opt::bool(&["all"]).unused()]),
-    command("bootstrap/rm/all", "Remove all bootstrap peers: there are none", json::<BootstrapPeers>, || {
-        any(bootstrap::list)
-    }),
-    command("dht/findpeer", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
-    command("dht/findprovs", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
-    command("dht/get", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
-    command("dht/provide", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
-    command("dht/put", "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
-    command("dht/query", "Not available: fails", never, || any(unavailable::dht_query))
+    command(
+        "bootstrap/rm/all",
+        Scope::Admin,
+        "Remove all bootstrap peers: there are none",
+        json::<BootstrapPeers>,
+        || any(bootstrap::list),
+    ),
+    command("dht/findpeer", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/findprovs", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/get", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/provide", Scope::Write, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/put", Scope::Names, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
+    command("dht/query", Scope::Read, "Not available: fails", never, || any(unavailable::dht_query))
         .arguments(&[text("peerID").repeated()])
         .options(&[Opt::bool(&["verbose", "v"]).unused()]),
-    command("p2p/close", "Not available: fails", never, || any(unavailable::p2p)).options(&[
+    command("p2p/close", Scope::Admin, "Not available: fails", never, || any(unavailable::p2p)).options(&[
         Opt::bool(&["all", "a"]).unused(),
         Opt::text(&["protocol", "p"]).unused(),
         Opt::text(&["listen-address", "l"]).unused(),
         Opt::text(&["target-address", "t"]).unused(),
     ]),
-    command("p2p/forward", "Not available: fails", never, || any(unavailable::p2p_forward))
+    command("p2p/forward", Scope::Admin, "Not available: fails", never, || any(unavailable::p2p_forward))
         .arguments(&[text("protocol"), text("listen-address"), text("target-address")])
         .options(&[Opt::bool(&["allow-custom-protocol"]).unused(), Opt::bool(&["foreground", "f"]).unused()]),
-    command("p2p/listen", "Not available: fails", never, || any(unavailable::p2p_listen))
+    command("p2p/listen", Scope::Admin, "Not available: fails", never, || any(unavailable::p2p_listen))
         .arguments(&[text("protocol"), text("target-address")])
         .options(&[
             Opt::bool(&["allow-custom-protocol"]).unused(),
             Opt::bool(&["report-peer-id", "r"]).unused(),
             Opt::bool(&["foreground", "f"]).unused(),
         ]),
-    command("p2p/ls", "Not available: fails", never, || any(unavailable::p2p))
+    command("p2p/ls", Scope::Admin, "Not available: fails", never, || any(unavailable::p2p))
         .options(&[Opt::bool(&["headers", "v"]).unused()]),
-    command("p2p/stream/close", "Not available: fails", never, || any(unavailable::p2p))
+    command("p2p/stream/close", Scope::Admin, "Not available: fails", never, || any(unavailable::p2p))
         .arguments(&[text("id").optional()])
         .options(&[Opt::bool(&["all", "a"]).unused()]),
-    command("p2p/stream/ls", "Not available: fails", never, || any(unavailable::p2p))
+    command("p2p/stream/ls", Scope::Admin, "Not available: fails", never, || any(unavailable::p2p))
         .options(&[Opt::bool(&["headers", "v"]).unused()]),
-    command("ping", "Round trips to a peer", lines::<PingLine>, || any(ping::ping))
+    command("ping", Scope::Read, "Round trips to a peer", lines::<PingLine>, || any(ping::ping))
         .arguments(&[text("peer ID").repeated().in_body()])
         .options(&[Opt::int(&["count", "n"]).unused()]),
-    command("provide/clear", "Clear the queue of announcements: it is empty", value, || {
+    command("provide/clear", Scope::Write, "Clear the queue of announcements: it is empty", value, || {
         any(unavailable::clear_provides)
     })
     .options(&[Opt::bool(&["quiet", "q"]).unused()]),
-    command("provide/once", "Not available: fails", never, || any(unavailable::provide_once))
+    command("provide/once", Scope::Write, "Not available: fails", never, || any(unavailable::provide_once))
         .arguments(&[text("cid").repeated().in_body()])
         .options(&[Opt::bool(&["recursive", "r"]).unused()]),
-    command("provide/stat", "Not available: fails", never, || any(unavailable::provide_stat)).options(PROVIDE_STAT),
-    command("pubsub/ls", "Not available: fails", never, || any(unavailable::pubsub)),
-    command("pubsub/peers", "Not available: fails", never, || any(unavailable::pubsub_peers))
+    command("provide/stat", Scope::Read, "Not available: fails", never, || any(unavailable::provide_stat))
+        .options(PROVIDE_STAT),
+    command("pubsub/ls", Scope::Read, "Not available: fails", never, || any(unavailable::pubsub)),
+    command("pubsub/peers", Scope::Read, "Not available: fails", never, || any(unavailable::pubsub_peers))
         .arguments(&[text("topic").optional()]),
-    command("pubsub/pub", "Not available: fails", never, || any(unavailable::pubsub_pub))
+    command("pubsub/pub", Scope::Write, "Not available: fails", never, || any(unavailable::pubsub_pub))
         .arguments(&[text("topic"), file("data")]),
-    command("pubsub/reset", "Forget the sequence numbers of messages: there are none", value, || {
+    command("pubsub/reset", Scope::Write, "Forget the sequence numbers of messages: there are none", value, || {
         any(unavailable::reset_pubsub)
     })
     .options(&[Opt::text(&["peer", "p"]).unused()]),
-    command("pubsub/sub", "Not available: fails", never, || any(unavailable::pubsub_sub)).arguments(&[text("topic")]),
-    command("routing/findpeer", "Addresses of a connected peer", lines::<RoutingEvent>, || any(routing::find_peer))
-        .arguments(&[text("peerID").repeated()])
-        .options(&[VERBOSE]),
-    command("routing/findprovs", "Peers that have a block", lines::<RoutingEvent>, || any(routing::find_providers))
-        .arguments(&[text("key").repeated()])
-        .options(&[Opt::bool(&["verbose", "v"]).unused(), Opt::int(&["num-providers", "n"])]),
-    command("routing/get", "Read a record", routing_event, || any(routing::get)).arguments(&[text("key").repeated()]),
-    command("routing/provide", "Not available: fails", never, || any(unavailable::provide))
+    command("pubsub/sub", Scope::Write, "Not available: fails", never, || any(unavailable::pubsub_sub))
+        .arguments(&[text("topic")]),
+    command("routing/findpeer", Scope::Read, "Addresses of a connected peer", lines::<RoutingEvent>, || {
+        any(routing::find_peer)
+    })
+    .arguments(&[text("peerID").repeated()])
+    .options(&[VERBOSE]),
+    command("routing/findprovs", Scope::Read, "Peers that have a block", lines::<RoutingEvent>, || {
+        any(routing::find_providers)
+    })
+    .arguments(&[text("key").repeated()])
+    .options(&[Opt::bool(&["verbose", "v"]).unused(), Opt::int(&["num-providers", "n"])]),
+    command("routing/get", Scope::Read, "Read a record", routing_event, || any(routing::get))
+        .arguments(&[text("key").repeated()]),
+    command("routing/provide", Scope::Write, "Not available: fails", never, || any(unavailable::provide))
         .arguments(&[text("key").repeated().in_body()])
         .options(&[Opt::bool(&["verbose", "v"]).unused(), Opt::bool(&["recursive", "r"]).unused()]),
-    command("routing/put", "Store a record", routing_event, || any(routing::put))
+    command("routing/put", Scope::Names, "Store a record", routing_event, || any(routing::put))
         .arguments(&[text("key"), file("value-file")])
         .options(&[Opt::bool(&["allow-offline"]).unused()]),
-    command("routing/reprovide", "Not available: fails", never, || any(unavailable::reprovide)),
-    command("swarm/addrs", "Addresses of the connected peers", json::<SwarmAddresses>, || any(swarm::addresses)),
-    command("swarm/addrs/autonat", "Not available: fails", never, || any(unavailable::reachability)),
-    command("swarm/addrs/listen", "Addresses on which the node listens for peers", json::<Lines>, || {
+    command("routing/reprovide", Scope::Write, "Not available: fails", never, || any(unavailable::reprovide)),
+    command("swarm/addrs", Scope::Read, "Addresses of the connected peers", json::<SwarmAddresses>, || {
+        any(swarm::addresses)
+    }),
+    command("swarm/addrs/autonat", Scope::Read, "Not available: fails", never, || any(unavailable::reachability)),
+    command("swarm/addrs/listen", Scope::Read, "Addresses on which the node listens for peers", json::<Lines>, || {
         any(swarm::listen_addresses)
     }),
-    command("swarm/addrs/local", "Addresses that the node tells others", json::<Lines>, || any(swarm::local_addresses))
-        .options(&[Opt::bool(&["id"])]),
-    command("swarm/connect", "Connect to peers", json::<Lines>, || any(swarm::connect))
+    command("swarm/addrs/local", Scope::Read, "Addresses that the node tells others", json::<Lines>, || {
+        any(swarm::local_addresses)
+    })
+    .options(&[Opt::bool(&["id"])]),
+    command("swarm/connect", Scope::Admin, "Connect to peers", json::<Lines>, || any(swarm::connect))
         .arguments(&[text("address").repeated().in_body()]),
-    command("swarm/disconnect", "Close connections to peers", json::<Lines>, || any(swarm::disconnect))
+    command("swarm/disconnect", Scope::Admin, "Close connections to peers", json::<Lines>, || any(swarm::disconnect))
         .arguments(&[text("address").repeated().in_body()]),
-    command("swarm/filters", "Filters of addresses", json::<AddressFilters>, || any(swarm::filters)),
-    command("swarm/filters/add", "Not available: fails", never, || any(unavailable::change_filters))
+    command("swarm/filters", Scope::Read, "Filters of addresses", json::<AddressFilters>, || any(swarm::filters)),
+    command("swarm/filters/add", Scope::Admin, "Not available: fails", never, || any(unavailable::change_filters))
         .arguments(&[text("address").repeated().in_body()]),
-    command("swarm/filters/rm", "Not available: fails", never, || any(unavailable::change_filters)).arguments(&[text(
-        "address",
-    )
-    .repeated()
-    .in_body()]),
-    command("swarm/peering/add", "Stay connected to peers", lines::<PeeringChange>, || any(swarm::add_peering))
-        .arguments(&[text("address").repeated()]),
-    command("swarm/peering/ls", "Peers to which the node stays connected", json::<Peering>, || any(swarm::peering)),
-    command("swarm/peering/rm", "No longer stay connected to peers", lines::<PeeringChange>, || {
+    command("swarm/filters/rm", Scope::Admin, "Not available: fails", never, || any(unavailable::change_filters))
+        .arguments(&[text("address").repeated().in_body()]),
+    command("swarm/peering/add", Scope::Admin, "Stay connected to peers", lines::<PeeringChange>, || {
+        any(swarm::add_peering)
+    })
+    .arguments(&[text("address").repeated()]),
+    command("swarm/peering/ls", Scope::Read, "Peers to which the node stays connected", json::<Peering>, || {
+        any(swarm::peering)
+    }),
+    command("swarm/peering/rm", Scope::Admin, "No longer stay connected to peers", lines::<PeeringChange>, || {
         any(swarm::remove_peering)
     })
     .arguments(&[text("ID").repeated()]),
-    command("swarm/peers", "Connected peers", json::<SwarmPeers>, || any(swarm::peers)).options(&[
+    command("swarm/peers", Scope::Read, "Connected peers", json::<SwarmPeers>, || any(swarm::peers)).options(&[
         Opt::bool(&["verbose", "v"]),
         Opt::bool(&["streams"]),
         Opt::bool(&["latency"]),
         Opt::bool(&["direction"]),
         Opt::bool(&["identify"]),
     ]),
-    command("swarm/resources", "Not available: fails", never, || any(unavailable::resources)),
+    command("swarm/resources", Scope::Read, "Not available: fails", never, || any(unavailable::resources)),
 ];

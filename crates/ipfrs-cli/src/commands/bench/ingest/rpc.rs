@@ -15,7 +15,7 @@ const MAX_RESPONSE_BYTES: usize = 1024;
 
 /// Measures bursts of `messages` calls.
 pub(super) async fn measure(url: &str, bytes: u64, messages: u64, duration: Duration) -> Result<Samples> {
-    let api = Api::remote(url)?;
+    let api = Api::remote(url, None)?;
     let path = format!("/ipfrs-bench-{}", process::id());
     let mut samples = Samples::new(1);
     let (mut offset, mut number) = (0, 0_u64);

@@ -1,4 +1,4 @@
-//! Files that contain a private key.
+//! Files with private keys and other secrets, which only their owner can read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,23 +8,27 @@ use std::path::Path;
 use ipfrs_core::{Error, ErrorKind, Result};
 use zeroize::Zeroizing;
 
-/// Maximum size of a key file, far above that of the largest key.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
+/// Maximum size of a file. Key files are far smaller; 10,000 API keys with their names take less.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// Policy for a private key that users other than its owner can access.
+/// Policy for a secret that users other than its owner can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exposed {
+pub enum Exposed {
     /// Refuse to use it, as ssh does.
     Refuse,
     /// Log a warning.
     Warn,
 }
 
-/// Reads a file with a private key. Returns `None` if it does not exist.
-pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Vec<u8>>>> {
+/// Reads a file with a secret. Returns `None` if it does not exist. Blocks on the disk.
+///
+/// # Errors
+/// [`ErrorKind::Forbidden`] if other users can access it and `exposed` is [`Exposed::Refuse`]; otherwise the error of
+/// the file system.
+pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Vec<u8>>>> {
     let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
     let file = match File::open(path) {
         Ok(file) => file,
@@ -38,7 +42,7 @@ pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroi
         if exposed == Exposed::Refuse {
             // Clients receive this message, so it must not reveal the location of the repo.
             let name = path.file_name().unwrap_or_default().display();
-            let what = format!("{name} in the keystore is a private key that other users can access (mode {mode:04o})");
+            let what = format!("{name} in the repo is a secret that other users can access (mode {mode:04o})");
             return Err(Error::new(ErrorKind::Forbidden, format!("{what}, and is not used: run chmod 600 on it")));
         }
         tracing::warn!(%file, mode = format!("{mode:04o}"), "other users can access a private key: run chmod 600");
@@ -48,8 +52,11 @@ pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroi
     Ok(Some(bytes))
 }
 
-/// Writes a file with a private key, durably and atomically. Only its owner can read it.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file with a secret, durably and atomically. Only its owner can read it. Blocks on the disk.
+///
+/// # Errors
+/// The error of the file system; the file is as it was.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     // A draft that a crash left behind could have another mode.
@@ -64,6 +71,6 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_parent(path)
 }
 
-pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }

@@ -1,0 +1,206 @@
+//! Access rules: what a request to each route needs. The router is built with them.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use axum::response::{IntoResponse, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Method};
+use ipfrs_core::{Error, Result, parse_cid};
+use ipfrs_middleware::Client;
+use ipfrs_middleware::auth::{Caller, Need, Proof, Scope, audit, challenge};
+
+use crate::error::{GatewayError, Problem, RpcError};
+use crate::gateway::cors;
+use crate::origin::Checked;
+use crate::request_id::RequestId;
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::state::AppState;
+use crate::{router, rpc};
+
+/// What requests to a route need, by their method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// What GET and HEAD need.
+    pub read: Need,
+    /// What all other methods except OPTIONS need.
+    pub write: Need,
+}
+
+impl Access {
+    /// Nothing: health, pages of the console, descriptions.
+    pub(crate) const OPEN: Self = Self::both(Need::Nothing);
+    /// Content of the gateway.
+    pub(crate) const CONTENT: Self = Self::both(Need::Content);
+    /// Content at a path whose root the handler checks.
+    pub(crate) const PATH: Self = Self::both(Need::Path);
+    /// What the front-end decides once it has read the request.
+    pub(crate) const LATER: Self = Self::both(Need::Later);
+    pub(crate) const READ: Self = Self::scope(Scope::Read);
+    pub(crate) const WRITE: Self = Self::scope(Scope::Write);
+    pub(crate) const ADMIN: Self = Self::scope(Scope::Admin);
+
+    /// A scope for all methods.
+    pub(crate) const fn scope(scope: Scope) -> Self {
+        Self::both(Need::Scope(scope))
+    }
+
+    /// The same for all methods.
+    pub(crate) const fn both(need: Need) -> Self {
+        Self { read: need, write: need }
+    }
+
+    /// Something else for methods that change something.
+    pub(crate) const fn with_write(self, write: Need) -> Self {
+        Self { write, ..self }
+    }
+
+    /// Returns what a request with this method needs. OPTIONS reveals only the methods of a route.
+    #[must_use]
+    pub fn of(self, method: &Method) -> Need {
+        match *method {
+            Method::OPTIONS => Need::Nothing,
+            Method::GET | Method::HEAD => self.read,
+            _ => self.write,
+        }
+    }
+}
+
+/// The rules, by route: those with which the router is built, and those of routes that other front-ends mount.
+static RULES: LazyLock<HashMap<String, Access>> = LazyLock::new(|| {
+    let mut rules = HashMap::from_iter(router::routes().into_iter().flat_map(|(_, routes)| routes.rules));
+    for command in rpc::commands::all() {
+        rules.insert(format!("/api/v0/{}", command.path), Access::scope(command.scope));
+    }
+    for route in [IPFS_ROUTE, IPNS_ROUTE, "/ipfs", "/ipfs/", "/ipns", "/ipns/"] {
+        rules.insert(route.to_owned(), Access::CONTENT);
+    }
+    for route in ["/graphql", "/graphql/ws", "/graphql/schema.graphql"] {
+        rules.insert(route.to_owned(), Access::LATER);
+    }
+    rules.insert(UNMATCHED.to_owned(), Access::OPEN);
+    rules
+});
+
+/// Returns what requests to a route need. Without a rule, that is the scope `admin`.
+pub(crate) fn rule(route: &str) -> Access {
+    RULES.get(route).copied().unwrap_or(Access::ADMIN)
+}
+
+/// Returns the rule of a path in the OpenAPI document, in which parameters that span segments have no asterisk.
+pub(crate) fn rule_of_described(path: &str) -> Access {
+    let described = RULES.iter().find(|(route, _)| route.replace("{*", "{") == path);
+    described.map_or(Access::ADMIN, |(_, access)| *access)
+}
+
+/// A request that passed, as far as the audit log needs it.
+pub(crate) struct Admitted {
+    pub(crate) caller: Caller,
+    /// What the request is about, if it changes something.
+    target: Option<String>,
+}
+
+/// Decides about a request to `route`.
+///
+/// # Errors
+/// The response that refuses it.
+pub(crate) fn admit<'a>(
+    state: &'a AppState,
+    request: &axum::extract::Request,
+    access: Access,
+    route: &'a str,
+    client: Client,
+    id: &'a HeaderValue,
+) -> impl Future<Output = std::result::Result<Admitted, Box<Response>>> + Send + use<'a> {
+    // Requests on the API listener have passed its checks of the origin. Elsewhere content of anyone shares the origin.
+    let is_checked = request.extensions().get::<Checked>().is_some();
+    let proof = if is_checked { Proof::HeaderOrSession } else { Proof::Header };
+    let need = access.of(request.method());
+    let is_change = match need {
+        Need::Scope(Scope::Read) | Need::Nothing | Need::Content | Need::Path | Need::Any | Need::Later => false,
+        Need::Scope(_) => true,
+    };
+    let target = is_change.then(|| target(request));
+    // The request has a body, which tasks must not share.
+    let headers = request.headers().clone();
+    async move {
+        match state.auth.admit(&headers, client, proof, need).await {
+            Ok(caller) => Ok(Admitted { caller, target }),
+            Err(error) => {
+                if let Some(target) = &target {
+                    audit(&Caller::anonymous(), client, route, target, error.kind().code(), text(id));
+                }
+                Err(Box::new(refusal(&headers, error, route, id)))
+            }
+        }
+    }
+}
+
+impl Admitted {
+    /// Notes the outcome of a request that changes something.
+    pub(crate) fn finished(&self, client: Client, route: &str, response: &Response, id: &HeaderValue) {
+        if let Some(target) = &self.target {
+            audit(&self.caller, client, route, target, response.status().as_str(), text(id));
+        }
+    }
+}
+
+fn text(id: &HeaderValue) -> &str {
+    id.to_str().unwrap_or_default()
+}
+
+/// Maximum length of a target in the audit log, in bytes.
+const MAX_TARGET_BYTES: usize = 512;
+
+/// Returns what a request is about: its path, and the arguments of an RPC command. Other parameters may be long or
+/// secret.
+fn target(request: &axum::extract::Request) -> String {
+    let mut target = request.uri().path().to_owned();
+    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
+        if name == "arg" {
+            target.push(' ');
+            target.push_str(&value);
+        }
+    }
+    target.truncate(target.floor_char_boundary(MAX_TARGET_BYTES));
+    target
+}
+
+/// Returns the response that refuses a request, in the form of the API that `route` belongs to.
+pub(crate) fn refusal(asked: &HeaderMap, error: Error, route: &str, id: &HeaderValue) -> Response {
+    let mut headers = HeaderMap::new();
+    challenge(asked, &error, &mut headers);
+    let mut response = failure(error, route, id);
+    for (name, value) in &headers {
+        response.headers_mut().append(name, value.clone());
+    }
+    response
+}
+
+/// Returns an error in the form of the API that `route` belongs to.
+pub(crate) fn failure(error: Error, route: &str, id: &HeaderValue) -> Response {
+    if route.starts_with("/api/v0") {
+        RpcError::Command(error).into_response()
+    } else if route.starts_with("/v1") {
+        Problem::new(error, &RequestId(id.clone())).into_response()
+    } else {
+        let mut response = GatewayError(error).into_response();
+        if [IPFS_ROUTE, IPNS_ROUTE].contains(&route) {
+            cors::add(response.headers_mut());
+        }
+        response
+    }
+}
+
+/// Checks that the caller of a request may read content below the root of `path`: `{cid}/...` or `/ipfs/{cid}/...`.
+///
+/// # Errors
+/// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) otherwise.
+pub(crate) fn check_root(extensions: &Extensions, path: &str) -> Result<()> {
+    let caller = Caller::of(extensions);
+    if !caller.has_roots() {
+        return Ok(());
+    }
+    let path = path.strip_prefix("/ipfs/").unwrap_or(path);
+    let root = path.split('/').next().and_then(|root| parse_cid(root).ok());
+    caller.require_root(root.as_ref())
+}

@@ -1,0 +1,290 @@
+//! Authentication and authorisation (`[auth]`), for all front-ends.
+//!
+//! A front-end knows what each of its routes [needs](Need), and asks [`Auth::admit`] before it does anything else for a
+//! request. The [`Caller`] that it gets back is the current one while the request is handled.
+
+mod attempts;
+mod caller;
+mod config;
+mod credentials;
+mod failure;
+mod jwt;
+mod keys;
+mod local_token;
+mod metrics;
+mod principal;
+mod scope;
+mod sessions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::Node;
+use prometheus::Registry;
+
+pub use caller::Caller;
+pub use config::AuthConfig;
+pub use failure::{challenge, retry_after};
+pub use keys::{CreatedKey, KeyInfo, NewKey};
+pub use local_token::read_local_token;
+pub use principal::Principal;
+pub use scope::{Need, Scope, Scopes};
+pub use sessions::SESSION_COOKIE;
+
+use crate::client::Client;
+use attempts::Attempts;
+use credentials::Credential;
+use jwt::JwtVerifier;
+use keys::Keys;
+use local_token::LocalToken;
+use metrics::{AuthMetrics, Method, Outcome};
+use sessions::Sessions;
+
+/// Target of the log lines about requests that change something.
+const AUDIT_TARGET: &str = "audit";
+
+/// Decides who may do what. Clones share the state.
+#[derive(Debug, Clone)]
+pub struct Auth(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    mode: Mode,
+    keys: Keys,
+}
+
+/// Who has to authenticate.
+#[derive(Debug)]
+enum Mode {
+    /// Nobody, because this process itself sends the requests: it may do everything.
+    InProcess,
+    /// Nobody: a daemon with `auth.enabled = false`.
+    Off,
+    /// Everybody.
+    On(Box<Checks>),
+}
+
+/// State of a daemon with `auth.enabled = true`.
+#[derive(Debug)]
+struct Checks {
+    config: AuthConfig,
+    jwt: Option<JwtVerifier>,
+    sessions: Sessions,
+    attempts: Attempts,
+    metrics: AuthMetrics,
+    /// `None` for a repo that is open read-only.
+    local: Option<LocalToken>,
+}
+
+/// How a request proves who sends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// With the header `Authorization`.
+    Header,
+    /// With that header, or the cookie of a console session. Only for requests that no foreign page can have sent.
+    HeaderOrSession,
+}
+
+impl Auth {
+    /// Returns the rules for requests of this process itself, which may do everything.
+    #[must_use]
+    pub fn in_process(node: &Node) -> Self {
+        Self(Arc::new(Shared { mode: Mode::InProcess, keys: Keys::new(node) }))
+    }
+
+    /// Returns the rules of a daemon, and reads its API keys if they are needed.
+    ///
+    /// # Errors
+    /// The keys of the repo or those in `auth.jwt_keys` cannot be read, or the metrics are already registered.
+    pub async fn of_daemon(node: &Node, config: &AuthConfig, registry: &Registry) -> Result<Self> {
+        config.validate()?;
+        let keys = Keys::new(node);
+        let metrics = AuthMetrics::register(registry)?;
+        if !config.enabled {
+            return Ok(Self(Arc::new(Shared { mode: Mode::Off, keys })));
+        }
+        keys.load().await?;
+        let checks = Checks {
+            jwt: JwtVerifier::open(config).await?,
+            sessions: Sessions::new(config.session(), metrics.sessions_active.clone()),
+            attempts: Attempts::new(config.max_failures_per_minute),
+            local: LocalToken::create(node).await?,
+            config: config.clone(),
+            metrics,
+        };
+        Ok(Self(Arc::new(Shared { mode: Mode::On(Box::new(checks)), keys })))
+    }
+
+    /// Returns whether callers have to authenticate.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        matches!(self.0.mode, Mode::On(_))
+    }
+
+    /// Returns whether content needs the scope `read` (`auth.private_gateway`).
+    #[must_use]
+    pub fn protects_content(&self) -> bool {
+        matches!(&self.0.mode, Mode::On(checks) if checks.config.private_gateway)
+    }
+
+    /// Decides about a request with these headers, before anything is done for it. Returns its caller.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) without valid credentials, `Forbidden` if they do not
+    /// have what the request needs, and `RateLimited` after too many failed attempts.
+    pub async fn admit(&self, headers: &HeaderMap, client: Client, proof: Proof, need: Need) -> Result<Caller> {
+        let Mode::On(checks) = &self.0.mode else { return Ok(Caller::unrestricted()) };
+        let need = match need {
+            Need::Content if checks.config.private_gateway => Need::Path,
+            Need::Content => Need::Nothing,
+            need => need,
+        };
+        if need == Need::Nothing {
+            return Ok(Caller::anonymous());
+        }
+        let caller = match Credential::read(headers, proof) {
+            Ok(Some(credential)) => {
+                Caller::new(self.identify(checks, &credential, client).await.inspect_err(|error| {
+                    tracing::debug!(target: AUDIT_TARGET, ?client, %error, "credentials were refused");
+                })?)
+            }
+            Ok(None) => Caller::anonymous(),
+            Err(error) => {
+                checks.metrics.count(Method::Unknown, Outcome::Malformed);
+                return Err(error);
+            }
+        };
+        caller.meet(need)?;
+        Ok(caller)
+    }
+
+    /// Returns the caller with this token, for protocols that send it in a message.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub async fn identify_token(&self, token: &str, client: Client) -> Result<Caller> {
+        match &self.0.mode {
+            Mode::On(checks) => Ok(Caller::new(self.identify(checks, &Credential::token(token), client).await?)),
+            Mode::InProcess | Mode::Off => Ok(Caller::unrestricted()),
+        }
+    }
+
+    async fn identify(&self, checks: &Checks, credential: &Credential, client: Client) -> Result<Arc<Principal>> {
+        let now = std::time::SystemTime::now();
+        let (method, found) = match credential {
+            Credential::Session(cookie) => (Method::Session, checks.sessions.find(cookie, &self.0.keys, now)),
+            Credential::Token(token) if keys::is_key(token) => {
+                let local = checks.local.as_ref().and_then(|local| local.principal(token));
+                (Method::Key, local.map_or_else(|| self.0.keys.find(token, now), Ok))
+            }
+            Credential::Token(token) => {
+                // Signatures cost a hundred times as much as a look at the keys.
+                if let Err(wait) = checks.attempts.check(client) {
+                    checks.metrics.count(Method::Jwt, Outcome::Limited);
+                    return Err(failure::too_many_attempts(wait));
+                }
+                match &checks.jwt {
+                    Some(jwt) => (Method::Jwt, jwt.verify(token).await),
+                    None => (Method::Unknown, Err(Outcome::Unknown)),
+                }
+            }
+        };
+        match found {
+            Ok(principal) => {
+                checks.metrics.count(method, Outcome::Accepted);
+                Ok(principal)
+            }
+            Err(outcome) => {
+                let limited = checks.attempts.check(client).err();
+                checks.attempts.fail(client);
+                checks.metrics.count(method, if limited.is_some() { Outcome::Limited } else { outcome });
+                Err(limited.map_or_else(|| failure::refused(outcome), failure::too_many_attempts))
+            }
+        }
+    }
+
+    /// Begins a session of the console for the caller of a request, who has authenticated with a key. Returns the
+    /// cookie's value and how long it is valid.
+    ///
+    /// # Errors
+    /// `Forbidden` if the caller has no key, or its key is restricted to roots.
+    pub fn begin_session(&self, caller: &Caller) -> Result<(String, Duration)> {
+        let Mode::On(checks) = &self.0.mode else { return Err(not_enabled()) };
+        let principal = caller.principal().ok_or_else(failure::no_credentials)?;
+        checks.sessions.begin(principal)
+    }
+
+    /// Ends the session of a request, if it has one.
+    pub fn end_session(&self, headers: &HeaderMap) {
+        let Mode::On(checks) = &self.0.mode else { return };
+        if let Some(cookie) = credentials::session_cookie(headers) {
+            checks.sessions.end(&cookie);
+        }
+    }
+
+    /// Creates an API key. Its token is in the result, and nowhere else.
+    ///
+    /// # Errors
+    /// `Conflict` in a daemon without `auth.enabled`, where anyone could create keys; the input is invalid, or the key
+    /// cannot be stored.
+    pub async fn create_key(&self, new: NewKey) -> Result<CreatedKey> {
+        self.check_key_access()?;
+        self.0.keys.create(new).await
+    }
+
+    /// Returns all API keys, the oldest first.
+    ///
+    /// # Errors
+    /// `Conflict` in a daemon without `auth.enabled`; the keys cannot be read.
+    pub async fn keys(&self) -> Result<Vec<KeyInfo>> {
+        self.check_key_access()?;
+        self.0.keys.list().await
+    }
+
+    /// Revokes the key with this ID, at once: its sessions and WebSockets end. Returns the key.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Conflict` in a daemon without `auth.enabled`; the change cannot be stored.
+    pub async fn revoke_key(&self, id: &str) -> Result<KeyInfo> {
+        self.check_key_access()?;
+        let revoked = self.0.keys.revoke(id).await?;
+        if let Mode::On(checks) = &self.0.mode {
+            checks.sessions.end_of_key(id);
+        }
+        Ok(revoked)
+    }
+
+    fn check_key_access(&self) -> Result<()> {
+        match &self.0.mode {
+            Mode::Off => Err(not_enabled()),
+            Mode::InProcess | Mode::On(_) => Ok(()),
+        }
+    }
+
+    /// Removes the token for commands on this machine. Call it when the daemon ends.
+    pub fn close(&self) {
+        if let Mode::On(checks) = &self.0.mode
+            && let Some(local) = &checks.local
+        {
+            local.remove();
+        }
+    }
+}
+
+fn not_enabled() -> Error {
+    Error::new(
+        ipfrs_core::ErrorKind::Conflict,
+        "this daemon does not authenticate anyone: set auth.enabled = true in its configuration and restart it, or stop \
+         it and create keys with `ipfrs-cli auth key create`",
+    )
+}
+
+/// Logs a request that changes something. `what` names the route or method, `target` what it is about, and `status` is
+/// the outcome. Daemons without authentication log none.
+pub fn audit(caller: &Caller, client: Client, what: &str, target: &str, status: &str, request_id: &str) {
+    if let Some(principal) = caller.audited() {
+        tracing::info!(target: AUDIT_TARGET, principal, %client, what, target, status, request_id, "change");
+    }
+}

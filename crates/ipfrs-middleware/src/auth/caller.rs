@@ -1,0 +1,184 @@
+//! The caller of a request.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::Extensions;
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+
+use super::failure;
+use super::principal::Principal;
+use super::scope::{Need, Scope};
+
+tokio::task_local! {
+    static CURRENT: Caller;
+}
+
+/// Who sends a request. Front-ends attach it to the request as an extension, and make it the current one.
+#[derive(Debug, Clone)]
+pub struct Caller(Who);
+
+#[derive(Debug, Clone)]
+enum Who {
+    /// May do everything, because nobody has to authenticate.
+    Unrestricted,
+    /// Has no credentials, and may do what needs none.
+    Anonymous,
+    Authenticated(Arc<Principal>),
+}
+
+impl Caller {
+    /// Returns a caller who may do everything.
+    #[must_use]
+    pub fn unrestricted() -> Self {
+        Self(Who::Unrestricted)
+    }
+
+    /// Returns a caller without credentials.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self(Who::Anonymous)
+    }
+
+    pub(super) fn new(principal: Arc<Principal>) -> Self {
+        Self(Who::Authenticated(principal))
+    }
+
+    /// Returns the caller of a request with these extensions. Requests without one come from this process.
+    #[must_use]
+    pub fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_else(Self::unrestricted)
+    }
+
+    /// Returns the caller whose request the current task handles. Tasks that were spawned separately get one who may do
+    /// nothing.
+    #[must_use]
+    pub fn current() -> Self {
+        CURRENT.try_with(Clone::clone).unwrap_or_else(|_| Self::anonymous())
+    }
+
+    /// Runs `work` with this caller as [`Self::current`].
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, work)
+    }
+
+    /// Returns who has authenticated.
+    #[must_use]
+    pub fn principal(&self) -> Option<&Arc<Principal>> {
+        match &self.0 {
+            Who::Authenticated(principal) => Some(principal),
+            Who::Unrestricted | Who::Anonymous => None,
+        }
+    }
+
+    /// Returns whether the caller may do everything because nobody has to authenticate.
+    #[must_use]
+    pub fn is_unrestricted(&self) -> bool {
+        matches!(self.0, Who::Unrestricted)
+    }
+
+    /// Returns the name for the audit log, if there is one.
+    pub(super) fn audited(&self) -> Option<&str> {
+        match &self.0 {
+            Who::Authenticated(principal) => Some(principal.name()),
+            Who::Anonymous => Some("anonymous"),
+            Who::Unrestricted => None,
+        }
+    }
+
+    /// Checks that the caller has a scope.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthenticated`] without credentials, [`ErrorKind::Forbidden`] without the scope.
+    pub fn require(&self, scope: Scope) -> Result<()> {
+        match &self.0 {
+            Who::Unrestricted => Ok(()),
+            Who::Anonymous => Err(failure::no_credentials()),
+            Who::Authenticated(principal) if principal.scopes.allow(scope) => Ok(()),
+            Who::Authenticated(principal) => Err(Error::new(
+                ErrorKind::Forbidden,
+                format!("{} has {}, and this needs {scope}", principal.name, principal.scopes),
+            )),
+        }
+    }
+
+    /// Checks that the caller has what a request needs.
+    ///
+    /// # Errors
+    /// As [`require`](Self::require) and [`require_no_roots`](Self::require_no_roots).
+    pub fn meet(&self, need: Need) -> Result<()> {
+        match need {
+            Need::Path => self.require(Scope::Read),
+            Need::Scope(scope) => self.require(scope).and_then(|()| self.require_no_roots()),
+            Need::Any => self.require_any(),
+            Need::Nothing | Need::Content => Ok(()),
+            Need::Later => self.require_no_roots(),
+        }
+    }
+
+    /// Checks that the caller has credentials.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthenticated`] without them.
+    pub fn require_any(&self) -> Result<()> {
+        match &self.0 {
+            Who::Anonymous => Err(failure::no_credentials()),
+            Who::Unrestricted | Who::Authenticated(_) => Ok(()),
+        }
+    }
+
+    /// Returns whether the caller may only read content below certain roots.
+    #[must_use]
+    pub fn has_roots(&self) -> bool {
+        self.principal().is_some_and(|principal| principal.roots.is_some())
+    }
+
+    /// Checks that the caller is not restricted to roots, for requests that are not about one root.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] otherwise.
+    pub fn require_no_roots(&self) -> Result<()> {
+        match self.principal().filter(|principal| principal.roots.is_some()) {
+            None => Ok(()),
+            Some(principal) => Err(Error::new(
+                ErrorKind::Forbidden,
+                format!(
+                    "{} may only read content below its roots: /ipfs/ROOT/..., /v1/stream/download/ROOT/... and \
+                     /v1/tensor/ROOT/...",
+                    principal.name
+                ),
+            )),
+        }
+    }
+
+    /// Checks that the caller may read content below `root`. `None` is content below a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] if the caller is restricted to other roots.
+    pub fn require_root(&self, root: Option<&Cid>) -> Result<()> {
+        let Some((principal, roots)) = self.principal().and_then(|it| Some((it, it.roots.as_deref()?))) else {
+            return Ok(());
+        };
+        // The version and the codec of a content ID do not change which block it names.
+        if root.is_some_and(|root| roots.iter().any(|allowed| allowed.hash() == root.hash())) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Forbidden, format!("{} may not read content below this root", principal.name)))
+    }
+
+    /// Completes when the credentials expire or are revoked.
+    pub async fn ended(&self) {
+        let Some(principal) = self.principal() else { return pending().await };
+        let expiry = async {
+            match principal.expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default()) {
+                Some(left) => tokio::time::sleep(left).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = principal.revoked.cancelled() => {}
+            () = expiry => {}
+        }
+    }
+}

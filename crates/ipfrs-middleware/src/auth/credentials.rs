@@ -1,0 +1,99 @@
+//! Credentials in the headers of a request.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE};
+use ipfrs_core::Result;
+use zeroize::Zeroizing;
+
+use super::Proof;
+use super::failure::unauthenticated;
+use super::sessions::SESSION_COOKIE;
+
+/// What a request sends to prove who it is. It has no `Debug`, because it is secret.
+pub(super) enum Credential {
+    /// An API key or a JSON Web Token.
+    Token(Zeroizing<String>),
+    /// Value of the cookie of a console session.
+    Session(Zeroizing<String>),
+}
+
+impl Credential {
+    pub(super) fn token(text: &str) -> Self {
+        let token = text.strip_prefix("Bearer ").unwrap_or(text);
+        Self::Token(Zeroizing::new(token.trim().to_owned()))
+    }
+
+    /// Reads the headers of a request: `Authorization: Bearer TOKEN` (RFC 6750), or `Authorization: Basic ...` (RFC
+    /// 7617) with any user and the token as password.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) if the header is malformed, repeated, or has another scheme.
+    pub(super) fn read(headers: &HeaderMap, proof: Proof) -> Result<Option<Self>> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let Some(value) = values.next() else {
+            let cookie = (proof == Proof::HeaderOrSession).then(|| session_cookie(headers)).flatten();
+            return Ok(cookie.map(Self::Session));
+        };
+        if values.next().is_some() {
+            return Err(unauthenticated("several Authorization headers: send one"));
+        }
+        let Some((scheme, rest)) = value.to_str().ok().and_then(|value| value.trim().split_once(' ')) else {
+            return Err(unauthenticated("malformed Authorization header: send `Authorization: Bearer TOKEN`"));
+        };
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Ok(Some(Self::Token(Zeroizing::new(rest.trim().to_owned()))));
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return Err(unauthenticated("the Authorization header needs the scheme Bearer or Basic"));
+        }
+        let malformed =
+            || unauthenticated("malformed Authorization header: Basic needs base64 of USER:TOKEN (RFC 7617)");
+        let decoded = STANDARD.decode(rest.trim()).map(Zeroizing::new).map_err(|_| malformed())?;
+        let (_, password) =
+            std::str::from_utf8(&decoded).ok().and_then(|it| it.split_once(':')).ok_or_else(malformed)?;
+        Ok(Some(Self::Token(Zeroizing::new(password.to_owned()))))
+    }
+}
+
+/// Returns the cookie of a console session.
+pub(super) fn session_cookie(headers: &HeaderMap) -> Option<Zeroizing<String>> {
+    let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(';'));
+    let mut values = pairs.filter_map(|pair| pair.trim().split_once('=')).filter(|(name, _)| *name == SESSION_COOKIE);
+    values.next().map(|(_, value)| Zeroizing::new(value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&'static str, &str)], proof: Proof) -> std::result::Result<Option<String>, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let credential = Credential::read(&headers, proof).map_err(|e| e.to_string())?;
+        Ok(credential.map(|credential| match credential {
+            Credential::Token(token) => format!("token {}", *token),
+            Credential::Session(cookie) => format!("session {}", *cookie),
+        }))
+    }
+
+    #[test]
+    fn tokens_are_read_from_both_schemes_and_sessions_only_where_they_may() {
+        let token = Ok(Some("token abc".to_owned()));
+        for value in ["Bearer abc", "bearer  abc ", "BASIC OmFiYw==", "Basic dXNlcjphYmM="] {
+            assert_eq!(read(&[("authorization", value)], Proof::Header), token, "{value}");
+        }
+        for value in ["abc", "", "Digest abc", "Basic", "Basic %%%", "Basic YWJj"] {
+            let error = read(&[("authorization", value)], Proof::HeaderOrSession).unwrap_err();
+            assert!(error.contains("Authorization"), "{error}");
+        }
+        assert!(read(&[("authorization", "Bearer a"), ("authorization", "Bearer b")], Proof::Header).is_err());
+        let cookie = ("cookie", "a=b; __Host-ipfrs=xyz; c=d");
+        assert_eq!(read(&[cookie], Proof::HeaderOrSession), Ok(Some("session xyz".to_owned())));
+        assert_eq!(read(&[cookie], Proof::Header), Ok(None));
+        assert_eq!(read(&[cookie, ("authorization", "Bearer abc")], Proof::HeaderOrSession), token);
+    }
+}

@@ -1,0 +1,61 @@
+//! Errors of authentication, and the headers that go with them.
+
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use ipfrs_core::{Error, ErrorKind};
+
+use super::metrics::Outcome;
+
+/// Header by which a browser says what the response is for. Scripts send `empty`.
+const SEC_FETCH_DEST: &str = "sec-fetch-dest";
+
+pub(super) fn no_credentials() -> Error {
+    unauthenticated("this needs an API key or a token: send it as `Authorization: Bearer TOKEN`")
+}
+
+pub(super) fn unauthenticated(text: &str) -> Error {
+    Error::new(ErrorKind::Unauthenticated, text)
+}
+
+/// Returns the error for credentials that are refused. It does not say more than their owner needs.
+pub(super) fn refused(outcome: Outcome) -> Error {
+    unauthenticated(match outcome {
+        Outcome::Expired => "the key, token or session has expired: create a new one",
+        Outcome::Unavailable => "the token cannot be verified, because the keys of its issuer are not available",
+        _ => "the key or token is not valid here: it is unknown or revoked, or from another issuer",
+    })
+}
+
+/// Error of a client that failed too often.
+#[derive(Debug, thiserror::Error)]
+#[error("retry after {0:?}")]
+struct Wait(Duration);
+
+pub(super) fn too_many_attempts(wait: Duration) -> Error {
+    let text = "too many attempts with wrong credentials came from this address (auth.max_failures_per_minute)";
+    Error::new(ErrorKind::RateLimited, text).with_source(Wait(wait))
+}
+
+/// Returns the seconds after which a client with too many failed attempts may try again.
+#[must_use]
+pub fn retry_after(error: &Error) -> Option<u64> {
+    let wait = std::error::Error::source(error)?.downcast_ref::<Wait>()?;
+    Some(wait.0.as_secs() + 1)
+}
+
+/// Adds the headers of a response to a request with the headers `asked` that is refused with `error`: the
+/// authentication schemes (RFC 9110, 11.6.1; RFC 6750, 3), and when to retry.
+pub fn challenge(asked: &HeaderMap, error: &Error, headers: &mut HeaderMap) {
+    if let Some(seconds) = retry_after(error) {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    if error.kind() != ErrorKind::Unauthenticated {
+        return;
+    }
+    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"ipfrs\""));
+    // A browser would ask for a password in the middle of a page that has its own form.
+    if asked.get(SEC_FETCH_DEST).is_none_or(|dest| dest != "empty") {
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"ipfrs\", charset=\"UTF-8\""));
+    }
+}

@@ -1,0 +1,256 @@
+//! JSON Web Tokens (RFC 7519) of one issuer, whose keys come from a file or a URL (RFC 7517).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ipfrs_core::{Cid, Error, Result, parse_cid};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use parking_lot::RwLock;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::config::AuthConfig;
+use super::keys::off_workers;
+use super::metrics::Outcome;
+use super::principal::Principal;
+use super::scope::Scopes;
+
+/// Maximum length of a token, in bytes.
+const MAX_TOKEN_BYTES: usize = 8 * 1_024;
+/// Maximum length of a key set, in bytes.
+const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
+/// Maximum length of `sub` in the audit log, in bytes.
+const MAX_SUBJECT_BYTES: usize = 128;
+/// Seconds by which the clocks of issuer and daemon may differ.
+const LEEWAY_SECONDS: u64 = 30;
+/// Time limit of a request for the key set.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Minimum time between two readings because of a token with an unknown key.
+const MIN_PAUSE: Duration = Duration::from_secs(10);
+/// Time after which a file is read again. A key that was removed from it is valid for at most that long.
+const FILE_AGE: Duration = Duration::from_secs(10);
+/// The same for a URL.
+const URL_AGE: Duration = Duration::from_secs(300);
+/// Time for which keys are used although their source cannot be read.
+const MAX_AGE: Duration = Duration::from_secs(24 * 3_600);
+
+/// Verifies tokens.
+pub(super) struct JwtVerifier {
+    source: Source,
+    scope_claim: String,
+    issuer: String,
+    audience: String,
+    keys: RwLock<KeySet>,
+    /// One reading at a time; the time of the last one.
+    reading: Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for JwtVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JwtVerifier").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+enum Source {
+    File(PathBuf),
+    Url(String, reqwest::Client),
+}
+
+#[derive(Default)]
+struct KeySet {
+    /// Keys by `kid`; a key without one has the name "".
+    keys: HashMap<String, Vec<(Algorithm, DecodingKey)>>,
+    /// When the keys were read.
+    read: Option<Instant>,
+}
+
+impl JwtVerifier {
+    /// Reads the keys. Returns `None` if no tokens are accepted. Keys at a URL may become available later.
+    pub(super) async fn open(config: &AuthConfig) -> Result<Option<Self>> {
+        if config.jwt_keys.is_empty() {
+            return Ok(None);
+        }
+        let is_url = ["http://", "https://"].iter().any(|scheme| config.jwt_keys.starts_with(scheme));
+        let source = match is_url {
+            true => Source::Url(config.jwt_keys.clone(), http_client()?),
+            false => Source::File(PathBuf::from(&config.jwt_keys)),
+        };
+        let this = Self {
+            source,
+            scope_claim: config.jwt_scope_claim.clone(),
+            issuer: config.jwt_issuer.clone(),
+            audience: config.jwt_audience.clone(),
+            keys: RwLock::default(),
+            reading: Mutex::default(),
+        };
+        match this.read().await {
+            Err(error) if !is_url => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "no token can be verified until the keys of their issuer are available")
+            }
+            Ok(()) => {}
+        }
+        Ok(Some(this))
+    }
+
+    /// Returns the principal of a token.
+    pub(super) async fn verify(&self, token: &str) -> std::result::Result<Arc<Principal>, Outcome> {
+        let header = (token.len() <= MAX_TOKEN_BYTES).then(|| decode_header(token).ok()).flatten();
+        let header = header.ok_or(Outcome::Malformed)?;
+        let kid = header.kid.unwrap_or_default();
+        let max_age = if matches!(self.source, Source::File(_)) { FILE_AGE } else { URL_AGE };
+        let (age, is_known) = self.state(&kid);
+        if age.is_none_or(|age| age > max_age) || !is_known {
+            self.read_again(&kid, max_age).await;
+        }
+        let (age, _) = self.state(&kid);
+        if age.is_none_or(|age| age > MAX_AGE) {
+            return Err(Outcome::Unavailable);
+        }
+        let key = {
+            let keys = self.keys.read();
+            let named = keys.keys.get(&kid).into_iter().flatten();
+            named.clone().find(|(algorithm, _)| *algorithm == header.alg).map(|(_, key)| key.clone())
+        };
+        let key = key.ok_or(Outcome::Unknown)?;
+        let mut validation = Validation::new(header.alg);
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&[&self.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        let claims = match decode::<Map<String, Value>>(token, &key, &validation) {
+            Ok(decoded) => decoded.claims,
+            Err(e) if matches!(e.kind(), jsonwebtoken::errors::ErrorKind::ExpiredSignature) => {
+                return Err(Outcome::Expired);
+            }
+            Err(_) => return Err(Outcome::Unknown),
+        };
+        Ok(Arc::new(self.principal(&claims).ok_or(Outcome::Malformed)?))
+    }
+
+    fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
+        let subject = claims.get("sub").and_then(Value::as_str).unwrap_or("?");
+        let end = subject.floor_char_boundary(MAX_SUBJECT_BYTES);
+        let seconds = claims.get("exp").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0)?;
+        let expires = Duration::try_from_secs_f64(seconds).ok().and_then(|time| UNIX_EPOCH.checked_add(time))?;
+        let roots: Option<Vec<Cid>> = match claims.get("roots") {
+            None => None,
+            // A restriction that cannot be read must not become none.
+            Some(roots) => {
+                Some(roots.as_array()?.iter().map(|it| parse_cid(it.as_str()?).ok()).collect::<Option<_>>()?)
+            }
+        };
+        Some(Principal {
+            name: format!("jwt:{}", &subject[..end]),
+            key: None,
+            scopes: scopes(claims.get(&self.scope_claim)),
+            roots: roots.map(Vec::into_boxed_slice),
+            expires: SystemTime::checked_add(&expires, Duration::from_secs(LEEWAY_SECONDS)),
+            revoked: CancellationToken::new(),
+        })
+    }
+
+    /// Returns the age of the keys, and whether one has this name.
+    fn state(&self, kid: &str) -> (Option<Duration>, bool) {
+        let keys = self.keys.read();
+        (keys.read.map(|read| read.elapsed()), keys.keys.contains_key(kid))
+    }
+
+    /// Reads the keys again, unless another request has just done so.
+    async fn read_again(&self, kid: &str, max_age: Duration) {
+        let mut last = self.reading.lock().await;
+        let (age, is_known) = self.state(kid);
+        if age.is_some_and(|age| age <= max_age) && is_known || last.is_some_and(|last| last.elapsed() < MIN_PAUSE) {
+            return;
+        }
+        *last = Some(Instant::now());
+        if let Err(error) = self.read().await {
+            tracing::warn!(%error, "the keys of the issuer of tokens could not be read again");
+        }
+    }
+
+    async fn read(&self) -> Result<()> {
+        let bytes = match &self.source {
+            Source::File(path) => {
+                let path = path.clone();
+                off_workers(move || {
+                    std::fs::read(&path)
+                        .map_err(|e| Error::io(format_args!("auth.jwt_keys: cannot read {}", path.display()), e))
+                })
+                .await?
+            }
+            Source::Url(url, client) => fetch(url, client).await?,
+        };
+        let keys = parse(&bytes, matches!(self.source, Source::File(_)))?;
+        *self.keys.write() = KeySet { keys, read: Some(Instant::now()) };
+        Ok(())
+    }
+}
+
+fn http_client() -> Result<reqwest::Client> {
+    let builder = reqwest::Client::builder().timeout(FETCH_TIMEOUT).redirect(reqwest::redirect::Policy::none());
+    builder.build().map_err(|e| Error::internal("cannot create an HTTP client").with_source(e))
+}
+
+async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
+    let failed = |why: String| {
+        Error::new(ipfrs_core::ErrorKind::Unavailable, format!("auth.jwt_keys: no keys from {url}: {why}"))
+    };
+    let mut response = client.get(url).send().await.map_err(|e| failed(e.to_string()))?;
+    if response.status() != http::StatusCode::OK {
+        return Err(failed(format!("status {}", response.status())));
+    }
+    let mut bytes = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|e| failed(e.to_string()))? {
+        if bytes.len() + piece.len() > MAX_KEY_SET_BYTES {
+            return Err(failed(format!("more than {MAX_KEY_SET_BYTES} bytes")));
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+/// Reads a key set. Keys of other kinds, and keys for encryption, are left out. A shared secret is used only from a file.
+fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algorithm, DecodingKey)>>> {
+    let invalid = |why: String| Error::invalid(format!("auth.jwt_keys: this is no JSON Web Key Set: {why}"));
+    let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
+    let mut keys: HashMap<String, Vec<_>> = HashMap::new();
+    for jwk in &set.keys {
+        let is_for_signatures = jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
+        let Some(algorithm) = algorithm(jwk, allows_secrets).filter(|_| is_for_signatures) else { continue };
+        let key = DecodingKey::from_jwk(jwk).map_err(|e| invalid(e.to_string()))?;
+        keys.entry(jwk.common.key_id.clone().unwrap_or_default()).or_default().push((algorithm, key));
+    }
+    if keys.is_empty() {
+        return Err(invalid("it has no key for HS256, EdDSA, ES256 or RS256".to_owned()));
+    }
+    Ok(keys)
+}
+
+/// Returns the one algorithm for which a key is used, so that a token cannot choose another.
+fn algorithm(jwk: &Jwk, allows_secrets: bool) -> Option<Algorithm> {
+    let algorithm = match &jwk.algorithm {
+        AlgorithmParameters::OctetKey(_) if allows_secrets => Algorithm::HS256,
+        AlgorithmParameters::RSA(_) => Algorithm::RS256,
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Algorithm::ES256,
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
+        _ => return None,
+    };
+    let declared = jwk.common.key_algorithm.map(|declared| declared.to_string());
+    declared.is_none_or(|declared| declared == format!("{algorithm:?}")).then_some(algorithm)
+}
+
+/// Reads scopes. Others, which the issuer may have for other services, are left out.
+fn scopes(claim: Option<&Value>) -> Scopes {
+    match claim {
+        Some(Value::String(text)) => text.split(' ').filter_map(|scope| scope.parse().ok()).collect(),
+        Some(Value::Array(list)) => list.iter().filter_map(|scope| scope.as_str()?.parse().ok()).collect(),
+        _ => Scopes::default(),
+    }
+}

@@ -1,0 +1,471 @@
+//! API keys: random tokens, of which the repo has keyed hashes (`auth/keys.json`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, parse_cid, timestamp};
+use ipfrs_node::Node;
+use ipfrs_node::private_file::{Exposed, read_private, write_private};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::Outcome;
+use super::principal::Principal;
+use super::scope::{Scope, Scopes};
+
+/// Beginning of every token, by which scanners find leaked ones.
+const PREFIX: &str = "ipfrs_";
+/// Length of the ID of a key.
+const ID_CHARACTERS: usize = 8;
+/// Characters of IDs, which are easy to tell apart.
+const ID_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+/// Length of a secret, in bytes.
+const SECRET_BYTES: usize = 32;
+/// Maximum number of keys.
+const MAX_KEYS: usize = 10_000;
+/// Maximum length of the name of a key, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+/// Maximum number of roots of a key.
+const MAX_ROOTS: usize = 1_000;
+
+/// What a new API key may do.
+#[derive(Debug, Clone, Default)]
+pub struct NewKey {
+    /// Text that tells its owner what the key is for.
+    pub name: String,
+    /// What the key may do; at least one.
+    pub scopes: Vec<Scope>,
+    /// Roots below which it may read content; empty for no restriction.
+    pub roots: Vec<Cid>,
+    /// Time after which it is no longer valid.
+    pub valid_for: Option<Duration>,
+}
+
+/// An API key, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// ID of the key, which its token contains.
+    pub id: String,
+    /// Text that tells its owner what the key is for.
+    pub name: String,
+    /// What the key may do.
+    pub scopes: Vec<Scope>,
+    /// Roots below which it may read content; empty for no restriction.
+    pub roots: Vec<Cid>,
+    /// When it was created.
+    pub created: SystemTime,
+    /// When it is no longer valid.
+    pub expires: Option<SystemTime>,
+}
+
+/// A key that was just created.
+pub struct CreatedKey {
+    /// The token, which is shown once.
+    pub token: zeroize::Zeroizing<String>,
+    /// The key.
+    pub info: KeyInfo,
+}
+
+impl std::fmt::Debug for CreatedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreatedKey").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// Contents of the file.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyFile {
+    /// Key of the hashes, in base64url.
+    hash_key: String,
+    keys: Vec<StoredKey>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredKey {
+    id: String,
+    name: String,
+    /// HMAC-SHA256 of the token, in base64url.
+    hash: String,
+    scopes: Vec<Scope>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roots: Vec<String>,
+    /// Seconds since 1970.
+    created: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+}
+
+/// The keys of a repo.
+pub(super) struct Keys {
+    node: Node,
+    /// Changes happen one after another.
+    changing: tokio::sync::Mutex<()>,
+    loaded: RwLock<Option<Loaded>>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone)]
+struct Loaded {
+    hash_key: Arc<hmac::Key>,
+    /// The same in base64url, for the file.
+    hash_key_text: Arc<zeroize::Zeroizing<String>>,
+    /// The keys, in the order of their creation.
+    keys: BTreeMap<u64, StoredKey>,
+    by_id: HashMap<String, Known>,
+}
+
+#[derive(Clone)]
+struct Known {
+    number: u64,
+    hash: Vec<u8>,
+    principal: Arc<Principal>,
+}
+
+/// Returns whether a token has the form of an API key.
+pub(super) fn is_key(token: &str) -> bool {
+    token.starts_with(PREFIX)
+}
+
+/// Returns 256 random bits in base64url.
+///
+/// # Errors
+/// The system has no random numbers.
+pub(super) fn random_text() -> Result<String> {
+    let mut secret = zeroize::Zeroizing::new([0; SECRET_BYTES]);
+    fill(&mut *secret)?;
+    Ok(URL_SAFE_NO_PAD.encode(*secret))
+}
+
+/// Returns a new token with its ID.
+pub(super) fn new_token() -> Result<(String, zeroize::Zeroizing<String>)> {
+    let mut id = [0; ID_CHARACTERS];
+    fill(&mut id)?;
+    let id: String = id.iter().map(|byte| char::from(ID_ALPHABET[usize::from(byte % 32)])).collect();
+    let token = zeroize::Zeroizing::new(format!("{PREFIX}{id}_{}", random_text()?));
+    Ok((id, token))
+}
+
+fn fill(bytes: &mut [u8]) -> Result<()> {
+    SystemRandom::new().fill(bytes).map_err(|_| Error::internal("the system has no random numbers"))
+}
+
+fn id_of(token: &str) -> Option<&str> {
+    token.strip_prefix(PREFIX)?.split_once('_').map(|(id, _)| id)
+}
+
+impl Keys {
+    pub(super) fn new(node: &Node) -> Self {
+        Self { node: node.clone(), changing: tokio::sync::Mutex::default(), loaded: RwLock::default() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.node.repo().join("auth").join("keys.json")
+    }
+
+    /// Reads the file, unless that was done before.
+    pub(super) async fn load(&self) -> Result<()> {
+        if self.loaded.read().is_some() {
+            return Ok(());
+        }
+        let path = self.path();
+        let loaded = off_workers(move || {
+            let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
+            let damaged = |why: String| {
+                Error::corrupt(format!(
+                    "{}: {why}. Restore it from a backup, or remove it: all keys end",
+                    path.display()
+                ))
+            };
+            let file: KeyFile = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+            Loaded::of(file).map(Some).map_err(|e| damaged(e.to_string()))
+        })
+        .await?;
+        let loaded = match loaded {
+            Some(loaded) => loaded,
+            None => Loaded::of(KeyFile { hash_key: random_text()?, keys: Vec::new() })?,
+        };
+        self.loaded.write().get_or_insert(loaded);
+        Ok(())
+    }
+
+    /// Returns the principal with this token. A comparison takes the same time wherever the token is wrong.
+    pub(super) fn find(&self, token: &str, now: SystemTime) -> std::result::Result<Arc<Principal>, Outcome> {
+        let loaded = self.loaded.read();
+        let loaded = loaded.as_ref().ok_or(Outcome::Unknown)?;
+        let known = id_of(token).and_then(|id| loaded.by_id.get(id)).ok_or(Outcome::Unknown)?;
+        hmac::verify(&loaded.hash_key, token.as_bytes(), &known.hash).map_err(|_| Outcome::Unknown)?;
+        valid(&known.principal, now)
+    }
+
+    /// Returns the principal with the key of this ID.
+    pub(super) fn of_id(&self, id: &str, now: SystemTime) -> std::result::Result<Arc<Principal>, Outcome> {
+        let loaded = self.loaded.read();
+        let known = loaded.as_ref().and_then(|loaded| loaded.by_id.get(id)).ok_or(Outcome::Unknown)?;
+        valid(&known.principal, now)
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<KeyInfo>> {
+        self.load().await?;
+        let loaded = self.loaded.read();
+        loaded.iter().flat_map(|loaded| loaded.keys.values()).map(StoredKey::info).collect()
+    }
+
+    pub(super) async fn create(&self, new: NewKey) -> Result<CreatedKey> {
+        check(&new)?;
+        let now = seconds(SystemTime::now());
+        let expires = new.valid_for.map(|time| now.saturating_add(time.as_secs()));
+        let (id, token) = new_token()?;
+        let stored_id = id.clone();
+        let hashed = token.clone();
+        let info = self
+            .change(move |loaded| {
+                if loaded.keys.len() >= MAX_KEYS {
+                    let text = format!("there are {MAX_KEYS} API keys, the maximum: revoke some");
+                    return Err(Error::new(ErrorKind::Conflict, text));
+                }
+                let key = StoredKey {
+                    id: stored_id,
+                    name: new.name,
+                    hash: URL_SAFE_NO_PAD.encode(hmac::sign(&loaded.hash_key, hashed.as_bytes())),
+                    scopes: Scopes::from_iter(new.scopes).iter().collect(),
+                    roots: new.roots.iter().map(Cid::to_string).collect(),
+                    created: now,
+                    expires,
+                };
+                let info = key.info()?;
+                loaded.add(key)?;
+                Ok(info)
+            })
+            .await?;
+        tracing::info!(id, name = info.name, "created an API key");
+        Ok(CreatedKey { token, info })
+    }
+
+    pub(super) async fn revoke(&self, id: &str) -> Result<KeyInfo> {
+        let wanted = id.to_owned();
+        let mut revoked = None;
+        let info = self
+            .change(|loaded| {
+                let known = loaded
+                    .by_id
+                    .remove(&wanted)
+                    .ok_or_else(|| Error::not_found(format!("no API key has the ID {wanted:?}")))?;
+                revoked = Some(known.principal);
+                let key = loaded.keys.remove(&known.number).ok_or_else(|| Error::internal("a key has no entry"))?;
+                key.info()
+            })
+            .await?;
+        if let Some(principal) = revoked {
+            principal.revoked.cancel();
+        }
+        tracing::info!(id, name = info.name, "revoked an API key");
+        Ok(info)
+    }
+
+    /// Changes the keys, in the file first.
+    async fn change<T>(&self, change: impl FnOnce(&mut Loaded) -> Result<T>) -> Result<T> {
+        self.node.check_writable()?;
+        let _changing = self.changing.lock().await;
+        self.load().await?;
+        let mut changed = self.loaded.read().clone().ok_or_else(|| Error::internal("the API keys are not loaded"))?;
+        let outcome = change(&mut changed)?;
+        let file =
+            KeyFile { hash_key: changed.hash_key_text.to_string(), keys: changed.keys.values().cloned().collect() };
+        let bytes = serde_json::to_vec_pretty(&file)
+            .map_err(|e| Error::internal("the API keys cannot be written").with_source(e))?;
+        let path = self.path();
+        off_workers(move || {
+            let written = path
+                .parent()
+                .map_or(Ok(()), |directory| fs::DirBuilder::new().recursive(true).mode(0o700).create(directory));
+            written
+                .and_then(|()| write_private(&path, &bytes))
+                .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))
+        })
+        .await?;
+        *self.loaded.write() = Some(changed);
+        Ok(outcome)
+    }
+}
+
+impl Loaded {
+    fn of(file: KeyFile) -> Result<Self> {
+        let secret = URL_SAFE_NO_PAD.decode(&file.hash_key).map(zeroize::Zeroizing::new);
+        let secret = secret.ok().filter(|secret| secret.len() == SECRET_BYTES);
+        let secret = secret.ok_or_else(|| Error::corrupt("hash_key is not 32 bytes in base64url"))?;
+        let mut loaded = Self {
+            hash_key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret)),
+            hash_key_text: Arc::new(zeroize::Zeroizing::new(file.hash_key)),
+            keys: BTreeMap::new(),
+            by_id: HashMap::new(),
+        };
+        file.keys.into_iter().try_for_each(|key| loaded.add(key))?;
+        Ok(loaded)
+    }
+
+    fn add(&mut self, key: StoredKey) -> Result<()> {
+        let hash = URL_SAFE_NO_PAD
+            .decode(&key.hash)
+            .map_err(|_| Error::corrupt(format!("the hash of the key {} is not base64url", key.id)))?;
+        let info = key.info()?;
+        let principal = Principal {
+            name: format!("key:{}", key.id),
+            key: Some(key.id.clone()),
+            scopes: Scopes::from_iter(info.scopes),
+            roots: (!info.roots.is_empty()).then(|| info.roots.into_boxed_slice()),
+            expires: info.expires,
+            revoked: CancellationToken::new(),
+        };
+        let number = self.keys.last_key_value().map_or(0, |(last, _)| last + 1);
+        let known = Known { number, hash, principal: Arc::new(principal) };
+        if self.by_id.insert(key.id.clone(), known).is_some() {
+            return Err(Error::corrupt(format!("two keys have the ID {}", key.id)));
+        }
+        self.keys.insert(number, key);
+        Ok(())
+    }
+}
+
+impl StoredKey {
+    fn info(&self) -> Result<KeyInfo> {
+        Ok(KeyInfo {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            scopes: self.scopes.clone(),
+            roots: self.roots.iter().map(|root| parse_cid(root)).collect::<Result<_>>()?,
+            created: time(self.created)?,
+            expires: self.expires.map(time).transpose()?,
+        })
+    }
+}
+
+fn check(new: &NewKey) -> Result<()> {
+    if new.scopes.is_empty() {
+        return Err(Error::invalid("a key needs at least one scope: read, write, pin, names or admin"));
+    }
+    if new.name.len() > MAX_NAME_BYTES || new.name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "the name of a key has at most {MAX_NAME_BYTES} bytes, and no control characters"
+        )));
+    }
+    if new.roots.len() > MAX_ROOTS {
+        return Err(Error::invalid(format!("a key has at most {MAX_ROOTS} roots")));
+    }
+    if !new.roots.is_empty() && new.scopes != [Scope::Read] {
+        return Err(Error::invalid("a key that is restricted to roots can only read: give it the scope read alone"));
+    }
+    let most = Duration::from_secs(100 * 366 * 86_400);
+    if new.valid_for.is_some_and(|time| time.as_secs() == 0 || time > most) {
+        return Err(Error::invalid("a key is valid for at least a second and at most 100 years"));
+    }
+    Ok(())
+}
+
+fn valid(principal: &Arc<Principal>, now: SystemTime) -> std::result::Result<Arc<Principal>, Outcome> {
+    if principal.is_expired(now) { Err(Outcome::Expired) } else { Ok(Arc::clone(principal)) }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn time(seconds: u64) -> Result<SystemTime> {
+    let shown = i64::try_from(seconds).ok().and_then(|seconds| timestamp::format(seconds, 0));
+    shown.ok_or_else(|| Error::corrupt(format!("no time has {seconds} seconds since 1970")))?;
+    Ok(UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+pub(super) async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("work on a file stopped").with_source(e))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn node(repo: &std::path::Path) -> Node {
+        Node::builder(repo).open().await.unwrap()
+    }
+
+    fn new(scopes: &[Scope]) -> NewKey {
+        NewKey { name: "ci".to_owned(), scopes: scopes.to_vec(), ..NewKey::default() }
+    }
+
+    #[tokio::test]
+    async fn keys_survive_a_restart_and_their_tokens_are_not_stored() {
+        let repo = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let opened = node(repo.path()).await;
+        let keys = Keys::new(&opened);
+        let first = keys.create(new(&[Scope::Read])).await.unwrap();
+        let second =
+            keys.create(NewKey { valid_for: Some(Duration::from_secs(60)), ..new(&[Scope::Admin]) }).await.unwrap();
+        let (first_id, second_id) = (first.info.id.clone(), second.info.id.clone());
+        assert_ne!(*first.token, *second.token);
+        drop(keys);
+        opened.close().await.unwrap();
+        let stored = fs::read_to_string(repo.path().join("auth/keys.json")).unwrap();
+        let secret = first.token.rsplit('_').next().unwrap();
+        assert!(!stored.contains(secret) && stored.contains(&first_id));
+
+        let opened = node(repo.path()).await;
+        let keys = Keys::new(&opened);
+        assert_eq!(keys.find(&first.token, now).unwrap_err(), Outcome::Unknown, "before the file is read");
+        keys.load().await.unwrap();
+        assert_eq!(
+            keys.list().await.unwrap().iter().map(|key| key.id.clone()).collect::<Vec<_>>(),
+            [first_id.clone(), second_id]
+        );
+        let principal = keys.find(&first.token, now).unwrap();
+        assert!(principal.scopes.allow(Scope::Read) && !principal.scopes.allow(Scope::Write));
+        for wrong in
+            [&first.token[..first.token.len() - 1], &format!("{}x", *first.token), "ipfrs_", "ipfrs__", "ipfrs_a_b"]
+        {
+            assert_eq!(keys.find(wrong, now).unwrap_err(), Outcome::Unknown, "{wrong}");
+        }
+        assert_eq!(keys.find(&second.token, now + Duration::from_secs(61)).unwrap_err(), Outcome::Expired);
+        let ended = Arc::clone(&principal.revoked.clone().into());
+        keys.revoke(&first_id).await.unwrap();
+        assert!(ended.is_cancelled());
+        assert_eq!(keys.find(&first.token, now).unwrap_err(), Outcome::Unknown);
+        assert_eq!(keys.revoke(&first_id).await.unwrap_err().kind(), ErrorKind::NotFound);
+        drop(keys);
+        opened.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn invalid_keys_are_refused() {
+        let repo = tempfile::tempdir().unwrap();
+        let opened = node(repo.path()).await;
+        let keys = Keys::new(&opened);
+        let root = parse_cid("bafkqaaa").unwrap();
+        for refused in [
+            new(&[]),
+            NewKey { name: "x".repeat(129), ..new(&[Scope::Read]) },
+            NewKey { name: "a\nb".to_owned(), ..new(&[Scope::Read]) },
+            NewKey { roots: vec![root], ..new(&[Scope::Read, Scope::Write]) },
+            NewKey { valid_for: Some(Duration::ZERO), ..new(&[Scope::Read]) },
+            NewKey { valid_for: Some(Duration::MAX), ..new(&[Scope::Read]) },
+        ] {
+            assert_eq!(keys.create(refused).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        assert!(keys.list().await.unwrap().is_empty());
+        opened.close().await.unwrap();
+    }
+}

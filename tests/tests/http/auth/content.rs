@@ -1,0 +1,100 @@
+//! Content of public and private gateways, and keys that are restricted to roots.
+
+use serde_json::json;
+
+use super::{Guarded, Method, client};
+use crate::harness::header;
+
+#[tokio::test]
+async fn content_is_public_unless_the_gateway_is_private() {
+    let public = Guarded::start().await;
+    let cid = public.add("hello").await;
+    for path in [format!("/ipfs/{cid}"), format!("/ipfs/{cid}?format=raw"), "/".to_owned(), "/openapi.json".to_owned()]
+    {
+        let response = public.get(&path, "").await;
+        assert_eq!(response.status(), 200, "{path}");
+        // Wrong credentials do not matter where none are needed.
+        assert_eq!(public.get(&path, "wrong").await.status(), 200, "{path}");
+    }
+    assert!(header(&public.get(&format!("/ipfs/{cid}"), "").await, "cache-control").starts_with("public"));
+
+    let private = Guarded::start_with(|config| config.auth.private_gateway = true).await;
+    let cid = private.add("hello").await;
+    let reader = private.key(&["read"]).await;
+    let writer = private.key(&["write"]).await;
+    let path = format!("/ipfs/{cid}");
+    // The second response would come from a cache.
+    for _ in 0..3 {
+        let response = private.get(&path, &reader).await;
+        assert_eq!(response.status(), 200);
+        assert!(header(&response, "cache-control").starts_with("private"), "{:?}", response.headers());
+        assert_eq!(response.text().await.unwrap(), "hello");
+        for token in ["", "wrong"] {
+            let response = private.get(&path, token).await;
+            assert_eq!(response.status(), 401);
+            assert_eq!(header(&response, "cache-control"), "no-store");
+        }
+        assert_eq!(private.get(&path, &writer).await.status(), 403);
+        assert_eq!(private.send(Method::HEAD, &path, "", None).await.status(), 401);
+    }
+    // A browser asks for user and password.
+    let asked = private.get(&path, "").await;
+    let schemes: Vec<_> = asked.headers().get_all("www-authenticate").iter().map(|it| it.to_str().unwrap()).collect();
+    assert!(schemes.iter().any(|scheme| scheme.starts_with("Basic")), "{schemes:?}");
+    let request = private.gateway.request(Method::GET, &path).basic_auth("anyone", Some(&reader));
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    let record = format!("/routing/v1/providers/{cid}");
+    assert_eq!(
+        (private.get(&record, "").await.status(), public.get(&record, "").await.status().is_success()),
+        (401.try_into().unwrap(), true)
+    );
+}
+
+#[tokio::test]
+async fn key_with_roots_reads_only_below_them() {
+    let guarded = Guarded::start_with(|config| config.auth.private_gateway = true).await;
+    let (allowed, other) = (guarded.add("allowed").await, guarded.add("other").await);
+    let token = guarded.key_of(json!({ "scopes": ["read"], "roots": [allowed] })).await;
+    for (path, status) in [
+        (format!("/ipfs/{allowed}"), 200),
+        (format!("/ipfs/{allowed}?format=raw"), 200),
+        (format!("/v1/stream/download/{allowed}"), 200),
+        (format!("/ipfs/{other}"), 403),
+        (format!("/ipfs/{other}?format=raw"), 403),
+        (format!("/ipfs/{allowed}/../{other}"), 403),
+        ("/ipns/example.org".to_owned(), 403),
+        (format!("/v1/stream/download/{other}"), 403),
+        ("/metrics".to_owned(), 403),
+        ("/v1/progress".to_owned(), 403),
+        (format!("/graphql?query={{version{{version}}}}"), 403),
+    ] {
+        assert_eq!(guarded.get(&path, &token).await.status().as_u16(), status, "{path}");
+    }
+    assert_eq!(guarded.post(&format!("/api/v0/cat?arg={allowed}"), &token).await.status(), 403);
+    // A version 0 content ID is the same root.
+    assert_eq!(guarded.get("/v1/auth/session", &token).await.status(), 200);
+}
+
+#[tokio::test]
+async fn public_listener_has_the_read_only_gateway_only() {
+    let guarded = Guarded::start_with(|config| {
+        config.public.enabled = true;
+        (config.public.host, config.public.port) = ("127.0.0.1".to_owned(), 0);
+    })
+    .await;
+    let cid = guarded.add("hello").await;
+    let address = guarded.gateway.gateway.public_addresses()[0];
+    let client = client().build().unwrap();
+    let send = async |method: Method, path: &str| {
+        client.request(method, format!("http://{address}{path}")).bearer_auth(&guarded.admin).send().await.unwrap()
+    };
+    let content = send(Method::GET, &format!("/ipfs/{cid}")).await;
+    assert_eq!((content.status().as_u16(), content.text().await.unwrap()), (200, "hello".to_owned()));
+    for path in ["/metrics", "/v1/progress", "/health", "/ui/", "/ws", "/openapi.json", "/graphql"] {
+        assert_eq!(send(Method::GET, path).await.status(), 404, "{path}");
+    }
+    for path in ["/api/v0/id", "/api/v0/add", "/v1/auth/keys", "/graphql", "/ipfrs.block.v1.BlockService/GetBlock"] {
+        assert_eq!(send(Method::POST, path).await.status(), 404, "{path}");
+    }
+    assert_eq!(send(Method::POST, &format!("/ipfs/{cid}")).await.status(), 405);
+}

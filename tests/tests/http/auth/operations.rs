@@ -1,0 +1,189 @@
+//! Every operation of the OpenAPI document, which has all routes.
+
+use std::fs;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{Guarded, id_of};
+use crate::harness::{TestGateway, header};
+
+const SCOPES: [&str; 5] = ["read", "write", "pin", "names", "admin"];
+
+/// An operation, and the scope that its description demands.
+struct Operation {
+    method: Method,
+    path: String,
+    need: Need,
+}
+
+#[derive(Debug, PartialEq)]
+enum Need {
+    Nothing,
+    /// Any credentials, or what the front-end decides.
+    Credentials,
+    Scope(String),
+}
+
+async fn operations(gateway: &TestGateway) -> Vec<Operation> {
+    let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let mut operations = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let alternatives = operation["security"].as_array();
+            let is_open = alternatives.is_none_or(|all| all.contains(&json!({})));
+            let need = match alternatives.map(|all| &all[0]["token"]) {
+                _ if is_open => Need::Nothing,
+                Some(Value::Array(scopes)) if scopes.len() == 1 => Need::Scope(scopes[0].as_str().unwrap().to_owned()),
+                _ => Need::Credentials,
+            };
+            // Whatever a path or command needs besides, it is missing.
+            let path = path.split('/').map(|part| if part.starts_with('{') { "x" } else { part });
+            let path = path.collect::<Vec<_>>().join("/");
+            operations.push(Operation { method: method.to_uppercase().parse().unwrap(), path, need });
+        }
+    }
+    assert!(operations.len() > 150, "{}", operations.len());
+    operations
+}
+
+#[tokio::test]
+async fn every_operation_needs_the_scope_of_its_description() {
+    let guarded = Guarded::start().await;
+    let mut keys = Vec::new();
+    for scope in SCOPES {
+        keys.push((scope, guarded.key(&[scope]).await));
+    }
+    let revoked = guarded.key(&SCOPES).await;
+    guarded.revoke(&revoked).await;
+    let expired = guarded.key(&SCOPES).await;
+    let repo = guarded.gateway.stop().await;
+    let file = repo.path().join("auth/keys.json");
+    let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    for key in stored["keys"].as_array_mut().unwrap() {
+        if key["id"] == id_of(&expired) {
+            key["expires"] = json!(1_000_000_000);
+        }
+    }
+    fs::write(&file, stored.to_string()).unwrap();
+    let change = |config: &mut ipfrs_interface::Config| {
+        config.auth.enabled = true;
+        config.auth.max_failures_per_minute = 60_000;
+    };
+    let guarded = Guarded::over(TestGateway::start_on(repo, change).await);
+
+    for Operation { method, path, need } in operations(&guarded.gateway).await {
+        let status = async |token: &str| guarded.send(method.clone(), &path, token, None).await.status().as_u16();
+        let is_refused = |status: u16| status == 401 || status == 403;
+        if need == Need::Nothing {
+            assert!(!is_refused(status("").await), "{method} {path}: needs nothing");
+            continue;
+        }
+        // The state of the daemon is shown in part to everyone.
+        if path == "/health" {
+            assert_eq!(status("").await, 200);
+            continue;
+        }
+        let anonymous = guarded.send(method.clone(), &path, "", None).await;
+        // The first message may have the token.
+        if path == "/graphql/ws" {
+            continue;
+        }
+        assert_eq!(anonymous.status(), 401, "{method} {path}: without credentials");
+        assert!(header(&anonymous, "www-authenticate").starts_with("Bearer"), "{method} {path}");
+        for token in [&revoked, &expired, "ipfrs_abcdefgh_x", "a.b.c"] {
+            assert_eq!(status(token).await, 401, "{method} {path}: with {token}");
+        }
+        let Need::Scope(wanted) = need else { continue };
+        for (scope, token) in &keys {
+            let is_enough = *scope == wanted || *scope == "admin";
+            // It would end here.
+            if is_enough && path == "/api/v0/shutdown" {
+                continue;
+            }
+            let status = status(token).await;
+            assert_eq!(status == 403, !is_enough, "{method} {path}: {scope} instead of {wanted}: {status}");
+            assert_ne!(status, 401, "{method} {path}: {scope}");
+        }
+    }
+    assert_eq!(guarded.post("/api/v0/shutdown", &keys[4].1).await.status(), 200);
+}
+
+#[tokio::test]
+async fn refusals_have_the_form_of_their_api() {
+    let guarded = Guarded::start().await;
+    let writer = guarded.key(&["write"]).await;
+    let rpc: Value = guarded.post("/api/v0/id", "").await.json().await.unwrap();
+    assert_eq!((&rpc["Type"], &rpc["Kind"]), (&json!("error"), &json!("unauthenticated")));
+    let rpc: Value = guarded.post("/api/v0/id", &writer).await.json().await.unwrap();
+    assert_eq!(rpc["Kind"], "forbidden");
+    assert!(rpc["Message"].as_str().unwrap().contains("has write, and this needs read"), "{rpc}");
+    let native: Value = guarded.get("/v1/auth/keys", &writer).await.json().await.unwrap();
+    assert_eq!((&native["status"], &native["code"]), (&json!(403), &json!("forbidden")));
+    // Unknown paths are no secret, and no route is open by mistake.
+    assert_eq!(guarded.get("/nothing", "").await.status(), 404);
+    assert_eq!(guarded.post("/api/v0/pin", "").await.status(), 401);
+    let health: Value = guarded.get("/health", "").await.json().await.unwrap();
+    assert_eq!(health, json!({ "status": "ok" }));
+    let reader = guarded.key(&["read"]).await;
+    let health: Value = guarded.get("/health", &reader).await.json().await.unwrap();
+    assert!(health["blocks"].is_u64(), "{health}");
+}
+
+#[tokio::test]
+async fn keys_are_created_listed_and_revoked() {
+    let guarded = Guarded::start().await;
+    let token = guarded.key_of(json!({ "name": "ci", "scopes": ["read", "pin"], "valid_seconds": 3_600 })).await;
+    let keys: Value = guarded.get("/v1/auth/keys", &guarded.admin).await.json().await.unwrap();
+    let key = &keys["keys"][0];
+    assert_eq!(
+        (&key["id"], &key["name"], &key["scopes"]),
+        (&json!(id_of(&token)), &json!("ci"), &json!(["read", "pin"]))
+    );
+    assert!(key["expires"].as_str().unwrap() > key["created"].as_str().unwrap(), "{key}");
+    assert!(!keys.to_string().contains(token.rsplit('_').next().unwrap()));
+    let caller: Value = guarded.get("/v1/auth/session", &token).await.json().await.unwrap();
+    assert_eq!(caller["principal"], format!("key:{}", id_of(&token)));
+    for (body, problem) in [
+        (json!({ "scopes": [] }), "at least one scope"),
+        (json!({ "scopes": ["root"] }), "no scope"),
+        (json!({ "scopes": ["read"], "roots": ["x"] }), "x"),
+        (json!({ "scopes": ["write"], "roots": ["bafkqaaa"] }), "can only read"),
+        (json!({ "scopes": ["read"], "valid_seconds": 0 }), "at least a second"),
+        (json!({ "scopes": ["read"], "scope": "read" }), "unknown field"),
+        (json!([]), "not JSON like"),
+    ] {
+        let response = guarded.send(Method::POST, "/v1/auth/keys", &guarded.admin, Some(body.to_string())).await;
+        assert_eq!(response.status(), 400, "{body}");
+        assert!(response.text().await.unwrap().contains(problem), "{body}");
+    }
+    guarded.revoke(&token).await;
+    assert_eq!(guarded.get("/metrics", &token).await.status(), 401);
+    let path = format!("/v1/auth/keys/{}", id_of(&token));
+    assert_eq!(guarded.send(Method::DELETE, &path, &guarded.admin, None).await.status(), 404);
+}
+
+#[tokio::test]
+async fn daemon_without_authentication_creates_no_keys() {
+    let gateway = TestGateway::start().await;
+    let response = gateway.v1("auth/keys", &json!({ "scopes": ["admin"] })).await;
+    assert_eq!(response.status(), 409);
+    assert!(response.text().await.unwrap().contains("auth.enabled"));
+    assert!(!gateway.repo().path().join("api-token").exists());
+    let caller: Value = gateway.get("/v1/auth/session").await.json().await.unwrap();
+    assert_eq!((&caller["enabled"], &caller["scopes"]), (&json!(false), &json!(["admin"])));
+}
+
+#[tokio::test]
+async fn local_token_ends_with_the_daemon() {
+    let guarded = Guarded::start().await;
+    let first = guarded.admin.clone();
+    let file = guarded.gateway.repo().path().join("api-token");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let repo = guarded.gateway.stop().await;
+    assert!(!file.exists());
+    let guarded = Guarded::over(TestGateway::start_on(repo, |config| config.auth.enabled = true).await);
+    assert_ne!(guarded.admin, first);
+    assert_eq!(guarded.get("/metrics", &first).await.status(), 401);
+}

@@ -1,0 +1,117 @@
+//! JSON Web Tokens, and the limit on failed attempts.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::{Value, json};
+
+use super::Guarded;
+use crate::harness::header;
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+fn key_set(kid: &str, secret: &[u8]) -> String {
+    json!({ "keys": [{ "kty": "oct", "alg": "HS256", "kid": kid, "k": URL_SAFE_NO_PAD.encode(secret) }] }).to_string()
+}
+
+fn token(kid: &str, algorithm: Algorithm, claims: &Value) -> String {
+    let header = Header { kid: Some(kid.to_owned()), ..Header::new(algorithm) };
+    encode(&header, claims, &EncodingKey::from_secret(SECRET)).unwrap()
+}
+
+fn claims(change: impl FnOnce(&mut Value)) -> Value {
+    let mut claims = json!({
+        "iss": "https://issuer.example", "aud": ["ipfrs"], "sub": "alice", "exp": 4_000_000_000_u64, "scope": "read openid",
+    });
+    change(&mut claims);
+    claims
+}
+
+#[tokio::test]
+async fn tokens_are_verified_with_the_keys_of_their_issuer() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("jwks.json");
+    std::fs::write(&file, key_set("one", SECRET)).unwrap();
+    let guarded = Guarded::start_with(|config| {
+        config.auth.jwt_keys = file.to_str().unwrap().to_owned();
+        config.auth.jwt_issuer = "https://issuer.example".to_owned();
+        config.auth.jwt_audience = "ipfrs".to_owned();
+        config.auth.max_failures_per_minute = 1_000;
+    })
+    .await;
+    let status = async |token: &str| guarded.get("/metrics", token).await.status().as_u16();
+    let good = token("one", Algorithm::HS256, &claims(|_| {}));
+    assert_eq!(status(&good).await, 200);
+    let caller: Value = guarded.get("/v1/auth/session", &good).await.json().await.unwrap();
+    assert_eq!((&caller["principal"], &caller["scopes"]), (&json!("jwt:alice"), &json!(["read"])));
+    for (name, expected, wrong) in [
+        ("expired", 401, claims(|claims| claims["exp"] = json!(1_000_000_000))),
+        ("not yet valid", 401, claims(|claims| claims["nbf"] = json!(3_900_000_000_u64))),
+        ("no expiry", 401, claims(|claims| drop(claims.as_object_mut().unwrap().remove("exp")))),
+        ("other issuer", 401, claims(|claims| claims["iss"] = json!("https://other.example"))),
+        ("no issuer", 401, claims(|claims| drop(claims.as_object_mut().unwrap().remove("iss")))),
+        ("other audience", 401, claims(|claims| claims["aud"] = json!("other"))),
+        ("no audience", 401, claims(|claims| drop(claims.as_object_mut().unwrap().remove("aud")))),
+        ("other scopes", 403, claims(|claims| claims["scope"] = json!("openid write"))),
+        ("no scopes", 403, claims(|claims| drop(claims.as_object_mut().unwrap().remove("scope")))),
+        ("a broken restriction", 401, claims(|claims| claims["roots"] = json!(["x"]))),
+        ("a restriction to roots", 403, claims(|claims| claims["roots"] = json!(["bafkqaaa"]))),
+        ("a list of scopes", 200, claims(|claims| claims["scope"] = json!(["admin"]))),
+    ] {
+        assert_eq!(status(&token("one", Algorithm::HS256, &wrong)).await, expected, "{name}");
+    }
+    let parts: Vec<_> = good.split('.').collect();
+    let unsigned = URL_SAFE_NO_PAD.encode(json!({ "alg": "none", "typ": "JWT", "kid": "one" }).to_string());
+    for wrong in [
+        format!("{unsigned}.{}.", parts[1]),
+        format!("{}.{}.", parts[0], parts[1]),
+        format!("{}.{}.{}", parts[0], parts[1], "AAAA"),
+        token("one", Algorithm::HS384, &claims(|_| {})),
+        token("two", Algorithm::HS256, &claims(|_| {})),
+        "a".repeat(9_000),
+    ] {
+        assert_eq!(status(&wrong).await, 401, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_key_is_read_when_a_token_names_it() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("jwks.json");
+    std::fs::write(&file, key_set("old", b"another secret of sufficient length")).unwrap();
+    let guarded = Guarded::start_with(|config| {
+        config.auth.jwt_keys = file.to_str().unwrap().to_owned();
+        config.auth.jwt_issuer = "https://issuer.example".to_owned();
+        config.auth.jwt_audience = "ipfrs".to_owned();
+    })
+    .await;
+    std::fs::write(&file, key_set("new", SECRET)).unwrap();
+    let new = token("new", Algorithm::HS256, &claims(|_| {}));
+    assert_eq!(guarded.get("/metrics", &new).await.status(), 200);
+}
+
+#[tokio::test]
+async fn failed_attempts_are_limited_and_a_valid_key_still_works() {
+    let guarded = Guarded::start_with(|config| config.auth.max_failures_per_minute = 3).await;
+    let reader = guarded.key(&["read"]).await;
+    let wrong = format!("{reader}x");
+    for _ in 0..3 {
+        assert_eq!(guarded.get("/metrics", &wrong).await.status(), 401);
+    }
+    let refused = guarded.get("/metrics", &wrong).await;
+    assert_eq!(refused.status(), 429);
+    let seconds: u64 = header(&refused, "retry-after").parse().unwrap();
+    assert!((1..=21).contains(&seconds), "{seconds}");
+    // Neither other credentials nor missing ones help, and those who have a key do not suffer.
+    assert_eq!(guarded.get("/metrics", "a.b.c").await.status(), 429);
+    assert_eq!(guarded.get("/metrics", "").await.status(), 401);
+    assert_eq!(guarded.get("/metrics", &reader).await.status(), 200);
+    let metrics = guarded.get("/metrics", &reader).await.text().await.unwrap();
+    for line in [
+        "ipfrs_auth_attempts_total{method=\"key\",result=\"unknown\"} 3",
+        "ipfrs_auth_attempts_total{method=\"key\",result=\"limited\"} 1",
+        "ipfrs_auth_attempts_total{method=\"jwt\",result=\"limited\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+}
