@@ -481,3 +481,39 @@ test("the console needs no other server and is small", async () => {
   assert.equal((await fetch(`${daemon.origin}/ui/`, { redirect: "manual" })).status, 307);
   await close();
 });
+
+test("the console asks for a key if the daemon authenticates its callers", async () => {
+  const guarded = await Daemon.start("[auth]\nenabled = true\n");
+  try {
+    const admin = await readFile(path.join(guarded.repo, "api-token"), "utf8");
+    const created = await fetch(`${guarded.origin}/v1/auth/keys`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${admin}` },
+      body: JSON.stringify({ name: "console", scopes: ["admin"] }),
+    });
+    const { token, key } = await created.json();
+    const { page, complaints, close } = await open(browser, {});
+    await page.goto(`${guarded.api}/ui/`);
+    const field = page.getByLabel("API key");
+    await field.fill("wrong");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByRole("alert").getByText("not valid here").waitFor();
+    await page.addScriptTag({ path: AXE });
+    const problems = await page.evaluate(async () => (await axe.run()).violations.map(({ id }) => id));
+    assert.deepEqual(problems, []);
+    await field.fill(token);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.locator("#connection.live").waitFor();
+    await page.getByText(`key:${key.id} (admin)`).waitFor();
+    await page.goto(`${guarded.api}/ui/#/pins`);
+    await page.getByText("Nothing is pinned").waitFor();
+    // Scripts cannot read the session.
+    assert.equal(await page.evaluate(() => document.cookie), "");
+    await page.getByRole("button", { name: "Log out" }).click();
+    await field.waitFor();
+    assert.deepEqual(complaints.filter((text) => !/401/.test(text)), []);
+    await close();
+  } finally {
+    await guarded.stop();
+  }
+});

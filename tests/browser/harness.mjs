@@ -16,11 +16,11 @@ function told(name) {
 
 /** A gateway on a port that the system chose: by its address with paths, as localhost with subdomains. */
 export class Daemon {
-  static async start() {
+  static async start(settings = "") {
     const daemon = new Daemon();
     daemon.repo = await mkdtemp(path.join(tmpdir(), "ipfrs-browser-"));
     const config = path.join(daemon.repo, "config.toml");
-    await writeFile(config, '[gateway.hosts."localhost"]\nsubdomains = true\n');
+    await writeFile(config, '[gateway.hosts."localhost"]\nsubdomains = true\n' + settings);
     await daemon.run("0", "0");
     return daemon;
   }

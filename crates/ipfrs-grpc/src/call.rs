@@ -440,6 +440,7 @@ mod tests {
         let mut shortcuts = Shortcuts::default();
         shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", 1_000, defect);
         let calls = Arc::new(Calls {
+            auth: Auth::in_process(&node),
             memory: MemoryPool::register(&node, &registry).unwrap(),
             node,
             metrics: GrpcMetrics::register(&registry, &[ipfrs_proto::FILE_DESCRIPTOR_SET]).unwrap(),

@@ -73,6 +73,7 @@ files! {
     "console/parts.js": SCRIPT = "console/parts.js",
     "console/pins.js": SCRIPT = "console/pins.js",
     "console/preview.js": SCRIPT = "console/preview.js",
+    "console/session.js": SCRIPT = "console/session.js",
     "console/tensors.js": SCRIPT = "console/tensors.js",
     "console/upload.js": SCRIPT = "console/upload.js",
     "graphql": HTML = "graphql/page.html",

@@ -1,4 +1,5 @@
-// The console: views, which the part of the address after "#" selects, and the connection to the daemon.
+// The console: views, which the part of the address after "#" selects, and the connection to the daemon. If the daemon
+// authenticates its callers, a form for an API key comes first.
 
 import { byId, h } from "../dom.js";
 import { add } from "./add.js";
@@ -10,6 +11,7 @@ import { names } from "./names.js";
 import { operations } from "./operations.js";
 import { overview } from "./overview.js";
 import { pins } from "./pins.js";
+import { enter } from "./session.js";
 
 /**
  * A view shows itself in an element and returns what ends it.
@@ -32,14 +34,8 @@ const links = new Map(Object.entries(VIEWS).map(([name, { title }]) => [name, h(
 byId("views").append(...[...links.values()].map((link) => h("li", {}, link)));
 
 const connection = byId("connection");
-const live = new Live((state, text) => {
-  if (connection.className === "lost" && state === "live") {
-    showVersion();
-    if (place.querySelector(".failed")) show();
-  }
-  connection.className = state;
-  connection.textContent = text;
-});
+/** @type {Live} */
+let live;
 
 /** @type {(() => void) | void} */
 let end;
@@ -78,11 +74,24 @@ async function showVersion() {
   }
 }
 
-window.addEventListener("hashchange", () => {
+function begin() {
+  live = new Live((state, text) => {
+    if (connection.className === "lost" && state === "live") {
+      showVersion();
+      if (place.querySelector(".failed")) show();
+    }
+    connection.className = state;
+    connection.textContent = text;
+  });
+  window.addEventListener("hashchange", () => {
+    show();
+    window.scrollTo(0, 0);
+    place.focus({ preventScroll: true });
+  });
   show();
-  window.scrollTo(0, 0);
-  place.focus({ preventScroll: true });
-});
+  showVersion();
+}
+
 byId("skip").addEventListener("click", (event) => {
   // The part of the address behind "#" selects the view.
   event.preventDefault();
@@ -90,5 +99,4 @@ byId("skip").addEventListener("click", (event) => {
 });
 // Files that are dropped where no view takes them would be opened instead of the console.
 for (const kind of ["dragover", "drop"]) window.addEventListener(kind, (event) => event.preventDefault());
-show();
-showVersion();
+if (await enter(place)) begin();

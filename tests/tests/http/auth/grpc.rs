@@ -21,7 +21,7 @@ async fn methods_need_their_scope() {
     let guarded = Guarded::start().await;
     let (reader, writer) = (guarded.key(&["read"]).await, guarded.key(&["write"]).await);
     let mut client = BlockServiceClient::new(guarded.gateway.channel());
-    let get = || GetBlockRequest { cid: ABSENT.to_owned(), ..GetBlockRequest::default() };
+    let get = || GetBlockRequest { cid: ABSENT.to_owned() };
     let mut code = async |token: &str| client.get_block(with(get(), token)).await.unwrap_err().code();
     assert_eq!(code("").await, Code::Unauthenticated);
     assert_eq!(code("wrong").await, Code::Unauthenticated);
