@@ -60,7 +60,10 @@ fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()
     let (urls, grpc, api) = (gateway.urls(), gateway.grpc_addresses(), gateway.api_addresses());
     if out.is_json() {
         let pid = std::process::id();
-        return out.object(&json!({ "repo": session.repo, "urls": urls, "grpc": grpc, "api": api, "pid": pid }));
+        let public = gateway.public_addresses();
+        return out.object(
+            &json!({ "repo": session.repo, "urls": urls, "grpc": grpc, "api": api, "public": public, "pid": pid }),
+        );
     }
     out.line(&format!("Repo: {}", session.repo.display()))?;
     for url in urls {
@@ -71,6 +74,9 @@ fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()
     }
     for address in grpc {
         out.line(&format!("gRPC: {address}"))?;
+    }
+    for address in gateway.public_addresses() {
+        out.line(&format!("Public: http://{address}"))?;
     }
     out.line("Ready")
 }

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 85] = [
+    let commands: [&[&str]; 91] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -62,6 +62,12 @@ fn help_of_every_command() {
         &["pin", "ls"],
         &["pin", "update"],
         &["pin", "verify"],
+        &["auth"],
+        &["auth", "key"],
+        &["auth", "key", "create"],
+        &["auth", "key", "list"],
+        &["auth", "key", "revoke"],
+        &["auth", "whoami"],
         &["key"],
         &["key", "gen"],
         &["key", "list"],

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod archives;
+mod auth;
 mod bench;
 mod configuration;
 mod content;

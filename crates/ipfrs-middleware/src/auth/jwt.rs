@@ -254,3 +254,92 @@ fn scopes(claim: Option<&Value>) -> Scopes {
         _ => Scopes::default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::encoding::AsDer;
+    use aws_lc_rs::rsa::KeySize;
+    use aws_lc_rs::signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    };
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns keys for signatures, with what they are used for; `None` if they must not be used.
+    fn signers() -> Vec<(Algorithm, EncodingKey, Option<Algorithm>)> {
+        let rsa = aws_lc_rs::rsa::KeyPair::generate(KeySize::Rsa2048).unwrap();
+        let rsa = EncodingKey::from_rsa_der(&rsa_private_key(&AsDer::as_der(&rsa).unwrap()));
+        let p256 = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let p384 = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap();
+        let ed25519 = Ed25519KeyPair::generate().unwrap();
+        let ec = |pair: &EcdsaKeyPair| EncodingKey::from_ec_der(pair.to_pkcs8v1().unwrap().as_ref());
+        vec![
+            (Algorithm::RS256, rsa, Some(Algorithm::RS256)),
+            (Algorithm::ES256, ec(&p256), Some(Algorithm::ES256)),
+            (Algorithm::ES384, ec(&p384), None),
+            (
+                Algorithm::EdDSA,
+                EncodingKey::from_ed_der(ed25519.to_pkcs8v1().unwrap().as_ref()),
+                Some(Algorithm::EdDSA),
+            ),
+            (Algorithm::HS256, EncodingKey::from_secret(b"a secret"), Some(Algorithm::HS256)),
+        ]
+    }
+
+    /// Returns the PKCS#1 key in a PKCS#8 document: its last octet string.
+    fn rsa_private_key(pkcs8: &aws_lc_rs::encoding::Pkcs8V1Der<'static>) -> Vec<u8> {
+        let bytes = pkcs8.as_ref();
+        let start = bytes.windows(4).rposition(|window| window == [0x02, 0x01, 0x00, 0x02]).unwrap();
+        let start = (0..start).rev().find(|at| bytes[*at] == 0x30 && bytes[at + 1] == 0x82).unwrap();
+        bytes[start..].to_vec()
+    }
+
+    #[tokio::test]
+    async fn each_algorithm_is_verified_with_its_own_key() {
+        let (signers, mut keys) = (signers(), Vec::new());
+        for (algorithm, signer, _) in &signers {
+            let mut jwk = Jwk::from_encoding_key(signer, *algorithm).unwrap();
+            jwk.common.key_id = Some(format!("{algorithm:?}"));
+            keys.push(jwk);
+        }
+        let set = serde_json::to_vec(&JwkSet { keys }).unwrap();
+        let verifier = |allows_secrets| JwtVerifier {
+            source: Source::File(PathBuf::new()),
+            scope_claim: "scope".to_owned(),
+            issuer: "issuer".to_owned(),
+            audience: "ipfrs".to_owned(),
+            keys: RwLock::new(KeySet { keys: parse(&set, allows_secrets).unwrap(), read: Some(Instant::now()) }),
+            reading: Mutex::new(Some(Instant::now())),
+        };
+        let (of_file, of_url) = (verifier(true), verifier(false));
+        let claims = json!({ "iss": "issuer", "aud": "ipfrs", "sub": "s", "exp": 4_000_000_000_u64, "scope": "pin" });
+        for (algorithm, signer, used) in &signers {
+            let token = |kid: &Algorithm| {
+                let header = Header { kid: Some(format!("{kid:?}")), ..Header::new(*algorithm) };
+                encode(&header, &claims, signer).unwrap()
+            };
+            let own = token(algorithm);
+            assert_eq!(of_file.verify(&own).await.is_ok(), used.is_some(), "{algorithm:?}");
+            let is_secret = *algorithm == Algorithm::HS256;
+            assert_eq!(of_url.verify(&own).await.is_ok(), used.is_some() && !is_secret, "{algorithm:?}");
+            for (other, ..) in signers.iter().filter(|(other, ..)| other != algorithm) {
+                assert_eq!(
+                    of_file.verify(&token(other)).await.unwrap_err(),
+                    Outcome::Unknown,
+                    "{algorithm:?} {other:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn key_sets_without_usable_keys_are_refused() {
+        for wrong in ["", "[]", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","alg":"HS512","k":"YQ"}]}"#] {
+            assert!(parse(wrong.as_bytes(), true).is_err(), "{wrong}");
+        }
+        assert!(parse(br#"{"keys":[{"kty":"oct","k":"YQ"}]}"#, false).is_err());
+        assert!(parse(br#"{"keys":[{"kty":"oct","k":"YQ"},{"kty":"new","x":"y"}]}"#, true).is_ok());
+    }
+}

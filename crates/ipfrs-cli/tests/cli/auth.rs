@@ -1,0 +1,133 @@
+//! API keys on the command line, against a daemon that authenticates its callers.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Daemon, Place, Ran};
+
+const SETTINGS: &[u8] = b"[auth]\nenabled = true\n[server]\nhost = \"0.0.0.0\"\n\
+    [public]\nenabled = true\nhost = \"127.0.0.1\"\nport = 0\n[log]\nformat = \"json\"\n";
+
+fn start(place: &Place) -> Daemon {
+    place.write("auth.toml", SETTINGS);
+    place.start(&["--config", "auth.toml"])
+}
+
+/// Returns the URL of the daemon for another machine.
+fn remote(daemon: &Daemon) -> String {
+    daemon.url().replace("0.0.0.0", "127.0.0.1")
+}
+
+fn ran(mut command: Command) -> Ran {
+    command.output().unwrap().into()
+}
+
+/// Returns arguments with the token in the file `token`.
+fn with_file<'a>(url: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["--api", url, "--token-file", "token"], arguments].concat()
+}
+
+#[test]
+fn keys_that_were_created_without_a_daemon_work_with_it() {
+    let place = Place::new();
+    place.write("file", b"content");
+    let reader = place.ok(&["auth", "key", "create", "reader", "--scope", "read,pin", "--expires-in", "90d"]);
+    let reader = reader.trim();
+    assert!(reader.starts_with("ipfrs_"), "{reader}");
+    let list = place.ok(&["auth", "key", "list"]);
+    let id = reader.split('_').nth(1).unwrap();
+    assert!(list.starts_with(&format!("{id}  read,pin  expires 2")) && list.ends_with("  reader"), "{list}");
+    let daemon = start(&place);
+    let url = remote(&daemon);
+    // Commands on the repo of the daemon find its token. Those for a URL need one.
+    assert!(place.ok(&["auth", "whoami"]).starts_with("local: admin"));
+    let cid = place.ok(&["add", "-Q", "file"]);
+    let message = place.fails(&["--api", &url, "cat", cid.trim()]);
+    assert!(message.contains("IPFRS_TOKEN") && message.contains("--token-file"), "{message}");
+    let mut command = place.command(&["--api", &url, "cat", cid.trim()]);
+    command.env("IPFRS_TOKEN", reader);
+    assert_eq!(ran(command).text(), "content");
+    place.write("token", format!("{reader}\n").as_bytes());
+    assert!(place.ok(&with_file(&url, &["auth", "whoami"])).starts_with(&format!("key:{id}: read, pin")));
+    let refused = place.fails(&with_file(&url, &["add", "file"]));
+    assert!(refused.contains("has read, pin, and this needs write"), "{refused}");
+    // Keys of a running daemon are its own business, and end at once.
+    let admin = place.ok(&["auth", "key", "create", "-s", "admin", "--json"]);
+    let admin: Value = serde_json::from_str(&admin).unwrap();
+    assert_eq!(admin["key"]["scopes"][0], "admin");
+    place.ok(&["auth", "key", "revoke", reader, admin["key"]["id"].as_str().unwrap()]);
+    let refused = place.fails(&with_file(&url, &["cat", cid.trim()]));
+    assert!(refused.contains("not valid here"), "{refused}");
+    assert_eq!(place.ok(&["auth", "key", "list"]), "");
+    assert!(place.fails(&["auth", "key", "revoke", id]).contains("no API key has the ID"));
+}
+
+#[test]
+fn changes_are_audited_and_tokens_are_never_logged() {
+    let place = Place::new();
+    place.write("file", b"content");
+    let writer = place.ok(&["auth", "key", "create", "-s", "write"]).trim().to_owned();
+    let mut daemon = start(&place);
+    let url = remote(&daemon);
+    let as_writer = |arguments: &[&str]| {
+        let mut command = place.command(&[&["--api", &url], arguments].concat());
+        command.env("IPFRS_TOKEN", &writer);
+        ran(command)
+    };
+    assert_eq!(as_writer(&["add", "file"]).code, Some(0));
+    assert_eq!(as_writer(&["pin", "rm", "bafkqaaa"]).code, Some(1));
+    let id = writer.split('_').nth(1).unwrap();
+    let added: Value = serde_json::from_str(&daemon.wait_for_log("\"audit\"")).unwrap();
+    let fields = &added["fields"];
+    let field = |name: &str| if fields[name].is_null() { added[name].clone() } else { fields[name].clone() };
+    assert_eq!(field("principal"), format!("key:{id}"), "{added}");
+    assert_eq!((field("what"), field("status")), ("/api/v0/add".into(), "200".into()), "{added}");
+    assert!(added["timestamp"].is_string() && field("client") == "127.0.0.1", "{added}");
+    let refused = daemon.wait_for_log("\"audit\"");
+    assert!(refused.contains("/api/v0/pin/rm") && refused.contains("forbidden"), "{refused}");
+    daemon.signal(Signal::TERM);
+    let (code, log) = daemon.wait();
+    assert_eq!(code, Some(0));
+    let secret = writer.rsplit('_').next().unwrap();
+    assert!(!log.contains(secret) && !refused.contains(secret) && !added.to_string().contains(secret));
+}
+
+#[test]
+fn mistakes_with_keys_are_explained() {
+    let place = Place::new();
+    for (arguments, message) in [
+        (&["auth", "key", "create"][..], "--scope"),
+        (&["auth", "key", "create", "-s", "root"], "read, write, pin, names and admin"),
+        (&["auth", "key", "create", "-s", "write", "--root", "bafkqaaa"], "can only read"),
+        (&["auth", "key", "create", "-s", "read", "--expires-in", "2w"], "use s, m, h or d"),
+        (&["--token-file", "missing", "auth", "whoami"], "cannot read the token in missing"),
+    ] {
+        let ran = place.run(arguments);
+        assert_ne!(ran.code, Some(0), "{arguments:?}");
+        assert!(ran.stderr.contains(message), "{arguments:?}: {}", ran.stderr);
+    }
+    let daemon = place.start(&[]);
+    let message = place.fails(&["auth", "key", "create", "-s", "read"]);
+    assert!(message.contains("auth.enabled = true"), "{message}");
+    assert!(place.ok(&["auth", "whoami"]).contains("anyone may do everything"));
+    drop(daemon);
+    for (settings, message) in [
+        ("[auth]\nprivate_gateway = true\n", "auth.private_gateway"),
+        ("[auth]\nenabled = true\njwt_keys = \"keys.json\"\n", "auth.jwt_issuer"),
+        (
+            "[auth]\nenabled = true\njwt_keys = \"http://example.org/keys\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n",
+            "https",
+        ),
+        ("[auth]\nenabled = true\njwt_keys = \"keys.json\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n", "keys.json"),
+        (
+            "[auth]\nenabled = true\n[ingest]\nuser = \"u\"\npassword_sha256 = \"5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8\"\n",
+            "ingest.user",
+        ),
+    ] {
+        place.write("wrong.toml", settings.as_bytes());
+        let refused = place.fails(&["gateway", "start", "--port", "0", "--config", "wrong.toml"]);
+        assert!(refused.contains(message), "{settings}: {refused}");
+    }
+}
