@@ -492,7 +492,7 @@ test("the console asks for a key if the daemon authenticates its callers", async
       body: JSON.stringify({ name: "console", scopes: ["admin"] }),
     });
     const { token, key } = await created.json();
-    const { page, complaints, close } = await open(browser, {});
+    const { page, complaints, close } = await open(browser, { bypassCSP: true });
     await page.goto(`${guarded.api}/ui/`);
     const field = page.getByLabel("API key");
     await field.fill("wrong");

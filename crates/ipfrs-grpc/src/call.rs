@@ -17,7 +17,7 @@ use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::auth::{Auth, Caller, Proof, audit};
+use ipfrs_middleware::auth::{Auth, Caller, Denied, Proof, audit};
 use ipfrs_middleware::{
     Client, Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, Watched, catch_panic,
     log_panic,
@@ -83,17 +83,20 @@ impl Calls {
         let need = access::need(&path);
         async move {
             let admitted = match caller {
-                Some(caller) => caller.meet(need).map(|()| caller),
+                Some(caller) => match caller.meet(need) {
+                    Ok(()) => Ok(caller),
+                    Err(error) => Err(Denied { error, caller }),
+                },
                 None => self.auth.admit(&headers, client, Proof::Header, need).await,
             };
             if access::is_change(need) {
                 let (known, outcome) = match &admitted {
-                    Ok(caller) => (caller.clone(), "permitted"),
-                    Err(error) => (Caller::anonymous(), error.kind().code()),
+                    Ok(caller) => (caller, "permitted"),
+                    Err(Denied { error, caller }) => (caller, error.kind().code()),
                 };
-                audit(&known, client, &path, "", outcome, id.to_str().unwrap_or_default());
+                audit(known, client, &path, "", outcome, id.to_str().unwrap_or_default());
             }
-            admitted
+            admitted.map_err(|denied| denied.error)
         }
     }
 

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue, Method};
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::Client;
-use ipfrs_middleware::auth::{Caller, Need, Proof, Scope, audit, challenge};
+use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, Scope, audit, challenge};
 
 use crate::error::{GatewayError, Problem, RpcError};
 use crate::gateway::cors;
@@ -125,9 +125,9 @@ pub(crate) fn admit<'a>(
     async move {
         match state.auth.admit(&headers, client, proof, need).await {
             Ok(caller) => Ok(Admitted { caller, target }),
-            Err(error) => {
+            Err(Denied { error, caller }) => {
                 if let Some(target) = &target {
-                    audit(&Caller::anonymous(), client, route, target, error.kind().code(), text(id));
+                    audit(&caller, client, route, target, error.kind().code(), text(id));
                 }
                 Err(Box::new(refusal(&headers, error, route, id)))
             }

@@ -87,6 +87,15 @@ pub enum Proof {
     HeaderOrSession,
 }
 
+/// Why a request is refused.
+#[derive(Debug)]
+pub struct Denied {
+    /// The error for the client.
+    pub error: Error,
+    /// Who sent the request, as far as that is certain.
+    pub caller: Caller,
+}
+
 impl Auth {
     /// Returns the rules for requests of this process itself, which may do everything.
     #[must_use]
@@ -134,7 +143,13 @@ impl Auth {
     /// # Errors
     /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) without valid credentials, `Forbidden` if they do not
     /// have what the request needs, and `RateLimited` after too many failed attempts.
-    pub async fn admit(&self, headers: &HeaderMap, client: Client, proof: Proof, need: Need) -> Result<Caller> {
+    pub async fn admit(
+        &self,
+        headers: &HeaderMap,
+        client: Client,
+        proof: Proof,
+        need: Need,
+    ) -> std::result::Result<Caller, Denied> {
         let Mode::On(checks) = &self.0.mode else { return Ok(Caller::unrestricted()) };
         let need = match need {
             Need::Content if checks.config.private_gateway => Need::Path,
@@ -144,20 +159,19 @@ impl Auth {
         if need == Need::Nothing {
             return Ok(Caller::anonymous());
         }
-        let caller = match Credential::read(headers, proof) {
-            Ok(Some(credential)) => {
-                Caller::new(self.identify(checks, &credential, client).await.inspect_err(|error| {
-                    tracing::debug!(target: AUDIT_TARGET, ?client, %error, "credentials were refused");
-                })?)
-            }
-            Ok(None) => Caller::anonymous(),
+        let identified = match Credential::read(headers, proof) {
+            Ok(Some(credential)) => self.identify(checks, &credential, client).await.map(Caller::new),
+            Ok(None) => Ok(Caller::anonymous()),
             Err(error) => {
                 checks.metrics.count(Method::Unknown, Outcome::Malformed);
-                return Err(error);
+                Err(error)
             }
         };
-        caller.meet(need)?;
-        Ok(caller)
+        let caller = identified.map_err(|error| Denied { error, caller: Caller::anonymous() })?;
+        match caller.meet(need) {
+            Ok(()) => Ok(caller),
+            Err(error) => Err(Denied { error, caller }),
+        }
     }
 
     /// Returns the caller with this token, for protocols that send it in a message.
