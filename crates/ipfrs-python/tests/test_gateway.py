@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -189,3 +190,25 @@ def test_node_retrieves_what_it_lacks(gateway: ipfrs.Gateway, tmp_path: Path) ->
     with ipfrs.Node(tmp_path, config={"retrieval": retrieval}) as node:
         assert not node.has(cid)
         assert node.cat(cid) == content
+
+
+def test_gateway_authenticates_its_callers(tmp_path: Path) -> None:
+    auth: Any = {"enabled": True}
+    with ipfrs.Gateway(repo=tmp_path, server=ANY_PORT, grpc=NO_GRPC, auth=auth) as gateway:
+        with gateway.client() as own:
+            cid = own.add(b"hello")
+            created = urllib.request.Request(
+                f"{gateway.url}/v1/auth/keys",
+                data=b'{"scopes": ["read"]}',
+                headers={"Authorization": f"Bearer {(tmp_path / 'api-token').read_text()}"},
+            )
+            with urllib.request.urlopen(created, timeout=30) as answer:
+                token = json.load(answer)["token"]
+        with ipfrs.Client(gateway.url, token) as reader:
+            assert reader.cat(cid) == b"hello"
+            with pytest.raises(ipfrs.ForbiddenError, match="this needs write"):
+                reader.add(b"more")
+        for wrong in (None, "wrong"):
+            with ipfrs.Client(gateway.url, wrong) as stranger, pytest.raises(ipfrs.UnauthenticatedError):
+                stranger.stats()
+    assert not (tmp_path / "api-token").exists()

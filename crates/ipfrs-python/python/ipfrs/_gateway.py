@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pathlib
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -179,6 +180,11 @@ class Gateway:
     def client(self, token: str | None = None, *, timeout: float | None = None) -> Client:
         """Returns a new :class:`Client` of this gateway.
 
+        Args:
+            token: API key or token, if the gateway authenticates its callers (``auth.enabled``). By default the client
+                may do everything, as other commands on the repo may.
+            timeout: As of :class:`Client`.
+
         Raises:
             RuntimeError: The gateway is not running.
 
@@ -187,10 +193,14 @@ class Gateway:
             ...     client.cat(client.add(b"hello"))
             b'hello'
         """
-        return Client(self.url, token, timeout=timeout)
+        return Client(self.url, token or self._local_token(), timeout=timeout)
 
     def async_client(self, token: str | None = None, *, timeout: float | None = None) -> AsyncClient:
         """Returns a new :class:`AsyncClient` of this gateway.
+
+        Args:
+            token: As of :meth:`client`.
+            timeout: As of :class:`AsyncClient`.
 
         Raises:
             RuntimeError: The gateway is not running.
@@ -200,7 +210,14 @@ class Gateway:
             ...     await client.cat(await client.add(b"hello"))
             b'hello'
         """
-        return AsyncClient(self.url, token, timeout=timeout)
+        return AsyncClient(self.url, token or self._local_token(), timeout=timeout)
+
+    def _local_token(self) -> str | None:
+        """Returns the token of commands on the repo. There is none if nobody has to authenticate."""
+        try:
+            return pathlib.Path(self.repo, "api-token").read_text()
+        except FileNotFoundError:
+            return None
 
     def _exclusive(self) -> threading.Lock:
         """Returns the lock. Raises an error in a forked process, where a thread of the parent may hold the lock
