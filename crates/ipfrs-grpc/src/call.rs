@@ -17,7 +17,8 @@ use futures::future::{BoxFuture, Either};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::auth::{Auth, Caller, Denied, Proof, audit};
+use ipfrs_middleware::auth::{Auth, Caller, Denied, Need, Proof, audit};
+use ipfrs_middleware::rate_limit::{Paced, RateLimiter, Ticket};
 use ipfrs_middleware::{
     Client, Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, Watched, catch_panic,
     log_panic,
@@ -38,11 +39,16 @@ use crate::shortcut::Shortcuts;
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
+/// Extension of a request that came through the gRPC listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnListener;
+
 /// State that all calls share.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) node: Node,
     pub(crate) auth: Auth,
+    pub(crate) rate_limits: RateLimiter,
     pub(crate) memory: MemoryPool,
     pub(crate) metrics: GrpcMetrics,
     pub(crate) shortcuts: Shortcuts,
@@ -98,6 +104,22 @@ impl Calls {
             }
             admitted.map_err(|denied| denied.error)
         }
+    }
+
+    /// Takes a token of the rate limits for a call on the gRPC listener. For others the HTTP front-end has done so.
+    fn take_ticket<B>(
+        &self,
+        request: &http::Request<B>,
+        caller: Option<Caller>,
+    ) -> Result<(Option<Caller>, Option<Ticket>), Error> {
+        let extensions = request.extensions();
+        let is_probe = access::need(request.uri().path()) == Need::Nothing;
+        if is_probe || extensions.get::<OwnListener>().is_none() {
+            return Ok((caller, None));
+        }
+        let client = extensions.get::<Client>().copied().unwrap_or_default();
+        let ticket = self.rate_limits.take(client, caller.as_ref())?;
+        Ok((caller, ticket))
     }
 
     /// Returns a response in the coding for the client. A response without messages is not changed.
@@ -218,8 +240,15 @@ where
     let mut deadlines = Deadlines::of(&request, &end.method);
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
     let admitted = match calls.auth.is_enabled() {
-        true => calls.admit(&request, &id).await.map(|caller| deadlines.end_with(caller)),
-        false => Ok(()),
+        true => calls.admit(&request, &id).await.map(Some),
+        false => Ok(None),
+    };
+    let (admitted, ticket) = match admitted.and_then(|caller| calls.take_ticket(&request, caller)) {
+        Ok((caller, ticket)) => {
+            caller.into_iter().for_each(|caller| deadlines.end_with(caller));
+            (Ok(()), ticket)
+        }
+        Err(error) => (Err(error), None),
     };
     let codings = match admitted {
         Ok(()) => request_id::within(&id, || Codings::take(request.headers_mut())).map_err(Refused::Coding),
@@ -253,7 +282,11 @@ where
             Some(permit) => Some(Inner::Permitted(permit.hold(inner))),
             None => Some(Inner::Plain(inner)),
         };
-        Body::new(Answer { inner, id, end, deadlines, _kept: kept })
+        let answer = Answer { inner, id, end, deadlines, _kept: kept };
+        match ticket.filter(Ticket::limits_bytes) {
+            Some(ticket) => Body::new(Paced::new(answer, ticket)),
+            None => Body::new(answer),
+        }
     })
 }
 
@@ -444,6 +477,7 @@ mod tests {
         shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", 1_000, defect);
         let calls = Arc::new(Calls {
             auth: Auth::in_process(&node),
+            rate_limits: RateLimiter::off(),
             memory: MemoryPool::register(&node, &registry).unwrap(),
             node,
             metrics: GrpcMetrics::register(&registry, &[ipfrs_proto::FILE_DESCRIPTOR_SET]).unwrap(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ipfrs_middleware::TrustedProxies;
 use ipfrs_middleware::auth::Auth;
+use ipfrs_middleware::rate_limit::RateLimiter;
 
 /// Limits and settings that this front-end shares with HTTP.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub struct Limits {
     pub calls: (usize, usize),
     /// Decides who may do what.
     pub auth: Auth,
+    /// Rate limits of clients and callers.
+    pub rate_limits: RateLimiter,
     /// Proxies whose client addresses are trusted.
     pub proxies: TrustedProxies,
     /// How long a client may pause in a stream that holds resources.

@@ -33,7 +33,7 @@ use tonic_web::GrpcWebLayer;
 use tower::Service as _;
 
 use crate::block::{self, Blocks};
-use crate::call::{self, Calls};
+use crate::call::{self, Calls, OwnListener};
 use crate::compression::Coder;
 use crate::dag::Dags;
 use crate::error;
@@ -153,6 +153,7 @@ impl Grpc {
         let calls = Arc::new(Calls {
             node: node.clone(),
             auth: limits.auth.clone(),
+            rate_limits: limits.rate_limits.clone(),
             memory: memory.clone(),
             metrics,
             shortcuts,
@@ -189,6 +190,7 @@ impl Grpc {
         };
         let mut request = request;
         request.extensions_mut().insert(client);
+        request.extensions_mut().insert(OwnListener);
         let observed = call::observed(self.calls.clone(), request, routed, permit);
         Answering::Pending(Box::pin(client.scope(observed)))
     }

@@ -18,7 +18,7 @@ use ipfrs_core::ErrorKind;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
-use crate::access::{Access, admit, failure, rule};
+use crate::access::{Access, admit, failure, refusal, rule};
 use crate::body::{Drained, IdleTimeoutBody, Observed, broken_off};
 use crate::error::OverLimit;
 use crate::failure;
@@ -27,6 +27,7 @@ use crate::metrics::{Family, to_f64};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::routes::UNMATCHED;
 use crate::rpc;
+use crate::service::{HasTicket, paid};
 use crate::state::AppState;
 
 /// Permit of a request that took it before its route was known, attached to the request as an extension.
@@ -94,6 +95,20 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         true => admit(state, &request, access, &family.endpoint, client, &id).await.map(Some),
         false => Ok(None),
     };
+    let (admitted, ticket) = match admitted {
+        Ok(admitted) if state.rate_limits.is_enabled() && request.extensions().get::<HasTicket>().is_none() => {
+            let caller = admitted.as_ref().map(|admitted| &admitted.caller);
+            match state.rate_limits.take(client, caller) {
+                Ok(ticket) => (Ok(admitted), ticket),
+                Err(error) => {
+                    let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
+                    state.rate_limits.describe_refusal(refused.headers_mut());
+                    (Err(Box::new(refused)), None)
+                }
+            }
+        }
+        admitted => (admitted, None),
+    };
     let permit = family.takes_permit && admitted.is_ok();
     let permit = permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
     let (permit, mut response) = match (admitted, permit) {
@@ -131,6 +146,10 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     if watched.is_some() {
         response.extensions_mut().insert(Route(family.endpoint.clone()));
     }
+    let response = match ticket {
+        Some(ticket) => paid(response, ticket),
+        None => response,
+    };
     response.map(|body| {
         let body = match permit {
             Some(permit) if !http_body::Body::is_end_stream(&body) => Body::new(PermittedBody::new(permit.hold(body))),

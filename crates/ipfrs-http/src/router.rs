@@ -9,6 +9,7 @@ use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::auth::Auth;
+use ipfrs_middleware::rate_limit::RateLimiter;
 use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests};
 use ipfrs_node::Node;
@@ -44,7 +45,7 @@ pub struct App {
 }
 
 /// Builds the front-end over a node. `port` is the port that it will be bound to: pages served from this port may
-/// call the RPC. `auth` decides who may do what.
+/// call the RPC. `auth` decides who may do what, and `rate_limits` how often.
 ///
 /// # Errors
 /// If `config` is out of range, or if the metrics are already registered.
@@ -54,7 +55,7 @@ pub fn app(
     port: u16,
     lifecycle: Lifecycle,
     memory: MemoryPool,
-    auth: Auth,
+    (auth, rate_limits): (Auth, RateLimiter),
     registry: &Registry,
 ) -> Result<App> {
     config.validate()?;
@@ -74,6 +75,7 @@ pub fn app(
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
         memory,
         auth,
+        rate_limits,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,
         node,

@@ -11,13 +11,15 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST};
+use http::header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
+use ipfrs_middleware::rate_limit::{Paced, Ticket};
 use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
+use crate::access;
 use crate::api_listener::{self, ApiListener, Decision};
 use crate::config::Namespace;
 use crate::error;
@@ -38,6 +40,17 @@ const IPFS_PREFIX: &str = "/ipfs/";
 
 /// Paths at which connections can become WebSockets.
 pub const WEBSOCKET_PATHS: &[&str] = &["/ws", "/ws/ingest", "/graphql", "/graphql/ws"];
+
+/// Paths without rate limits, because load balancers stop sending requests to a daemon that does not respond there.
+const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
+
+fn is_probe<B>(request: &Request<B>) -> bool {
+    PROBES.contains(&request.uri().path())
+}
+
+/// Extension of a request that needs no token of the rate limits, or for which they have taken one already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HasTicket;
 
 /// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
@@ -63,14 +76,48 @@ impl Service {
         B::Error: Into<axum::BoxError>,
     {
         let is_head = request.method() == Method::HEAD;
-        Answering { step: self.step(request, peer), is_head }
+        match self.take_ticket(&request, peer) {
+            Ok(ticket) => {
+                let mut request = request;
+                if ticket.is_some() || is_probe(&request) {
+                    request.extensions_mut().insert(HasTicket);
+                }
+                Answering { step: self.step(request, peer), is_head, ticket }
+            }
+            Err(error) => {
+                let id = request_id::of(request.headers(), &self.state.request_ids);
+                let mut response = access::refusal(request.headers(), error, request.uri().path(), &id);
+                self.state.rate_limits.describe_refusal(response.headers_mut());
+                Answering { step: self.at_once(&request, response), is_head, ticket: None }
+            }
+        }
+    }
+
+    /// Takes a token of the rate limits from the client of a request. Returns `None` if the request is not limited, or
+    /// may have a caller who pays for it: that is known once the caller is.
+    ///
+    /// # Errors
+    /// If the client has no token left.
+    fn take_ticket<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> ipfrs_core::Result<Option<Ticket>> {
+        let limits = &self.state.rate_limits;
+        let headers = request.headers();
+        let has_caller = || {
+            let with_session = self.api.is_some() && headers.contains_key(COOKIE);
+            self.state.auth.is_enabled() && (headers.contains_key(AUTHORIZATION) || with_session)
+        };
+        if !limits.is_enabled() || is_probe(request) || has_caller() {
+            return Ok(None);
+        }
+        limits.take(self.state.hosts.client(peer, headers), None)
     }
 
     /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
     /// [`serialized_response`](Self::serialized_response). `headers` must not contain lines about the connection.
     /// Returns `None` if anything besides the path can affect the response.
     pub fn cacheable_request(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<CacheableRequest> {
-        if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() || self.api.is_some() {
+        // Rate limits count every request.
+        let is_limited = self.state.rate_limits.is_enabled();
+        if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() || self.api.is_some() || is_limited {
             return None;
         }
         let origin = Uri::default();
@@ -287,6 +334,8 @@ pin_project! {
         #[pin]
         step: Step,
         is_head: bool,
+        // Permission by the rate limits, if the client pays for the request.
+        ticket: Option<Ticket>,
     }
 }
 
@@ -300,7 +349,20 @@ impl Future for Answering {
             Projected::Routed { inner } => ready!(inner.poll(cx))?,
             Projected::Content { inner } => ready!(inner.as_mut().poll(cx)),
         };
-        Poll::Ready(Ok(if *this.is_head { without_body(response) } else { response }))
+        let response = if *this.is_head { without_body(response) } else { response };
+        Poll::Ready(Ok(match this.ticket.take() {
+            Some(ticket) => paid(response, ticket),
+            None => response,
+        }))
+    }
+}
+
+/// Returns the response to a request with a ticket: it tells what is left, and its body is paced.
+pub(crate) fn paid(mut response: Response, ticket: Ticket) -> Response {
+    ticket.describe(response.headers_mut());
+    match ticket.limits_bytes() && !response.body().is_end_stream() {
+        true => response.map(|body| Body::new(Paced::new(body, ticket))),
+        false => response,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use http::{Extensions, HeaderValue};
 use ipfrs_core::Result;
 use ipfrs_middleware::auth::Auth;
+use ipfrs_middleware::rate_limit::RateLimiter;
 use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{Client, FairPool, ImportPermit, ImportPermits, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPool,
     /// Decides who may do what.
     pub(crate) auth: Auth,
+    /// Rate limits of clients and callers.
+    pub(crate) rate_limits: RateLimiter,
     /// The metrics registry of the process, for `/metrics`.
     pub(crate) registry: Registry,
     /// Readiness and shutdown.

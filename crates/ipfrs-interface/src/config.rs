@@ -10,6 +10,7 @@ use ipfrs_graphql::GraphQlConfig;
 use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_middleware::auth::AuthConfig;
+use ipfrs_middleware::rate_limit::RateLimitConfig;
 use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IngestConfig, IpnsConfig, NodeConfig,
@@ -64,6 +65,8 @@ sections! {
     server: ServerConfig,
     /// `[auth]`: who may use the daemon.
     auth: AuthConfig,
+    /// `[rate_limit]`: requests and bytes of one client or caller.
+    rate_limit: RateLimitConfig,
     /// `[public]`: a listener with the read-only gateway only.
     public: PublicConfig,
     /// `[grpc]`: the gRPC services.
@@ -127,6 +130,7 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
         self.auth.validate()?;
+        self.rate_limit.validate()?;
         self.public.validate()?;
         if self.auth.enabled && self.ingest.needs_password() {
             return Err(Error::invalid(

@@ -18,7 +18,6 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use ipfrs_core::{Error, Result};
 use ipfrs_http::{Lifecycle, Service};
-use ipfrs_middleware::auth::Auth;
 use ipfrs_node::{BlockStore, Node};
 
 use crate::Config;
@@ -35,7 +34,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the repo, and creates it if it does not exist (unless `store.read_only`). `holder` identifies this
-    /// process to others that find the repo locked. `[server]`, `[public]`, `[grpc]` and `[auth]` of the configuration have no effect, except
+    /// process to others that find the repo locked. `[server]`, `[public]`, `[grpc]`, `[auth]` and `[rate_limit]` of the configuration have no effect, except
     /// that pages from `server.port` of this machine may call the RPC.
     ///
     /// # Errors
@@ -61,7 +60,7 @@ impl Embedded {
 
     fn new(config: &Config, parts: Parts) -> Result<Self> {
         let lifecycle = Lifecycle::new();
-        let app = parts.app(config, config.server.port, &lifecycle, &Auth::in_process(&parts.node))?;
+        let app = parts.app(config, config.server.port, &lifecycle, &parts.no_rules())?;
         lifecycle.set_ready();
         Ok(Self { node: parts.node, service: app.service, lifecycle })
     }

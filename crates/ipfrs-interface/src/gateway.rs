@@ -115,11 +115,11 @@ impl Gateway {
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
-        let auth = parts.auth(config).await?;
-        let mut app = parts.app(config, port, &lifecycle, &auth)?;
+        let rules = parts.rules(config).await?;
+        let mut app = parts.app(config, port, &lifecycle, &rules)?;
         let mut grpc = None;
         if config.grpc.enabled {
-            let services = parts.grpc(config, &lifecycle, &auth)?;
+            let services = parts.grpc(config, &lifecycle, &rules)?;
             app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
             grpc = Some((services, grpc_listeners));
         }
@@ -135,8 +135,13 @@ impl Gateway {
         node.start_republishing();
         lifecycle.set_ready();
         tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, public = ?public_addresses, repo = %repo.display(), "listening");
-        let ending =
-            Ending { lifecycle: lifecycle.clone(), node: node.clone(), auth, api_file, server: config.server.clone() };
+        let ending = Ending {
+            lifecycle: lifecycle.clone(),
+            node: node.clone(),
+            auth: rules.auth,
+            api_file,
+            server: config.server.clone(),
+        };
         let mut accepting =
             accept(&connections, [(app.service, listeners), (api, api_listeners), (public, public_listeners)], grpc);
         if let Some((socket, target)) = unix_socket.zip(addresses.first()) {

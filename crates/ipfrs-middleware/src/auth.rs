@@ -26,7 +26,7 @@ use prometheus::Registry;
 
 pub use caller::Caller;
 pub use config::AuthConfig;
-pub use failure::{challenge, retry_after};
+pub use failure::challenge;
 pub use keys::{CreatedKey, KeyInfo, NewKey};
 pub use local_token::read_local_token;
 pub use principal::Principal;

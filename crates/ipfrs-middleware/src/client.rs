@@ -24,6 +24,12 @@ impl Client {
         }))
     }
 
+    /// Returns whether the address is in one of these networks. Requests that arrive over no network are in all.
+    #[must_use]
+    pub fn is_in(self, networks: &[Network]) -> bool {
+        self.0.is_none_or(|address| networks.iter().any(|network| network.contains(address)))
+    }
+
     /// Runs `work` with this client as [`Self::current`].
     pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         ipfrs_node::with_client(self.0, work)

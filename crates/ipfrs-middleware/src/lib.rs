@@ -13,9 +13,11 @@ mod metrics;
 mod multipart_feed;
 mod network;
 mod panic;
+pub mod rate_limit;
 pub mod request_id;
 mod request_memory;
 mod request_permits;
+mod retry_after;
 mod trace_context;
 pub mod websocket;
 
@@ -32,4 +34,5 @@ pub use panic::{catch_panic, log_panic};
 pub use request_id::RequestIds;
 pub use request_memory::{MemoryPool, RequestMemory};
 pub use request_permits::{Held, NoPermit, RequestPermit, RequestPermits, Requests};
+pub use retry_after::retry_after;
 pub use trace_context::{Route, TRACEPARENT, TraceContext, Watched};

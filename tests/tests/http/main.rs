@@ -65,6 +65,7 @@ mod permits;
 mod pins;
 mod progress;
 mod proxy;
+mod rate_limits;
 mod request_memory;
 mod request_rules;
 mod response_cache;

@@ -6,6 +6,7 @@ use http::header::{HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use ipfrs_core::{Error, ErrorKind};
 
 use super::metrics::Outcome;
+use crate::retry_after::{limited, retry_after};
 
 /// Header by which a browser says what the response is for. Scripts send `empty`.
 const SEC_FETCH_DEST: &str = "sec-fetch-dest";
@@ -27,21 +28,9 @@ pub(super) fn refused(outcome: Outcome) -> Error {
     })
 }
 
-/// Error of a client that failed too often.
-#[derive(Debug, thiserror::Error)]
-#[error("retry after {0:?}")]
-struct Wait(Duration);
-
 pub(super) fn too_many_attempts(wait: Duration) -> Error {
     let text = "too many attempts with wrong credentials came from this address (auth.max_failures_per_minute)";
-    Error::new(ErrorKind::RateLimited, text).with_source(Wait(wait))
-}
-
-/// Returns the seconds after which a client with too many failed attempts may try again.
-#[must_use]
-pub fn retry_after(error: &Error) -> Option<u64> {
-    let wait = std::error::Error::source(error)?.downcast_ref::<Wait>()?;
-    Some(wait.0.as_secs() + 1)
+    limited(text, wait)
 }
 
 /// Adds the headers of a response to a request with the headers `asked` that is refused with `error`: the

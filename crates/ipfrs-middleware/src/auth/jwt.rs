@@ -149,6 +149,7 @@ impl JwtVerifier {
         Some(Principal {
             name: format!("jwt:{}", &subject[..end]),
             key: None,
+            is_local: false,
             scopes: scopes(claims.get(&self.scope_claim)),
             roots: roots.map(Vec::into_boxed_slice),
             expires: SystemTime::checked_add(&expires, Duration::from_secs(LEEWAY_SECONDS)),

@@ -327,6 +327,7 @@ impl Loaded {
         let principal = Principal {
             name: format!("key:{}", key.id),
             key: Some(key.id.clone()),
+            is_local: false,
             scopes: Scopes::from_iter(info.scopes),
             roots: (!info.roots.is_empty()).then(|| info.roots.into_boxed_slice()),
             expires: info.expires,

@@ -51,6 +51,7 @@ impl LocalToken {
         let principal = Arc::new(Principal {
             name: "local".to_owned(),
             key: None,
+            is_local: true,
             scopes: Scopes::from_iter([Scope::Admin]),
             roots: None,
             expires: None,

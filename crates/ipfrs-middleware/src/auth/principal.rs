@@ -14,6 +14,8 @@ pub struct Principal {
     pub(super) name: String,
     /// ID of the API key, if that is the proof.
     pub(super) key: Option<String>,
+    /// Whether the token of the repo is the proof.
+    pub(super) is_local: bool,
     pub(super) scopes: Scopes,
     /// Roots below which content may be read; `None` for all content, and for routes that are not about one root.
     pub(super) roots: Option<Box<[Cid]>>,
@@ -40,6 +42,12 @@ impl Principal {
     #[must_use]
     pub fn roots(&self) -> Option<&[Cid]> {
         self.roots.as_deref()
+    }
+
+    /// Returns whether this is a command on the machine of the daemon, with the token of its repo.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.is_local
     }
 
     pub(super) fn is_expired(&self, now: SystemTime) -> bool {

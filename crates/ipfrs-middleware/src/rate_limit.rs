@@ -1,0 +1,322 @@
+//! Rate limits of clients and callers (`[rate_limit]`), by the generic cell rate algorithm.
+//!
+//! A front-end [takes](RateLimiter::take) a token for each request, from the bucket of the caller if it has
+//! authenticated, and else from that of the client. A body takes tokens for its bytes while it is sent, and waits for
+//! them. The buckets are in a cache of fixed size, so any number of addresses costs bounded memory: the bucket that was
+//! used least makes room, and its client begins with a full one.
+
+mod config;
+mod paced;
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ipfrs_core::Result;
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use quick_cache::sync::Cache;
+use tokio::time::Instant;
+
+pub use config::RateLimitConfig;
+pub use paced::Paced;
+
+use crate::auth::Caller;
+use crate::client::Client;
+use crate::metrics::registered;
+use crate::network::Network;
+use crate::retry_after::limited;
+
+/// Header fields of draft-ietf-httpapi-ratelimit-headers-10.
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The limiter. Clones share the buckets.
+#[derive(Debug, Clone)]
+pub struct RateLimiter(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Limits of a client without credentials.
+    of_client: Limits,
+    /// Limits of a caller with credentials.
+    of_caller: Limits,
+    exempt: Vec<Network>,
+    buckets: Cache<u128, Arc<Bucket>>,
+    hashers: [RandomState; 2],
+    start: Instant,
+    client_hits: IntCounter,
+    caller_hits: IntCounter,
+}
+
+/// Two limits: of requests and of bytes.
+#[derive(Debug)]
+struct Limits {
+    requests: Rate,
+    /// `None` without a limit.
+    bytes: Option<Rate>,
+    policy: HeaderValue,
+}
+
+/// A rate: a token each `interval` nanoseconds, and at most `burst` nanoseconds worth of them at once.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    interval: f64,
+    burst: u64,
+}
+
+/// The tokens of a client or a caller: for requests and bytes the time at which all of them are there again, in
+/// nanoseconds since the start of the limiter.
+#[derive(Debug, Default)]
+struct Bucket {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A request that was permitted. Its body is paced, and its response tells how many tokens are left.
+#[derive(Debug, Clone)]
+pub struct Ticket {
+    shared: Arc<Shared>,
+    bucket: Arc<Bucket>,
+    is_of_caller: bool,
+    /// Tokens that are left.
+    remaining: u64,
+    /// Seconds until all of them are there again.
+    reset: u64,
+}
+
+impl RateLimiter {
+    /// Creates the limiter.
+    ///
+    /// # Errors
+    /// `config` is out of range, or the metrics are already registered.
+    pub fn register(config: &RateLimitConfig, registry: &Registry) -> Result<Self> {
+        config.validate()?;
+        let help = "Requests refused by rate limits, by whose they are";
+        let hits = IntCounterVec::new(Opts::new("ipfrs_rate_limit_hits_total", help), &["payer"]);
+        let hits = registered(registry, hits)?;
+        let (client_hits, caller_hits) = (hits.with_label_values(&["client"]), hits.with_label_values(&["caller"]));
+        if !config.enabled {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(Arc::new(Shared {
+            of_client: Limits::new(config, 1),
+            of_caller: Limits::new(config, config.caller_factor),
+            exempt: config.exempt.clone(),
+            buckets: Cache::new(config.max_clients),
+            hashers: [RandomState::new(), RandomState::new()],
+            start: Instant::now(),
+            client_hits,
+            caller_hits,
+        }))))
+    }
+
+    /// Returns a limiter that limits nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    /// Returns whether there are limits.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Takes a token for a request of `client`, from the bucket of `caller` if it has authenticated. Returns `None` if
+    /// the request is not limited.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) without a token; [`retry_after`](crate::retry_after) says when
+    /// there will be one.
+    pub fn take(&self, client: Client, caller: Option<&Caller>) -> Result<Option<Ticket>> {
+        self.take_at(client, caller, Instant::now())
+    }
+
+    fn take_at(&self, client: Client, caller: Option<&Caller>, now: Instant) -> Result<Option<Ticket>> {
+        let Some(shared) = &self.0 else { return Ok(None) };
+        let caller = caller.and_then(Caller::principal);
+        // Commands on this machine may do everything anyway.
+        if caller.is_some_and(|caller| caller.is_local()) || client.is_in(&shared.exempt) {
+            return Ok(None);
+        }
+        let key = match caller {
+            Some(caller) => shared.key(caller.name()),
+            None => shared.key(client),
+        };
+        let Ok(bucket) = shared.buckets.get_or_insert_with(&key, || Ok::<_, ipfrs_core::Error>(Arc::default())) else {
+            return Ok(None);
+        };
+        let is_of_caller = caller.is_some();
+        let limits = shared.limits(is_of_caller);
+        let now = shared.nanoseconds(now);
+        match limits.requests.take(&bucket.requests, now) {
+            Ok(used) => {
+                let remaining = (limits.requests.burst.saturating_sub(used) as f64 / limits.requests.interval) as u64;
+                let reset = used.div_ceil(NANOSECONDS);
+                Ok(Some(Ticket { shared: Arc::clone(shared), bucket, is_of_caller, remaining, reset }))
+            }
+            Err(wait) => {
+                if is_of_caller { &shared.caller_hits } else { &shared.client_hits }.inc();
+                let who = if is_of_caller { "this key or token" } else { "this address" };
+                let text = format!("too many requests from {who} (rate_limit.requests_per_second): slow down");
+                Err(limited(text, wait))
+            }
+        }
+    }
+
+    /// Adds the policy to the response of a request that was refused.
+    pub fn describe_refusal(&self, headers: &mut HeaderMap) {
+        if let Some(shared) = &self.0 {
+            headers.insert(RATE_LIMIT_POLICY, shared.of_client.policy.clone());
+        }
+    }
+}
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+impl Shared {
+    /// Returns a key that does not depend on what an attacker chooses.
+    fn key(&self, of: impl Hash) -> u128 {
+        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(&of));
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    fn limits(&self, is_of_caller: bool) -> &Limits {
+        if is_of_caller { &self.of_caller } else { &self.of_client }
+    }
+
+    fn nanoseconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_nanos() as u64
+    }
+}
+
+impl Limits {
+    fn new(config: &RateLimitConfig, factor: u64) -> Self {
+        let per_second = config.requests_per_second.saturating_mul(factor);
+        let burst = config.burst_requests.saturating_mul(factor);
+        let requests = Rate::new(per_second, burst);
+        let bytes = (config.bytes_per_second > 0).then(|| {
+            Rate::new(config.bytes_per_second.saturating_mul(factor), config.burst_bytes.saturating_mul(factor))
+        });
+        let window = burst.div_ceil(per_second);
+        let policy = HeaderValue::try_from(format!("\"requests\";q={burst};w={window}"));
+        // Numbers and quotes always fit.
+        Self { requests, bytes, policy: policy.unwrap_or(HeaderValue::from_static("\"requests\"")) }
+    }
+}
+
+impl Rate {
+    fn new(per_second: u64, burst: u64) -> Self {
+        let interval = NANOSECONDS as f64 / per_second as f64;
+        Self { interval, burst: (burst as f64 * interval) as u64 }
+    }
+
+    /// Takes a token. Returns the time until all tokens are there again, or until there is one.
+    fn take(self, full: &AtomicU64, now: u64) -> std::result::Result<u64, Duration> {
+        let interval = self.interval as u64;
+        let taken = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| {
+            let later = full.max(now) + interval;
+            (later <= now + self.burst.max(interval)).then_some(later)
+        });
+        match taken {
+            Ok(before) => Ok(before.max(now) + interval - now),
+            Err(full) => Err(Duration::from_nanos(full.max(now) + interval - now - self.burst.max(interval))),
+        }
+    }
+
+    /// Takes `count` tokens, whether they are there or not. Returns the time until they would have been there.
+    fn owe(self, full: &AtomicU64, count: u64, now: u64) -> Duration {
+        let cost = (count as f64 * self.interval) as u64;
+        let before = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| Some(full.max(now) + cost));
+        let (Ok(before) | Err(before)) = before;
+        Duration::from_nanos((before.max(now) + cost).saturating_sub(now + self.burst))
+    }
+}
+
+impl Ticket {
+    /// Adds the policy, and what is left of it, to a response.
+    pub fn describe(&self, headers: &mut HeaderMap) {
+        let left = format!("\"requests\";r={};t={}", self.remaining, self.reset);
+        headers.extend(HeaderValue::try_from(left).ok().map(|left| (RATE_LIMIT, left)));
+        headers.insert(RATE_LIMIT_POLICY, self.shared.limits(self.is_of_caller).policy.clone());
+    }
+
+    /// Returns whether bytes are limited, so that a body must be [`Paced`].
+    #[must_use]
+    pub fn limits_bytes(&self) -> bool {
+        self.shared.limits(self.is_of_caller).bytes.is_some()
+    }
+
+    /// Pays for bytes that are sent. Returns how long to wait before more are sent.
+    fn pay(&self, bytes: u64) -> Duration {
+        let Some(rate) = self.shared.limits(self.is_of_caller).bytes else { return Duration::ZERO };
+        rate.owe(&self.bucket.bytes, bytes, self.shared.nanoseconds(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry_after;
+
+    fn limiter(change: impl FnOnce(&mut RateLimitConfig)) -> RateLimiter {
+        let mut config =
+            RateLimitConfig { enabled: true, requests_per_second: 2, burst_requests: 4, ..Default::default() };
+        change(&mut config);
+        RateLimiter::register(&config, &Registry::new()).unwrap()
+    }
+
+    fn client(address: &str) -> Client {
+        Client::of(address.parse().unwrap())
+    }
+
+    #[test]
+    fn client_gets_its_burst_and_then_its_rate() {
+        let limiter = limiter(|_| {});
+        let (one, start) = (client("192.0.2.1"), Instant::now());
+        let at = |seconds: f64| limiter.take_at(one, None, start + Duration::from_secs_f64(seconds));
+        let left: Vec<_> = (0..4).map(|_| at(0.0).unwrap().unwrap().remaining).collect();
+        assert_eq!(left, [3, 2, 1, 0]);
+        let refused = at(0.0).unwrap_err();
+        assert_eq!(retry_after(&refused), Some(1));
+        assert!(at(0.4).is_err());
+        assert!(at(0.51).is_ok() && at(0.52).is_err());
+        // What was refused costs nothing, and tokens do not exceed the burst.
+        let mut headers = HeaderMap::new();
+        at(100.0).unwrap().unwrap().describe(&mut headers);
+        assert_eq!(headers[RATE_LIMIT], "\"requests\";r=3;t=1");
+        assert_eq!(headers[RATE_LIMIT_POLICY], "\"requests\";q=4;w=2");
+        assert!((0..3).all(|_| at(100.0).is_ok()) && at(100.0).is_err());
+        assert!(limiter.take_at(client("192.0.2.2"), None, start).is_ok(), "others are not limited");
+    }
+
+    #[test]
+    fn exempt_networks_are_not_limited_and_ipv6_networks_count_as_one() {
+        let limiter = limiter(|config| config.exempt = vec!["10.0.0.0/8".to_owned().try_into().unwrap()]);
+        let now = Instant::now();
+        assert!((0..100).all(|_| limiter.take_at(client("10.1.2.3"), None, now).unwrap().is_none()));
+        let taken = |host: u64| limiter.take_at(client(&format!("2001:db8::{host:x}")), None, now).is_ok();
+        assert_eq!((0..100).filter(|host| taken(*host)).count(), 4);
+    }
+
+    #[test]
+    fn memory_is_bounded_under_any_number_of_addresses() {
+        let limiter = limiter(|config| config.max_clients = 1_000);
+        let now = Instant::now();
+        for address in 0..100_000_u32 {
+            limiter.take_at(Client::of(std::net::Ipv4Addr::from_bits(address).into()), None, now).unwrap();
+        }
+        assert!(limiter.0.unwrap().buckets.len() <= 1_000);
+    }
+
+    #[test]
+    fn bytes_are_owed_at_their_rate() {
+        let rate = Rate::new(1_000, 500);
+        let full = AtomicU64::new(0);
+        assert_eq!(rate.owe(&full, 500, 0), Duration::ZERO);
+        assert_eq!(rate.owe(&full, 1_000, 0), Duration::from_secs(1));
+        assert_eq!(rate.owe(&full, 0, NANOSECONDS), Duration::ZERO);
+    }
+}

@@ -1,0 +1,136 @@
+//! `[rate_limit]`: requests of one client or caller.
+
+use std::net::IpAddr;
+
+use ipfrs_proto::block::v1::GetBlockRequest;
+use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::grpc::ABSENT;
+use crate::harness::{TestGateway, header};
+
+/// Requests at once. Even a slow test sends twice as many before that many tokens are there again.
+const BURST: usize = 40;
+
+async fn start(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
+    TestGateway::start_with(|config| {
+        config.rate_limit.enabled = true;
+        (config.rate_limit.requests_per_second, config.rate_limit.burst_requests) = (1, BURST as u64);
+        change(config);
+    })
+    .await
+}
+
+/// Sends requests until one is refused, and returns the number of those that were not, and the refusal.
+async fn until_refused(send: impl AsyncFn() -> Response) -> (usize, Response) {
+    for sent in 0..2 * BURST {
+        let response = send().await;
+        if response.status() == 429 {
+            return (sent, response);
+        }
+    }
+    panic!("no request was refused");
+}
+
+#[tokio::test]
+async fn cached_content_and_commands_take_tokens_of_the_same_client() {
+    let gateway = start(|_| {}).await;
+    let cid = gateway.add("", "hello").await;
+    let path = format!("/ipfs/{cid}");
+    let first = gateway.get(&path).await;
+    assert_eq!(header(&first, "ratelimit-policy"), format!("\"requests\";q={BURST};w={BURST}"));
+    assert!(header(&first, "ratelimit").starts_with("\"requests\";r="), "{:?}", first.headers());
+    let (sent, refused) = until_refused(async || gateway.get(&path).await).await;
+    assert!(sent >= BURST - 4, "{sent}");
+    let seconds: usize = header(&refused, "retry-after").parse().unwrap();
+    assert!((1..=2).contains(&seconds), "{seconds}");
+    assert!(refused.text().await.unwrap().contains("rate_limit.requests_per_second"));
+    // Each API has its own form of errors.
+    let rpc: Value = until_refused(async || gateway.rpc("id").send().await.unwrap()).await.1.json().await.unwrap();
+    assert_eq!(rpc["Kind"], "rate_limited");
+    let native: Value =
+        until_refused(async || gateway.v1("block/batch/has", &json!({})).await).await.1.json().await.unwrap();
+    assert_eq!(native["code"], "rate_limited");
+    until_refused(async || gateway.get("/nothing").await).await;
+    // Load balancers and other clients are not affected.
+    for path in ["/health", "/health/live", "/health/ready"] {
+        assert_eq!(gateway.get(path).await.status(), 200, "{path}");
+    }
+    let mut blocks = BlockServiceClient::new(gateway.channel());
+    let mut code = Code::Ok;
+    for _ in 0..2 * BURST {
+        code = blocks.get_block(GetBlockRequest { cid: ABSENT.to_owned() }).await.unwrap_err().code();
+        if code == Code::ResourceExhausted {
+            break;
+        }
+        assert_eq!(code, Code::NotFound);
+    }
+    assert_eq!(code, Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn proxies_name_the_clients_that_pay() {
+    let loopback = || "127.0.0.1".to_owned().try_into().unwrap();
+    let gateway = start(|config| config.gateway.trusted_proxies = vec![loopback()]).await;
+    let send = async |client: &str| {
+        let request = gateway.request(Method::GET, "/nothing").header("x-forwarded-for", client);
+        request.send().await.unwrap()
+    };
+    until_refused(async || send("192.0.2.1").await).await;
+    assert_eq!(send("192.0.2.2").await.status(), 404);
+    // A network of IPv6 is one client.
+    let hosts: Vec<IpAddr> =
+        (0..BURST as u128 + 20).map(|host| IpAddr::from((0x2001_0db8_u128 << 96 | host).to_be_bytes())).collect();
+    let mut refused = 0;
+    for host in hosts {
+        refused += usize::from(send(&host.to_string()).await.status() == 429);
+    }
+    assert!(refused > 0);
+    // Of a stranger, the header means nothing.
+    let gateway = start(|_| {}).await;
+    let next = std::cell::Cell::new(0);
+    until_refused(async || {
+        next.set(next.get() + 1);
+        let request = gateway.request(Method::GET, "/nothing");
+        request.header("x-forwarded-for", format!("192.0.2.{}", next.get())).send().await.unwrap()
+    })
+    .await;
+    let gateway = start(|config| config.rate_limit.exempt = vec![loopback()]).await;
+    for _ in 0..2 * BURST {
+        assert_eq!(gateway.get("/nothing").await.status(), 404);
+    }
+}
+
+#[tokio::test]
+async fn callers_pay_for_themselves() {
+    let gateway = start(|config| {
+        config.auth.enabled = true;
+        config.rate_limit.caller_factor = 2;
+    })
+    .await;
+    let admin = std::fs::read_to_string(gateway.repo().path().join("api-token")).unwrap();
+    let key = async || {
+        let request = gateway.request(Method::POST, "/v1/auth/keys").bearer_auth(&admin);
+        let created: Value = request.body(r#"{"scopes": ["read"]}"#).send().await.unwrap().json().await.unwrap();
+        created["token"].as_str().unwrap().to_owned()
+    };
+    let (one, other) = (key().await, key().await);
+    let send =
+        async |token: &str| gateway.request(Method::GET, "/v1/progress").bearer_auth(token).send().await.unwrap();
+    let mut answered = 0;
+    while send(&one).await.status() == 200 {
+        answered += 1;
+        assert!(answered < 4 * BURST);
+    }
+    assert!(answered >= 2 * BURST - 2, "{answered}");
+    assert_eq!(send(&other).await.status(), 200);
+    assert_eq!(gateway.get("/").await.status(), 200, "the address has tokens of its own");
+    // Credentials that are not needed, or are wrong, do not give anyone a bucket.
+    until_refused(async || gateway.request(Method::GET, "/").bearer_auth("x").send().await.unwrap()).await;
+    // The operator is not locked out.
+    for _ in 0..3 * BURST {
+        assert_eq!(send(&admin).await.status(), 200);
+    }
+}
