@@ -29,6 +29,8 @@ pub struct HttpConfig {
     pub compression: CompressionConfig,
     /// `[websocket]`.
     pub websocket: WebSocketConfig,
+    /// `server.hosts`: public names that are served besides the configured ones; empty for all names.
+    pub hosts: Vec<String>,
 }
 
 impl HttpConfig {

@@ -76,7 +76,7 @@ pub fn app(
         memory,
         auth,
         rate_limits,
-        hosts: Hosts::new(&config.gateway),
+        hosts: Hosts::new(&config.gateway, &config.hosts),
         compression: Compression::new(&config.compression, &node, registry)?,
         node,
         metrics: metrics.clone(),

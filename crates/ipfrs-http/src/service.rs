@@ -122,6 +122,7 @@ impl Service {
         }
         let origin = Uri::default();
         let request_host = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
+        self.state.hosts.check_known(&request_host).ok()?;
         let is_ipfs_only = match self.state.hosts.way(&request_host, IPFS_PREFIX) {
             Route::Daemon => false,
             Route::Gateway => true,
@@ -168,6 +169,7 @@ impl Service {
         let hosts = &self.state.hosts;
         let client = hosts.client(peer, request.headers());
         let request_host = hosts.read(&request, peer, &self.tunnels);
+        let request_host = request_host.and_then(|host| hosts.check_known(&host).map(|()| host));
         let way = request_host.map(|request_host| match hosts.way(&request_host, request.uri().path()) {
             Route::Hosted(hosted_request) if self.is_content_only => hosted_request.without_websites(),
             way => way,

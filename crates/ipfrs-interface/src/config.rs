@@ -160,6 +160,7 @@ impl Config {
             api: self.api.clone(),
             compression: self.compression.clone(),
             websocket: self.websocket.clone(),
+            hosts: self.server.hosts.clone(),
         }
     }
 

@@ -15,6 +15,8 @@ pub struct ServerConfig {
     pub host: String,
     /// TCP port; 0 lets the system choose one.
     pub port: u16,
+    /// Public names that requests may name in `Host`, besides those of `[gateway.hosts]`; empty for all.
+    pub hosts: Vec<String>,
     /// Number of threads that serve requests; default: the number of cores.
     pub workers: Option<usize>,
     /// Whether the daemon may listen on addresses other than loopback, although any client that reaches it may write.
@@ -43,6 +45,7 @@ impl Default for ServerConfig {
         Self {
             host: "127.0.0.1".to_owned(),
             port: 8080,
+            hosts: Vec::new(),
             workers: None,
             allow_unauthenticated: false,
             max_connections: 50_000,
@@ -66,6 +69,18 @@ impl ServerConfig {
     pub fn validate(&self) -> Result<()> {
         if self.host.trim().is_empty() {
             return Err(Error::invalid("server.host = \"\": give an address such as \"127.0.0.1\", or a host name"));
+        }
+        let is_name = |host: &String| {
+            let is_label = |label: &str| {
+                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+                label == "*" || (!label.is_empty() && label.bytes().all(is_plain))
+            };
+            host.split('.').all(is_label)
+        };
+        if let Some(wrong) = self.hosts.iter().find(|host| !is_name(host)) {
+            return Err(Error::invalid(format!(
+                "server.hosts: {wrong:?} is not a name: give names without port, such as \"example.org\" or \"*.example.org\""
+            )));
         }
         if let Some(workers) = self.workers {
             in_range("server.workers", workers as u64, 1, 1_024)?;

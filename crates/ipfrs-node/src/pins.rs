@@ -1,5 +1,6 @@
 //! Pins, which protect blocks from garbage collection.
 
+mod difference;
 mod list;
 mod pin;
 

@@ -357,3 +357,48 @@ async fn over_http_2_the_authority_is_the_host() {
         assert!(head.bytes().await.unwrap().is_empty());
     }
 }
+
+#[tokio::test]
+async fn unknown_names_are_refused_if_the_known_ones_are_listed() {
+    let gateway = TestGateway::start_with(|config| {
+        config.server.hosts = vec!["Known.example.org".to_owned(), "*.wild.example".to_owned()];
+        config
+            .gateway
+            .hosts
+            .insert("configured.example".to_owned(), HostConfig { subdomains: true, ..HostConfig::default() });
+        config.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
+        config.dns.enabled = false;
+    })
+    .await;
+    let cid = gateway.add("cid-version=1", "hello").await;
+    let status = async |method: Method, path: &str, headers: &[(&str, &str)]| {
+        let request = gateway.request(method, path);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.send().await.unwrap().status().as_u16()
+    };
+    let content = format!("/ipfs/{cid}");
+    let root = format!("{cid}.ipfs.configured.example");
+    // The second response may come from a cache.
+    for _ in 0..2 {
+        for (host, expected) in [
+            ("127.0.0.1", 200),
+            ("localhost:1234", 200),
+            ("intranet", 200),
+            ("known.EXAMPLE.org:80", 200),
+            ("a.wild.example", 200),
+            ("configured.example", 301),
+            ("evil.example", 403),
+            ("wild.example", 403),
+            ("a.b.wild.example", 403),
+            ("known.example.org.evil.example", 403),
+        ] {
+            assert_eq!(status(Method::GET, &content, &[("host", host)]).await, expected, "{host}");
+        }
+    }
+    assert_eq!(status(Method::GET, "/", &[("host", &root)]).await, 200);
+    assert_eq!(status(Method::POST, "/api/v0/id", &[("host", "evil.example")]).await, 403);
+    assert_eq!(
+        status(Method::GET, &content, &[("host", "127.0.0.1"), ("x-forwarded-host", "evil.example")]).await,
+        403
+    );
+}

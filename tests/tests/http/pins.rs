@@ -184,3 +184,33 @@ async fn pin_verify_names_missing_blocks() {
     let message = failure(&gateway, "pin/verify?verbose=true&quiet=true").await;
     assert!(message.contains("can not be used at the same time"), "{message}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn update_reads_what_differs_and_keeps_everything() {
+    let gateway = TestGateway::start().await;
+    let tree = async |changed: &str, pin: bool| {
+        let form = (0..1_000).fold(Form::new(), |form, file| {
+            let content = if file == 517 { changed.to_owned() } else { format!("file {file}") };
+            form.file(&format!("d/{}/{}/{file}", file % 10, file / 100), content)
+        });
+        hash_of(gateway.add_form(&format!("pin={pin}"), form).await.last().unwrap())
+    };
+    let (old, new) = (tree("old", true).await, tree("new", false).await);
+    let before = gateway.metric("ipfrs_blocks_retrieved_total").await;
+    gateway.rpc_json(&format!("pin/update?arg={old}&arg={new}")).await;
+    let read = gateway.metric("ipfrs_blocks_retrieved_total").await - before;
+    assert!(read <= 12, "{read} of 1,111 blocks");
+    gateway.rpc_bytes("repo/gc").await;
+    let refs = ndjson(gateway.rpc(&format!("refs?arg={new}&recursive=true&unique=true")).send().await.unwrap()).await;
+    assert_eq!(refs.len(), 1_110);
+    assert_eq!(gateway.rpc_bytes(&format!("cat?arg={new}/7/5/517")).await, "new");
+    // A pin of a part that is missing is refused as before.
+    gateway.rpc_json(&format!("pin/rm?arg={new}")).await;
+    let (old, new) = (tree("old", true).await, tree("new", false).await);
+    let changed =
+        gateway.rpc_json(&format!("dag/resolve?arg={new}/7/5/517")).await["Cid"]["/"].as_str().unwrap().to_owned();
+    gateway.rpc_bytes(&format!("block/rm?arg={changed}")).await;
+    let message = failure(&gateway, &format!("pin/update?arg={old}&arg={new}")).await;
+    assert!(message.contains(&changed), "{message}");
+    assert_eq!(pinned(&gateway, "recursive").await, [old.as_str()]);
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{Client, TrustedProxies};
 
 use crate::GatewayConfig;
@@ -236,13 +236,15 @@ pub(crate) struct Hosts {
     exact: HashMap<String, Arc<HostConfig>>,
     /// Names that contain a `*`, split into labels.
     patterns: Vec<(Vec<String>, Arc<HostConfig>)>,
+    /// Public names that are served besides the configured ones, split into labels; empty for all names.
+    known: Vec<Vec<String>>,
     proxies: TrustedProxies,
     /// Whether the gateway is a forward proxy.
     pub(crate) is_proxy: bool,
 }
 
 impl Hosts {
-    pub(crate) fn new(config: &GatewayConfig) -> Self {
+    pub(crate) fn new(config: &GatewayConfig, known: &[String]) -> Self {
         // Normalizes IPv6 addresses, as in requests.
         let key = |name: &str| Named { name, port: None }.lower().into_owned();
         let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(host.clone())));
@@ -251,8 +253,36 @@ impl Hosts {
         Self {
             exact: exact.into_iter().collect(),
             patterns: patterns.into_iter().map(|(name, host)| (labels(name), host)).collect(),
+            known: known.iter().map(|name| labels(name.to_ascii_lowercase())).collect(),
             proxies: TrustedProxies::new(&config.trusted_proxies),
             is_proxy: config.proxy,
+        }
+    }
+
+    /// Checks that the daemon serves the names in a request: addresses, names without a dot, configured ones, and those
+    /// of `server.hosts`. If that is empty, it serves all names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] for another name.
+    pub(crate) fn check_known(&self, request_host: &RequestHost<'_>) -> Result<()> {
+        if self.known.is_empty() {
+            return Ok(());
+        }
+        let refused = |name: &str| {
+            let text =
+                format!("this daemon does not serve the host {name:?}: its operator can add it to [server] hosts");
+            Err(Error::new(ErrorKind::Forbidden, text))
+        };
+        for named in [&request_host.own].into_iter().chain(&request_host.forwarded) {
+            let name = named.lower();
+            let is_known = self.known.iter().any(|pattern| fits(pattern, &name));
+            if !is_known && !named.is_local() && !self.is_configured(named) {
+                return refused(&name);
+            }
+        }
+        match request_host.beside.iter().find(|name| !self.known.iter().any(|pattern| fits(pattern, name))) {
+            Some(name) => refused(name),
+            None => Ok(()),
         }
     }
 
@@ -366,14 +396,16 @@ impl Hosts {
 
     /// Returns the configuration of a name in lower case.
     fn of(&self, name: &str) -> Option<&Arc<HostConfig>> {
-        let fits = |pattern: &[String]| {
-            let mut labels = name.split('.');
-            pattern.iter().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))
-                && labels.next().is_none()
-        };
-        let by_pattern = || self.patterns.iter().find(|(pattern, _)| fits(pattern)).map(|(_, config)| config);
+        let by_pattern = || self.patterns.iter().find(|(pattern, _)| fits(pattern, name)).map(|(_, config)| config);
         self.exact.get(name).or_else(by_pattern)
     }
+}
+
+/// Whether a name in lower case has the labels of a pattern, of which `*` is any.
+fn fits(pattern: &[String], name: &str) -> bool {
+    let mut labels = name.split('.');
+    pattern.iter().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))
+        && labels.next().is_none()
 }
 
 /// Whether a host serves a path in the same way as the default path gateway.
@@ -406,7 +438,7 @@ mod tests {
         let uri = Uri::default();
         let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
         let Ok(request_host) = RequestHost::read(&uri, &headers, false) else { return "invalid".into() };
-        match Hosts::new(&config).way(&request_host, "/") {
+        match Hosts::new(&config, &[]).way(&request_host, "/") {
             Route::Daemon => "daemon".into(),
             Route::Gateway => "plain".into(),
             Route::Hosted(hosted_request) => match hosted_request.place {

@@ -99,6 +99,11 @@ impl Reachable {
         self.marks.mark(cid.hash());
     }
 
+    /// Makes the walk visit neither a block nor the blocks below it.
+    pub(crate) fn skip(&mut self, cid: &Cid) {
+        self.marks.visit(cid);
+    }
+
     /// Returns the marks of all visited blocks.
     pub(crate) fn into_marks(self) -> Marks {
         self.marks

@@ -8,6 +8,7 @@ use ipfrs_store::{Pin, PinMode};
 use ipfrs_stream::BlockStoreSource;
 use tracing::Instrument;
 
+use super::difference::skip_common;
 use crate::dag::{Leaves, Reachable};
 use crate::events::{EventData, Topic};
 use crate::fetched::Claims;
@@ -149,7 +150,7 @@ impl Node {
                 "'from' cid was not recursively pinned already: {from}, pin {to} itself"
             )));
         }
-        self.require_all(&[to], PinMode::Recursive, |_| {}).await?;
+        self.require_below(&[to], Some(&from), |_| {}).await?;
         let node = self.clone();
         let replacement =
             async move { changing(&node, vec![to, from], node.inner.pins.replace(&from, &to, keep)).await };
@@ -159,10 +160,10 @@ impl Node {
 
     /// Checks that all blocks of a pin are in the store, and makes them permanent, durably. The caller must hold a
     /// lease.
-    async fn require_all(&self, roots: &[Cid], mode: PinMode, mut progress: impl FnMut(Walked) + Send) -> Result<()> {
-        let protection = &self.inner.protection;
-        let mut claims = Claims::new(self.inner.fetched.as_ref());
+    async fn require_all(&self, roots: &[Cid], mode: PinMode, progress: impl FnMut(Walked) + Send) -> Result<()> {
         if mode == PinMode::Direct {
+            let protection = &self.inner.protection;
+            let mut claims = Claims::new(self.inner.fetched.as_ref());
             protection.touch(roots.iter().map(Cid::hash));
             protection.settled().await;
             let sizes = self.inner.store.has_many(roots).await?;
@@ -175,10 +176,25 @@ impl Node {
             claims.add(roots.iter().map(Cid::hash));
             return claims.finish().await;
         }
+        self.require_below(roots, None, progress).await
+    }
+
+    /// Same as [`require_all`](Self::require_all), for recursive pins. What the DAG of the recursive pin `replaced` has
+    /// at the same place is known to be complete, and stays so until that pin is removed: it is not visited.
+    async fn require_below(
+        &self,
+        roots: &[Cid],
+        replaced: Option<&Cid>,
+        mut progress: impl FnMut(Walked) + Send,
+    ) -> Result<()> {
+        let mut claims = Claims::new(self.inner.fetched.as_ref());
         let reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
-        let mut reachable = reachable.touching(protection.clone());
+        let mut reachable = reachable.touching(self.inner.protection.clone());
         let mut walked = Walked::default();
         for root in roots {
+            if let Some(replaced) = replaced {
+                skip_common(&self.inner.store, &mut reachable, replaced, root).await?;
+            }
             reachable.start_in(self.pinned_store(root), root);
             let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}")).with_source(e);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
