@@ -191,7 +191,7 @@ async fn update_reads_what_differs_and_keeps_everything() {
     let tree = async |changed: &str, pin: bool| {
         let form = (0..1_000).fold(Form::new(), |form, file| {
             let content = if file == 517 { changed.to_owned() } else { format!("file {file}") };
-            form.file(&format!("d/{}/{}/{file}", file % 10, file / 100), content)
+            form.file(format!("d/{}/{}/{file}", file % 10, file / 100), content)
         });
         hash_of(gateway.add_form(&format!("pin={pin}"), form).await.last().unwrap())
     };

@@ -46,7 +46,7 @@ pub(super) struct JwtVerifier {
     issuer: String,
     audience: String,
     keys: RwLock<KeySet>,
-    /// One reading at a time; the time of the last one.
+    /// One reading at a time; the end of the last one.
     reading: Mutex<Option<Instant>>,
 }
 
@@ -167,13 +167,15 @@ impl JwtVerifier {
     async fn read_again(&self, kid: &str, max_age: Duration) {
         let mut last = self.reading.lock().await;
         let (age, is_known) = self.state(kid);
-        if age.is_some_and(|age| age <= max_age) && is_known || last.is_some_and(|last| last.elapsed() < MIN_PAUSE) {
+        // A source that does not respond must not delay every token whose key is known.
+        let pause = if is_known { max_age } else { MIN_PAUSE };
+        if age.is_some_and(|age| age <= max_age) && is_known || last.is_some_and(|last| last.elapsed() < pause) {
             return;
         }
-        *last = Some(Instant::now());
         if let Err(error) = self.read().await {
             tracing::warn!(%error, "the keys of the issuer of tokens could not be read again");
         }
+        *last = Some(Instant::now());
     }
 
     async fn read(&self) -> Result<()> {
