@@ -1,96 +1,18 @@
-//! Access rules: what a request to each route needs. The router is built with them.
-
-use std::collections::HashMap;
-use std::sync::LazyLock;
+//! Decides about requests by the access rules of their routes, and refuses them in the form of each API.
 
 use axum::response::{IntoResponse, Response};
-use http::{Extensions, HeaderMap, HeaderValue, Method};
+use http::{Extensions, HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::Client;
 use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, Scope, audit, challenge};
 
+use crate::access_rule::Access;
 use crate::error::{GatewayError, Problem, RpcError};
 use crate::gateway::cors;
 use crate::origin::Checked;
 use crate::request_id::RequestId;
-use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE};
 use crate::state::AppState;
-use crate::{router, rpc};
-
-/// What requests to a route need, by their method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
-    /// What GET and HEAD need.
-    pub read: Need,
-    /// What all other methods except OPTIONS need.
-    pub write: Need,
-}
-
-impl Access {
-    /// Nothing: health, pages of the console, descriptions.
-    pub(crate) const OPEN: Self = Self::both(Need::Nothing);
-    /// Content of the gateway.
-    pub(crate) const CONTENT: Self = Self::both(Need::Content);
-    /// Content at a path whose root the handler checks.
-    pub(crate) const PATH: Self = Self::both(Need::Path);
-    /// What the front-end decides once it has read the request.
-    pub(crate) const LATER: Self = Self::both(Need::Later);
-    pub(crate) const READ: Self = Self::scope(Scope::Read);
-    pub(crate) const WRITE: Self = Self::scope(Scope::Write);
-    pub(crate) const ADMIN: Self = Self::scope(Scope::Admin);
-
-    /// A scope for all methods.
-    pub(crate) const fn scope(scope: Scope) -> Self {
-        Self::both(Need::Scope(scope))
-    }
-
-    /// The same for all methods.
-    pub(crate) const fn both(need: Need) -> Self {
-        Self { read: need, write: need }
-    }
-
-    /// Something else for methods that change something.
-    pub(crate) const fn with_write(self, write: Need) -> Self {
-        Self { write, ..self }
-    }
-
-    /// Returns what a request with this method needs. OPTIONS reveals only the methods of a route.
-    #[must_use]
-    pub fn of(self, method: &Method) -> Need {
-        match *method {
-            Method::OPTIONS => Need::Nothing,
-            Method::GET | Method::HEAD => self.read,
-            _ => self.write,
-        }
-    }
-}
-
-/// The rules, by route: those with which the router is built, and those of routes that other front-ends mount.
-static RULES: LazyLock<HashMap<String, Access>> = LazyLock::new(|| {
-    let mut rules = HashMap::from_iter(router::routes().into_iter().flat_map(|(_, routes)| routes.rules));
-    for command in rpc::commands::all() {
-        rules.insert(format!("/api/v0/{}", command.path), Access::scope(command.scope));
-    }
-    for route in [IPFS_ROUTE, IPNS_ROUTE, "/ipfs", "/ipfs/", "/ipns", "/ipns/"] {
-        rules.insert(route.to_owned(), Access::CONTENT);
-    }
-    for route in ["/graphql", "/graphql/ws", "/graphql/schema.graphql"] {
-        rules.insert(route.to_owned(), Access::LATER);
-    }
-    rules.insert(UNMATCHED.to_owned(), Access::OPEN);
-    rules
-});
-
-/// Returns what requests to a route need. Without a rule, that is the scope `admin`.
-pub(crate) fn rule(route: &str) -> Access {
-    RULES.get(route).copied().unwrap_or(Access::ADMIN)
-}
-
-/// Returns the rule of a path in the OpenAPI document, in which parameters that span segments have no asterisk.
-pub(crate) fn rule_of_described(path: &str) -> Access {
-    let described = RULES.iter().find(|(route, _)| route.replace("{*", "{") == path);
-    described.map_or(Access::ADMIN, |(_, access)| *access)
-}
 
 /// A request that passed, as far as the audit log needs it.
 pub(crate) struct Admitted {

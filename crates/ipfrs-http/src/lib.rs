@@ -4,6 +4,7 @@
 //! Each handler parses the request, calls one method of the Node and renders the result.
 
 mod access;
+mod access_rule;
 mod api_listener;
 mod body;
 mod command_log;
@@ -24,9 +25,11 @@ mod mounted;
 mod openapi;
 mod openmetrics;
 mod origin;
+mod rate;
 mod request_id;
 mod request_lifecycle;
 mod retrieval_report;
+mod route_table;
 mod router;
 mod routes;
 mod routing;
@@ -37,7 +40,6 @@ mod static_file;
 mod ui;
 mod v1;
 
-pub use access::Access;
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use failure::log_broken_off;

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::routing::MethodRouter;
 
-use crate::access::Access;
+use crate::access_rule::Access;
 use crate::state::AppState;
 
 /// Routes, their paths and access rules. There is no way to add a route without a rule.

@@ -7,18 +7,16 @@
 mod kubo;
 mod native;
 pub(crate) mod operation;
+pub(crate) mod serve;
 
 use std::sync::LazyLock;
 
-use axum::response::Response;
-use http::HeaderMap;
-use operation::Operation;
 use utoipa::openapi::schema::ComponentsBuilder;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 
-use crate::static_file;
+use crate::route_table;
 
 /// Sections of the document, in order.
 const TAGS: [(&str, &str); 9] = [
@@ -58,10 +56,10 @@ fn document() -> OpenApi {
         .license(Some(license.build()));
     let mut components = ComponentsBuilder::new();
     let mut paths = PathsBuilder::new();
-    for operation in native::operations().into_iter().chain(kubo::operations()) {
-        let Operation { path, item, schemas } = operation;
-        components = components.schemas_from_iter(schemas);
-        paths = paths.path(path, item);
+    for mut operation in native::operations().into_iter().chain(kubo::operations()) {
+        components = components.schemas_from_iter(std::mem::take(&mut operation.schemas));
+        let path = operation.path.clone();
+        paths = paths.path(&path, operation.item(route_table::rule_of_described(&path)));
     }
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(TOKEN)).build();
     components = components.security_scheme(TOKEN_SCHEME, SecurityScheme::Http(token));
@@ -69,9 +67,9 @@ fn document() -> OpenApi {
     OpenApiBuilder::new().info(info.build()).paths(paths).components(Some(components.build())).tags(Some(tags)).build()
 }
 
-/// `GET /openapi.json`.
-pub(crate) async fn serve(headers: HeaderMap) -> Response {
-    static_file::respond(&headers, "application/json", DOCUMENT.as_bytes().into())
+/// Returns the document as JSON.
+pub(crate) fn text() -> &'static str {
+    &DOCUMENT
 }
 
 #[cfg(test)]

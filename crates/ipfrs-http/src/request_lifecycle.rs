@@ -18,16 +18,17 @@ use ipfrs_core::ErrorKind;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
-use crate::access::{Access, admit, failure, refusal, rule};
+use crate::access::{admit, failure, refusal};
+use crate::access_rule::Access;
 use crate::body::{Drained, IdleTimeoutBody, Observed, broken_off};
 use crate::error::OverLimit;
 use crate::failure;
 use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
+use crate::rate::{HasTicket, paid};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::routes::UNMATCHED;
 use crate::rpc;
-use crate::service::{HasTicket, paid};
 use crate::state::AppState;
 
 /// Permit of a request that took it before its route was known, attached to the request as an extension.
@@ -50,7 +51,7 @@ pub(crate) struct Arrived(pub(crate) Instant);
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
     let family = state.metrics.family(rpc::label(endpoint), request.method());
-    let access = if state.auth.is_enabled() { rule(&family.endpoint) } else { Access::OPEN };
+    let access = if state.auth.is_enabled() { (state.access_rule)(&family.endpoint) } else { Access::OPEN };
     with_request_lifecycle(&state, family, access, request, |request| next.run(request)).await
 }
 

@@ -4,8 +4,7 @@ use std::sync::OnceLock;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::Redirect;
-use axum::routing::{any, get};
+use axum::routing::any;
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::auth::Auth;
@@ -15,7 +14,6 @@ use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestP
 use ipfrs_node::Node;
 use prometheus::Registry;
 
-use crate::access::Access;
 use crate::command_log::CommandLog;
 use crate::compression::Compression;
 use crate::error::GatewayError;
@@ -27,10 +25,10 @@ use crate::gateway::path_cache::PathCache;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::listed_routes::ListedRoutes;
+use crate::route_table::{self, Part};
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, ingest, openapi, request_lifecycle, routes, routing,
-    rpc, ui, v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, openapi, request_lifecycle, routes, routing, rpc, v1,
 };
 
 /// The front-end, ready to be bound to sockets.
@@ -76,6 +74,8 @@ pub fn app(
         memory,
         auth,
         rate_limits,
+        access_rule: route_table::rule,
+        openapi: openapi::text,
         hosts: Hosts::new(&config.gateway, &config.hosts),
         compression: Compression::new(&config.compression, &node, registry)?,
         node,
@@ -102,7 +102,7 @@ pub fn app(
     let routing_guard = from_fn_with_state(state.clone(), routing::guard);
     let rpc = rpc::router(&state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post));
     let mut router = Router::new().nest("/api/v0", rpc);
-    for (part, ListedRoutes { router: routes, .. }) in routes() {
+    for (part, ListedRoutes { router: routes, .. }) in route_table::routes() {
         router = match part {
             Part::Native => router.nest("/v1", v1::with_fallbacks(routes).layer(v1_guard.clone())),
             Part::Routing => router.nest("/routing/v1", routing::with_fallback(routes).layer(routing_guard.clone())),
@@ -121,45 +121,6 @@ pub fn app(
         metrics,
         websockets,
     })
-}
-
-/// A part of the routes, with a guard of its own.
-pub(crate) enum Part {
-    Native,
-    Routing,
-    Health,
-    Events,
-    Pages,
-}
-
-/// Returns all routes except content and the commands of the RPC, with their access rules.
-pub(crate) fn routes() -> [(Part, ListedRoutes); 5] {
-    let health = ListedRoutes::new()
-        .route("/health", Access::LATER, get(health::health))
-        .route("/health/live", Access::OPEN, get(health::live))
-        .route("/health/ready", Access::OPEN, get(health::ready))
-        .route("/metrics", Access::READ, get(health::metrics))
-        .route("/openapi.json", Access::OPEN, get(openapi::serve));
-    let events = ListedRoutes::new().route("/ws", Access::READ, get(events::connect)).route(
-        "/ws/ingest",
-        Access::WRITE,
-        get(ingest::connect),
-    );
-    let pages = ListedRoutes::new()
-        .route("/ui", Access::OPEN, get(async || Redirect::permanent("/ui/")))
-        .route("/ui/", Access::OPEN, get(ui::file))
-        .route("/ui/{*path}", Access::OPEN, get(ui::file))
-        .route("/docs", Access::OPEN, get(async || Redirect::permanent("/docs/")))
-        .route("/docs/", Access::OPEN, get(ui::docs))
-        .route("/docs/{*path}", Access::OPEN, get(ui::docs))
-        .route("/", Access::OPEN, get(gateway::welcome::welcome));
-    [
-        (Part::Native, v1::routes().below("/v1")),
-        (Part::Routing, routing::routes().below("/routing/v1")),
-        (Part::Health, health),
-        (Part::Events, events),
-        (Part::Pages, pages),
-    ]
 }
 
 /// Returns the routes of a service that has content only.

@@ -16,7 +16,7 @@ use http::header::{
 use http::{HeaderValue, StatusCode};
 use ipfrs_middleware::auth::{Need, Scope};
 
-use crate::access::Access;
+use crate::access_rule::Access;
 use crate::error::{GatewayError, method_not_allowed};
 use crate::head_deadline::in_time;
 use crate::listed_routes::ListedRoutes;

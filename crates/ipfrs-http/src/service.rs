@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
-use ipfrs_middleware::rate_limit::{Paced, Ticket};
+use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
@@ -29,6 +29,7 @@ use crate::gateway::hosts::{RequestHost, Route};
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
+use crate::rate::{HasTicket, paid};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::request_lifecycle::set_client;
 use crate::router::content_router;
@@ -47,10 +48,6 @@ const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
 fn is_probe<B>(request: &Request<B>) -> bool {
     PROBES.contains(&request.uri().path())
 }
-
-/// Extension of a request that needs no token of the rate limits, or for which they have taken one already.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HasTicket;
 
 /// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
@@ -76,10 +73,13 @@ impl Service {
         B::Error: Into<axum::BoxError>,
     {
         let is_head = request.method() == Method::HEAD;
+        if self.is_paid_by_caller(&request) {
+            return Answering { step: self.step(request, peer), is_head, ticket: None };
+        }
         match self.take_ticket(&request, peer) {
             Ok(ticket) => {
                 let mut request = request;
-                if ticket.is_some() || is_probe(&request) {
+                if self.state.rate_limits.is_enabled() {
                     request.extensions_mut().insert(HasTicket);
                 }
                 Answering { step: self.step(request, peer), is_head, ticket }
@@ -93,22 +93,25 @@ impl Service {
         }
     }
 
-    /// Takes a token of the rate limits from the client of a request. Returns `None` if the request is not limited, or
-    /// may have a caller who pays for it: that is known once the caller is.
+    /// Whether a request may have a caller who pays for it. That is known once the caller is identified, and the rate
+    /// limits take a token then.
+    fn is_paid_by_caller<B>(&self, request: &Request<B>) -> bool {
+        let headers = request.headers();
+        let has_session = || self.api.is_some() && headers.contains_key(COOKIE);
+        let is_limited = self.state.rate_limits.is_enabled() && self.state.auth.is_enabled();
+        is_limited && !is_probe(request) && (headers.contains_key(AUTHORIZATION) || has_session())
+    }
+
+    /// Takes a token of the rate limits from the client of a request. Returns `None` if the request is not limited.
     ///
     /// # Errors
     /// If the client has no token left.
     fn take_ticket<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> ipfrs_core::Result<Option<Ticket>> {
         let limits = &self.state.rate_limits;
-        let headers = request.headers();
-        let has_caller = || {
-            let with_session = self.api.is_some() && headers.contains_key(COOKIE);
-            self.state.auth.is_enabled() && (headers.contains_key(AUTHORIZATION) || with_session)
-        };
-        if !limits.is_enabled() || is_probe(request) || has_caller() {
+        if !limits.is_enabled() || is_probe(request) {
             return Ok(None);
         }
-        limits.take(self.state.hosts.client(peer, headers), None)
+        limits.take(self.state.hosts.client(peer, request.headers()), None)
     }
 
     /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
@@ -356,15 +359,6 @@ impl Future for Answering {
             Some(ticket) => paid(response, ticket),
             None => response,
         }))
-    }
-}
-
-/// Returns the response to a request with a ticket: it tells what is left, and its body is paced.
-pub(crate) fn paid(mut response: Response, ticket: Ticket) -> Response {
-    ticket.describe(response.headers_mut());
-    match ticket.limits_bytes() && !response.body().is_end_stream() {
-        true => response.map(|body| Body::new(Paced::new(body, ticket))),
-        false => response,
     }
 }
 

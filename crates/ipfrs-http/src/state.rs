@@ -12,6 +12,7 @@ use ipfrs_middleware::{Client, FairPool, ImportPermit, ImportPermits, MemoryPool
 use ipfrs_node::Node;
 use prometheus::Registry;
 
+use crate::access_rule::Access;
 use crate::command_log::CommandLog;
 use crate::compression::Compression;
 use crate::events::sent_messages::SentMessages;
@@ -48,6 +49,10 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPool,
     /// Decides who may do what.
     pub(crate) auth: Auth,
+    /// Returns what requests to a route need.
+    pub(crate) access_rule: fn(&str) -> Access,
+    /// Returns the OpenAPI document.
+    pub(crate) openapi: fn() -> &'static str,
     /// Rate limits of clients and callers.
     pub(crate) rate_limits: RateLimiter,
     /// The metrics registry of the process, for `/metrics`.

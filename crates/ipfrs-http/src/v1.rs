@@ -26,7 +26,7 @@ use ipfrs_middleware::auth::{Need, Scope};
 use refusal::Refusal;
 pub(crate) use upload::UploadResponse;
 
-use crate::access::Access;
+use crate::access_rule::Access;
 use crate::error::{Problem, problem};
 use crate::head_deadline::in_time;
 use crate::listed_routes::ListedRoutes;

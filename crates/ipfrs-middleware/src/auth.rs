@@ -180,7 +180,11 @@ impl Auth {
     /// As [`admit`](Self::admit).
     pub async fn identify_token(&self, token: &str, client: Client) -> Result<Caller> {
         match &self.0.mode {
-            Mode::On(checks) => Ok(Caller::new(self.identify(checks, &Credential::token(token), client).await?)),
+            Mode::On(checks) => {
+                let caller = Caller::new(self.identify(checks, &Credential::token(token), client).await?);
+                caller.meet(Need::Later)?;
+                Ok(caller)
+            }
             Mode::InProcess | Mode::Off => Ok(Caller::unrestricted()),
         }
     }

@@ -217,21 +217,25 @@ impl Rate {
     fn take(self, full: &AtomicU64, now: u64) -> std::result::Result<u64, Duration> {
         let interval = self.interval as u64;
         let taken = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| {
-            let later = full.max(now) + interval;
-            (later <= now + self.burst.max(interval)).then_some(later)
+            let later = full.max(now).saturating_add(interval);
+            (later <= now.saturating_add(self.burst.max(interval))).then_some(later)
         });
         match taken {
-            Ok(before) => Ok(before.max(now) + interval - now),
-            Err(full) => Err(Duration::from_nanos(full.max(now) + interval - now - self.burst.max(interval))),
+            Ok(before) => Ok(before.max(now).saturating_add(interval) - now),
+            Err(full) => {
+                let wait = full.max(now).saturating_add(interval) - now;
+                Err(Duration::from_nanos(wait.saturating_sub(self.burst.max(interval))))
+            }
         }
     }
 
     /// Takes `count` tokens, whether they are there or not. Returns the time until they would have been there.
     fn owe(self, full: &AtomicU64, count: u64, now: u64) -> Duration {
         let cost = (count as f64 * self.interval) as u64;
-        let before = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| Some(full.max(now) + cost));
+        let owed = |full: u64| full.max(now).saturating_add(cost);
+        let before = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| Some(owed(full)));
         let (Ok(before) | Err(before)) = before;
-        Duration::from_nanos((before.max(now) + cost).saturating_sub(now + self.burst))
+        Duration::from_nanos(owed(before).saturating_sub(now.saturating_add(self.burst)))
     }
 }
 
@@ -309,6 +313,21 @@ mod tests {
             limiter.take_at(Client::of(std::net::Ipv4Addr::from_bits(address).into()), None, now).unwrap();
         }
         assert!(limiter.0.unwrap().buckets.len() <= 1_000);
+    }
+
+    #[test]
+    fn extreme_limits_do_not_overflow() {
+        for (per_second, bytes, factor) in [(1, 1, 10_000), (1_000_000, 1 << 40, 10_000), (1, 1, 1)] {
+            let limiter = limiter(|config| {
+                (config.requests_per_second, config.burst_requests) = (per_second, 10_000_000);
+                (config.bytes_per_second, config.burst_bytes) = (bytes, 1 << 50);
+                config.caller_factor = factor;
+            });
+            let ticket = limiter.take(client("192.0.2.1"), None).unwrap().unwrap();
+            let caller = Ticket { is_of_caller: true, ..ticket.clone() };
+            (0..100).for_each(|_| assert!(ticket.pay(u64::MAX >> 20) + caller.pay(1 << 20) < Duration::MAX));
+            caller.describe(&mut HeaderMap::new());
+        }
     }
 
     #[test]

@@ -129,6 +129,10 @@ async fn callers_pay_for_themselves() {
     assert_eq!(gateway.get("/").await.status(), 200, "the address has tokens of its own");
     // Credentials that are not needed, or are wrong, do not give anyone a bucket.
     until_refused(async || gateway.request(Method::GET, "/").bearer_auth("x").send().await.unwrap()).await;
+    let file = gateway.rpc("add").bearer_auth(&admin).header("content-type", "application/octet-stream").body("hello");
+    let cid = crate::harness::hash_of(&file.send().await.unwrap().json().await.unwrap());
+    let path = format!("/ipfs/{cid}");
+    until_refused(async || gateway.request(Method::GET, &path).bearer_auth("x").send().await.unwrap()).await;
     // The operator is not locked out.
     for _ in 0..3 * BURST {
         assert_eq!(send(&admin).await.status(), 200);

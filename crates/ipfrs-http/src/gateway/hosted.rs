@@ -24,7 +24,7 @@ use super::hosts::{HostedRequest, Place};
 use super::path::{decoded, split_root};
 use super::site::Site;
 use super::{address, cors, subdomain, welcome};
-use crate::access::Access;
+use crate::access_rule::Access;
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;

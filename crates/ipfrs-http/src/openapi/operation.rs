@@ -11,7 +11,7 @@ use utoipa::openapi::{Content, HttpMethod, KnownFormat, Ref, RefOr, Required, Re
 use utoipa::{PartialSchema, ToSchema};
 
 use super::TOKEN_SCHEME;
-use crate::access::{self, Access};
+use crate::access_rule::Access;
 
 /// Names of schemas with the schemas.
 type Schemas = Vec<(String, RefOr<Schema>)>;
@@ -19,8 +19,20 @@ type Schemas = Vec<(String, RefOr<Schema>)>;
 /// One method of a path, and the schemas that it refers to.
 pub(crate) struct Operation {
     pub(super) path: String,
-    pub(super) item: PathItem,
+    method: HttpMethod,
+    operation: OperationBuilder,
     pub(super) schemas: Schemas,
+}
+
+impl Operation {
+    /// Returns the description of the method, whose access rule is `access`.
+    pub(super) fn item(self, access: Access) -> PathItem {
+        let operation = match requirements(access, &self.method) {
+            Some(requirements) => self.operation.securities(Some(requirements)),
+            None => self.operation,
+        };
+        PathItem::new(self.method, operation.build())
+    }
 }
 
 /// Builder of an [`Operation`].
@@ -39,11 +51,8 @@ impl From<Described> for Operation {
         for (status, response) in responses {
             operation = operation.response(status, response.build());
         }
-        if let Some(requirements) = requirements(access::rule_of_described(&path), &method) {
-            operation = operation.securities(Some(requirements));
-        }
         let operation = operation.request_body(body.map(RequestBodyBuilder::build));
-        Self { path, item: PathItem::new(method, operation.build()), schemas }
+        Self { path, method, operation, schemas }
     }
 }
 

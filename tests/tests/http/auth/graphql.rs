@@ -43,6 +43,8 @@ async fn websocket_takes_the_token_in_its_first_message() {
     };
     assert_eq!(open(Value::Null).await.close_code().await, 4403);
     assert_eq!(open(json!({ "Authorization": "Bearer wrong" })).await.close_code().await, 4403);
+    let rooted = guarded.key_of(json!({ "scopes": ["read"], "roots": ["bafkqaaa"] })).await;
+    assert_eq!(open(json!({ "Authorization": format!("Bearer {rooted}") })).await.close_code().await, 4403);
     let mut client = open(json!({ "Authorization": format!("Bearer {reader}") })).await;
     assert_eq!(client.receive().await["type"], "connection_ack");
     let subscribe =
