@@ -119,18 +119,26 @@ impl Session {
         let Some(url) = running_url(&self.repo)? else { return Ok(None) };
         // A killed daemon leaves its URL file behind, perhaps truncated, and another process may now use the port.
         // The daemon is used only if it reports that it serves this repo.
+        // The user's token is sent only to a daemon that is known to serve this repo. The local one is worth nothing after
+        // the daemon that wrote it has ended.
         let local = read_local_token(&self.repo);
-        let token = given.or_else(|| local.as_ref().map(|token| token.as_str()));
-        let Ok(api) = Api::remote(&url, token) else { return Ok(None) };
+        let Ok(api) = Api::remote(&url, local.as_ref().map(|token| token.as_str())) else { return Ok(None) };
         let probed = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
         let stat = match probed {
             Ok(Ok(stat)) => stat,
             // Without this, the command would fail because the daemon holds the repo, and not say why.
-            Ok(Err(error)) if given.is_some() && is_refused(&error) => return Err(error),
+            Ok(Err(error)) if is_refused(&error) => {
+                return Err(
+                    error.context(format!("a daemon may run on {}: name it with --api {url}", self.repo.display()))
+                );
+            }
             _ => return Ok(None),
         };
         let is_ours = std::fs::canonicalize(&self.repo)
             .is_ok_and(|repo| stat.repo_path.is_some_and(|path| repo == Path::new(&path)));
-        Ok(is_ours.then_some(api))
+        match given {
+            Some(given) if is_ours => Ok(Some(Api::remote(&url, Some(given))?)),
+            _ => Ok(is_ours.then_some(api)),
+        }
     }
 }

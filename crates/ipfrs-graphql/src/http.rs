@@ -15,6 +15,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use futures::StreamExt;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -135,7 +136,9 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
         None => operation,
     };
     if media == Media::EventStream {
-        return sse::stream(executor.stream(operation), graphql.0.websockets.lifecycle().clone()).await;
+        // A subscription ends with the credentials of its caller.
+        let answers = executor.stream(operation).take_until(async move { caller.ended().await }).boxed();
+        return sse::stream(answers, graphql.0.websockets.lifecycle().clone()).await;
     }
     if operation.kind == OperationType::Subscription {
         let why = "a subscription needs a WebSocket (graphql-transport-ws), or \"Accept: text/event-stream\"";

@@ -61,6 +61,7 @@ impl Operation {
     /// # Errors
     /// If the caller has no credentials, or may not read.
     pub(crate) fn check(&self, caller: &Caller) -> Result<()> {
+        caller.require_no_roots()?;
         match self.kind {
             OperationType::Mutation => caller.require_any(),
             OperationType::Query | OperationType::Subscription => caller.require(Scope::Read),

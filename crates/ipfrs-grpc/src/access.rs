@@ -15,7 +15,9 @@ pub(crate) fn is_change(need: Need) -> bool {
 fn known(path: &str) -> Option<Need> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     let scope = match (service, method) {
-        ("grpc.health.v1.Health", "Check" | "List" | "Watch") => return Some(Need::Nothing),
+        ("grpc.health.v1.Health", "Check") => return Some(Need::Nothing),
+        // A stream without an end is not for anonymous callers.
+        ("grpc.health.v1.Health", "List" | "Watch") => Scope::Read,
         (
             "grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection",
             "ServerReflectionInfo",

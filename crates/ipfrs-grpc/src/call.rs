@@ -107,19 +107,14 @@ impl Calls {
     }
 
     /// Takes a token of the rate limits for a call on the gRPC listener. For others the HTTP front-end has done so.
-    fn take_ticket<B>(
-        &self,
-        request: &http::Request<B>,
-        caller: Option<Caller>,
-    ) -> Result<(Option<Caller>, Option<Ticket>), Error> {
+    fn take_ticket<B>(&self, request: &http::Request<B>, caller: Option<&Caller>) -> Result<Option<Ticket>, Error> {
         let extensions = request.extensions();
         let is_probe = access::need(request.uri().path()) == Need::Nothing;
         if is_probe || extensions.get::<OwnListener>().is_none() {
-            return Ok((caller, None));
+            return Ok(None);
         }
         let client = extensions.get::<Client>().copied().unwrap_or_default();
-        let ticket = self.rate_limits.take(client, caller.as_ref())?;
-        Ok((caller, ticket))
+        self.rate_limits.take(client, caller)
     }
 
     /// Returns a response in the coding for the client. A response without messages is not changed.
@@ -243,11 +238,9 @@ where
         true => calls.admit(&request, &id).await.map(Some),
         false => Ok(None),
     };
-    let (admitted, ticket) = match admitted.and_then(|caller| calls.take_ticket(&request, caller)) {
-        Ok((caller, ticket)) => {
-            caller.into_iter().for_each(|caller| deadlines.end_with(caller));
-            (Ok(()), ticket)
-        }
+    // Who is not admitted pays as the client.
+    let (admitted, ticket) = match calls.take_ticket(&request, admitted.as_ref().ok().and_then(Option::as_ref)) {
+        Ok(ticket) => (admitted.map(|caller| caller.into_iter().for_each(|caller| deadlines.end_with(caller))), ticket),
         Err(error) => (Err(error), None),
     };
     let codings = match admitted {
@@ -278,15 +271,15 @@ where
     }
     response.map(|inner| {
         let deadlines = if end.code.is_none() { deadlines } else { Deadlines::default() };
+        let inner = match ticket.filter(Ticket::limits_bytes) {
+            Some(ticket) => Body::new(Paced::new(inner, ticket)),
+            None => inner,
+        };
         let inner = match permit {
             Some(permit) => Some(Inner::Permitted(permit.hold(inner))),
             None => Some(Inner::Plain(inner)),
         };
-        let answer = Answer { inner, id, end, deadlines, _kept: kept };
-        match ticket.filter(Ticket::limits_bytes) {
-            Some(ticket) => Body::new(Paced::new(answer, ticket)),
-            None => Body::new(answer),
-        }
+        Body::new(Answer { inner, id, end, deadlines, _kept: kept })
     })
 }
 

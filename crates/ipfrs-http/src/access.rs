@@ -38,7 +38,13 @@ pub(crate) fn admit<'a>(
     let proof = if is_checked { Proof::HeaderOrSession } else { Proof::Header };
     let need = access.of(request.method());
     let is_change = match need {
-        Need::Scope(Scope::Read) | Need::Nothing | Need::Content | Need::Path | Need::Any | Need::Later => false,
+        Need::Scope(Scope::Read)
+        | Need::Nothing
+        | Need::Content
+        | Need::Records
+        | Need::Path
+        | Need::Any
+        | Need::Later => false,
         Need::Scope(_) => true,
     };
     let target = is_change.then(|| target(request));
@@ -70,6 +76,9 @@ fn text(id: &HeaderValue) -> &str {
     id.to_str().unwrap_or_default()
 }
 
+/// Commands whose arguments after the first one may be secret.
+const SECRET_ARGUMENTS: [&str; 2] = ["/api/v0/config", "/api/v0/pin/remote/service/add"];
+
 /// Maximum length of a target in the audit log, in bytes.
 const MAX_TARGET_BYTES: usize = 512;
 
@@ -77,11 +86,11 @@ const MAX_TARGET_BYTES: usize = 512;
 /// secret.
 fn target(request: &axum::extract::Request) -> String {
     let mut target = request.uri().path().to_owned();
-    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
-        if name == "arg" {
-            target.push(' ');
-            target.push_str(&value);
-        }
+    let most = if SECRET_ARGUMENTS.contains(&target.trim_end_matches('/')) { 1 } else { usize::MAX };
+    let arguments = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
+    for (_, value) in arguments.filter(|(name, _)| name == "arg").take(most) {
+        target.push(' ');
+        target.push_str(&value);
     }
     target.truncate(target.floor_char_boundary(MAX_TARGET_BYTES));
     target

@@ -17,6 +17,8 @@ impl Access {
     pub(crate) const OPEN: Self = Self::both(Need::Nothing);
     /// Content of the gateway.
     pub(crate) const CONTENT: Self = Self::both(Need::Content);
+    /// What the node knows about content: records, providers.
+    pub(crate) const RECORDS: Self = Self::both(Need::Records);
     /// Content at a path whose root the handler checks.
     pub(crate) const PATH: Self = Self::both(Need::Path);
     /// What the front-end decides once it has read the request.

@@ -2,15 +2,28 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use http::Extensions;
 use http_body::Body as _;
 use ipfrs_middleware::rate_limit::{Paced, Ticket};
 
-/// Extension of a request that needs no token of the rate limits, or for which they have taken one already.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HasTicket;
+/// Extension of a request for which the rate limits have decided: with the ticket, unless the client has no limits.
+#[derive(Debug, Clone)]
+pub(crate) struct Paid(pub(crate) Option<Ticket>);
 
-/// Returns the response to a request with a ticket: it tells what is left, and its body is paced.
-pub(crate) fn paid(mut response: Response, ticket: Ticket) -> Response {
+/// Paths without rate limits, because load balancers stop sending requests to a daemon that does not respond there.
+pub(crate) const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
+
+/// Returns the response to a request with these extensions: it tells what is left, and its body is paced.
+pub(crate) fn paid_response(extensions: &Extensions, response: Response) -> Response {
+    match extensions.get::<Paid>() {
+        Some(Paid(ticket)) => paid(response, ticket.clone()),
+        None => response,
+    }
+}
+
+/// Same as [`paid_response`], with the ticket.
+pub(crate) fn paid(mut response: Response, ticket: Option<Ticket>) -> Response {
+    let Some(ticket) = ticket else { return response };
     ticket.describe(response.headers_mut());
     match ticket.limits_bytes() && !response.body().is_end_stream() {
         true => response.map(|body| Body::new(Paced::new(body, ticket))),

@@ -25,7 +25,7 @@ use crate::error::OverLimit;
 use crate::failure;
 use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
-use crate::rate::{HasTicket, paid};
+use crate::rate::{PROBES, Paid, paid};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::routes::UNMATCHED;
 use crate::rpc;
@@ -62,8 +62,8 @@ pub(crate) async fn observe_undecided(State(state): State<AppState>, request: Re
     with_request_lifecycle(&state, family, Access::LATER, request, |request| next.run(request)).await
 }
 
-/// Processes a request: assigns its ID, checks that its caller has what `access` demands, takes its permit, and renders and compresses its response. Counts the request
-/// when the head of the response is known, and records size and duration when its body ends. A handler that panics is
+/// Processes a request: assigns its ID, checks that its caller has what `access` demands, takes its permit, and renders
+/// and compresses its response. Counts the request when the head of the response is known, and records size and duration when its body ends. A handler that panics is
 /// a bug, and the response is 500.
 pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     state: &AppState,
@@ -96,19 +96,22 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         true => admit(state, &request, access, &family.endpoint, client, &id).await.map(Some),
         false => Ok(None),
     };
-    let (admitted, ticket) = match admitted {
-        Ok(admitted) if state.rate_limits.is_enabled() && request.extensions().get::<HasTicket>().is_none() => {
-            let caller = admitted.as_ref().map(|admitted| &admitted.caller);
-            match state.rate_limits.take(client, caller) {
-                Ok(ticket) => (Ok(admitted), ticket),
-                Err(error) => {
-                    let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
-                    state.rate_limits.describe_refusal(refused.headers_mut());
-                    (Err(Box::new(refused)), None)
-                }
-            }
+    let ticket = match request.extensions_mut().remove() {
+        Some(Paid(ticket)) => Ok(ticket),
+        None if PROBES.contains(&family.endpoint.as_str()) => Ok(None),
+        // Who is not admitted pays as the client.
+        None => {
+            let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| &admitted.caller);
+            state.rate_limits.take(client, caller)
         }
-        admitted => (admitted, None),
+    };
+    let (admitted, ticket) = match ticket {
+        Ok(ticket) => (admitted, ticket),
+        Err(error) => {
+            let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
+            state.rate_limits.describe_refusal(refused.headers_mut());
+            (Err(Box::new(refused)), None)
+        }
     };
     let permit = family.takes_permit && admitted.is_ok();
     let permit = permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
@@ -147,10 +150,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     if watched.is_some() {
         response.extensions_mut().insert(Route(family.endpoint.clone()));
     }
-    let response = match ticket {
-        Some(ticket) => paid(response, ticket),
-        None => response,
-    };
+    let response = paid(response, ticket);
     response.map(|body| {
         let body = match permit {
             Some(permit) if !http_body::Body::is_end_stream(&body) => Body::new(PermittedBody::new(permit.hold(body))),

@@ -34,12 +34,12 @@ pub(crate) fn routes() -> ListedRoutes {
     ListedRoutes::new()
         .route(
             "/ipns/{name}",
-            Access::CONTENT.with_write(Need::Scope(Scope::Names)),
+            Access::RECORDS.with_write(Need::Scope(Scope::Names)),
             get(ipns::get).put(ipns::put).options(allowed_writing).fallback(writing),
         )
-        .route("/providers/{cid}", Access::CONTENT, get(content::providers).options(allowed_reading))
-        .route("/peers/{peer_id}", Access::CONTENT, get(content::peers).options(allowed_reading))
-        .route("/dht/closest/peers/{key}", Access::CONTENT, get(content::closest_peers).options(allowed_reading))
+        .route("/providers/{cid}", Access::RECORDS, get(content::providers).options(allowed_reading))
+        .route("/peers/{peer_id}", Access::RECORDS, get(content::peers).options(allowed_reading))
+        .route("/dht/closest/peers/{key}", Access::RECORDS, get(content::closest_peers).options(allowed_reading))
 }
 
 /// Returns the routes under `/routing/v1`, with a response to other methods.

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
-use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
@@ -29,7 +28,7 @@ use crate::gateway::hosts::{RequestHost, Route};
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
-use crate::rate::{HasTicket, paid};
+use crate::rate::{PROBES, Paid, paid_response};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::request_lifecycle::set_client;
 use crate::router::content_router;
@@ -41,13 +40,6 @@ const IPFS_PREFIX: &str = "/ipfs/";
 
 /// Paths at which connections can become WebSockets.
 pub const WEBSOCKET_PATHS: &[&str] = &["/ws", "/ws/ingest", "/graphql", "/graphql/ws"];
-
-/// Paths without rate limits, because load balancers stop sending requests to a daemon that does not respond there.
-const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
-
-fn is_probe<B>(request: &Request<B>) -> bool {
-    PROBES.contains(&request.uri().path())
-}
 
 /// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
@@ -73,45 +65,34 @@ impl Service {
         B::Error: Into<axum::BoxError>,
     {
         let is_head = request.method() == Method::HEAD;
-        if self.is_paid_by_caller(&request) {
-            return Answering { step: self.step(request, peer), is_head, ticket: None };
+        if !self.state.rate_limits.is_enabled() || self.is_paid_later(&request) {
+            return Answering { step: self.step(request, peer), is_head };
         }
-        match self.take_ticket(&request, peer) {
+        let mut request = request;
+        match self.state.rate_limits.take(self.state.hosts.client(peer, request.headers()), None) {
             Ok(ticket) => {
-                let mut request = request;
-                if self.state.rate_limits.is_enabled() {
-                    request.extensions_mut().insert(HasTicket);
-                }
-                Answering { step: self.step(request, peer), is_head, ticket }
+                request.extensions_mut().insert(Paid(ticket));
+                Answering { step: self.step(request, peer), is_head }
             }
-            Err(error) => {
-                let id = request_id::of(request.headers(), &self.state.request_ids);
-                let mut response = access::refusal(request.headers(), error, request.uri().path(), &id);
-                self.state.rate_limits.describe_refusal(response.headers_mut());
-                Answering { step: self.at_once(&request, response), is_head, ticket: None }
-            }
+            Err(error) => Answering { step: self.over_limit(&request, error), is_head },
         }
     }
 
-    /// Whether a request may have a caller who pays for it. That is known once the caller is identified, and the rate
-    /// limits take a token then.
-    fn is_paid_by_caller<B>(&self, request: &Request<B>) -> bool {
+    /// Whether the rate limits take a token only once the route and the caller are known: a request may have a caller
+    /// who pays for it, or be a probe, which needs none.
+    fn is_paid_later<B>(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
         let has_session = || self.api.is_some() && headers.contains_key(COOKIE);
-        let is_limited = self.state.rate_limits.is_enabled() && self.state.auth.is_enabled();
-        is_limited && !is_probe(request) && (headers.contains_key(AUTHORIZATION) || has_session())
+        let may_have_caller = || headers.contains_key(AUTHORIZATION) || has_session();
+        PROBES.contains(&request.uri().path()) || (self.state.auth.is_enabled() && may_have_caller())
     }
 
-    /// Takes a token of the rate limits from the client of a request. Returns `None` if the request is not limited.
-    ///
-    /// # Errors
-    /// If the client has no token left.
-    fn take_ticket<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> ipfrs_core::Result<Option<Ticket>> {
-        let limits = &self.state.rate_limits;
-        if !limits.is_enabled() || is_probe(request) {
-            return Ok(None);
-        }
-        limits.take(self.state.hosts.client(peer, request.headers()), None)
+    /// Refuses a request because of the rate limits.
+    fn over_limit<B>(&self, request: &Request<B>, error: ipfrs_core::Error) -> Step {
+        let id = request_id::of(request.headers(), &self.state.request_ids);
+        let mut response = access::refusal(request.headers(), error, request.uri().path(), &id);
+        self.state.rate_limits.describe_refusal(response.headers_mut());
+        self.at_once(request, response)
     }
 
     /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
@@ -180,7 +161,9 @@ impl Service {
         match way {
             Ok(Route::Daemon | Route::Gateway) => {
                 match self.state.response_cache.get(&self.state, &request, request.uri().path(), client) {
-                    Ok(response) => return Step::Ready { response: Some(response) },
+                    Ok(response) => {
+                        return Step::Ready { response: Some(paid_response(request.extensions(), response)) };
+                    }
                     Err(request_permit) => set_client(&mut request, client, request_permit),
                 }
                 // Same result as the router, with fewer instructions.
@@ -208,6 +191,13 @@ impl Service {
     {
         match api.decide(&request) {
             Decision::Answer(mut response) => {
+                // No caller pays for it.
+                if self.state.rate_limits.is_enabled() && request.extensions().get::<Paid>().is_none() {
+                    let client = self.state.hosts.client(peer, request.headers());
+                    if let Err(error) = self.state.rate_limits.take(client, None) {
+                        return self.over_limit(&request, error);
+                    }
+                }
                 api.add_headers(response.headers_mut());
                 self.at_once(&request, response)
             }
@@ -339,8 +329,6 @@ pin_project! {
         #[pin]
         step: Step,
         is_head: bool,
-        // Permission by the rate limits, if the client pays for the request.
-        ticket: Option<Ticket>,
     }
 }
 
@@ -354,11 +342,7 @@ impl Future for Answering {
             Projected::Routed { inner } => ready!(inner.poll(cx))?,
             Projected::Content { inner } => ready!(inner.as_mut().poll(cx)),
         };
-        let response = if *this.is_head { without_body(response) } else { response };
-        Poll::Ready(Ok(match this.ticket.take() {
-            Some(ticket) => paid(response, ticket),
-            None => response,
-        }))
+        Poll::Ready(Ok(if *this.is_head { without_body(response) } else { response }))
     }
 }
 

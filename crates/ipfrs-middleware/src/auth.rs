@@ -153,7 +153,8 @@ impl Auth {
         let Mode::On(checks) = &self.0.mode else { return Ok(Caller::unrestricted()) };
         let need = match need {
             Need::Content if checks.config.private_gateway => Need::Path,
-            Need::Content => Need::Nothing,
+            Need::Records if checks.config.private_gateway => Need::Scope(Scope::Read),
+            Need::Content | Need::Records => Need::Nothing,
             need => need,
         };
         if need == Need::Nothing {
@@ -164,6 +165,7 @@ impl Auth {
             Ok(None) => Ok(Caller::anonymous()),
             Err(error) => {
                 checks.metrics.count(Method::Unknown, Outcome::Malformed);
+                checks.attempts.fail(client);
                 Err(error)
             }
         };
@@ -249,7 +251,8 @@ impl Auth {
     /// cannot be stored.
     pub async fn create_key(&self, new: NewKey) -> Result<CreatedKey> {
         self.check_key_access()?;
-        self.0.keys.create(new).await
+        let this = self.clone();
+        unaborted(async move { this.0.keys.create(new).await }).await
     }
 
     /// Returns all API keys, the oldest first.
@@ -267,11 +270,15 @@ impl Auth {
     /// `NotFound` if there is none; `Conflict` in a daemon without `auth.enabled`; the change cannot be stored.
     pub async fn revoke_key(&self, id: &str) -> Result<KeyInfo> {
         self.check_key_access()?;
-        let revoked = self.0.keys.revoke(id).await?;
-        if let Mode::On(checks) = &self.0.mode {
-            checks.sessions.end_of_key(id);
-        }
-        Ok(revoked)
+        let (this, id) = (self.clone(), id.to_owned());
+        unaborted(async move {
+            let revoked = this.0.keys.revoke(&id).await?;
+            if let Mode::On(checks) = &this.0.mode {
+                checks.sessions.end_of_key(&id);
+            }
+            Ok(revoked)
+        })
+        .await
     }
 
     fn check_key_access(&self) -> Result<()> {
@@ -289,6 +296,11 @@ impl Auth {
             local.remove();
         }
     }
+}
+
+/// Runs a change to its end, although the client may disconnect: the file and the memory must not differ.
+async fn unaborted<T: Send + 'static>(change: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    tokio::spawn(change).await.map_err(|e| Error::internal("a change of API keys stopped").with_source(e))?
 }
 
 fn not_enabled() -> Error {

@@ -176,6 +176,9 @@ impl RateLimiter {
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
+/// Maximum debt of bytes, as the time in which they are paid, in nanoseconds.
+const MAX_DEBT: u64 = 60 * NANOSECONDS;
+
 impl Shared {
     /// Returns a key that does not depend on what an attacker chooses.
     fn key(&self, of: impl Hash) -> u128 {
@@ -215,7 +218,7 @@ impl Rate {
 
     /// Takes a token. Returns the time until all tokens are there again, or until there is one.
     fn take(self, full: &AtomicU64, now: u64) -> std::result::Result<u64, Duration> {
-        let interval = self.interval as u64;
+        let interval = (self.interval as u64).max(1);
         let taken = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| {
             let later = full.max(now).saturating_add(interval);
             (later <= now.saturating_add(self.burst.max(interval))).then_some(later)
@@ -229,10 +232,12 @@ impl Rate {
         }
     }
 
-    /// Takes `count` tokens, whether they are there or not. Returns the time until they would have been there.
+    /// Takes `count` tokens, whether they are there or not. Returns the time until they would have been there. A debt is
+    /// forgiven beyond a minute, so that aborted responses do not lock out others of the same address for long.
     fn owe(self, full: &AtomicU64, count: u64, now: u64) -> Duration {
         let cost = (count as f64 * self.interval) as u64;
-        let owed = |full: u64| full.max(now).saturating_add(cost);
+        let most = now.saturating_add(self.burst).saturating_add(MAX_DEBT);
+        let owed = |full: u64| full.max(now).saturating_add(cost).min(most.max(full));
         let before = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| Some(owed(full)));
         let (Ok(before) | Err(before)) = before;
         Duration::from_nanos(owed(before).saturating_sub(now.saturating_add(self.burst)))

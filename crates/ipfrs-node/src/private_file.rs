@@ -9,7 +9,7 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use zeroize::Zeroizing;
 
 /// Maximum size of a file. Key files are far smaller; 10,000 API keys with their names take less.
-const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+pub const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
@@ -48,7 +48,10 @@ pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Ve
         tracing::warn!(%file, mode = format!("{mode:04o}"), "other users can access a private key: run chmod 600");
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize));
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(cannot)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(Error::corrupt(format!("{} has more than {MAX_FILE_BYTES} bytes", path.display())));
+    }
     Ok(Some(bytes))
 }
 

@@ -36,8 +36,13 @@ async fn until_refused(send: impl AsyncFn() -> Response) -> (usize, Response) {
 
 #[tokio::test]
 async fn cached_content_and_commands_take_tokens_of_the_same_client() {
-    let gateway = start(|_| {}).await;
+    let gateway = start(|config| {
+        let host = ipfrs_http::HostConfig { subdomains: true, ..ipfrs_http::HostConfig::default() };
+        config.gateway.hosts.insert("gw.example".to_owned(), host);
+    })
+    .await;
     let cid = gateway.add("", "hello").await;
+    let site = gateway.add_tree("cid-version=1", &[("d/health", "content")]).await;
     let path = format!("/ipfs/{cid}");
     let first = gateway.get(&path).await;
     assert_eq!(header(&first, "ratelimit-policy"), format!("\"requests\";q={BURST};w={BURST}"));
@@ -58,6 +63,13 @@ async fn cached_content_and_commands_take_tokens_of_the_same_client() {
     for path in ["/health", "/health/live", "/health/ready"] {
         assert_eq!(gateway.get(path).await.status(), 200, "{path}");
     }
+    // A file of that name is content.
+    let host = format!("{site}.ipfs.gw.example");
+    let health = async || gateway.request(Method::GET, "/health").header("host", &host).send().await.unwrap();
+    assert_eq!(
+        until_refused(health).await.1.headers()["ratelimit-policy"],
+        format!("\"requests\";q={BURST};w={BURST}")
+    );
     let mut blocks = BlockServiceClient::new(gateway.channel());
     let mut code = Code::Ok;
     for _ in 0..2 * BURST {

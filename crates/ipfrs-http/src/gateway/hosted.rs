@@ -28,6 +28,7 @@ use crate::access_rule::Access;
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
+use crate::rate::paid_response;
 use crate::request_id;
 use crate::request_lifecycle::{Arrived, set_client, too_many, with_request_lifecycle};
 use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
@@ -68,7 +69,7 @@ pub(crate) async fn answer(
                 request.extensions_mut().insert(PublicHost);
             }
             match state.response_cache.get(&state, &request, request.uri().path(), client) {
-                Ok(response) => response,
+                Ok(response) => paid_response(request.extensions(), response),
                 Err(request_permit) => {
                     set_client(&mut request, client, request_permit);
                     router.call(request).await.unwrap_or_else(|never| match never {})
@@ -76,7 +77,7 @@ pub(crate) async fn answer(
             }
         }
         Ok(Decision::Site(site)) => match ready(&state, &site, &request, client) {
-            Ok(response) => response,
+            Ok(response) => paid_response(request.extensions(), response),
             Err(request_permit) => {
                 set_client(&mut request, client, request_permit);
                 serve_site(state, site, request).await
@@ -122,7 +123,7 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
     let family = state.metrics.family(route, request.method());
     // A page that may read content may also follow redirects to it.
     cors::add(response.headers_mut());
-    with_request_lifecycle(&state, family, Access::OPEN, request, async |_| response).await
+    with_request_lifecycle(&state, family, Access::CONTENT, request, async |_| response).await
 }
 
 /// Returns the content path for a path on a host, as far as it is known without DNS.

@@ -67,7 +67,7 @@ fn requirements(access: Access, method: &HttpMethod) -> Option<Vec<SecurityRequi
     Some(match need {
         Need::Nothing => return None,
         // An empty requirement makes the credentials optional.
-        Need::Content => vec![SecurityRequirement::default(), token(&[Scope::Read])],
+        Need::Content | Need::Records => vec![SecurityRequirement::default(), token(&[Scope::Read])],
         Need::Path => vec![token(&[Scope::Read])],
         Need::Scope(scope) => vec![token(&[scope])],
         Need::Any | Need::Later => vec![token(&[])],

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use http::HeaderMap;
-use http::header::SET_COOKIE;
+use http::header::{AUTHORIZATION, SET_COOKIE};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::auth::{Caller, SESSION_COOKIE, Scope};
 use ipfrs_rpc::types::AuthenticatedCaller;
@@ -30,6 +30,10 @@ pub(super) async fn begin(
 ) -> Result<Response, Problem> {
     if request.extensions().get::<Checked>().is_none() {
         let text = "sessions begin on the API listener: programs send their key with each request";
+        return Err(Problem::new(Error::new(ErrorKind::Forbidden, text), &id));
+    }
+    if !request.headers().contains_key(AUTHORIZATION) {
+        let text = "a session begins with a key in Authorization, and not with the cookie of another one";
         return Err(Problem::new(Error::new(ErrorKind::Forbidden, text), &id));
     }
     let caller = Caller::of(request.extensions());

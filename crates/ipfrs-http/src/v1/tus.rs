@@ -83,10 +83,14 @@ pub(super) async fn one(
     }
 }
 
-/// Replaces the method by the one in `X-HTTP-Method-Override`, for clients that can only send POST. The guard checked
-/// the method that was sent, so the actual method is checked here.
+/// Replaces POST by the method in `X-HTTP-Method-Override`, for clients that can send nothing else. The access rule and
+/// the guard have decided about the method that was sent, so a method that needs less than POST must not become another
+/// one, and the origin is checked again.
 fn override_method(state: &AppState, request: &mut Request) -> Result<(), Refusal> {
     let Some(name) = request.headers().get(X_HTTP_METHOD_OVERRIDE) else { return Ok(()) };
+    if request.method() != Method::POST {
+        return Err(Error::invalid("X-HTTP-Method-Override replaces the method of POST requests only").into());
+    }
     let method = Method::from_bytes(name.as_bytes());
     *request.method_mut() =
         method.map_err(|e| Error::invalid("X-HTTP-Method-Override is not a method").with_source(e))?;

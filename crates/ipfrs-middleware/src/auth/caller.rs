@@ -112,7 +112,7 @@ impl Caller {
             Need::Path => self.require(Scope::Read),
             Need::Scope(scope) => self.require(scope).and_then(|()| self.require_no_roots()),
             Need::Any => self.require_any(),
-            Need::Nothing | Need::Content => Ok(()),
+            Need::Nothing | Need::Content | Need::Records => Ok(()),
             Need::Later => self.require_no_roots(),
         }
     }

@@ -71,6 +71,9 @@ impl AuthConfig {
             return Err(Error::invalid(text));
         }
         let url = self.jwt_keys.parse::<http::Uri>().ok();
+        if url.as_ref().and_then(http::Uri::authority).is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(Error::invalid("auth.jwt_keys: a key set is public, so its URL has no user and password"));
+        }
         let is_plain = url.as_ref().is_some_and(|url| url.scheme_str() == Some("http"));
         let is_local = url.and_then(|url| url.host().map(|host| ["127.0.0.1", "[::1]", "localhost"].contains(&host)));
         if is_plain && is_local != Some(true) {

@@ -22,6 +22,8 @@ use super::scope::Scopes;
 
 /// Maximum length of a token, in bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1_024;
+/// Minimum length of a secret for HS256 in base64url: 32 bytes.
+const MIN_SECRET_CHARACTERS: usize = 43;
 /// Maximum length of a key set, in bytes.
 const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
 /// Maximum length of `sub` in the audit log, in bytes.
@@ -165,7 +167,8 @@ impl JwtVerifier {
 
     /// Reads the keys again, unless another request has just done so.
     async fn read_again(&self, kid: &str, max_age: Duration) {
-        let mut last = self.reading.lock().await;
+        // A source that does not respond delays one request, and not a queue of them.
+        let Ok(mut last) = self.reading.try_lock() else { return };
         let (age, is_known) = self.state(kid);
         // A source that does not respond must not delay every token whose key is known.
         let pause = if is_known { max_age } else { MIN_PAUSE };
@@ -227,6 +230,11 @@ fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algo
     for jwk in &set.keys {
         let is_for_signatures = jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
         let Some(algorithm) = algorithm(jwk, allows_secrets).filter(|_| is_for_signatures) else { continue };
+        if let AlgorithmParameters::OctetKey(secret) = &jwk.algorithm
+            && secret.value.len() < MIN_SECRET_CHARACTERS
+        {
+            return Err(invalid("a secret for HS256 needs 256 bits (RFC 7518, 3.2)".to_owned()));
+        }
         let key = DecodingKey::from_jwk(jwk).map_err(|e| invalid(e.to_string()))?;
         keys.entry(jwk.common.key_id.clone().unwrap_or_default()).or_default().push((algorithm, key));
     }
@@ -287,7 +295,7 @@ mod tests {
                 EncodingKey::from_ed_der(ed25519.to_pkcs8v1().unwrap().as_ref()),
                 Some(Algorithm::EdDSA),
             ),
-            (Algorithm::HS256, EncodingKey::from_secret(b"a secret"), Some(Algorithm::HS256)),
+            (Algorithm::HS256, EncodingKey::from_secret(b"a secret with at least 256 bits.."), Some(Algorithm::HS256)),
         ]
     }
 
@@ -342,7 +350,10 @@ mod tests {
         for wrong in ["", "[]", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","alg":"HS512","k":"YQ"}]}"#] {
             assert!(parse(wrong.as_bytes(), true).is_err(), "{wrong}");
         }
-        assert!(parse(br#"{"keys":[{"kty":"oct","k":"YQ"}]}"#, false).is_err());
-        assert!(parse(br#"{"keys":[{"kty":"oct","k":"YQ"},{"kty":"new","x":"y"}]}"#, true).is_ok());
+        let set = |secret: &str| format!(r#"{{"keys":[{{"kty":"oct","k":"{secret}"}},{{"kty":"new","x":"y"}}]}}"#);
+        let secret = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
+        assert!(parse(set(secret).as_bytes(), true).is_ok());
+        assert!(parse(set(secret).as_bytes(), false).is_err());
+        assert!(parse(set("").as_bytes(), true).is_err() && parse(set(&secret[..40]).as_bytes(), true).is_err());
     }
 }

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, parse_cid, timestamp};
 use ipfrs_node::Node;
-use ipfrs_node::private_file::{Exposed, read_private, write_private};
+use ipfrs_node::private_file::{Exposed, MAX_FILE_BYTES, read_private, write_private};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -289,6 +289,10 @@ impl Keys {
             KeyFile { hash_key: changed.hash_key_text.to_string(), keys: changed.keys.values().cloned().collect() };
         let bytes = serde_json::to_vec_pretty(&file)
             .map_err(|e| Error::internal("the API keys cannot be written").with_source(e))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            let text = format!("all keys together would take more than {MAX_FILE_BYTES} bytes: revoke some");
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
         let path = self.path();
         off_workers(move || {
             let written = path

@@ -107,6 +107,8 @@ pub enum Need {
     /// The scope `read`. The front-end calls [`Caller::require_root`](super::Caller::require_root) once it has parsed
     /// the path; a caller who is restricted to roots may send no other requests.
     Path,
+    /// Nothing, or the scope `read` if the gateway is private: what the node knows about content.
+    Records,
     /// A scope.
     Scope(Scope),
     /// Valid credentials, whatever their scopes.

@@ -18,6 +18,8 @@ pub const SESSION_COOKIE: &str = "__Host-ipfrs";
 
 /// Maximum number of sessions. A further one ends the one that expires first.
 const MAX_SESSIONS: usize = 1_024;
+/// Maximum number of sessions of one key, likewise.
+const MAX_SESSIONS_PER_KEY: usize = 32;
 
 /// The sessions, by the SHA-256 of their cookie: a lookup takes no longer for a cookie that is nearly right.
 #[derive(Debug)]
@@ -47,8 +49,11 @@ impl Sessions {
         let now = Instant::now();
         let mut sessions = self.sessions.lock();
         sessions.retain(|_, session| session.expires > now);
-        if sessions.len() >= MAX_SESSIONS {
-            let first = sessions.iter().min_by_key(|(_, session)| session.expires).map(|(hash, _)| *hash);
+        let is_own = |session: &Session| session.key == key;
+        let has_many = sessions.values().filter(|session| is_own(session)).count() >= MAX_SESSIONS_PER_KEY;
+        if has_many || sessions.len() >= MAX_SESSIONS {
+            let candidates = sessions.iter().filter(|(_, session)| !has_many || is_own(session));
+            let first = candidates.min_by_key(|(_, session)| session.expires).map(|(hash, _)| *hash);
             first.and_then(|hash| sessions.remove(&hash));
         }
         sessions.insert(hash(&cookie), Session { key, expires: now + self.lifetime });

@@ -15,12 +15,21 @@ pub struct Paced<B> {
     body: B,
     ticket: Ticket,
     waiting: Option<Pin<Box<Sleep>>>,
+    has_begun: bool,
 }
 
 impl<B> Paced<B> {
     /// Creates the body of a response to the request with this ticket.
     pub fn new(body: B, ticket: Ticket) -> Self {
-        Self { body, ticket, waiting: None }
+        Self { body, ticket, waiting: None, has_begun: false }
+    }
+
+    /// Pays for bytes, and begins to wait if they were not there.
+    fn wait(&mut self, bytes: u64) {
+        let wait = self.ticket.pay(bytes);
+        if !wait.is_zero() {
+            self.waiting = Some(Box::pin(sleep(wait)));
+        }
     }
 }
 
@@ -30,6 +39,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = &mut *self;
+        if !std::mem::replace(&mut this.has_begun, true) {
+            // Other responses may have used up the burst.
+            this.wait(0);
+        }
         if let Some(waiting) = &mut this.waiting {
             ready!(waiting.as_mut().poll(cx));
             this.waiting = None;
@@ -38,10 +51,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {
-            let wait = this.ticket.pay(data.remaining() as u64);
-            if !wait.is_zero() {
-                this.waiting = Some(Box::pin(sleep(wait)));
-            }
+            let bytes = data.remaining() as u64;
+            this.wait(bytes);
         }
         Poll::Ready(frame)
     }

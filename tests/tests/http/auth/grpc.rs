@@ -31,9 +31,11 @@ async fn methods_need_their_scope() {
     assert_eq!(client.put_block(with(raw("a"), &reader)).await.unwrap_err().code(), Code::PermissionDenied);
     assert_eq!(client.put_block(with(raw("a"), "")).await.unwrap_err().code(), Code::Unauthenticated);
     client.put_block(with(raw("a"), &writer)).await.unwrap();
-    // Probes need nothing, and reflection the scope read.
+    // Probes need nothing, and streams without an end the scope read.
     let mut health = tonic_health::pb::health_client::HealthClient::new(guarded.gateway.channel());
     health.check(tonic_health::pb::HealthCheckRequest::default()).await.unwrap();
+    let watch = health.watch(tonic_health::pb::HealthCheckRequest::default()).await;
+    assert_eq!(watch.unwrap_err().code(), Code::Unauthenticated);
 }
 
 #[tokio::test]

@@ -131,6 +131,30 @@ async fn refusals_have_the_form_of_their_api() {
 }
 
 #[tokio::test]
+async fn method_override_and_options_give_no_rights() {
+    let guarded = Guarded::start().await;
+    let reader = guarded.key(&["read"]).await;
+    for path in ["/v1/stream/upload", "/v1/stream/upload/00000000000000000000000000000000"] {
+        for sent in [Method::OPTIONS, Method::GET, Method::HEAD, Method::POST] {
+            for meant in ["POST", "PATCH", "DELETE", "HEAD", "PUT"] {
+                for token in ["", &reader] {
+                    let request = guarded.gateway.request(sent.clone(), path).header("x-http-method-override", meant);
+                    let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+                    let status = request.body("content").send().await.unwrap().status().as_u16();
+                    assert!([400, 401, 403].contains(&status), "{sent} as {meant} to {path}: {status}");
+                }
+            }
+        }
+    }
+    let blocks: Value = guarded.get("/health", &guarded.admin).await.json().await.unwrap();
+    assert_eq!(blocks["blocks"], 0);
+    // Where POST is permitted, the override works.
+    let request = guarded.gateway.request(Method::POST, "/v1/stream/upload/0").bearer_auth(&guarded.admin);
+    let overridden = request.header("x-http-method-override", "HEAD").header("tus-resumable", "1.0.0").send().await;
+    assert_eq!(overridden.unwrap().status(), 404);
+}
+
+#[tokio::test]
 async fn keys_are_created_listed_and_revoked() {
     let guarded = Guarded::start().await;
     let token = guarded.key_of(json!({ "name": "ci", "scopes": ["read", "pin"], "valid_seconds": 3_600 })).await;

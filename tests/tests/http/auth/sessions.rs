@@ -41,6 +41,7 @@ async fn session_begins_with_a_key_and_ends_with_it() {
     let foreign = [("cookie", cookie.as_str()), ("origin", "http://evil.example")];
     assert_eq!(send(Method::GET, &metrics, &foreign).await.status(), 403);
     // It opens no session of its own.
+    assert_eq!(send(Method::POST, &session, &[("cookie", &cookie)]).await.status(), 403);
     assert_eq!(send(Method::DELETE, &session, &[("cookie", &cookie)]).await.status(), 204);
     assert_eq!(send(Method::GET, &metrics, &[("cookie", &cookie)]).await.status(), 401);
 

@@ -102,6 +102,8 @@ async fn failed_attempts_are_limited_and_a_valid_key_still_works() {
     assert_eq!(refused.status(), 429);
     let seconds: u64 = header(&refused, "retry-after").parse().unwrap();
     assert!((1..=21).contains(&seconds), "{seconds}");
+    let malformed = guarded.gateway.request(reqwest::Method::GET, "/metrics").header("authorization", "x");
+    assert_eq!(malformed.send().await.unwrap().status(), 401);
     // Neither other credentials nor missing ones help, and those who have a key do not suffer.
     assert_eq!(guarded.get("/metrics", "a.b.c").await.status(), 429);
     assert_eq!(guarded.get("/metrics", "").await.status(), 401);

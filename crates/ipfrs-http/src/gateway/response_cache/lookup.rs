@@ -15,7 +15,7 @@ use ipfrs_node::Node;
 use super::{CacheableRequest, CachedResponse, ResponseCache, SerializedResponse, decides_by_headers, is_plain};
 use crate::body::Sized;
 use crate::compression::Form;
-use crate::rate::HasTicket;
+use crate::rate::Paid;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::state::AppState;
 
@@ -68,7 +68,7 @@ impl ResponseCache {
     ) -> Result<Response, Option<RequestPermit>> {
         let Some(cache) = self.cache.as_ref().filter(|_| !state.auth.protects_content()) else { return Err(None) };
         // The rate limits have not counted the request yet.
-        if state.rate_limits.is_enabled() && request.extensions().get::<HasTicket>().is_none() {
+        if state.rate_limits.is_enabled() && request.extensions().get::<Paid>().is_none() {
             return Err(None);
         }
         let is_whole = request.body().is_end_stream();
