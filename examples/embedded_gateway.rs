@@ -18,6 +18,6 @@ async fn main() -> anyhow::Result<()> {
     for url in gateway.urls() {
         println!("{url}");
     }
-    run_until_signalled(&mut gateway, signals).await?;
+    run_until_signalled(&mut gateway, signals, || Ok(config.clone())).await?;
     Ok(())
 }

@@ -53,6 +53,15 @@ macro_rules! sections {
         const SECTIONS: &[Section] = &[$(Section { name: stringify!($name), keys: keys_of::<$type> },)*];
 
         impl Config {
+            /// Returns the names of the sections that differ from those of another configuration.
+            pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $(if self.$name != other.$name {
+                    names.push(stringify!($name));
+                })*
+                names
+            }
+
             fn from_settings(settings: &Settings) -> Result<Self> {
                 Ok(Self { $($name: settings.section(stringify!($name))?,)* shown: Shown(Some(settings.shown()?)) })
             }

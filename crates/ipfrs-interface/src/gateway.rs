@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::conn::Connections;
 use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_public};
-use crate::parts::Parts;
+use crate::parts::{Parts, Rules};
 use crate::unix_socket::UnixSocket;
 use crate::{Config, ServerConfig};
 
@@ -55,6 +55,9 @@ pub struct Gateway {
     api_addresses: Vec<SocketAddr>,
     public_addresses: Vec<SocketAddr>,
     node: Node,
+    /// Configuration in force.
+    config: Config,
+    rules: Rules,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
 }
@@ -138,7 +141,7 @@ impl Gateway {
         let ending = Ending {
             lifecycle: lifecycle.clone(),
             node: node.clone(),
-            auth: rules.auth,
+            auth: rules.auth.clone(),
             api_file,
             server: config.server.clone(),
         };
@@ -148,7 +151,7 @@ impl Gateway {
             accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));
         }
         let running = tokio::spawn(ending.after(connections, accepting));
-        Ok(Self { addresses, grpc_addresses, api_addresses, public_addresses, node, lifecycle, running })
+        Ok(Self { addresses, grpc_addresses, api_addresses, public_addresses, node, config: config.clone(), rules, lifecycle, running })
     }
 
     /// Returns the node that the gateway serves. It is closed when the gateway stops.
@@ -186,6 +189,21 @@ impl Gateway {
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.addresses.iter().map(|address| format!("http://{address}")).collect()
+    }
+
+    /// Applies the level of the log and the rate limits of `config`, and reads the keys of the issuer of tokens again.
+    /// Returns the other sections that differ, which need a restart.
+    ///
+    /// # Errors
+    /// `config` is out of range, and nothing has changed; or the keys cannot be read, and the old ones stay in use.
+    pub async fn reload(&mut self, config: &Config) -> Result<Vec<&'static str>> {
+        config.validate()?;
+        config.log.apply_level()?;
+        self.rules.rate_limits.set(&config.rate_limit)?;
+        self.config.log.level.clone_from(&config.log.level);
+        self.config.rate_limit = config.rate_limit.clone();
+        self.rules.auth.reload().await?;
+        Ok(self.config.differing(config))
     }
 
     /// Requests a shutdown. No further connections are accepted, and running transfers have

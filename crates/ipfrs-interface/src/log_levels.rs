@@ -65,6 +65,25 @@ pub(crate) fn process_log() -> Option<Arc<dyn LogLevels>> {
     PROCESS_LOG.get().map(|log| Arc::clone(log) as Arc<dyn LogLevels>)
 }
 
+/// Replaces the filter of the process's log, if this program started it.
+pub(crate) fn replace(directives: &str) -> Result<()> {
+    PROCESS_LOG.get().map_or(Ok(()), |log| log.change(|current| *current = Directives::parse(directives)))
+}
+
+impl ProcessLog {
+    fn change(&self, change: impl FnOnce(&mut Directives)) -> Result<()> {
+        let mut directives = self.directives.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = directives.clone();
+        change(&mut changed);
+        let text = changed.text();
+        let filter = EnvFilter::try_new(&text).map_err(|e| Error::invalid(format!("level {text:?}: {e}")))?;
+        let failed = |e| Error::internal("the log can no longer be changed").with_source(e);
+        self.handle.reload(filter).map_err(failed)?;
+        *directives = changed;
+        Ok(())
+    }
+}
+
 impl LogLevels for ProcessLog {
     fn default_level(&self) -> String {
         self.level("")
@@ -75,14 +94,7 @@ impl LogLevels for ProcessLog {
     }
 
     fn set(&self, module: Option<&str>, level: &str) -> Result<()> {
-        let mut directives = self.directives.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = directives.clone();
-        changed.set(module, level);
-        let filter = EnvFilter::try_new(changed.text()).map_err(|e| Error::invalid(format!("level {level:?}: {e}")))?;
-        let failed = |e| Error::internal("the log can no longer be changed").with_source(e);
-        self.handle.reload(filter).map_err(failed)?;
-        *directives = changed;
-        Ok(())
+        self.change(|directives| directives.set(module, level))
     }
 }
 

@@ -135,6 +135,11 @@ impl LogConfig {
         Ok(Logging { log, access, provider })
     }
 
+    /// Replaces the filter of the running log by that of this section.
+    pub(crate) fn apply_level(&self) -> Result<()> {
+        log_levels::replace(&self.directives())
+    }
+
     fn filter(&self) -> Result<EnvFilter> {
         self.validate()?;
         let directives = self.directives();

@@ -27,6 +27,7 @@ pub(crate) struct Parts {
 }
 
 /// Rules about callers and clients.
+#[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) auth: Auth,
     pub(crate) rate_limits: RateLimiter,

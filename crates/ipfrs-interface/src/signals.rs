@@ -1,19 +1,31 @@
-//! Shutdown of the daemon by signals.
+//! Shutdown and reload of the daemon by signals.
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::Gateway;
+use crate::{Config, Gateway};
 
 /// Runs `gateway` until a signal or a shutdown request arrives, lets it drain, and returns when it has stopped. A
-/// second signal ends the wait at once.
+/// second signal ends the wait at once. SIGHUP makes it [reload](Gateway::reload) the configuration that `read` returns;
+/// if that fails, it goes on as before.
 ///
 /// # Errors
 /// [`ErrorKind::Timeout`] after a second signal; otherwise as [`Gateway::join`].
-pub async fn run_until_signalled(gateway: &mut Gateway, mut signals: Signals) -> Result<()> {
-    tokio::select! {
-        result = gateway.join() => return result,
-        () = signals.next() => gateway.shutdown(),
+pub async fn run_until_signalled(
+    gateway: &mut Gateway,
+    mut signals: Signals,
+    read: impl Fn() -> Result<Config>,
+) -> Result<()> {
+    loop {
+        tokio::select! {
+            result = gateway.join() => return result,
+            () = signals.next() => {
+                gateway.shutdown();
+                break;
+            }
+            _ = signals.hangup.recv() => {}
+        }
+        reload(gateway, &read).await;
     }
     tokio::select! {
         result = gateway.join() => result,
@@ -23,11 +35,27 @@ pub async fn run_until_signalled(gateway: &mut Gateway, mut signals: Signals) ->
     }
 }
 
-/// Handlers for SIGTERM and SIGINT. Once created, these signals no longer end the process.
+async fn reload(gateway: &mut Gateway, read: impl Fn() -> Result<Config>) {
+    let reloaded = match read() {
+        Ok(config) => gateway.reload(&config).await,
+        Err(error) => Err(error),
+    };
+    match reloaded {
+        Ok(others) if others.is_empty() => tracing::info!("reloaded the configuration"),
+        Ok(others) => {
+            let sections = others.join(", ");
+            tracing::warn!(sections, "reloaded log.level and rate_limit; these sections differ, and need a restart");
+        }
+        Err(error) => tracing::error!(%error, "the configuration was not reloaded"),
+    }
+}
+
+/// Handlers for SIGTERM, SIGINT and SIGHUP. Once created, these signals no longer end the process.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -38,7 +66,11 @@ impl Signals {
     /// The system refuses to install a handler.
     pub fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|e| Error::io("cannot listen for signals", e));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
     }
 
     async fn next(&mut self) {

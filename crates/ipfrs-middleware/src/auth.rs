@@ -288,6 +288,20 @@ impl Auth {
         }
     }
 
+    /// Reads the keys of the issuer of tokens again.
+    ///
+    /// # Errors
+    /// They cannot be read; the old ones stay in use.
+    pub async fn reload(&self) -> Result<()> {
+        match &self.0.mode {
+            Mode::On(checks) => match &checks.jwt {
+                Some(jwt) => jwt.read().await,
+                None => Ok(()),
+            },
+            Mode::InProcess | Mode::Off => Ok(()),
+        }
+    }
+
     /// Removes the token for commands on this machine. Call it when the daemon ends.
     pub fn close(&self) {
         if let Mode::On(checks) = &self.0.mode

@@ -10,11 +10,12 @@ mod paced;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::Result;
+use parking_lot::RwLock;
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
@@ -34,8 +35,19 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 
 /// The limiter. Clones share the buckets.
 #[derive(Debug, Clone)]
-pub struct RateLimiter(Option<Arc<Shared>>);
+pub struct RateLimiter(Option<Arc<Limiter>>);
 
+#[derive(Debug)]
+struct Limiter {
+    /// The limits in force.
+    shared: RwLock<Option<Arc<Shared>>>,
+    /// Whether there are limits, for requests that need not know them.
+    is_enabled: AtomicBool,
+    client_hits: IntCounter,
+    caller_hits: IntCounter,
+}
+
+/// Limits with their buckets.
 #[derive(Debug)]
 struct Shared {
     /// Limits of a client without credentials.
@@ -46,8 +58,6 @@ struct Shared {
     buckets: Cache<u128, Arc<Bucket>>,
     hashers: [RandomState; 2],
     start: Instant,
-    client_hits: IntCounter,
-    caller_hits: IntCounter,
 }
 
 /// Two limits: of requests and of bytes.
@@ -97,19 +107,22 @@ impl RateLimiter {
         let hits = IntCounterVec::new(Opts::new("ipfrs_rate_limit_hits_total", help), &["payer"]);
         let hits = registered(registry, hits)?;
         let (client_hits, caller_hits) = (hits.with_label_values(&["client"]), hits.with_label_values(&["caller"]));
-        if !config.enabled {
-            return Ok(Self(None));
-        }
-        Ok(Self(Some(Arc::new(Shared {
-            of_client: Limits::new(config, 1),
-            of_caller: Limits::new(config, config.caller_factor),
-            exempt: config.exempt.clone(),
-            buckets: Cache::new(config.max_clients),
-            hashers: [RandomState::new(), RandomState::new()],
-            start: Instant::now(),
-            client_hits,
-            caller_hits,
-        }))))
+        let (shared, is_enabled) = (RwLock::default(), AtomicBool::new(false));
+        let this = Self(Some(Arc::new(Limiter { shared, is_enabled, client_hits, caller_hits })));
+        this.set(config)?;
+        Ok(this)
+    }
+
+    /// Replaces the limits. All clients begin with full buckets.
+    ///
+    /// # Errors
+    /// `config` is out of range; the limits are as before.
+    pub fn set(&self, config: &RateLimitConfig) -> Result<()> {
+        config.validate()?;
+        let Some(limiter) = &self.0 else { return Ok(()) };
+        *limiter.shared.write() = config.enabled.then(|| Arc::new(Shared::new(config)));
+        limiter.is_enabled.store(config.enabled, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Returns a limiter that limits nothing.
@@ -121,7 +134,11 @@ impl RateLimiter {
     /// Returns whether there are limits.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.0.is_some()
+        self.0.as_ref().is_some_and(|limiter| limiter.is_enabled.load(Ordering::Relaxed))
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.0.as_ref().and_then(|limiter| limiter.shared.read().clone())
     }
 
     /// Takes a token for a request of `client`, from the bucket of `caller` if it has authenticated. Returns `None` if
@@ -135,7 +152,8 @@ impl RateLimiter {
     }
 
     fn take_at(&self, client: Client, caller: Option<&Caller>, now: Instant) -> Result<Option<Ticket>> {
-        let Some(shared) = &self.0 else { return Ok(None) };
+        let Some(limiter) = self.0.as_ref().filter(|_| self.is_enabled()) else { return Ok(None) };
+        let Some(shared) = self.shared() else { return Ok(None) };
         let caller = caller.and_then(Caller::principal);
         // Commands on this machine may do everything anyway.
         if caller.is_some_and(|caller| caller.is_local()) || client.is_in(&shared.exempt) {
@@ -155,10 +173,10 @@ impl RateLimiter {
             Ok(used) => {
                 let remaining = (limits.requests.burst.saturating_sub(used) as f64 / limits.requests.interval) as u64;
                 let reset = used.div_ceil(NANOSECONDS);
-                Ok(Some(Ticket { shared: Arc::clone(shared), bucket, is_of_caller, remaining, reset }))
+                Ok(Some(Ticket { shared: Arc::clone(&shared), bucket, is_of_caller, remaining, reset }))
             }
             Err(wait) => {
-                if is_of_caller { &shared.caller_hits } else { &shared.client_hits }.inc();
+                if is_of_caller { &limiter.caller_hits } else { &limiter.client_hits }.inc();
                 let who = if is_of_caller { "this key or token" } else { "this address" };
                 let text = format!("too many requests from {who} (rate_limit.requests_per_second): slow down");
                 Err(limited(text, wait))
@@ -168,7 +186,7 @@ impl RateLimiter {
 
     /// Adds the policy to the response of a request that was refused.
     pub fn describe_refusal(&self, headers: &mut HeaderMap) {
-        if let Some(shared) = &self.0 {
+        if let Some(shared) = self.shared() {
             headers.insert(RATE_LIMIT_POLICY, shared.of_client.policy.clone());
         }
     }
@@ -180,6 +198,17 @@ const NANOSECONDS: u64 = 1_000_000_000;
 const MAX_DEBT: u64 = 60 * NANOSECONDS;
 
 impl Shared {
+    fn new(config: &RateLimitConfig) -> Self {
+        Self {
+            of_client: Limits::new(config, 1),
+            of_caller: Limits::new(config, config.caller_factor),
+            exempt: config.exempt.clone(),
+            buckets: Cache::new(config.max_clients),
+            hashers: [RandomState::new(), RandomState::new()],
+            start: Instant::now(),
+        }
+    }
+
     /// Returns a key that does not depend on what an attacker chooses.
     fn key(&self, of: impl Hash) -> u128 {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(&of));
@@ -317,7 +346,7 @@ mod tests {
         for address in 0..100_000_u32 {
             limiter.take_at(Client::of(std::net::Ipv4Addr::from_bits(address).into()), None, now).unwrap();
         }
-        assert!(limiter.0.unwrap().buckets.len() <= 1_000);
+        assert!(limiter.shared().unwrap().buckets.len() <= 1_000);
     }
 
     #[test]

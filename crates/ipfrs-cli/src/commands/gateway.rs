@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
+use ipfrs_core::Error;
 use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, run_until_signalled, running_url};
 use ipfrs_rpc::client::Request;
 use serde_json::json;
@@ -13,7 +14,7 @@ use crate::api::Api;
 use crate::args::{GatewayCommand, Globals, StartArgs};
 use crate::output::Output;
 use crate::runtime;
-use crate::session::Session;
+use crate::session::{Session, settings};
 
 /// Time that a daemon may need to stop, in addition to its grace period.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
@@ -45,14 +46,19 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
         ("--read-only", ("store", "read_only"), args.read_only.then(|| "true".to_owned())),
     ];
     let flags = flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key, value: value? }));
-    let session = Session::open(globals, flags.collect())?;
+    let flags: Vec<_> = flags.collect();
+    let session = Session::open(globals, flags.clone())?;
     runtime::run(&session.config.server, async {
         // Dropped before the runtime ends, which exports the last traces.
         let _logging = session.config.log.start()?;
         let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
         let signals = Signals::listen()?;
         announce(&session, &gateway, out)?;
-        Ok(run_until_signalled(&mut gateway, signals).await?)
+        let read = || match settings(globals, flags.clone()) {
+            Ok(settings) => settings.config(),
+            Err(error) => Err(Error::invalid(format!("{error:#}"))),
+        };
+        Ok(run_until_signalled(&mut gateway, signals, read).await?)
     })
 }
 

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use rustix::process::Signal;
 
-use crate::harness::{Place, noise};
+use crate::harness::{Daemon, Place, noise};
 
 #[test]
 fn daemon_prints_addresses_and_stops_on_request() {
@@ -178,4 +178,42 @@ fn failed_requests_are_logged_with_rate_limit() {
     daemon.signal(Signal::TERM);
     let (_, log) = daemon.wait();
     assert_eq!(log.matches("left_out").count(), 19, "{log}");
+}
+
+#[test]
+fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
+    let place = Place::new();
+    let write = |level: &str, limits: &str, more: &str| {
+        let text = format!("[log]\nlevel = \"{level}\"\n[rate_limit]\n{limits}\n{more}");
+        place.write("daemon.toml", text.as_bytes());
+    };
+    write("info", "", "");
+    let mut daemon = place.start(&["--config", "daemon.toml"]);
+    let statuses = |daemon: &Daemon| {
+        let requests = "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(40);
+        let last = "GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut answers = String::new();
+        daemon.send(&(requests + last)).read_to_string(&mut answers).unwrap();
+        (answers.matches("HTTP/1.1 404").count(), answers.matches("HTTP/1.1 429").count())
+    };
+    assert_eq!(statuses(&daemon), (41, 0));
+    write("info", "enabled = true\nrequests_per_second = 1\nburst_requests = 5", "[server]\nmax_connections = 7\n");
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("reloaded");
+    assert!(line.contains("restart") && line.contains("\"server\""), "{line}");
+    let (served, refused) = statuses(&daemon);
+    assert!(served >= 5 && refused > 0, "{served} {refused}");
+    // A mistake changes nothing.
+    for (level, limits) in [("no,such=level=x", ""), ("info", "requests_per_second = 0"), ("info", "nonsense = 1")] {
+        write(level, limits, "");
+        daemon.signal(Signal::HUP);
+        daemon.wait_for_log("was not reloaded");
+        assert!(statuses(&daemon).1 > 0);
+    }
+    write("info", "", "");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert_eq!(statuses(&daemon), (41, 0));
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().0, Some(0));
 }

@@ -181,7 +181,7 @@ impl JwtVerifier {
         *last = Some(Instant::now());
     }
 
-    async fn read(&self) -> Result<()> {
+    pub(super) async fn read(&self) -> Result<()> {
         let bytes = match &self.source {
             Source::File(path) => {
                 let path = path.clone();
