@@ -25,7 +25,7 @@ pub(crate) struct RequestContext {
     pub(crate) blocks: BlockLoader,
     /// Files of a multipart request.
     pub(crate) files: Option<Files>,
-    /// Who sends the request.
+    /// Sender of the request.
     caller: Caller,
 }
 

@@ -238,7 +238,7 @@ where
         true => calls.admit(&request, &id).await.map(Some),
         false => Ok(None),
     };
-    // Who is not admitted pays as the client.
+    // A caller that is not admitted pays as the client.
     let (admitted, ticket) = match calls.take_ticket(&request, admitted.as_ref().ok().and_then(Option::as_ref)) {
         Ok(ticket) => (admitted.map(|caller| caller.into_iter().for_each(|caller| deadlines.end_with(caller))), ticket),
         Err(error) => (Err(error), None),

@@ -1,4 +1,4 @@
-//! Methods that are called directly by their path and respond with [spliced](crate::spliced) messages. For a small
+//! Methods that are called directly by their path and respond with [zero-copy](crate::zero_copy) messages. For a small
 //! response, routers and generated services would take longer than all other work.
 
 use std::collections::HashMap;

@@ -17,7 +17,7 @@ use crate::state::AppState;
 /// A request that passed, as far as the audit log needs it.
 pub(crate) struct Admitted {
     pub(crate) caller: Caller,
-    /// What the request is about, if it changes something.
+    /// Target of the request, if it changes something.
     target: Option<String>,
 }
 

@@ -1,14 +1,14 @@
-//! Access rules: what requests to a route need.
+//! Access rules: the requirements of routes.
 
 use http::Method;
 use ipfrs_middleware::auth::{Need, Scope};
 
-/// What requests to a route need, by their method.
+/// Requirements of a route, by the method of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// What GET and HEAD need.
+    /// Requirement of GET and HEAD.
     pub(crate) read: Need,
-    /// What all other methods except OPTIONS need.
+    /// Requirement of all other methods except OPTIONS.
     pub(crate) write: Need,
 }
 
@@ -17,11 +17,11 @@ impl Access {
     pub(crate) const OPEN: Self = Self::both(Need::Nothing);
     /// Content of the gateway.
     pub(crate) const CONTENT: Self = Self::both(Need::Content);
-    /// What the node knows about content: records, providers.
+    /// Information about content: records, providers.
     pub(crate) const RECORDS: Self = Self::both(Need::Records);
     /// Content at a path whose root the handler checks.
     pub(crate) const PATH: Self = Self::both(Need::Path);
-    /// What the front-end decides once it has read the request.
+    /// Decided by the front-end once it has read the request.
     pub(crate) const LATER: Self = Self::both(Need::Later);
     pub(crate) const READ: Self = Self::scope(Scope::Read);
     pub(crate) const WRITE: Self = Self::scope(Scope::Write);

@@ -99,7 +99,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let ticket = match request.extensions_mut().remove() {
         Some(Paid(ticket)) => Ok(ticket),
         None if PROBES.contains(&family.endpoint.as_str()) => Ok(None),
-        // Who is not admitted pays as the client.
+        // A caller that is not admitted pays as the client.
         None => {
             let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| &admitted.caller);
             state.rate_limits.take(client, caller)

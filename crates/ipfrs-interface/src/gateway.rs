@@ -151,7 +151,17 @@ impl Gateway {
             accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));
         }
         let running = tokio::spawn(ending.after(connections, accepting));
-        Ok(Self { addresses, grpc_addresses, api_addresses, public_addresses, node, config: config.clone(), rules, lifecycle, running })
+        Ok(Self {
+            addresses,
+            grpc_addresses,
+            api_addresses,
+            public_addresses,
+            node,
+            config: config.clone(),
+            rules,
+            lifecycle,
+            running,
+        })
     }
 
     /// Returns the node that the gateway serves. It is closed when the gateway stops.

@@ -19,20 +19,26 @@ pub async fn run_until_signalled(
     loop {
         tokio::select! {
             result = gateway.join() => return result,
-            () = signals.next() => {
-                gateway.shutdown();
-                break;
-            }
-            _ = signals.hangup.recv() => {}
+            request = signals.next() => match request {
+                Request::Stop => break,
+                Request::Reload => reload(gateway, &read).await,
+            },
         }
-        reload(gateway, &read).await;
     }
+    gateway.shutdown();
     tokio::select! {
         result = gateway.join() => result,
-        () = signals.next() => {
+        () = signals.stop() => {
             Err(Error::new(ErrorKind::Timeout, "stopped by a second signal before all transfers had ended"))
         }
     }
+}
+
+/// Request that a signal makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Stop,
+    Reload,
 }
 
 async fn reload(gateway: &mut Gateway, read: impl Fn() -> Result<Config>) {
@@ -73,10 +79,15 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Request {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Request::Stop,
+            _ = self.interrupt.recv() => Request::Stop,
+            _ = self.hangup.recv() => Request::Reload,
         }
+    }
+
+    async fn stop(&mut self) {
+        while self.next().await == Request::Reload {}
     }
 }

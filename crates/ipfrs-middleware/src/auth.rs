@@ -1,7 +1,7 @@
 //! Authentication and authorisation (`[auth]`), for all front-ends.
 //!
-//! A front-end knows what each of its routes [needs](Need), and asks [`Auth::admit`] before it does anything else for a
-//! request. The [`Caller`] that it gets back is the current one while the request is handled.
+//! A front-end has a [requirement](Need) for each of its routes, and calls [`Auth::admit`] before it does anything else for
+//! a request. The [`Caller`] that it gets back is the current one while the request is handled.
 
 mod attempts;
 mod caller;
@@ -45,7 +45,7 @@ use sessions::Sessions;
 /// Target of the log lines about requests that change something.
 const AUDIT_TARGET: &str = "audit";
 
-/// Decides who may do what. Clones share the state.
+/// Decides about requests by the rights of their callers. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Auth(Arc<Shared>);
 
@@ -55,14 +55,14 @@ struct Shared {
     keys: Keys,
 }
 
-/// Who has to authenticate.
+/// Mode of authentication.
 #[derive(Debug)]
 enum Mode {
-    /// Nobody, because this process itself sends the requests: it may do everything.
+    /// Off: this process itself sends the requests, with all rights.
     InProcess,
-    /// Nobody: a daemon with `auth.enabled = false`.
+    /// Off in a daemon (`auth.enabled = false`).
     Off,
-    /// Everybody.
+    /// On.
     On(Box<Checks>),
 }
 
@@ -92,7 +92,7 @@ pub enum Proof {
 pub struct Denied {
     /// The error for the client.
     pub error: Error,
-    /// Who sent the request, as far as that is certain.
+    /// Sender of the request, as far as it is certain.
     pub caller: Caller,
 }
 

@@ -261,7 +261,7 @@ impl Rate {
         }
     }
 
-    /// Takes `count` tokens, whether they are there or not. Returns the time until they would have been there. A debt is
+    /// Takes `count` tokens, even if there are fewer. Returns the time until there would have been enough. A debt is
     /// forgiven beyond a minute, so that aborted responses do not lock out others of the same address for long.
     fn owe(self, full: &AtomicU64, count: u64, now: u64) -> Duration {
         let cost = (count as f64 * self.interval) as u64;
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(retry_after(&refused), Some(1));
         assert!(at(0.4).is_err());
         assert!(at(0.51).is_ok() && at(0.52).is_err());
-        // What was refused costs nothing, and tokens do not exceed the burst.
+        // Refused requests cost nothing, and tokens do not exceed the burst.
         let mut headers = HeaderMap::new();
         at(100.0).unwrap().unwrap().describe(&mut headers);
         assert_eq!(headers[RATE_LIMIT], "\"requests\";r=3;t=1");

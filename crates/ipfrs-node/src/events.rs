@@ -1,4 +1,4 @@
-//! Events: what happened to blocks, pins, operations and gc, for those who watch.
+//! Events: what happened to blocks, pins, operations, gc and retrieval, for those who watch.
 //!
 //! Each topic has a [`log`](self::log) of its latest events, which all watchers share. A writer appends to it and never
 //! waits: a watcher that is too slow learns how many events it missed. Without watchers, an event is only counted.

@@ -1,4 +1,4 @@
-//! A TCP connection that sends slices of mapped files with `sendfile` and counts its bytes.
+//! A TCP connection that sends large slices of mapped files with `sendfile` and counts its bytes.
 
 mod coalesce;
 mod cork;

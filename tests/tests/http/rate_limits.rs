@@ -100,7 +100,7 @@ async fn proxies_name_the_clients_that_pay() {
         refused += usize::from(send(&host.to_string()).await.status() == 429);
     }
     assert!(refused > 0);
-    // Of a stranger, the header means nothing.
+    // The header of a stranger has no effect.
     let gateway = start(|_| {}).await;
     let next = std::cell::Cell::new(0);
     until_refused(async || {

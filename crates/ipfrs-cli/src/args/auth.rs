@@ -11,7 +11,7 @@ pub(crate) enum AuthCommand {
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Key(AuthKeyCommand),
-    /// Print who the daemon takes you for, and what you may do
+    /// Print the caller as the daemon sees it, and its scopes
     Whoami,
 }
 
@@ -32,10 +32,10 @@ pub(crate) enum AuthKeyCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuthKeyCreateArgs {
-    /// What the key is for, shown by `auth key list`
+    /// Purpose of the key, shown by `auth key list`
     #[arg(default_value = "")]
     pub(crate) name: String,
-    /// What the key may do: read, write, pin, names or admin; several with commas
+    /// Scopes of the key: read, write, pin, names or admin; several with commas
     #[arg(short, long = "scope", value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = value::scope)]
     pub(crate) scopes: Vec<String>,
     /// Content ID below which the key may read content, and nothing else; can be repeated

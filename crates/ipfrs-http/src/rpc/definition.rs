@@ -37,7 +37,7 @@ pub(crate) type Respond = fn(Described) -> Described;
 pub(crate) struct Command {
     /// Path after `/api/v0/`.
     pub(crate) path: &'static str,
-    /// What a caller needs.
+    /// Scope that a caller needs.
     pub(crate) scope: Scope,
     pub(crate) summary: &'static str,
     pub(crate) respond: Respond,

@@ -15,13 +15,13 @@ tokio::task_local! {
     static CURRENT: Caller;
 }
 
-/// Who sends a request. Front-ends attach it to the request as an extension, and make it the current one.
+/// Sender of a request. Front-ends attach it to the request as an extension, and make it the current one.
 #[derive(Debug, Clone)]
 pub struct Caller(Who);
 
 #[derive(Debug, Clone)]
 enum Who {
-    /// May do everything, because nobody has to authenticate.
+    /// Has all rights, because authentication is off.
     Unrestricted,
     /// Has no credentials, and may do what needs none.
     Anonymous,
@@ -29,7 +29,7 @@ enum Who {
 }
 
 impl Caller {
-    /// Returns a caller who may do everything.
+    /// Returns a caller with all rights.
     #[must_use]
     pub fn unrestricted() -> Self {
         Self(Who::Unrestricted)
@@ -72,7 +72,7 @@ impl Caller {
         }
     }
 
-    /// Returns whether the caller may do everything because nobody has to authenticate.
+    /// Returns whether the caller has all rights because authentication is off.
     #[must_use]
     pub fn is_unrestricted(&self) -> bool {
         matches!(self.0, Who::Unrestricted)

@@ -11,7 +11,7 @@ use super::Proof;
 use super::failure::unauthenticated;
 use super::sessions::SESSION_COOKIE;
 
-/// What a request sends to prove who it is. It has no `Debug`, because it is secret.
+/// Credential in a request. It has no `Debug`, because it is secret.
 pub(super) enum Credential {
     /// An API key or a JSON Web Token.
     Token(Zeroizing<String>),
@@ -29,7 +29,7 @@ impl Credential {
     /// 7617) with any user and the token as password.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) if the header is malformed, repeated, or has another scheme.
+    /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) if the header is malformed, repeated or of another scheme.
     pub(super) fn read(headers: &HeaderMap, proof: Proof) -> Result<Option<Self>> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let Some(value) = values.next() else {

@@ -37,12 +37,12 @@ const MAX_NAME_BYTES: usize = 128;
 /// Maximum number of roots of a key.
 const MAX_ROOTS: usize = 1_000;
 
-/// What a new API key may do.
+/// A new API key.
 #[derive(Debug, Clone, Default)]
 pub struct NewKey {
-    /// Text that tells its owner what the key is for.
+    /// Purpose of the key, for its owner.
     pub name: String,
-    /// What the key may do; at least one.
+    /// Scopes; at least one.
     pub scopes: Vec<Scope>,
     /// Roots below which it may read content; empty for no restriction.
     pub roots: Vec<Cid>,
@@ -55,9 +55,9 @@ pub struct NewKey {
 pub struct KeyInfo {
     /// ID of the key, which its token contains.
     pub id: String,
-    /// Text that tells its owner what the key is for.
+    /// Purpose of the key, for its owner.
     pub name: String,
-    /// What the key may do.
+    /// Scopes.
     pub scopes: Vec<Scope>,
     /// Roots below which it may read content; empty for no restriction.
     pub roots: Vec<Cid>,

@@ -1,4 +1,4 @@
-//! Who has authenticated.
+//! Authenticated callers.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::scope::Scopes;
 
-/// Someone who has authenticated, and what they may do.
+/// An authenticated caller, with its rights.
 #[derive(Debug)]
 pub struct Principal {
     /// Name in the audit log: `key:3f7kq2mz`, `jwt:alice`.

@@ -97,7 +97,7 @@ impl fmt::Display for Scopes {
     }
 }
 
-/// What a request needs.
+/// Requirement of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Nothing: health, pages of the console, descriptions of the API.
@@ -113,7 +113,7 @@ pub enum Need {
     Scope(Scope),
     /// Valid credentials, whatever their scopes.
     Any,
-    /// What the front-end decides once it has read the request, by [`Caller::require`](super::Caller::require).
+    /// Decided by the front-end once it has read the request, with [`Caller::require`](super::Caller::require).
     Later,
 }
 

@@ -12,7 +12,8 @@ use crate::dag::Reachable;
 /// Maximum number of pairs of nodes that are compared. The rest is walked as if it were new.
 const MAX_PAIRS: usize = 1_000_000;
 
-/// Makes a walk of `to` skip the blocks, and all below them, to which a node of `from` at the same place links too. Everything below `from` must be in the store. The cost is that of the nodes that differ.
+/// Makes a walk of `to` skip each block, with everything below it, to which a node of `from` at the same place links as
+/// well. Everything below `from` must be in the store. Only nodes that differ are read.
 ///
 /// # Errors
 /// A node cannot be read.
@@ -33,7 +34,7 @@ pub(super) async fn skip_common(
         let (Some(old), Some(new)) = (links_of(store, &from).await?, links_of(store, &to).await?) else { continue };
         let kept: HashSet<Cid> = old.iter().collect();
         new.iter().filter(|link| kept.contains(link)).for_each(|link| reachable.skip(&link));
-        // What was replaced stands beside what replaced it, if the links before and after are the same.
+        // Replaced links are at the same place if the links before and after them are equal.
         let (old, new): (Vec<_>, Vec<_>) = (old.iter().collect(), new.iter().collect());
         let before = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         let (old, new) = (&old[before..], &new[before..]);

@@ -213,7 +213,7 @@ class Gateway:
         return AsyncClient(self.url, token or self._local_token(), timeout=timeout)
 
     def _local_token(self) -> str | None:
-        """Returns the token of commands on the repo. There is none if nobody has to authenticate."""
+        """Returns the token of commands on the repo. There is none without ``auth.enabled``."""
         try:
             return pathlib.Path(self.repo, "api-token").read_text()
         except FileNotFoundError:

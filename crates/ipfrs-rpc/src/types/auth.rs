@@ -31,7 +31,7 @@ pub struct ApiKeys {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewApiKey {
-    /// Text that tells its owner what the key is for.
+    /// Purpose of the key, for its owner.
     #[serde(default)]
     pub name: String,
     /// `read`, `write`, `pin`, `names` or `admin`.
@@ -56,7 +56,7 @@ pub struct CreatedApiKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuthenticatedCaller {
-    /// Whether the daemon authenticates its callers. If not, everybody may do everything.
+    /// Whether the daemon authenticates its callers. If not, all of them have all rights.
     pub enabled: bool,
     /// `key:{id}`, `jwt:{subject}` or `local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -148,7 +148,7 @@ async fn method_override_and_options_give_no_rights() {
     }
     let blocks: Value = guarded.get("/health", &guarded.admin).await.json().await.unwrap();
     assert_eq!(blocks["blocks"], 0);
-    // Where POST is permitted, the override works.
+    // The override works if POST is permitted.
     let request = guarded.gateway.request(Method::POST, "/v1/stream/upload/0").bearer_auth(&guarded.admin);
     let overridden = request.header("x-http-method-override", "HEAD").header("tus-resumable", "1.0.0").send().await;
     assert_eq!(overridden.unwrap().status(), 404);
