@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::retry_after;
 use ipfrs_proto::block::v1::BlockError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -157,6 +158,9 @@ fn with_details(error: &Error, details: ErrorDetails) -> Status {
     let code = code(error);
     log(error, code);
     let mut details = common_details(error.kind(), details);
+    if let Some(seconds) = retry_after(error) {
+        details.set_retry_info(Some(Duration::from_secs(seconds)));
+    }
     if let Some(cid) = error.missing_block() {
         details.set_resource_info("block", cid.to_string(), "", "the block is not in this store");
     }

@@ -101,9 +101,7 @@ pub(crate) fn refusal(asked: &HeaderMap, error: Error, route: &str, id: &HeaderV
     let mut headers = HeaderMap::new();
     challenge(asked, &error, &mut headers);
     let mut response = failure(error, route, id);
-    for (name, value) in &headers {
-        response.headers_mut().append(name, value.clone());
-    }
+    response.headers_mut().extend(headers);
     response
 }
 

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::RequestMemory;
+use ipfrs_middleware::{RequestMemory, retry_after};
 use ipfrs_node::{Attempt, Unretrieved};
 use ipfrs_rpc::types::RpcFailure;
 use serde::Serialize;
@@ -65,8 +65,12 @@ pub(crate) fn part_text(error: &Error) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OverLimit(pub(crate) ErrorKind);
 
-/// Attaches the error to the response for counting and for the operator's log. Client errors are not logged.
+/// Attaches the error to the response for counting and for the operator's log, and says when to retry if the error does.
+/// Client errors are not logged.
 fn noted(mut response: Response, error: &Error) -> Response {
+    if let Some(seconds) = retry_after(error) {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
     let is_counted = RequestMemory::is_refusal(error);
     if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::RateLimited) && !is_counted {
         response.extensions_mut().insert(OverLimit(error.kind()));

@@ -96,20 +96,18 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         true => admit(state, &request, access, &family.endpoint, client, &id).await.map(Some),
         false => Ok(None),
     };
+    // A caller that is not admitted pays as the client.
+    let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| admitted.caller.clone());
     let ticket = match request.extensions_mut().remove() {
         Some(Paid(ticket)) => Ok(ticket),
         None if PROBES.contains(&family.endpoint.as_str()) => Ok(None),
-        // A caller that is not admitted pays as the client.
-        None => {
-            let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| &admitted.caller);
-            state.rate_limits.take(client, caller)
-        }
+        None => state.rate_limits.take(client, caller.as_ref()),
     };
     let (admitted, ticket) = match ticket {
         Ok(ticket) => (admitted, ticket),
         Err(error) => {
             let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
-            state.rate_limits.describe_refusal(refused.headers_mut());
+            state.rate_limits.describe_refusal(caller.as_ref(), refused.headers_mut());
             (Err(Box::new(refused)), None)
         }
     };

@@ -91,7 +91,7 @@ impl Service {
     fn over_limit<B>(&self, request: &Request<B>, error: ipfrs_core::Error) -> Step {
         let id = request_id::of(request.headers(), &self.state.request_ids);
         let mut response = access::refusal(request.headers(), error, request.uri().path(), &id);
-        self.state.rate_limits.describe_refusal(response.headers_mut());
+        self.state.rate_limits.describe_refusal(None, response.headers_mut());
         self.at_once(request, response)
     }
 

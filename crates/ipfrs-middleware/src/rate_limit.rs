@@ -184,10 +184,11 @@ impl RateLimiter {
         }
     }
 
-    /// Adds the policy to the response of a request that was refused.
-    pub fn describe_refusal(&self, headers: &mut HeaderMap) {
+    /// Adds the policy to the response of a request that was refused. `caller` is as for [`take`](Self::take).
+    pub fn describe_refusal(&self, caller: Option<&Caller>, headers: &mut HeaderMap) {
         if let Some(shared) = self.shared() {
-            headers.insert(RATE_LIMIT_POLICY, shared.of_client.policy.clone());
+            let is_of_caller = caller.and_then(Caller::principal).is_some();
+            headers.insert(RATE_LIMIT_POLICY, shared.limits(is_of_caller).policy.clone());
         }
     }
 }

@@ -49,6 +49,7 @@ async fn cached_content_and_commands_take_tokens_of_the_same_client() {
     assert!(header(&first, "ratelimit").starts_with("\"requests\";r="), "{:?}", first.headers());
     let (sent, refused) = until_refused(async || gateway.get(&path).await).await;
     assert!(sent >= BURST - 4, "{sent}");
+    assert_eq!(refused.headers().get_all("retry-after").iter().count(), 1);
     let seconds: usize = header(&refused, "retry-after").parse().unwrap();
     assert!((1..=2).contains(&seconds), "{seconds}");
     assert!(refused.text().await.unwrap().contains("rate_limit.requests_per_second"));
@@ -132,10 +133,15 @@ async fn callers_pay_for_themselves() {
     let send =
         async |token: &str| gateway.request(Method::GET, "/v1/progress").bearer_auth(token).send().await.unwrap();
     let mut answered = 0;
-    while send(&one).await.status() == 200 {
+    let refused = loop {
+        let response = send(&one).await;
+        if response.status() != 200 {
+            break response;
+        }
         answered += 1;
         assert!(answered < 4 * BURST);
-    }
+    };
+    assert_eq!(header(&refused, "ratelimit-policy"), format!("\"requests\";q={};w={BURST}", 2 * BURST));
     assert!(answered >= 2 * BURST - 2, "{answered}");
     assert_eq!(send(&other).await.status(), 200);
     assert_eq!(gateway.get("/").await.status(), 200, "the address has tokens of its own");

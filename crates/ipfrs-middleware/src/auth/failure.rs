@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::header::{HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use ipfrs_core::{Error, ErrorKind};
 
 use super::metrics::Outcome;
-use crate::retry_after::{limited, retry_after};
+use crate::retry_after::limited;
 
 /// Header by which a browser says what the response is for. Scripts send `empty`.
 const SEC_FETCH_DEST: &str = "sec-fetch-dest";
@@ -33,12 +33,9 @@ pub(super) fn too_many_attempts(wait: Duration) -> Error {
     limited(text, wait)
 }
 
-/// Adds the headers of a response to a request with the headers `asked` that is refused with `error`: the
-/// authentication schemes (RFC 9110, 11.6.1; RFC 6750, 3), and when to retry.
+/// Adds the authentication schemes to a response to a request with the headers `asked`, if it is refused for lack of
+/// credentials (RFC 9110, 11.6.1; RFC 6750, 3).
 pub fn challenge(asked: &HeaderMap, error: &Error, headers: &mut HeaderMap) {
-    if let Some(seconds) = retry_after(error) {
-        headers.insert(RETRY_AFTER, seconds.into());
-    }
     if error.kind() != ErrorKind::Unauthenticated {
         return;
     }
