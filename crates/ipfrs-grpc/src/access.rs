@@ -7,11 +7,6 @@ pub(crate) fn need(path: &str) -> Need {
     known(path).unwrap_or(Need::Scope(Scope::Admin))
 }
 
-/// Returns whether a method with this need changes something.
-pub(crate) fn is_change(need: Need) -> bool {
-    matches!(need, Need::Scope(Scope::Write | Scope::Pin | Scope::Names | Scope::Admin))
-}
-
 fn known(path: &str) -> Option<Need> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     let scope = match (service, method) {

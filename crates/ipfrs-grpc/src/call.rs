@@ -95,7 +95,7 @@ impl Calls {
                 },
                 None => self.auth.admit(&headers, client, Proof::Header, need).await,
             };
-            if access::is_change(need) {
+            if need.is_change() {
                 let (known, outcome) = match &admitted {
                     Ok(caller) => (caller, "permitted"),
                     Err(Denied { error, caller }) => (caller, error.kind().code()),

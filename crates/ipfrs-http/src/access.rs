@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::Client;
-use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, Scope, audit, challenge};
+use ipfrs_middleware::auth::{Caller, Denied, Proof, audit, challenge};
 
 use crate::access_rule::Access;
 use crate::error::{GatewayError, Problem, RpcError};
@@ -37,17 +37,7 @@ pub(crate) fn admit<'a>(
     let is_checked = request.extensions().get::<Checked>().is_some();
     let proof = if is_checked { Proof::HeaderOrSession } else { Proof::Header };
     let need = access.of(request.method());
-    let is_change = match need {
-        Need::Scope(Scope::Read)
-        | Need::Nothing
-        | Need::Content
-        | Need::Records
-        | Need::Path
-        | Need::Any
-        | Need::Later => false,
-        Need::Scope(_) => true,
-    };
-    let target = is_change.then(|| target(request));
+    let target = need.is_change().then(|| target(request));
     // The request has a body, which tasks must not share.
     let headers = request.headers().clone();
     async move {

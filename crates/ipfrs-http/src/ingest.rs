@@ -1,6 +1,5 @@
 //! `GET /ws/ingest`: stores the binary messages of a WebSocket as one object. docs/API.md describes the messages.
 
-mod credentials;
 mod messages;
 mod session;
 mod writer;
@@ -9,11 +8,12 @@ use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::WWW_AUTHENTICATE;
-use http::{HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::Client;
+use ipfrs_middleware::auth::Basic;
 use ipfrs_middleware::websocket::MessageLimits;
-use ipfrs_node::{IngestName, IngestStore};
+use ipfrs_node::{IngestConfig, IngestName, IngestStore};
 
 use crate::error::Problem;
 use crate::events::refused;
@@ -60,7 +60,7 @@ pub(crate) async fn connect(
     if !config.enabled {
         return refuse(Error::not_found("the daemon accepts no objects: set ingest.enabled"));
     }
-    if config.needs_password() && !credentials::are_right(request.headers(), config) {
+    if config.needs_password() && !is_authentic(request.headers(), config) {
         let text = "send the user and password of ingest.user with basic authentication (RFC 7617)";
         let mut response = refuse(Error::new(ErrorKind::Unauthenticated, text));
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"ingest\""));
@@ -93,6 +93,11 @@ pub(crate) async fn connect(
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => refused(&error, &id),
     }
+}
+
+/// Whether a request has the configured user and password.
+fn is_authentic(headers: &HeaderMap, config: &IngestConfig) -> bool {
+    Basic::of(headers).is_some_and(|basic| config.is_authentic(basic.user(), basic.password()))
 }
 
 /// Reads the query. An object without a name gets `default_name`.

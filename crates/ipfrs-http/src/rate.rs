@@ -10,9 +10,6 @@ use ipfrs_middleware::rate_limit::{Paced, Ticket};
 #[derive(Debug, Clone)]
 pub(crate) struct Paid(pub(crate) Option<Ticket>);
 
-/// Paths without rate limits, because load balancers stop sending requests to a daemon that does not respond there.
-pub(crate) const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
-
 /// Returns the response to a request with these extensions: it tells what is left, and its body is paced.
 pub(crate) fn paid_response(extensions: &Extensions, response: Response) -> Response {
     match extensions.get::<Paid>() {

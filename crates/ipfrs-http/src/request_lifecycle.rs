@@ -25,9 +25,9 @@ use crate::error::OverLimit;
 use crate::failure;
 use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
-use crate::rate::{PROBES, Paid, paid};
+use crate::rate::{Paid, paid};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
-use crate::routes::UNMATCHED;
+use crate::routes::{PROBES, UNMATCHED};
 use crate::rpc;
 use crate::state::AppState;
 
@@ -127,7 +127,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             let mut response = match admitted {
                 None => catch_panic(answer, panicked).await,
                 Some(admitted) => {
-                    let mut response = admitted.caller.clone().scope(catch_panic(answer, panicked)).await;
+                    let mut response = catch_panic(answer, panicked).await;
                     admitted.finished(client, &family.endpoint, &response, &id);
                     if state.auth.protects_content() {
                         keep_from_shared_caches(response.headers_mut());

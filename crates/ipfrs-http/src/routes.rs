@@ -9,11 +9,14 @@ pub(crate) const IPNS_ROUTE: &str = "/ipns/{*path}";
 /// Endpoint label of requests that match no route.
 pub const UNMATCHED: &str = "unmatched";
 
-/// Routes that an operator needs to inspect and stop a busy daemon.
-const WITHOUT_PERMIT: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];
+/// Routes that load balancers probe. They have no limits: a daemon that does not respond there gets no more requests.
+pub(crate) const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
+
+/// Other routes that an operator needs to inspect and stop a busy daemon.
+const WITHOUT_PERMIT: [&str; 2] = ["/metrics", "/api/v0/shutdown"];
 
 /// Whether requests of a route take a [permit](ipfrs_middleware::RequestPermit). Cached responses take none: they hold
 /// no resources, and sending them costs no more than refusing the request.
 pub(crate) fn takes_request_permit(endpoint: &str) -> bool {
-    !WITHOUT_PERMIT.contains(&endpoint)
+    !PROBES.contains(&endpoint) && !WITHOUT_PERMIT.contains(&endpoint)
 }

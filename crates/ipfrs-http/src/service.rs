@@ -28,11 +28,11 @@ use crate::gateway::hosts::{RequestHost, Route};
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
-use crate::rate::{PROBES, Paid, paid_response};
+use crate::rate::{Paid, paid_response};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::request_lifecycle::set_client;
 use crate::router::content_router;
-use crate::routes::UNMATCHED;
+use crate::routes::{PROBES, UNMATCHED};
 use crate::state::AppState;
 
 /// Path prefix of immutable content.

@@ -26,6 +26,7 @@ use prometheus::Registry;
 
 pub use caller::Caller;
 pub use config::AuthConfig;
+pub use credentials::Basic;
 pub use failure::challenge;
 pub use keys::{CreatedKey, KeyInfo, NewKey};
 pub use local_token::read_local_token;

@@ -10,7 +10,7 @@ mod paced;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -41,8 +41,6 @@ pub struct RateLimiter(Option<Arc<Limiter>>);
 struct Limiter {
     /// The limits in force.
     shared: RwLock<Option<Arc<Shared>>>,
-    /// Whether there are limits, for requests that need not know them.
-    is_enabled: AtomicBool,
     client_hits: IntCounter,
     caller_hits: IntCounter,
 }
@@ -107,8 +105,7 @@ impl RateLimiter {
         let hits = IntCounterVec::new(Opts::new("ipfrs_rate_limit_hits_total", help), &["payer"]);
         let hits = registered(registry, hits)?;
         let (client_hits, caller_hits) = (hits.with_label_values(&["client"]), hits.with_label_values(&["caller"]));
-        let (shared, is_enabled) = (RwLock::default(), AtomicBool::new(false));
-        let this = Self(Some(Arc::new(Limiter { shared, is_enabled, client_hits, caller_hits })));
+        let this = Self(Some(Arc::new(Limiter { shared: RwLock::default(), client_hits, caller_hits })));
         this.set(config)?;
         Ok(this)
     }
@@ -121,7 +118,6 @@ impl RateLimiter {
         config.validate()?;
         let Some(limiter) = &self.0 else { return Ok(()) };
         *limiter.shared.write() = config.enabled.then(|| Arc::new(Shared::new(config)));
-        limiter.is_enabled.store(config.enabled, Ordering::Relaxed);
         Ok(())
     }
 
@@ -134,7 +130,7 @@ impl RateLimiter {
     /// Returns whether there are limits.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.0.as_ref().is_some_and(|limiter| limiter.is_enabled.load(Ordering::Relaxed))
+        self.0.as_ref().is_some_and(|limiter| limiter.shared.read().is_some())
     }
 
     fn shared(&self) -> Option<Arc<Shared>> {
@@ -152,7 +148,7 @@ impl RateLimiter {
     }
 
     fn take_at(&self, client: Client, caller: Option<&Caller>, now: Instant) -> Result<Option<Ticket>> {
-        let Some(limiter) = self.0.as_ref().filter(|_| self.is_enabled()) else { return Ok(None) };
+        let Some(limiter) = &self.0 else { return Ok(None) };
         let Some(shared) = self.shared() else { return Ok(None) };
         let caller = caller.and_then(Caller::principal);
         // Commands on this machine may do everything anyway.

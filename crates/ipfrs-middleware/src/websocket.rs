@@ -146,7 +146,7 @@ impl WebSockets {
             Box::pin(async move {
                 let socket = WebSocket::open(transport, shared, messages, permit).await;
                 // The memory that the session reserves counts for its client.
-                let session = caller.clone().scope(client.scope(session(socket, protocol)));
+                let session = client.scope(session(socket, protocol));
                 tokio::select! {
                     () = session => {}
                     () = caller.ended() => {}

@@ -11,11 +11,7 @@ use super::failure;
 use super::principal::Principal;
 use super::scope::{Need, Scope};
 
-tokio::task_local! {
-    static CURRENT: Caller;
-}
-
-/// Sender of a request. Front-ends attach it to the request as an extension, and make it the current one.
+/// Sender of a request. Front-ends attach it to the request as an extension.
 #[derive(Debug, Clone)]
 pub struct Caller(Who);
 
@@ -51,18 +47,6 @@ impl Caller {
         extensions.get().cloned().unwrap_or_else(Self::unrestricted)
     }
 
-    /// Returns the caller whose request the current task handles. Tasks that were spawned separately get one who may do
-    /// nothing.
-    #[must_use]
-    pub fn current() -> Self {
-        CURRENT.try_with(Clone::clone).unwrap_or_else(|_| Self::anonymous())
-    }
-
-    /// Runs `work` with this caller as [`Self::current`].
-    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, work)
-    }
-
     /// Returns who has authenticated.
     #[must_use]
     pub fn principal(&self) -> Option<&Arc<Principal>> {
@@ -70,12 +54,6 @@ impl Caller {
             Who::Authenticated(principal) => Some(principal),
             Who::Unrestricted | Who::Anonymous => None,
         }
-    }
-
-    /// Returns whether the caller has all rights because authentication is off.
-    #[must_use]
-    pub fn is_unrestricted(&self) -> bool {
-        matches!(self.0, Who::Unrestricted)
     }
 
     /// Returns the name for the audit log, if there is one.

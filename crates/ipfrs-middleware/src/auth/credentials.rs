@@ -48,12 +48,50 @@ impl Credential {
         if !scheme.eq_ignore_ascii_case("basic") {
             return Err(unauthenticated("the Authorization header needs the scheme Bearer or Basic"));
         }
-        let malformed =
-            || unauthenticated("malformed Authorization header: Basic needs base64 of USER:TOKEN (RFC 7617)");
-        let decoded = STANDARD.decode(rest.trim()).map(Zeroizing::new).map_err(|_| malformed())?;
-        let (_, password) =
-            std::str::from_utf8(&decoded).ok().and_then(|it| it.split_once(':')).ok_or_else(malformed)?;
+        let basic = Basic::decode(rest.as_bytes());
+        let password =
+            basic.as_ref().and_then(|basic| std::str::from_utf8(basic.password()).ok()).ok_or_else(|| {
+                unauthenticated("malformed Authorization header: Basic needs base64 of USER:TOKEN (RFC 7617)")
+            })?;
         Ok(Some(Self::Token(Zeroizing::new(password.to_owned()))))
+    }
+}
+
+/// User and password of basic authentication (RFC 7617). It has no `Debug`, because it is secret.
+#[expect(missing_debug_implementations, reason = "secret")]
+pub struct Basic {
+    decoded: Zeroizing<Vec<u8>>,
+    /// Position of the colon between them.
+    colon: usize,
+}
+
+impl Basic {
+    /// Reads the header `Authorization` of a request. Returns `None` if it is missing, malformed, repeated or of another
+    /// scheme.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
+        let (scheme, rest) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
+        if scheme.eq_ignore_ascii_case(b"basic") { Self::decode(rest) } else { None }
+    }
+
+    fn decode(base64: &[u8]) -> Option<Self> {
+        let decoded = Zeroizing::new(STANDARD.decode(base64.trim_ascii()).ok()?);
+        let colon = decoded.iter().position(|byte| *byte == b':')?;
+        Some(Self { decoded, colon })
+    }
+
+    /// Returns the user.
+    #[must_use]
+    pub fn user(&self) -> &[u8] {
+        &self.decoded[..self.colon]
+    }
+
+    /// Returns the password.
+    #[must_use]
+    pub fn password(&self) -> &[u8] {
+        &self.decoded[self.colon + 1..]
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_node::private_file::off_workers;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use parking_lot::RwLock;
@@ -15,7 +16,6 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::config::AuthConfig;
-use super::keys::off_workers;
 use super::metrics::Outcome;
 use super::principal::Principal;
 use super::scope::Scopes;

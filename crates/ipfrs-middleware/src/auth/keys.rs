@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, parse_cid, timestamp};
 use ipfrs_node::Node;
-use ipfrs_node::private_file::{Exposed, MAX_FILE_BYTES, read_private, write_private};
+use ipfrs_node::private_file::{Exposed, MAX_FILE_BYTES, off_workers, read_private, write_private};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -394,10 +394,6 @@ fn time(seconds: u64) -> Result<SystemTime> {
     let shown = i64::try_from(seconds).ok().and_then(|seconds| timestamp::format(seconds, 0));
     shown.ok_or_else(|| Error::corrupt(format!("no time has {seconds} seconds since 1970")))?;
     Ok(UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
-pub(super) async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("work on a file stopped").with_source(e))?
 }
 
 #[cfg(test)]

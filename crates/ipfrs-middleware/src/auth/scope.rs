@@ -67,12 +67,6 @@ impl Scopes {
         self.0 & (bit(scope) | bit(Scope::Admin)) != 0
     }
 
-    /// Returns whether the set is empty.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     /// Returns the scopes in the set.
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |scope| self.0 & bit(*scope) != 0)
@@ -115,6 +109,23 @@ pub enum Need {
     Any,
     /// Decided by the front-end once it has read the request, with [`Caller::require`](super::Caller::require).
     Later,
+}
+
+impl Need {
+    /// Returns whether requests with this requirement change something, and belong into the audit log.
+    #[must_use]
+    pub fn is_change(self) -> bool {
+        match self {
+            Self::Scope(Scope::Write | Scope::Pin | Scope::Names | Scope::Admin) => true,
+            Self::Scope(Scope::Read)
+            | Self::Nothing
+            | Self::Content
+            | Self::Path
+            | Self::Records
+            | Self::Any
+            | Self::Later => false,
+        }
+    }
 }
 
 #[cfg(test)]

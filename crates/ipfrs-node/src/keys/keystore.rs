@@ -110,12 +110,6 @@ pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizin
     }
 }
 
-/// Runs blocking work on files or keys on a blocking thread.
-pub(super) async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::internal("a task that works with keys failed").with_source(e))?
-}
-
 /// Checks whether a key of this name may exist. `action` is the attempted operation, for the error message.
 pub(super) fn check_known_name(action: &str, name: &str) -> Result<()> {
     match name {

@@ -8,9 +8,10 @@ use zeroize::Zeroizing;
 
 use super::files::KeyFiles;
 use super::keystore::{
-    KeyFormat, MAX_KEYS, NamedKey, SELF, SIGNED_MESSAGE, check_known_name, check_new_name, exists, no_key, off_workers,
+    KeyFormat, MAX_KEYS, NamedKey, SELF, SIGNED_MESSAGE, check_known_name, check_new_name, exists, no_key,
 };
 use crate::Node;
+use crate::private_file::off_workers;
 
 impl Node {
     /// Returns all keys: the identity first, the others by name. A key that cannot be read is skipped with a warning
