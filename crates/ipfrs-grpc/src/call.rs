@@ -1,6 +1,5 @@
 //! Common handling of all calls: request ID, deadlines, codings, metrics and the final status.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -13,22 +12,21 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::future::{BoxFuture, Either};
+use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::auth::{Auth, Caller, Denied, Need, Proof, audit};
-use ipfrs_middleware::rate_limit::{Paced, RateLimiter, Ticket};
+use ipfrs_core::Error;
+use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit};
+use ipfrs_middleware::rate_limit::{Paced, Ticket};
 use ipfrs_middleware::{
-    Client, Held, MemoryPool, RequestDeadline, RequestIds, RequestMemory, RequestPermit, Watched, catch_panic,
-    log_panic,
+    Client, Held, MemoryPool, RequestIds, RequestMemory, RequestPermit, Rules, Watched, catch_panic, log_panic,
 };
 use ipfrs_node::Node;
-use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Code, Status};
 
 use crate::access;
 use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
+use crate::deadlines::Deadlines;
 use crate::error;
 use crate::inbound::{OneMessage, Sent};
 use crate::metrics::{GrpcMetrics, Method};
@@ -37,7 +35,6 @@ use crate::request_id::{self, X_REQUEST_ID};
 use crate::shortcut::Shortcuts;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Extension of a request that came through the gRPC listener.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +44,7 @@ pub(crate) struct OwnListener;
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) node: Node,
-    pub(crate) auth: Auth,
-    pub(crate) rate_limits: RateLimiter,
+    pub(crate) rules: Rules,
     pub(crate) memory: MemoryPool,
     pub(crate) metrics: GrpcMetrics,
     pub(crate) shortcuts: Shortcuts,
@@ -93,7 +89,7 @@ impl Calls {
                     Ok(()) => Ok(caller),
                     Err(error) => Err(Denied { error, caller }),
                 },
-                None => self.auth.admit(&headers, client, Proof::Header, need).await,
+                None => self.rules.auth.admit(&headers, client, Proof::Header, need).await,
             };
             if need.is_change() {
                 let (known, outcome) = match &admitted {
@@ -114,7 +110,7 @@ impl Calls {
             return Ok(None);
         }
         let client = extensions.get::<Client>().copied().unwrap_or_default();
-        self.rate_limits.take(client, caller)
+        self.rules.rate_limits.take(client, caller)
     }
 
     /// Returns a response in the coding for the client. A response without messages is not changed.
@@ -144,69 +140,6 @@ enum Refused {
     Coding(Status),
 }
 
-/// Deadlines of a call: the one from the client (`grpc-timeout`) and the one for all requests.
-#[derive(Debug, Default)]
-struct Deadlines {
-    of_client: Option<Instant>,
-    of_request: Option<RequestDeadline>,
-    client_timer: Option<Pin<Box<Sleep>>>,
-    request_timer: Option<Pin<Box<Sleep>>>,
-    /// The end of the caller's credentials.
-    caller_end: Option<CallerEnd>,
-}
-
-/// Completes when the credentials of a caller expire or are revoked.
-struct CallerEnd(BoxFuture<'static, ()>);
-
-impl fmt::Debug for CallerEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallerEnd").finish_non_exhaustive()
-    }
-}
-
-impl Deadlines {
-    /// Reads the deadlines of a request. Only a request from a connection has the second one.
-    fn of<B>(request: &http::Request<B>, method: &Method) -> Self {
-        let of_client = timeout(request.headers()).and_then(|time| Instant::now().checked_add(time));
-        let of_request = request.extensions().get::<RequestDeadline>().cloned();
-        if let Some(deadline) = of_request.as_ref().filter(|_| method.is_watch) {
-            deadline.lift();
-        }
-        Self { of_client, of_request, ..Self::default() }
-    }
-
-    /// Ends the call with the credentials of its caller.
-    fn end_with(&mut self, caller: Caller) {
-        if caller.principal().is_some() {
-            self.caller_end = Some(CallerEnd(Box::pin(async move { caller.ended().await })));
-        }
-    }
-
-    /// Ready when a deadline has passed, with the status for the client.
-    fn poll_over(&mut self, id: &HeaderValue, cx: &mut Context<'_>) -> Poll<Status> {
-        if let Some(CallerEnd(end)) = &mut self.caller_end
-            && end.as_mut().poll(cx).is_ready()
-        {
-            self.caller_end = None;
-            let error = Error::new(ErrorKind::Unauthenticated, "the credentials have expired or were revoked");
-            return Poll::Ready(request_id::within(id, || error::status(error)));
-        }
-        if let Some(at) = self.of_client {
-            let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-            if timer.as_mut().poll(cx).is_ready() {
-                let why = "the call did not end before its deadline (grpc-timeout): allow more time, or request less";
-                return Poll::Ready(request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why))));
-            }
-        }
-        match &self.of_request {
-            Some(deadline) => deadline
-                .poll_over(&mut self.request_timer, Duration::ZERO, cx)
-                .map(|()| request_id::within(id, || error::status(deadline.strike()))),
-            None => Poll::Pending,
-        }
-    }
-}
-
 /// Layer around all methods: assigns a request ID, enforces the deadlines, and counts the call when its response
 /// ends. A panic in a method results in INTERNAL. Requests that are not gRPC calls are refused, because other
 /// services share the listener.
@@ -234,7 +167,7 @@ where
     let is_watched = request.extensions().get::<Watched>().is_some();
     let mut deadlines = Deadlines::of(&request, &end.method);
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
-    let admitted = match calls.auth.is_enabled() {
+    let admitted = match calls.rules.auth.is_enabled() {
         true => calls.admit(&request, &id).await.map(Some),
         false => Ok(None),
     };
@@ -291,24 +224,6 @@ async fn answered(answer: impl Future<Output = Response>, deadlines: &mut Deadli
         Poll::Pending => deadlines.poll_over(id, cx).map(Status::into_http),
     })
     .await
-}
-
-/// Parses the timeout of a call: at most eight digits and a unit
-/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
-fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let value: u64 = digits.parse().ok().filter(|_| is_number)?;
-    match unit {
-        "H" => Some(Duration::from_secs(value * 3_600)),
-        "M" => Some(Duration::from_secs(value * 60)),
-        "S" => Some(Duration::from_secs(value)),
-        "m" => Some(Duration::from_millis(value)),
-        "u" => Some(Duration::from_micros(value)),
-        "n" => Some(Duration::from_nanos(value)),
-        _ => None,
-    }
 }
 
 fn panicked(id: &HeaderValue) -> Status {
@@ -469,8 +384,7 @@ mod tests {
         let mut shortcuts = Shortcuts::default();
         shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", 1_000, defect);
         let calls = Arc::new(Calls {
-            auth: Auth::in_process(&node),
-            rate_limits: RateLimiter::off(),
+            rules: Rules::none(&node),
             memory: MemoryPool::register(&node, &registry).unwrap(),
             node,
             metrics: GrpcMetrics::register(&registry, &[ipfrs_proto::FILE_DESCRIPTOR_SET]).unwrap(),
@@ -497,27 +411,5 @@ mod tests {
             registry.gather().iter().find(|family| family.name() == "ipfrs_grpc_requests_total").unwrap().clone();
         let internal = counted.get_metric().iter().filter(|metric| metric.get_label()[0].value() == "INTERNAL");
         assert_eq!(internal.map(|metric| metric.get_counter().get_value()).collect::<Vec<_>>(), [1.0; 3]);
-    }
-
-    #[test]
-    fn a_timeout_is_up_to_eight_digits_and_a_unit() {
-        let read =
-            |text: &'static str| timeout(&HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(text))]));
-        for (text, expected) in [
-            ("1H", Some(Duration::from_secs(3_600))),
-            ("2M", Some(Duration::from_secs(120))),
-            ("3S", Some(Duration::from_secs(3))),
-            ("100m", Some(Duration::from_millis(100))),
-            ("99999999u", Some(Duration::from_micros(99_999_999))),
-            ("0n", Some(Duration::ZERO)),
-            ("", None),
-            ("S", None),
-            ("5", None),
-            ("+5S", None),
-            ("123456789S", None),
-            ("5s", None),
-        ] {
-            assert_eq!(read(text), expected, "{text}");
-        }
     }
 }

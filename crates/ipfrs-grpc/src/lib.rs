@@ -10,6 +10,7 @@ mod call;
 mod compression;
 mod config;
 mod dag;
+mod deadlines;
 mod error;
 mod file;
 mod health;

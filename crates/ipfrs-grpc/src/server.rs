@@ -152,8 +152,7 @@ impl Grpc {
             .add_service(reflected().build_v1alpha().map_err(broken)?);
         let calls = Arc::new(Calls {
             node: node.clone(),
-            auth: limits.auth.clone(),
-            rate_limits: limits.rate_limits.clone(),
+            rules: limits.rules.clone(),
             memory: memory.clone(),
             metrics,
             shortcuts,

@@ -7,10 +7,8 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::any;
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::auth::Auth;
-use ipfrs_middleware::rate_limit::RateLimiter;
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests};
+use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests, Rules};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -43,7 +41,7 @@ pub struct App {
 }
 
 /// Builds the front-end over a node. `port` is the port that it will be bound to: pages served from this port may
-/// call the RPC. `auth` decides who may do what, and `rate_limits` how often.
+/// call the RPC. `rules` decide about callers and clients.
 ///
 /// # Errors
 /// If `config` is out of range, or if the metrics are already registered.
@@ -53,7 +51,7 @@ pub fn app(
     port: u16,
     lifecycle: Lifecycle,
     memory: MemoryPool,
-    (auth, rate_limits): (Auth, RateLimiter),
+    rules: Rules,
     registry: &Registry,
 ) -> Result<App> {
     config.validate()?;
@@ -72,8 +70,8 @@ pub fn app(
         imports: ImportPermits::new(node.config().concurrency.max_concurrent_tasks),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
         memory,
-        auth,
-        rate_limits,
+        auth: rules.auth,
+        rate_limits: rules.rate_limits,
         access_rule: route_table::rule,
         openapi: openapi::text,
         hosts: Hosts::new(&config.gateway, &config.hosts),

@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use ipfrs_core::{Error, Result};
 use ipfrs_http::{Lifecycle, Service};
+use ipfrs_middleware::Rules;
 use ipfrs_node::{BlockStore, Node};
 
 use crate::Config;
@@ -60,7 +61,7 @@ impl Embedded {
 
     fn new(config: &Config, parts: Parts) -> Result<Self> {
         let lifecycle = Lifecycle::new();
-        let app = parts.app(config, config.server.port, &lifecycle, &parts.no_rules())?;
+        let app = parts.app(config, config.server.port, &lifecycle, &Rules::none(&parts.node))?;
         lifecycle.set_ready();
         Ok(Self { node: parts.node, service: app.service, lifecycle })
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_grpc::Grpc;
 use ipfrs_http::{Lifecycle, Service};
+use ipfrs_middleware::Rules;
 use ipfrs_middleware::auth::Auth;
 use ipfrs_node::{BlockStore, Node};
 use tokio::net::TcpListener;
@@ -18,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::conn::Connections;
 use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_public};
-use crate::parts::{Parts, Rules};
+use crate::parts::Parts;
 use crate::unix_socket::UnixSocket;
 use crate::{Config, ServerConfig};
 

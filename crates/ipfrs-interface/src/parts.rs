@@ -8,9 +8,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_graphql::GraphQl;
 use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
-use ipfrs_middleware::auth::Auth;
-use ipfrs_middleware::rate_limit::RateLimiter;
-use ipfrs_middleware::{MemoryPool, TrustedProxies};
+use ipfrs_middleware::{MemoryPool, Rules, TrustedProxies};
 use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
@@ -24,13 +22,6 @@ pub(crate) struct Parts {
     /// Memory for request bodies, which all front-ends share.
     memory: MemoryPool,
     registry: Registry,
-}
-
-/// Rules about callers and clients.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) auth: Auth,
-    pub(crate) rate_limits: RateLimiter,
 }
 
 impl Parts {
@@ -66,22 +57,15 @@ impl Parts {
         Ok(Self { node, memory, registry })
     }
 
-    /// Returns the rules of a daemon about who may do what, and how often.
+    /// Returns the rules of a daemon about callers and clients.
     pub(crate) async fn rules(&self, config: &Config) -> Result<Rules> {
-        let auth = Auth::of_daemon(&self.node, &config.auth, &self.registry).await?;
-        Ok(Rules { auth, rate_limits: RateLimiter::register(&config.rate_limit, &self.registry)? })
-    }
-
-    /// Returns the rules for a host program, which decides itself: there are none.
-    pub(crate) fn no_rules(&self) -> Rules {
-        Rules { auth: Auth::in_process(&self.node), rate_limits: RateLimiter::off() }
+        Rules::of_daemon(&self.node, &config.auth, &config.rate_limit, &self.registry).await
     }
 
     /// Creates the gRPC services of the Node, with separate limits.
     pub(crate) fn grpc(&self, config: &Config, lifecycle: &Lifecycle, rules: &Rules) -> Result<Grpc> {
         let limits = Limits {
-            auth: rules.auth.clone(),
-            rate_limits: rules.rate_limits.clone(),
+            rules: rules.clone(),
             calls: (config.grpc.max_concurrent_calls, config.grpc.max_calls_per_client),
             proxies: TrustedProxies::new(&config.gateway.trusted_proxies),
             upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
@@ -94,8 +78,7 @@ impl Parts {
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle, rules: &Rules) -> Result<App> {
         let (node, memory, registry) = (&self.node, &self.memory, &self.registry);
         let (http, shared) = (config.http(), memory.clone());
-        let handles = (rules.auth.clone(), rules.rate_limits.clone());
-        let mut app = ipfrs_http::app(node.clone(), &http, port, lifecycle.clone(), shared, handles, registry)?;
+        let mut app = ipfrs_http::app(node.clone(), &http, port, lifecycle.clone(), shared, rules.clone(), registry)?;
         if let Some(shown) = &config.shown.0 {
             app.service.show_configuration(shown.clone());
             log_levels::process_log().into_iter().for_each(|log| app.service.offer_log(log));

@@ -18,6 +18,7 @@ pub mod request_id;
 mod request_memory;
 mod request_permits;
 mod retry_after;
+mod rules;
 mod trace_context;
 pub mod websocket;
 
@@ -35,4 +36,5 @@ pub use request_id::RequestIds;
 pub use request_memory::{MemoryPool, RequestMemory};
 pub use request_permits::{Held, NoPermit, RequestPermit, RequestPermits, Requests};
 pub use retry_after::retry_after;
+pub use rules::Rules;
 pub use trace_context::{Route, TRACEPARENT, TraceContext, Watched};

@@ -7,8 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use ipfrs_http::{HostConfig, Lifecycle};
 use ipfrs_interface::Config;
 use ipfrs_middleware::MemoryPool;
-use ipfrs_middleware::auth::Auth;
-use ipfrs_middleware::rate_limit::RateLimiter;
+use ipfrs_middleware::Rules;
 use ipfrs_node::Node;
 use prometheus::Registry;
 use reqwest::Method;
@@ -164,17 +163,9 @@ async fn readiness_is_503_during_startup_and_draining() {
         .unwrap();
     let lifecycle = Lifecycle::new();
     let memory = MemoryPool::register(&node, &registry).unwrap();
-    let auth = Auth::in_process(&node);
-    let app = ipfrs_http::app(
-        node.clone(),
-        &config.http(),
-        8080,
-        lifecycle.clone(),
-        memory,
-        (auth, RateLimiter::off()),
-        &registry,
-    )
-    .unwrap();
+    let app =
+        ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), memory, Rules::none(&node), &registry)
+            .unwrap();
     let status = async |path: &str| {
         let request = http::Request::get(path).body(String::new()).unwrap();
         app.service.router().oneshot(request).await.unwrap().status().as_u16()

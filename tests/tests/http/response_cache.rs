@@ -72,7 +72,7 @@ async fn small_file_is_cached_only_for_plain_requests() {
         8080,
         Lifecycle::new(),
         memory,
-        (ipfrs_middleware::auth::Auth::in_process(&node), ipfrs_middleware::rate_limit::RateLimiter::off()),
+        ipfrs_middleware::Rules::none(&node),
         &registry,
     )
     .unwrap();
