@@ -118,9 +118,8 @@ impl Session {
         }
         let Some(url) = running_url(&self.repo)? else { return Ok(None) };
         // A killed daemon leaves its URL file behind, perhaps truncated, and another process may now use the port.
-        // The daemon is used only if it reports that it serves this repo.
-        // The user's token is sent only to a daemon that is known to serve this repo. The local one is worth nothing after
-        // the daemon that wrote it has ended.
+        // The daemon is used only if it reports that it serves this repo. The user's token is sent only to a daemon
+        // that is known to serve this repo. The local one is worth nothing after the daemon that wrote it has ended.
         let local = read_local_token(&self.repo);
         let Ok(api) = Api::remote(&url, local.as_ref().map(|token| token.as_str())) else { return Ok(None) };
         let probed = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;

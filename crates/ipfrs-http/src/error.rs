@@ -65,8 +65,8 @@ pub(crate) fn part_text(error: &Error) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OverLimit(pub(crate) ErrorKind);
 
-/// Attaches the error to the response for counting and for the operator's log, and says when to retry if the error does.
-/// Client errors are not logged.
+/// Attaches the error to the response for counting and for the operator's log, and says when to retry if the error
+/// does. Client errors are not logged.
 fn noted(mut response: Response, error: &Error) -> Response {
     if let Some(seconds) = retry_after(error) {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());

@@ -62,9 +62,9 @@ pub(crate) async fn observe_undecided(State(state): State<AppState>, request: Re
     with_request_lifecycle(&state, family, Access::LATER, request, |request| next.run(request)).await
 }
 
-/// Processes a request: assigns its ID, checks that its caller has what `access` demands, takes its permit, and renders
-/// and compresses its response. Counts the request when the head of the response is known, and records size and duration when its body ends. A handler that panics is
-/// a bug, and the response is 500.
+/// Processes a request: assigns its ID, checks that its caller has what `access` demands, takes its permit, and
+/// renders and compresses its response. Counts the request when the head of the response is known, and records size
+/// and duration when its body ends. A handler that panics is a bug, and the response is 500.
 pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     state: &AppState,
     family: Arc<Family>,

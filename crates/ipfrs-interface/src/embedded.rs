@@ -1,5 +1,5 @@
-//! The Node and the front-end without a listener: for a host program with an HTTP server of its own, and for one command
-//! while no daemon runs.
+//! The Node and the front-end without a listener: for a host program with an HTTP server of its own, and for one
+//! command while no daemon runs.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -35,8 +35,8 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the repo, and creates it if it does not exist (unless `store.read_only`). `holder` identifies this
-    /// process to others that find the repo locked. `[server]`, `[public]`, `[grpc]`, `[auth]` and `[rate_limit]` of the configuration have no effect, except
-    /// that pages from `server.port` of this machine may call the RPC.
+    /// process to others that find the repo locked. `[server]`, `[public]`, `[grpc]`, `[auth]` and `[rate_limit]` of
+    /// the configuration have no effect, except that pages from `server.port` of this machine may call the RPC.
     ///
     /// # Errors
     /// The repo is locked by another process or cannot be opened.
@@ -72,8 +72,8 @@ impl Embedded {
         &self.node
     }
 
-    /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`, and republishes
-    /// IPNS records. Must be called within the runtime.
+    /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`, and
+    /// republishes IPNS records. Must be called within the runtime.
     pub fn start_maintenance(&self) {
         self.node.start_upload_expiry();
         self.node.start_republishing();
@@ -82,8 +82,8 @@ impl Embedded {
     /// Returns a service for content: `/ipfs` and `/ipns`, and on the hosts in `[gateway.hosts]` what they have. It
     /// changes nothing in the store. Hosts that are not configured are not looked up in DNS.
     ///
-    /// A host with subdomains or a website has content at every path, `/` included. A program that also has pages of its
-    /// own must pass requests for such hosts to this service before it matches paths.
+    /// A host with subdomains or a website has content at every path, `/` included. A program that also has pages of
+    /// its own must pass requests for such hosts to this service before it matches paths.
     #[must_use]
     pub fn content(&self) -> GatewayService {
         GatewayService { service: self.service.content_only(), node: self.node.clone() }
@@ -93,8 +93,8 @@ impl Embedded {
     ///
     /// **This includes the RPC without authentication.** Whoever reaches it can add, unpin and delete content
     /// (`/api/v0/repo/gc`), use the node's keys, and request a shutdown
-    /// ([`shutdown_requested`](Self::shutdown_requested)). Bind the server to loopback, or put your own authentication
-    /// in front of it.
+    /// ([`shutdown_requested`](Self::shutdown_requested)). Bind the server to loopback, or put your own
+    /// authentication in front of it.
     #[must_use]
     pub fn everything(&self) -> GatewayService {
         GatewayService { service: self.service.clone(), node: self.node.clone() }
@@ -124,12 +124,13 @@ impl Embedded {
     }
 }
 
-/// A service of [`Embedded`] for any HTTP server that takes [`tower::Service`]s. Mount it at the root of the server, not
-/// below a path, because the URLs of its responses start at the root.
+/// A service of [`Embedded`] for any HTTP server that takes [`tower::Service`]s. Mount it at the root of the server,
+/// not below a path, because the URLs of its responses start at the root.
 ///
 /// Limits per client use the address in the extension [`ConnectInfo`], which axum's
-/// `into_make_service_with_connect_info::<SocketAddr>()` provides; without it, all clients share the limits of one. The
-/// limits of connections (size and duration of heads, clients that stop reading) are those of the host program's server.
+/// `into_make_service_with_connect_info::<SocketAddr>()` provides; without it, all clients share the limits of one.
+/// The limits of connections (size and duration of heads, clients that stop reading) are those of the host program's
+/// server.
 #[derive(Debug, Clone)]
 pub struct GatewayService {
     service: Service,

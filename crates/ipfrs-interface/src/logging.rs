@@ -105,15 +105,15 @@ impl LogConfig {
     }
 
     /// Starts the log on standard error, and the export of traces, which needs the current Tokio runtime. The
-    /// environment variable `RUST_LOG` overrides the level. Threads write the lines, so that a reader of standard error
-    /// who stops reading never delays a request.
+    /// environment variable `RUST_LOG` overrides the level. Threads write the lines, so that a reader of standard
+    /// error who stops reading never delays a request.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if `RUST_LOG`, the level or the endpoint is invalid;
     /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if the process already has a logger.
     pub fn start(&self) -> Result<Logging> {
-        // Without a hint, the spans of the HTTP/2 library are created for every frame, and then not logged: that takes half
-        // of the time of a cached response.
+        // Without a hint, the spans of the HTTP/2 library are created for every frame, and then not logged: that
+        // takes half of the time of a cached response over HTTP/2.
         let no_spans = filter_fn(|metadata| metadata.target() != TRACE_TARGET).with_max_level_hint(LevelFilter::TRACE);
         let log = Lines::start("ipfrs-log");
         let (filter, handle) = reload::Layer::new(self.filter()?);

@@ -6,8 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::{Config, Gateway};
 
 /// Runs `gateway` until a signal or a shutdown request arrives, lets it drain, and returns when it has stopped. A
-/// second signal ends the wait at once. SIGHUP makes it [reload](Gateway::reload) the configuration that `read` returns;
-/// if that fails, it goes on as before.
+/// second signal ends the wait at once. SIGHUP makes it [reload](Gateway::reload) the configuration that `read`
+/// returns; if that fails, it goes on as before.
 ///
 /// # Errors
 /// [`ErrorKind::Timeout`] after a second signal; otherwise as [`Gateway::join`].

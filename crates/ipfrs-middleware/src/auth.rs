@@ -1,7 +1,7 @@
 //! Authentication and authorisation (`[auth]`), for all front-ends.
 //!
-//! A front-end has a [requirement](Need) for each of its routes, and calls [`Auth::admit`] before it does anything else for
-//! a request. The [`Caller`] that it gets back is the current one while the request is handled.
+//! A front-end has a [requirement](Need) for each of its routes, and calls [`Auth::admit`] before it does anything
+//! else for a request. It gets back the [`Caller`].
 
 mod attempts;
 mod caller;
@@ -248,8 +248,8 @@ impl Auth {
     /// Creates an API key. Its token is in the result, and nowhere else.
     ///
     /// # Errors
-    /// `Conflict` in a daemon without `auth.enabled`, where anyone could create keys; the input is invalid, or the key
-    /// cannot be stored.
+    /// `Conflict` in a daemon without `auth.enabled`, where anyone could create keys; the input is invalid, or the
+    /// key cannot be stored.
     pub async fn create_key(&self, new: NewKey) -> Result<CreatedKey> {
         self.check_key_access()?;
         let this = self.clone();
@@ -326,8 +326,8 @@ fn not_enabled() -> Error {
     )
 }
 
-/// Logs a request that changes something. `what` names the route or method, `target` what it is about, and `status` is
-/// the outcome. Daemons without authentication log none.
+/// Logs a request that changes something. `what` names the route or method, `target` what it is about, and `status`
+/// is the outcome. Daemons without authentication log none.
 pub fn audit(caller: &Caller, client: Client, what: &str, target: &str, status: &str, request_id: &str) {
     if let Some(principal) = caller.audited() {
         tracing::info!(target: AUDIT_TARGET, principal, %client, what, target, status, request_id, "change");

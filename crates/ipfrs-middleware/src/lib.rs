@@ -1,7 +1,8 @@
 //! Request handling that all front-ends share.
 //!
-//! A request has a [`Client`], an [`auth::Caller`], a [`request_id`], and while it is processed a [`RequestPermit`], [`RequestMemory`] for
-//! its body and a [`RequestDeadline`]. Permits and memory come from pools that clients share fairly.
+//! A request has a [`Client`], an [`auth::Caller`], a [`request_id`], and while it is processed a [`RequestPermit`],
+//! [`RequestMemory`] for its body and a [`RequestDeadline`]. Permits and memory come from pools that clients share
+//! fairly.
 
 pub mod auth;
 mod client;

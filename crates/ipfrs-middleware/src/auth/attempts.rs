@@ -12,8 +12,8 @@ const CELLS: usize = 16_384;
 /// Time in which `auth.max_failures_per_minute` attempts may fail.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts failed attempts of clients by the generic cell rate algorithm, in a table of fixed size: 128 KiB. A client may
-/// fail as often as the window allows at once, and then at that rate.
+/// Counts failed attempts of clients by the generic cell rate algorithm, in a table of fixed size: 128 KiB. A client
+/// may fail as often as the window allows at once, and then at that rate.
 #[derive(Debug)]
 pub(super) struct Attempts {
     /// For each cell the time at which all its failures are forgotten, in milliseconds since `start`.

@@ -29,7 +29,8 @@ impl Credential {
     /// 7617) with any user and the token as password.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) if the header is malformed, repeated or of another scheme.
+    /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) if the header is malformed, repeated or of another
+    /// scheme.
     pub(super) fn read(headers: &HeaderMap, proof: Proof) -> Result<Option<Self>> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let Some(value) = values.next() else {
@@ -66,8 +67,8 @@ pub struct Basic {
 }
 
 impl Basic {
-    /// Reads the header `Authorization` of a request. Returns `None` if it is missing, malformed, repeated or of another
-    /// scheme.
+    /// Reads the header `Authorization` of a request. Returns `None` if it is missing, malformed, repeated or of
+    /// another scheme.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(AUTHORIZATION).iter();

@@ -222,7 +222,8 @@ async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a key set. Keys of other kinds, and keys for encryption, are left out. A shared secret is used only from a file.
+/// Reads a key set. Keys of other kinds, and keys for encryption, are left out. A shared secret is used only from a
+/// file.
 fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algorithm, DecodingKey)>>> {
     let invalid = |why: String| Error::invalid(format!("auth.jwt_keys: this is no JSON Web Key Set: {why}"));
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
