@@ -19,7 +19,7 @@ use ipfrs_core::Error;
 use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit};
 use ipfrs_middleware::rate_limit::{Paced, Ticket};
 use ipfrs_middleware::{
-    Client, Held, MemoryPool, RequestIds, RequestMemory, RequestPermit, Rules, Watched, catch_panic, log_panic,
+    Client, Held, MemoryPool, OverTls, RequestIds, RequestMemory, RequestPermit, Rules, Watched, catch_panic, log_panic,
 };
 use ipfrs_node::Node;
 use tonic::{Code, Status};
@@ -82,6 +82,7 @@ impl Calls {
         let (headers, path) = (request.headers().clone(), request.uri().path().to_owned());
         let client = request.extensions().get::<Client>().copied().unwrap_or_default();
         let caller = request.extensions().get::<Caller>().cloned();
+        let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
         let need = access::need(&path);
         async move {
             let admitted = match caller {
@@ -89,7 +90,7 @@ impl Calls {
                     Ok(()) => Ok(caller),
                     Err(error) => Err(Denied { error, caller }),
                 },
-                None => self.rules.auth.admit(&headers, client, Proof::Header, need).await,
+                None => self.rules.auth.admit(&headers, principal.as_ref(), client, Proof::Header, need).await,
             };
             if need.is_change() {
                 let (known, outcome) = match &admitted {

@@ -18,8 +18,8 @@ use http::header::ORIGIN;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
-use ipfrs_core::{Error, Result};
-use ipfrs_middleware::{Lifecycle, MemoryPool, NoPermit, RequestIds, RequestPermits, Requests, TrustedProxies};
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::{Lifecycle, MemoryPool, Protection, RequestIds, RequestPermits, Requests, TrustedProxies};
 use ipfrs_node::{Limit, Node};
 use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
@@ -53,6 +53,9 @@ const SERVICES: &[&str] = &[
     file_service_server::SERVICE_NAME,
     tensor_service_server::SERVICE_NAME,
 ];
+
+/// Reason why a call is refused whose connection should have TLS.
+const LACKS_TLS: &str = "this daemon takes calls from other machines only over TLS";
 
 /// Header with the client addresses from a proxy.
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -109,6 +112,8 @@ pub struct Grpc {
     calls: Arc<Calls>,
     permits: RequestPermits,
     proxies: TrustedProxies,
+    /// How the connection is protected.
+    protection: Protection,
 }
 
 impl Grpc {
@@ -163,7 +168,13 @@ impl Grpc {
         });
         let (most, per_client) = limits.calls;
         let permits = RequestPermits::new(node, Requests::Grpc, calls.metrics.calls_active.clone(), most, per_client);
-        Ok(Self { router: routes.into_axum_router(), calls, permits, proxies: limits.proxies })
+        Ok(Self {
+            router: routes.into_axum_router(),
+            calls,
+            permits,
+            proxies: limits.proxies,
+            protection: Protection::Plain,
+        })
     }
 
     /// Responds to a request on the gRPC listener. `peer` is the address of the sender.
@@ -174,13 +185,17 @@ impl Grpc {
         if let Some(refusal) = refusal(&request) {
             return Answering::Ready(Some(refusal));
         }
+        let is_probe = request.uri().path().starts_with(HEALTH_PATH);
+        if matches!(self.protection, Protection::Missing { .. }) && !is_probe {
+            return Answering::Ready(Some(self.refused(Error::new(ErrorKind::Forbidden, LACKS_TLS), &request)));
+        }
         // Health checks need no permit, so that an operator can inspect a busy daemon.
         let hops = request.headers().get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
         let client = self.proxies.client(peer, hops);
-        let permit = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.permits.take(client)).transpose();
+        let permit = (!is_probe).then(|| self.permits.take(client)).transpose();
         let permit = match permit {
             Ok(permit) => permit,
-            Err(refused) => return Answering::Ready(Some(self.too_many(refused, &request))),
+            Err(refused) => return Answering::Ready(Some(self.refused(self.permits.refusal(refused), &request))),
         };
         let mut router = self.router.clone();
         let routed = async move |request| {
@@ -190,8 +205,23 @@ impl Grpc {
         let mut request = request;
         request.extensions_mut().insert(client);
         request.extensions_mut().insert(OwnListener);
+        if let Protection::Tls(over_tls) = &self.protection {
+            request.extensions_mut().insert(over_tls.clone());
+        }
         let observed = call::observed(self.calls.clone(), request, routed, permit);
         Answering::Pending(Box::pin(client.scope(observed)))
+    }
+
+    /// Returns the same front-end for one connection, which is protected in this way.
+    #[must_use]
+    pub fn protected(&self, protection: Protection) -> Self {
+        Self { protection, ..self.clone() }
+    }
+
+    /// Returns whether an address belongs to a trusted proxy.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.proxies.contains(peer)
     }
 
     /// Counts a request whose head is refused because of `limit`. Returns its request ID: the one in `headers`, or a
@@ -208,9 +238,9 @@ impl Grpc {
         self.router.clone().reset_fallback().layer(observe).layer(GrpcWebLayer::new())
     }
 
-    fn too_many<B>(&self, refused: NoPermit, request: &Request<B>) -> Response {
+    fn refused<B>(&self, error: Error, request: &Request<B>) -> Response {
         let id = request_id::of(request.headers(), &self.calls.ids);
-        let status = request_id::within(&id, || error::status(self.permits.refusal(refused)));
+        let status = request_id::within(&id, || error::status(error));
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();
         response.headers_mut().insert(X_REQUEST_ID, id);

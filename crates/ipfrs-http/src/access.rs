@@ -3,8 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result, parse_cid};
-use ipfrs_middleware::Client;
 use ipfrs_middleware::auth::{Caller, Denied, Proof, audit, challenge};
+use ipfrs_middleware::{Client, OverTls};
 
 use crate::access_rule::Access;
 use crate::error::{GatewayError, Problem, RpcError};
@@ -40,8 +40,9 @@ pub(crate) fn admit<'a>(
     let target = need.is_change().then(|| target(request));
     // The request has a body, which tasks must not share.
     let headers = request.headers().clone();
+    let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
     async move {
-        match state.auth.admit(&headers, client, proof, need).await {
+        match state.auth.admit(&headers, principal.as_ref(), client, proof, need).await {
             Ok(caller) => Ok(Admitted { caller, target }),
             Err(Denied { error, caller }) => {
                 if let Some(target) = &target {

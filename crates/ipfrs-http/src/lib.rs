@@ -17,6 +17,7 @@ mod failure;
 mod gateway;
 mod head_deadline;
 mod health;
+mod https;
 mod ingest;
 mod listed_routes;
 mod log_levels;

@@ -8,7 +8,7 @@ use axum::routing::any;
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, RequestIds, RequestPermits, Requests, Rules};
+use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, Protection, RequestIds, RequestPermits, Requests, Rules};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -115,7 +115,14 @@ pub fn app(
         .layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
     let router = with_content_routes(router).with_state(state.clone());
     Ok(App {
-        service: Service { state, router, tunnels: Tunnels::default(), is_content_only: false, api: None },
+        service: Service {
+            state,
+            router,
+            tunnels: Tunnels::default(),
+            protection: Protection::Plain,
+            is_content_only: false,
+            api: None,
+        },
         metrics,
         websockets,
     })

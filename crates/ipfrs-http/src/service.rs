@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
+use ipfrs_middleware::Protection;
 use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
@@ -28,6 +29,7 @@ use crate::gateway::hosts::{RequestHost, Route};
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::{CacheableRequest, SerializedResponse};
 use crate::gateway::site::Site;
+use crate::https;
 use crate::rate::{Paid, paid_response};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::request_lifecycle::set_client;
@@ -51,6 +53,8 @@ pub struct Service {
     pub(crate) router: Router,
     /// Hosts of the tunnels that this connection's requests passed through.
     pub(crate) tunnels: Tunnels,
+    /// How the connection is protected.
+    pub(crate) protection: Protection,
     /// Whether there is content only. Hosts that are not configured are never looked up then.
     pub(crate) is_content_only: bool,
     /// Rules of the API listener, if this is its service.
@@ -65,16 +69,20 @@ impl Service {
         B::Error: Into<axum::BoxError>,
     {
         let is_head = request.method() == Method::HEAD;
-        if !self.state.rate_limits.is_enabled() || self.is_paid_later(&request) {
-            return Answering { step: self.step(request, peer), is_head };
-        }
+        let hsts = https::hsts(&self.protection).cloned();
         let mut request = request;
+        if let Protection::Tls(over_tls) = &self.protection {
+            request.extensions_mut().insert(over_tls.clone());
+        }
+        if !self.state.rate_limits.is_enabled() || self.is_paid_later(&request) {
+            return Answering { step: self.step(request, peer), is_head, hsts };
+        }
         match self.state.rate_limits.take(self.state.hosts.client(peer, request.headers()), None) {
             Ok(ticket) => {
                 request.extensions_mut().insert(Paid(ticket));
-                Answering { step: self.step(request, peer), is_head }
+                Answering { step: self.step(request, peer), is_head, hsts }
             }
-            Err(error) => Answering { step: self.over_limit(&request, error), is_head },
+            Err(error) => Answering { step: self.over_limit(&request, error), is_head, hsts },
         }
     }
 
@@ -101,11 +109,13 @@ impl Service {
     pub fn cacheable_request(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<CacheableRequest> {
         // Rate limits count every request.
         let is_limited = self.state.rate_limits.is_enabled();
-        if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() || self.api.is_some() || is_limited {
+        let lacks_tls = matches!(self.protection, Protection::Missing { .. });
+        let depends_on_more = self.tunnels.is_open() || self.api.is_some() || is_limited || lacks_tls;
+        if lacks_host(Version::HTTP_11, headers) || depends_on_more {
             return None;
         }
         let origin = Uri::default();
-        let request_host = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
+        let request_host = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer), false).ok()?;
         self.state.hosts.check_known(&request_host).ok()?;
         let is_ipfs_only = match self.state.hosts.way(&request_host, IPFS_PREFIX) {
             Route::Daemon => false,
@@ -128,7 +138,9 @@ impl Service {
         if cacheable.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
             return None;
         }
-        self.state.response_cache.get_serialized(&self.state, path, cacheable, head)
+        let response = self.state.response_cache.get_serialized(&self.state, path, cacheable, head)?;
+        https::write_hsts(&self.protection, head);
+        Some(response)
     }
 
     /// Decides how to respond to a request.
@@ -140,6 +152,9 @@ impl Service {
         if lacks_host(request.version(), request.headers()) {
             let text = "an HTTP/1.1 request needs a Host header, and no request may have several (RFC 9112, 3.2)\n";
             return self.refused(&request, text);
+        }
+        if let Some(refusal) = https::refusal(&self.protection, &request) {
+            return self.at_once(&request, refusal);
         }
         if request.method() == Method::OPTIONS && request.uri().path() == "*" {
             return self.at_once(&request, (StatusCode::NO_CONTENT, [(ALLOW, METHODS)]).into_response());
@@ -295,6 +310,18 @@ impl Service {
         Self { api: Some(ApiListener::new(&self.state.api, gateway_port)), ..self.clone() }
     }
 
+    /// Returns the same front-end for one connection, which is protected in this way.
+    #[must_use]
+    pub fn protected(&self, protection: Protection) -> Self {
+        Self { protection, ..self.clone() }
+    }
+
+    /// Returns whether an address belongs to a trusted proxy.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.state.hosts.trusts(Some(peer))
+    }
+
     /// Returns the routes without the fast path.
     pub fn router(&self) -> Router {
         self.router.clone()
@@ -329,6 +356,8 @@ pin_project! {
         #[pin]
         step: Step,
         is_head: bool,
+        // Value of `Strict-Transport-Security`.
+        hsts: Option<HeaderValue>,
     }
 }
 
@@ -342,7 +371,9 @@ impl Future for Answering {
             Projected::Routed { inner } => ready!(inner.poll(cx))?,
             Projected::Content { inner } => ready!(inner.as_mut().poll(cx)),
         };
-        Poll::Ready(Ok(if *this.is_head { without_body(response) } else { response }))
+        let mut response = if *this.is_head { without_body(response) } else { response };
+        https::add_hsts(this.hsts.as_ref(), response.headers_mut());
+        Poll::Ready(Ok(response))
     }
 }
 

@@ -17,7 +17,7 @@ use ipfrs_node::{
     ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
-use crate::{LogConfig, PublicConfig, ServerConfig};
+use crate::{LogConfig, PublicConfig, ServerConfig, TlsConfig};
 use key_names::keys_of;
 pub use settings::{Flag, Settings, Sources};
 
@@ -72,6 +72,8 @@ macro_rules! sections {
 sections! {
     /// `[server]`: listen address and limits of a connection.
     server: ServerConfig,
+    /// `[tls]`: HTTPS.
+    tls: TlsConfig,
     /// `[auth]`: who may use the daemon.
     auth: AuthConfig,
     /// `[rate_limit]`: requests and bytes of one client or caller.
@@ -138,6 +140,7 @@ impl Config {
     /// accepted.
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
+        self.tls.validate()?;
         self.auth.validate()?;
         self.rate_limit.validate()?;
         self.public.validate()?;

@@ -6,7 +6,7 @@ mod corked_body;
 mod deadlines;
 mod direct;
 mod fast_path;
-mod front_end;
+pub(crate) mod front_end;
 mod get_head;
 mod http2_idle;
 mod http2_stall;
@@ -26,14 +26,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ipfrs_http::log_broken_off;
-use ipfrs_middleware::{RequestDeadline, catch_panic};
+use ipfrs_middleware::{Protection, RequestDeadline, catch_panic};
 use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::ServerConfig;
@@ -42,6 +42,7 @@ use crate::conn::fast_path::{IdleConnection, Wakeup};
 use crate::conn::front_end::FrontEnd;
 use crate::conn::hyper::{Outcome, Protocols};
 use crate::conn::request_head::Refusal;
+use crate::tls::{Accepted, Tls};
 
 /// Pause after a failed accept, which is usually caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -105,7 +106,8 @@ impl Connections {
     }
 
     /// Accepts connections from `listener` for as long as this future is polled. `front_end` handles their requests.
-    pub(crate) async fn accept<F: FrontEnd>(self: Arc<Self>, listener: TcpListener, front_end: F) {
+    /// With `tls`, connections may be encrypted.
+    pub(crate) async fn accept<F: FrontEnd>(self: Arc<Self>, listener: TcpListener, front_end: F, tls: Option<Tls>) {
         let mut is_failing = false;
         loop {
             match listener.accept().await {
@@ -113,7 +115,7 @@ impl Connections {
                     is_failing = false;
                     // The permit is acquired after accepting, so that a listener without connections holds none.
                     let Ok(permit) = Arc::clone(&self.connection_permits).acquire_owned().await else { return };
-                    self.spawn(stream, peer.ip(), permit, front_end.clone());
+                    self.spawn(stream, peer.ip(), permit, front_end.clone(), tls.clone());
                 }
                 // The client closed the connection before it was accepted.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
@@ -134,21 +136,49 @@ impl Connections {
         peer: IpAddr,
         permit: OwnedSemaphorePermit,
         front_end: F,
+        tls: Option<Tls>,
     ) {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
             let _open = Open::count(&connections.active, permit);
-            connections.serve(stream, peer, front_end).await;
+            if let Some((socket, front_end)) = connections.open(stream, peer, front_end, tls).await {
+                connections.serve(socket, peer, front_end).await;
+            }
         });
     }
 
-    async fn serve<F: FrontEnd>(&self, stream: TcpStream, peer: IpAddr, front_end: F) {
+    /// Prepares a new connection, with the handshake of TLS if its client begins one. Returns `None` if it ends before
+    /// the first request.
+    async fn open<F: FrontEnd>(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+        front_end: F,
+        tls: Option<Tls>,
+    ) -> Option<(Socket, F)> {
         // Responses are written whole, so Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::trace!(%error, "the connection was closed before it was served");
-            return;
+            return None;
         }
-        let mut socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
+        let (mappings, bandwidth) = (self.node.mappings(), self.node.bandwidth());
+        let Some(tls) = tls else { return Some((Socket::new(stream, mappings, bandwidth), front_end)) };
+        let own = stream.local_addr().ok()?;
+        // Boxed, because a handshake is short and its state is large.
+        let accepted = Box::pin(tls.accept(stream, F::ALPN, Instant::now() + self.header_timeout));
+        let accepted = self.drain.started.run_until_cancelled(accepted).await??;
+        Some(match accepted {
+            Accepted::Plain(stream) => {
+                let protection = tls.without(peer, own, front_end.trusts(peer));
+                (Socket::new(stream, mappings, bandwidth), front_end.protected(protection))
+            }
+            Accepted::Tls(stream, over_tls) => {
+                (Socket::over_tls(*stream, mappings, bandwidth), front_end.protected(Protection::Tls(over_tls)))
+            }
+        })
+    }
+
+    async fn serve<F: FrontEnd>(&self, mut socket: Socket, peer: IpAddr, front_end: F) {
         if F::SENDS_AT_ONCE {
             socket = socket.sending_at_once();
         }

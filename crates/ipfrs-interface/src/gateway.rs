@@ -11,15 +11,16 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_grpc::Grpc;
 use ipfrs_http::{Lifecycle, Service};
-use ipfrs_middleware::Rules;
 use ipfrs_middleware::auth::Auth;
+use ipfrs_middleware::{Protection, Rules};
 use ipfrs_node::{BlockStore, Node};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::conn::Connections;
-use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_public};
+use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_public, listen_for_redirects};
 use crate::parts::Parts;
+use crate::tls::Tls;
 use crate::unix_socket::UnixSocket;
 use crate::{Config, ServerConfig};
 
@@ -55,10 +56,12 @@ pub struct Gateway {
     grpc_addresses: Vec<SocketAddr>,
     api_addresses: Vec<SocketAddr>,
     public_addresses: Vec<SocketAddr>,
+    redirect_addresses: Vec<SocketAddr>,
     node: Node,
     /// Configuration in force.
     config: Config,
     rules: Rules,
+    tls: Option<Tls>,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
 }
@@ -115,11 +118,14 @@ impl Gateway {
         let api_addresses = bound(&api_listeners)?;
         let public_listeners = listen_for_public(config).await?;
         let public_addresses = bound(&public_listeners)?;
+        let redirect_listeners = listen_for_redirects(config).await?;
+        let redirect_addresses = bound(&redirect_listeners)?;
         let unix_socket = config.api.unix_socket.as_deref().map(UnixSocket::bind).transpose()?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
         let rules = parts.rules(config).await?;
+        let tls = parts.tls(config).await?;
         let mut app = parts.app(config, port, &lifecycle, &rules)?;
         let mut grpc = None;
         if config.grpc.enabled {
@@ -130,6 +136,8 @@ impl Gateway {
         let api = app.service.api_listener(port, api_addresses.iter().map(SocketAddr::to_string).collect());
         let max_request = Duration::from_secs(config.gateway.max_request_seconds);
         let public = app.service.content_only();
+        let https_port = config.tls.https_port.or(public_addresses.first().map(SocketAddr::port)).unwrap_or(port);
+        let redirecting = public.protected(Protection::Missing { https_port });
         let connections = Connections::new(&config.server, max_request, node.clone(), app.metrics.connections_active);
         let api_file = match config.store.read_only {
             true => None,
@@ -146,8 +154,16 @@ impl Gateway {
             api_file,
             server: config.server.clone(),
         };
-        let mut accepting =
-            accept(&connections, [(app.service, listeners), (api, api_listeners), (public, public_listeners)], grpc);
+        let http = [
+            (app.service, listeners, tls.clone()),
+            (api, api_listeners, tls.clone()),
+            (public, public_listeners, tls.clone()),
+            (redirecting, redirect_listeners, None),
+        ];
+        let mut accepting = accept(&connections, http, grpc, tls.as_ref());
+        if let Some(tls) = &tls {
+            accepting.spawn(tls.clone().watch());
+        }
         if let Some((socket, target)) = unix_socket.zip(addresses.first()) {
             accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));
         }
@@ -157,9 +173,11 @@ impl Gateway {
             grpc_addresses,
             api_addresses,
             public_addresses,
+            redirect_addresses,
             node,
             config: config.clone(),
             rules,
+            tls,
             lifecycle,
             running,
         })
@@ -196,17 +214,26 @@ impl Gateway {
         &self.public_addresses
     }
 
+    /// Returns the addresses of the listener that redirects to HTTPS; empty without `tls.redirect_port`.
+    #[must_use]
+    pub fn redirect_addresses(&self) -> &[SocketAddr] {
+        &self.redirect_addresses
+    }
+
     /// Returns one URL per bound address.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.addresses.iter().map(|address| format!("http://{address}")).collect()
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.addresses.iter().map(|address| format!("{scheme}://{address}")).collect()
     }
 
-    /// Applies the level of the log and the rate limits of `config`, and reads the keys of the issuer of tokens again.
+    /// Applies the level of the log, the rate limits and the certificates of `config`, and reads the files of
+    /// certificates and the keys of the issuer of tokens again.
     /// Returns the other sections that differ, which need a restart.
     ///
     /// # Errors
-    /// `config` is out of range, and nothing has changed; or the keys cannot be read, and the old ones stay in use.
+    /// `config` is out of range, and nothing has changed; or keys or certificates cannot be read, and the old ones stay
+    /// in use.
     pub async fn reload(&mut self, config: &Config) -> Result<Vec<&'static str>> {
         config.validate()?;
         config.log.apply_level()?;
@@ -214,6 +241,12 @@ impl Gateway {
         self.config.log.level.clone_from(&config.log.level);
         self.config.rate_limit = config.rate_limit.clone();
         self.rules.auth.reload().await?;
+        if let Some(tls) = &self.tls
+            && !self.config.tls.needs_restart(&config.tls)
+        {
+            tls.reload(&config.tls).await?;
+            self.config.tls = config.tls.clone();
+        }
         Ok(self.config.differing(config))
     }
 
@@ -250,18 +283,19 @@ fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
 /// Accepts connections from all listeners until the returned set is shut down.
 fn accept(
     connections: &Arc<Connections>,
-    http: [(Service, Vec<TcpListener>); 3],
+    http: [(Service, Vec<TcpListener>, Option<Tls>); 4],
     grpc: Option<(Grpc, Vec<TcpListener>)>,
+    tls: Option<&Tls>,
 ) -> JoinSet<()> {
     let mut accepting = JoinSet::new();
-    for (service, listeners) in http {
+    for (service, listeners, tls) in http {
         for listener in listeners {
-            accepting.spawn(Arc::clone(connections).accept(listener, service.clone()));
+            accepting.spawn(Arc::clone(connections).accept(listener, service.clone(), tls.clone()));
         }
     }
     if let Some((services, listeners)) = grpc {
         for listener in listeners {
-            accepting.spawn(Arc::clone(connections).accept(listener, services.clone()));
+            accepting.spawn(Arc::clone(connections).accept(listener, services.clone(), tls.cloned()));
         }
     }
     accepting

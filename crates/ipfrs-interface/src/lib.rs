@@ -19,6 +19,7 @@ mod request_log;
 mod runtime;
 mod server;
 mod signals;
+mod tls;
 mod traces;
 mod unix_socket;
 
@@ -40,3 +41,4 @@ pub use public::PublicConfig;
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};
+pub use tls::{CertificateFiles, TlsConfig};

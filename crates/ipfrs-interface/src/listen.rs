@@ -148,6 +148,24 @@ pub(crate) async fn listen_for_public(config: &Config) -> Result<Vec<TcpListener
     if config.public.enabled { listen(Place::of_public(config)).await } else { Ok(Vec::new()) }
 }
 
+/// Listens on `tls.redirect_port`, at the address of the public listener or else of the main one, if it is set.
+///
+/// # Errors
+/// As [`listen`].
+pub(crate) async fn listen_for_redirects(config: &Config) -> Result<Vec<TcpListener>> {
+    let Some(port) = config.tls.redirect_port else { return Ok(Vec::new()) };
+    let host = if config.public.enabled { &config.public.host } else { &config.server.host };
+    let place = Place {
+        host,
+        port,
+        section: "tls",
+        other_port: "[tls] redirect_port",
+        instead: "",
+        ..Place::of_public(config)
+    };
+    listen(place).await
+}
+
 /// Listens for the API if it is enabled. If the default port is in use, for example by Kubo, there is no API listener,
 /// and the API is available on the main listener.
 ///

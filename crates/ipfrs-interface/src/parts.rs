@@ -7,13 +7,15 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use ipfrs_graphql::GraphQl;
 use ipfrs_grpc::{Grpc, Limits};
-use ipfrs_http::{App, Lifecycle};
+use ipfrs_http::{App, Lifecycle, Service};
 use ipfrs_middleware::{MemoryPool, Rules, TrustedProxies};
 use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::conn::front_end::FrontEnd;
+use crate::tls::Tls;
 use crate::{Config, log_levels};
 
 /// Components that are opened before serving.
@@ -60,6 +62,11 @@ impl Parts {
     /// Returns the rules of a daemon about callers and clients.
     pub(crate) async fn rules(&self, config: &Config) -> Result<Rules> {
         Rules::of_daemon(&self.node, &config.auth, &config.rate_limit, &self.registry).await
+    }
+
+    /// Reads the certificates of a daemon, if `[tls]` is on.
+    pub(crate) async fn tls(&self, config: &Config) -> Result<Option<Tls>> {
+        Tls::open(&config.tls, &[<Service as FrontEnd>::ALPN, <Grpc as FrontEnd>::ALPN], &self.registry).await
     }
 
     /// Creates the gRPC services of the Node, with separate limits.

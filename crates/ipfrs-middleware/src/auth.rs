@@ -5,6 +5,7 @@
 
 mod attempts;
 mod caller;
+mod certificate;
 mod config;
 mod credentials;
 mod failure;
@@ -139,7 +140,8 @@ impl Auth {
         matches!(&self.0.mode, Mode::On(checks) if checks.config.private_gateway)
     }
 
-    /// Decides about a request with these headers, before anything is done for it. Returns its caller.
+    /// Decides about a request with these headers, before anything is done for it. Returns its caller. Without
+    /// credentials in the headers, that is `certified`, the principal of the connection's client certificate.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) without valid credentials, `Forbidden` if they do not
@@ -147,6 +149,7 @@ impl Auth {
     pub async fn admit(
         &self,
         headers: &HeaderMap,
+        certified: Option<&Arc<Principal>>,
         client: Client,
         proof: Proof,
         need: Need,
@@ -163,7 +166,10 @@ impl Auth {
         }
         let identified = match Credential::read(headers, proof) {
             Ok(Some(credential)) => self.identify(checks, &credential, client).await.map(Caller::new),
-            Ok(None) => Ok(Caller::anonymous()),
+            Ok(None) => match certified.filter(|_| certificate::is_proof(headers, proof, need)) {
+                Some(principal) => checks.certified(principal).map(Caller::new),
+                None => Ok(Caller::anonymous()),
+            },
             Err(error) => {
                 checks.metrics.count(Method::Unknown, Outcome::Malformed);
                 checks.attempts.fail(client);

@@ -1,4 +1,4 @@
-//! A TCP connection that sends large slices of mapped files with `sendfile` and counts its bytes.
+//! A TCP connection, with or without TLS, that sends large slices of mapped files with `sendfile` and counts its bytes.
 
 mod coalesce;
 mod cork;
@@ -6,6 +6,7 @@ mod linger;
 mod mapped_writer;
 #[cfg(target_os = "linux")]
 mod sendfile;
+mod transport;
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,12 +17,14 @@ use bytes::Bytes;
 use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 use self::coalesce::HeldWrites;
 use self::cork::Cork;
 pub use self::cork::Traffic;
 use self::linger::Linger;
 use self::mapped_writer::MappedWriter;
+use self::transport::Transport;
 use crate::Bandwidth;
 
 /// Prefix of the HTTP/2 client preface that identifies the protocol (RFC 9113, 3.4).
@@ -31,7 +34,8 @@ const HTTP_2: &[u8] = b"PRI ";
 ///
 /// The socket behaves like a [`TcpStream`] with vectored writes. This process does not read a slice of a mapped file:
 /// the kernel sends it from the page cache with `sendfile`. All other slices, and all slices on systems other than
-/// Linux, are written in the ordinary way.
+/// Linux, are written in the ordinary way. With TLS, slices are encrypted from where they are into records, at most 64
+/// KiB ahead of what the kernel has accepted.
 ///
 /// The kernel refers to the pages of the file until the peer has acknowledged them, so bytes of a mapped file must
 /// never change once written. Packs are append-only and are never truncated while they are mapped.
@@ -57,7 +61,7 @@ const HTTP_2: &[u8] = b"PRI ";
 /// by default; a host program written in C must ignore it explicitly.
 #[derive(Debug)]
 pub struct Socket {
-    stream: TcpStream,
+    stream: Transport,
     writer: MappedWriter,
     bandwidth: Bandwidth,
     traffic: Traffic,
@@ -81,6 +85,16 @@ impl Socket {
     /// copied. The caller sets socket options such as `TCP_NODELAY`.
     #[must_use]
     pub fn new(stream: TcpStream, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
+        Self::over(Transport::Tcp(stream), mappings, bandwidth)
+    }
+
+    /// Wraps a connection with TLS, whose handshake is complete.
+    #[must_use]
+    pub fn over_tls(stream: TlsStream<TcpStream>, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
+        Self::over(Transport::Tls(Box::new(stream)), mappings, bandwidth)
+    }
+
+    fn over(stream: Transport, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
         Self {
             stream,
             writer: MappedWriter::new(mappings),
@@ -113,10 +127,13 @@ impl Socket {
     /// Returns whether the socket has data to read or has reached the end of the connection. Queries the kernel
     /// without waiting.
     #[must_use]
-    pub fn has_arrived(&self) -> bool {
+    pub fn has_arrived(&mut self) -> bool {
         use rustix::net::RecvFlags;
 
-        let seen = rustix::net::recv(&self.stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        if self.stream.has_decrypted() {
+            return true;
+        }
+        let seen = rustix::net::recv(self.stream.tcp(), &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         seen != Err(rustix::io::Errno::WOULDBLOCK)
     }
 
@@ -132,7 +149,7 @@ impl Socket {
         #[cfg(target_os = "linux")]
         {
             let milliseconds = u32::try_from(longest.as_millis()).unwrap_or(u32::MAX);
-            rustix::net::sockopt::set_tcp_user_timeout(&self.stream, milliseconds)?;
+            rustix::net::sockopt::set_tcp_user_timeout(self.stream.tcp(), milliseconds)?;
         }
         Ok(())
     }
@@ -187,7 +204,7 @@ impl Socket {
             sent?;
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        ready!(self.stream.poll_read(cx, buf))?;
         let read = &buf.filled()[before..];
         self.note_protocol(read);
         self.bandwidth.add_in(read.len() as u64);
@@ -201,7 +218,7 @@ impl Socket {
             && self.traffic.more_follows()
             && slices.iter().any(|slice| slice.len() >= sendfile::SENDFILE_MIN_BYTES)
         {
-            self.cork.set(&self.stream);
+            self.cork.set(self.stream.tcp());
         }
     }
 
@@ -267,9 +284,9 @@ impl AsyncWrite for Socket {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.traffic.more_follows() {
             let this = &mut *self;
-            this.cork.remove(&this.stream)?;
+            this.cork.remove(this.stream.tcp())?;
         }
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -277,13 +294,13 @@ impl AsyncWrite for Socket {
         ready!(this.poll_held(cx))?;
         let has_sent = std::mem::take(&mut this.is_sending);
         if this.linger.is_none() {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            ready!(this.stream.poll_shutdown(cx))?;
         }
         // If nothing was sent, nothing can be lost. However, if an earlier protocol shut this connection down and
         // left bytes of another request unread, then something was sent.
         let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.expects_more || this.has_arrived());
         if is_answered_amid || !this.unread.is_empty() || this.linger.is_some() {
-            ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
+            ready!(this.linger.get_or_insert_with(Linger::new).poll(this.stream.tcp_mut(), cx));
         }
         Poll::Ready(Ok(()))
     }
@@ -296,7 +313,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         if self.is_sending {
             // A socket that is already closed needs no reset.
-            let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+            let _ = rustix::net::sockopt::set_socket_linger(self.stream.tcp(), Some(Duration::ZERO));
         }
     }
 }

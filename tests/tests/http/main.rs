@@ -86,6 +86,7 @@ mod source_server;
 mod tensor_limits;
 mod tensor_slices;
 mod tensors;
+mod tls;
 mod tus;
 mod upload;
 mod websocket;

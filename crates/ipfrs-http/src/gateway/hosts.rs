@@ -47,29 +47,31 @@ pub(crate) struct Named<'a> {
 impl<'a> RequestHost<'a> {
     /// Reads the target and the headers of a request. A target with a host (HTTP/2, and absolute targets of HTTP/1.1)
     /// takes precedence over `Host` (RFC 9112, 3.2.2); [`Hosts::read`] compares the two. `trusts` says whether the
-    /// sender is a trusted proxy.
+    /// sender is a trusted proxy, and `is_over_tls` whether the connection is.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if a host is not a valid host name with an optional port.
-    pub(crate) fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
+    pub(crate) fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool, is_over_tls: bool) -> Result<Self> {
         let own = match uri.authority() {
             Some(authority) => Named::parse(authority.as_str())?,
             None => Named::of_header(headers)?.unwrap_or(Named { name: "", port: None }),
         };
         let beside = Vec::new();
+        let own_scheme = if is_over_tls { Some("https") } else { uri.scheme_str() };
         if !trusts {
-            return Ok(Self { own, forwarded: None, beside, is_https: uri.scheme_str() == Some("https") });
+            return Ok(Self { own, forwarded: None, beside, is_https: own_scheme == Some("https") });
         }
         let forwarded = last_of(headers, X_FORWARDED_HOST).map(Named::parse).transpose()?;
-        let scheme = last_of(headers, X_FORWARDED_PROTO).or(uri.scheme_str());
+        let scheme = last_of(headers, X_FORWARDED_PROTO).or(own_scheme);
         Ok(Self { own, forwarded, beside, is_https: scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) })
     }
 }
 
 /// Returns the multiaddr of the HTTP server that a request was sent to, such as `/dns/example.org/tcp/443/https`. It
-/// names the host of the request itself, and the scheme that a proxy reports. `None` if the request names no host.
-pub(crate) fn multiaddr(uri: &Uri, headers: &HeaderMap) -> Option<String> {
-    let RequestHost { own: Named { name, port }, is_https, .. } = RequestHost::read(uri, headers, true).ok()?;
+/// names the host of the request itself, and the scheme that a proxy reports or that of the connection. `None` if the request names no host.
+pub(crate) fn multiaddr(uri: &Uri, headers: &HeaderMap, is_over_tls: bool) -> Option<String> {
+    let request_host = RequestHost::read(uri, headers, true, is_over_tls).ok()?;
+    let RequestHost { own: Named { name, port }, is_https, .. } = request_host;
     let (default_port, scheme) = if is_https { ("443", "https") } else { ("80", "http") };
     let address = (!name.is_empty()).then(|| tcp_multiaddr(name, port.unwrap_or(default_port)))?;
     Some(format!("{address}/{scheme}"))
@@ -437,7 +439,7 @@ mod tests {
         }
         let uri = Uri::default();
         let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-        let Ok(request_host) = RequestHost::read(&uri, &headers, false) else { return "invalid".into() };
+        let Ok(request_host) = RequestHost::read(&uri, &headers, false, false) else { return "invalid".into() };
         match Hosts::new(&config, &[]).way(&request_host, "/") {
             Route::Daemon => "daemon".into(),
             Route::Gateway => "plain".into(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::header::HOST;
 use http::{HeaderMap, Request, Version};
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::OverTls;
 
 use super::hosts::{Hosts, Named, RequestHost, X_FORWARDED_HOST};
 
@@ -45,7 +46,8 @@ impl Hosts {
         tunnels: &Tunnels,
     ) -> Result<RequestHost<'a>> {
         let (uri, headers) = (request.uri(), request.headers());
-        let mut request_host = RequestHost::read(uri, headers, self.trusts(peer))?;
+        let mut request_host =
+            RequestHost::read(uri, headers, self.trusts(peer), request.extensions().get::<OverTls>().is_some())?;
         let has_authority = uri.authority().is_some();
         let is_http2 = request.version() > Version::HTTP_11;
         let names_one = !has_authority || (is_http2 && !headers.contains_key(HOST));

@@ -4,11 +4,12 @@
 use std::time::SystemTime;
 
 use axum::body::Body;
-use axum::extract::{OriginalUri, Path, Query, State};
+use axum::extract::{Extension, OriginalUri, Path, Query, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LAST_MODIFIED, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, parse_cid};
+use ipfrs_middleware::OverTls;
 use ipfrs_node::Name;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -67,11 +68,13 @@ pub(super) async fn providers(
     Path(cid): Path<String>,
     Query(filters): Query<Filters>,
     uri: OriginalUri,
+    over_tls: Option<Extension<OverTls>>,
     headers: HeaderMap,
 ) -> HandlerResult {
     let cid = parse_cid(&cid)?;
     let has_block = state.node.batch_has(&[cid]).await?.iter().any(Option::is_some);
-    let record = has_block.then(|| own_record(&state, &filters, &uri, &headers)).flatten();
+    let record =
+        has_block.then(|| own_record(&state, &filters, hosts::multiaddr(&uri, &headers, over_tls.is_some()))).flatten();
     let records = record.into_iter().collect();
     Ok(respond(&FoundProviders { providers: records }, |found| &found.providers, &headers))
 }
@@ -82,17 +85,19 @@ pub(super) async fn peers(
     Path(peer_id): Path<String>,
     Query(filters): Query<Filters>,
     uri: OriginalUri,
+    over_tls: Option<Extension<OverTls>>,
     headers: HeaderMap,
 ) -> HandlerResult {
     let name =
         Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is not a peer ID: {}", e.message())))?;
     let is_own = name == state.node.identity().name();
-    let record = is_own.then(|| own_record(&state, &filters, &uri, &headers)).flatten();
+    let record =
+        is_own.then(|| own_record(&state, &filters, hosts::multiaddr(&uri, &headers, over_tls.is_some()))).flatten();
     Ok(respond(&FoundPeers { peers: record.into_iter().collect() }, |found| &found.peers, &headers))
 }
 
-/// Returns the record of this node, unless the filters exclude it.
-fn own_record(state: &AppState, filters: &Filters, uri: &Uri, headers: &HeaderMap) -> Option<PeerRecord> {
+/// Returns the record of this node, unless the filters exclude it. `address` is that of its HTTP server.
+fn own_record(state: &AppState, filters: &Filters, address: Option<String>) -> Option<PeerRecord> {
     let node = &state.node;
     let mut protocols = vec![HTTP_PROTOCOL];
     if node.exchanges_blocks() {
@@ -104,7 +109,7 @@ fn own_record(state: &AppState, filters: &Filters, uri: &Uri, headers: &HeaderMa
         return None;
     }
     let mut addrs = node.announced_addresses();
-    addrs.extend(hosts::multiaddr(uri, headers));
+    addrs.extend(address);
     if let Some(wanted) = filters.filter_addrs.as_deref().map(names).filter(|names| !names.concat().is_empty()) {
         let has = |address: &str, name: &str| address.split('/').any(|part| part == name);
         let excluded: Vec<_> = wanted.iter().filter_map(|name| name.strip_prefix('!')).collect();

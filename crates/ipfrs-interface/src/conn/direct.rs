@@ -181,7 +181,17 @@ mod tests {
 
         const WEBSOCKET_PATHS: &'static [&'static str] = &[];
 
+        const ALPN: crate::tls::Alpn = &[];
+
         type Answering = Ready<Result<Response<Body>, Infallible>>;
+
+        fn protected(&self, _: ipfrs_middleware::Protection) -> Self {
+            self.clone()
+        }
+
+        fn trusts(&self, _: IpAddr) -> bool {
+            false
+        }
 
         fn answer(&self, request: Request<Received>, _: IpAddr) -> Self::Answering {
             let hello = || Response::new(Body::from("hello"));

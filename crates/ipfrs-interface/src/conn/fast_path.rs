@@ -207,7 +207,7 @@ impl<F: FrontEnd> IdleConnection<F> {
     }
 
     /// Polls for the next request if a response was just sent. The socket stays registered for wakeups.
-    fn look(&mut self, socket: &Socket) {
+    fn look(&mut self, socket: &mut Socket) {
         let busy_poll = self.settings.busy_poll;
         if std::mem::take(&mut self.has_responded) && !busy_poll.is_zero() {
             busy_poll::look(std::ptr::from_ref(self).addr(), busy_poll, || socket.has_arrived());
@@ -411,7 +411,9 @@ mod tests {
 
     use super::*;
     use crate::conn::deadlines::Drain;
+    use crate::tls::Alpn;
     use hyper::body::Incoming;
+    use ipfrs_middleware::Protection;
 
     use crate::conn::front_end::Received;
 
@@ -424,7 +426,17 @@ mod tests {
 
         const WEBSOCKET_PATHS: &'static [&'static str] = &[];
 
+        const ALPN: Alpn = &[];
+
         type Answering = Pending<Result<Response<Body>, Infallible>>;
+
+        fn protected(&self, _: Protection) -> Self {
+            self.clone()
+        }
+
+        fn trusts(&self, _: IpAddr) -> bool {
+            false
+        }
 
         fn answer(&self, _: Request<Received>, _: IpAddr) -> Self::Answering {
             pending()

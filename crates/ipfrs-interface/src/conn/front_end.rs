@@ -10,9 +10,10 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use ipfrs_grpc::Grpc;
 use ipfrs_http::{CacheableRequest, SerializedResponse, Service};
-use ipfrs_middleware::RequestDeadline;
+use ipfrs_middleware::{Protection, RequestDeadline};
 
 use super::request_head::Refusal;
+use crate::tls::Alpn;
 
 /// Handler for the requests of a listener. Clones share the same state.
 pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
@@ -22,8 +23,17 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     /// Paths at which connections can become WebSockets.
     const WEBSOCKET_PATHS: &'static [&'static str];
 
+    /// Protocols over TLS, in the order of preference.
+    const ALPN: Alpn;
+
     /// Future of a response.
     type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
+
+    /// Returns the front-end for a connection that is protected in this way.
+    fn protected(&self, protection: Protection) -> Self;
+
+    /// Returns whether an address belongs to a trusted proxy.
+    fn trusts(&self, peer: IpAddr) -> bool;
 
     /// Returns the response to a request from `peer`.
     fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering;
@@ -52,7 +62,17 @@ impl FrontEnd for Service {
 
     const WEBSOCKET_PATHS: &'static [&'static str] = ipfrs_http::WEBSOCKET_PATHS;
 
+    const ALPN: Alpn = &[b"h2", b"http/1.1"];
+
     type Answering = ipfrs_http::Answering;
+
+    fn protected(&self, protection: Protection) -> Self {
+        self.protected(protection)
+    }
+
+    fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusts(peer)
+    }
 
     fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering {
         self.answer(request, Some(peer))
@@ -86,7 +106,17 @@ impl FrontEnd for Grpc {
 
     const WEBSOCKET_PATHS: &'static [&'static str] = &[];
 
+    const ALPN: Alpn = &[b"h2"];
+
     type Answering = ipfrs_grpc::Answering;
+
+    fn protected(&self, protection: Protection) -> Self {
+        self.protected(protection)
+    }
+
+    fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusts(peer)
+    }
 
     fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering {
         self.answer(request, Some(peer))

@@ -11,6 +11,7 @@ pub(super) enum Method {
     Key,
     Jwt,
     Session,
+    Certificate,
     Unknown,
 }
 
@@ -53,6 +54,7 @@ impl AuthMetrics {
             Method::Key => "key",
             Method::Jwt => "jwt",
             Method::Session => "session",
+            Method::Certificate => "certificate",
             Method::Unknown => "unknown",
         };
         let result = match outcome {

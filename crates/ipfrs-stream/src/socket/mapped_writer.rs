@@ -1,10 +1,11 @@
-//! Writes of slices to a TCP connection, of which slices of mapped files are sent with `sendfile`.
+//! Writes of slices to a connection. Without TLS, slices of mapped files are sent with `sendfile`.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use ipfrs_store::Mappings;
-use tokio::net::TcpStream;
+
+use super::transport::{Transport, poll_encrypt};
 
 /// Writer of one connection.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl MappedWriter {
     #[cfg(target_os = "linux")]
     pub(super) fn poll_write(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut Transport,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -39,15 +40,24 @@ impl MappedWriter {
         use std::task::ready;
 
         let mappings = self.mappings.as_ref();
+        // The guard keeps the bytes of the slices from becoming zeros until the kernel has taken them, or until they
+        // are encrypted.
+        let guard = || match mappings {
+            Some(mappings) => mappings.sending(self.faults).map(Some).ok_or_else(lost_bytes),
+            None => Ok(None),
+        };
+        let stream = match stream {
+            Transport::Tcp(stream) => stream,
+            Transport::Tls(stream) => {
+                let _sending = guard()?;
+                return poll_encrypt(stream, cx, slices);
+            }
+        };
         loop {
             ready!(stream.poll_write_ready(cx))?;
             let mut sent = 0;
             let outcome = stream.try_io(tokio::io::Interest::WRITABLE, || {
-                // The guard keeps the bytes of the slices from becoming zeros until the kernel has taken them.
-                let _sending = match mappings {
-                    Some(mappings) => Some(mappings.sending(self.faults).ok_or_else(lost_bytes)?),
-                    None => None,
-                };
+                let _sending = guard()?;
                 let locate = |slice| mappings.and_then(|mappings| mappings.locate(slice));
                 super::sendfile::send(stream.as_fd(), slices, locate, &mut sent)
             });
@@ -66,11 +76,16 @@ impl MappedWriter {
     #[cfg(not(target_os = "linux"))]
     pub(super) fn poll_write(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut Transport,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        tokio::io::AsyncWrite::poll_write_vectored(std::pin::Pin::new(stream), cx, slices)
+        match stream {
+            Transport::Tcp(stream) => {
+                tokio::io::AsyncWrite::poll_write_vectored(std::pin::Pin::new(stream), cx, slices)
+            }
+            Transport::Tls(stream) => poll_encrypt(stream, cx, slices),
+        }
     }
 }
 

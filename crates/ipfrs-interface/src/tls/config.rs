@@ -1,0 +1,113 @@
+//! The `[tls]` section.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ipfrs_core::{Error, Result};
+use ipfrs_middleware::auth::Scope;
+use serde::Deserialize;
+
+/// `[tls]`: HTTPS on all listeners.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// Whether the listeners take TLS connections, and connections without TLS only from this machine and from trusted
+    /// proxies.
+    pub enabled: bool,
+    /// Certificates. The first one is for clients that name no host, or an unknown one.
+    pub certificates: Vec<CertificateFiles>,
+    /// Oldest version of TLS: `1.2` or `1.3`.
+    pub min_version: String,
+    /// Seconds for which browsers use only HTTPS after a response; 0 for no such header.
+    pub hsts_seconds: u64,
+    /// Port of a listener that redirects to HTTPS; `None` for no such listener.
+    pub redirect_port: Option<u16>,
+    /// Port that redirects name; default: that of the listener.
+    pub https_port: Option<u16>,
+    /// File with the certificates (PEM) of those who issue client certificates; empty to ask for none.
+    pub client_ca: PathBuf,
+    /// Whether connections without a client certificate are refused.
+    pub require_client_certificate: bool,
+    /// Scopes of clients, by the name in their certificates.
+    pub client_scopes: BTreeMap<String, Vec<Scope>>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateFiles {
+    /// File with the certificate and those of its issuers (PEM).
+    pub certificate: PathBuf,
+    /// File with the private key (PEM: PKCS #8, PKCS #1 or SEC 1).
+    pub key: PathBuf,
+}
+
+impl Default for TlsConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            certificates: Vec::new(),
+            min_version: "1.2".to_owned(),
+            hsts_seconds: 0,
+            redirect_port: None,
+            https_port: None,
+            client_ca: PathBuf::new(),
+            require_client_certificate: false,
+            client_scopes: BTreeMap::new(),
+        }
+    }
+}
+
+impl TlsConfig {
+    /// Checks the values that the types do not restrict.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key and what is accepted.
+    pub fn validate(&self) -> Result<()> {
+        if self.enabled && self.certificates.is_empty() {
+            return Err(Error::invalid(
+                "tls.certificates: HTTPS needs at least one: [{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }]",
+            ));
+        }
+        if !["1.2", "1.3"].contains(&self.min_version.as_str()) {
+            let value = &self.min_version;
+            return Err(Error::invalid(format!(
+                "tls.min_version = {value:?}: accepted values are \"1.2\" and \"1.3\""
+            )));
+        }
+        if self.hsts_seconds > 315_360_000 {
+            let value = self.hsts_seconds;
+            return Err(Error::invalid(format!("tls.hsts_seconds = {value}: accepted values are 0 to 315360000")));
+        }
+        for (key, port) in [("redirect_port", self.redirect_port), ("https_port", self.https_port)] {
+            if port == Some(0) && key == "https_port" {
+                return Err(Error::invalid("tls.https_port = 0: accepted values are 1 to 65535"));
+            }
+            if port.is_some() && !self.enabled {
+                return Err(Error::invalid(format!("tls.{key} needs enabled = true in [tls]")));
+            }
+        }
+        let asks = !self.client_ca.as_os_str().is_empty();
+        if !asks && (self.require_client_certificate || !self.client_scopes.is_empty()) {
+            return Err(Error::invalid(
+                "tls.client_ca: client certificates need a file with the certificates of their issuers",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the keys differ that need a restart.
+    pub(crate) fn needs_restart(&self, other: &Self) -> bool {
+        let of = |config: &Self| {
+            (
+                config.enabled,
+                config.min_version.clone(),
+                config.hsts_seconds,
+                config.redirect_port,
+                config.https_port,
+                config.require_client_certificate,
+            )
+        };
+        of(self) != of(other)
+    }
+}
