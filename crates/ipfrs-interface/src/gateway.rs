@@ -125,7 +125,7 @@ impl Gateway {
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
         let rules = parts.rules(config).await?;
-        let tls = parts.tls(config).await?;
+        let tls = parts.tls(config, repo).await?;
         let mut app = parts.app(config, port, &lifecycle, &rules)?;
         let mut grpc = None;
         if config.grpc.enabled {
@@ -163,6 +163,7 @@ impl Gateway {
         let mut accepting = accept(&connections, http, grpc, tls.as_ref());
         if let Some(tls) = &tls {
             accepting.spawn(tls.clone().watch());
+            accepting.spawn(tls.clone().renew());
         }
         if let Some((socket, target)) = unix_socket.zip(addresses.first()) {
             accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));

@@ -41,4 +41,4 @@ pub use public::PublicConfig;
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};
-pub use tls::{CertificateFiles, TlsConfig};
+pub use tls::{AcmeConfig, CertificateFiles, TlsConfig};

@@ -65,8 +65,14 @@ impl Parts {
     }
 
     /// Reads the certificates of a daemon, if `[tls]` is on.
-    pub(crate) async fn tls(&self, config: &Config) -> Result<Option<Tls>> {
-        Tls::open(&config.tls, &[<Service as FrontEnd>::ALPN, <Grpc as FrontEnd>::ALPN], &self.registry).await
+    pub(crate) async fn tls(&self, config: &Config, repo: &Path) -> Result<Option<Tls>> {
+        if !config.tls.acme.domains.is_empty() && config.store.read_only {
+            return Err(Error::invalid(
+                "tls.acme stores its certificate in the repo, which is read-only (store.read_only)",
+            ));
+        }
+        let protocols = [<Service as FrontEnd>::ALPN, <Grpc as FrontEnd>::ALPN];
+        Tls::open(&config.tls, &protocols, repo, &self.registry).await
     }
 
     /// Creates the gRPC services of the Node, with separate limits.

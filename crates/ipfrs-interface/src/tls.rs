@@ -3,6 +3,7 @@
 //! A listener tells the two kinds of connections apart by their first byte, so one port serves both: TLS to everybody,
 //! and plain HTTP to programs on this machine and to trusted proxies.
 
+mod acme;
 mod certificates;
 mod clients;
 mod config;
@@ -11,13 +12,14 @@ mod metrics;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::HeaderValue;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{OverTls, Protection};
+use ipfrs_node::private_file::off_workers;
 use parking_lot::RwLock;
 use prometheus::Registry;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -29,6 +31,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+pub use self::acme::AcmeConfig;
+use self::acme::{Acme, Challenges};
 use self::certificates::Certificates;
 pub use self::config::{CertificateFiles, TlsConfig};
 use self::metrics::TlsMetrics;
@@ -58,12 +62,20 @@ pub(crate) struct Tls(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    provider: Arc<CryptoProvider>,
+    files: Files,
     state: RwLock<Arc<State>>,
     metrics: TlsMetrics,
     hsts: Option<HeaderValue>,
     /// Port that redirects name; `None` for that of the listener.
     https_port: Option<u16>,
+}
+
+/// What reading the files needs besides the configuration.
+#[derive(Debug, Clone)]
+struct Files {
+    provider: Arc<CryptoProvider>,
+    repo: PathBuf,
+    challenges: Challenges,
 }
 
 /// What a reload replaces.
@@ -86,9 +98,16 @@ struct Seen {
     version: Option<(u64, u64, i64, i64)>,
 }
 
+/// Returns the files of all certificates: those of the configuration, then the one from the authority.
+fn all_files(config: &TlsConfig, repo: &Path) -> Vec<CertificateFiles> {
+    let of_authority = Some(acme::files(repo)).filter(|files| config.acme.is_enabled() && files.certificate.exists());
+    config.certificates.iter().cloned().chain(of_authority).collect()
+}
+
 impl Seen {
-    fn all(config: &TlsConfig) -> Vec<Self> {
-        let files = config.certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
+    fn all(config: &TlsConfig, repo: &Path) -> Vec<Self> {
+        let files = all_files(config, repo);
+        let files = files.iter().flat_map(|files| [&files.certificate, &files.key]);
         let ca = Some(&config.client_ca).filter(|path| !path.as_os_str().is_empty());
         files.chain(ca).map(|path| Self { path: path.clone(), version: version(path) }).collect()
     }
@@ -101,11 +120,17 @@ fn version(path: &PathBuf) -> Option<(u64, u64, i64, i64)> {
 
 /// Chooses among the certificates.
 #[derive(Debug)]
-struct Resolver(Arc<Certificates>);
+struct Resolver {
+    certificates: Arc<Certificates>,
+    challenges: Challenges,
+}
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.choose(&hello)
+        match self.challenges.choose(&hello) {
+            Some(answer) => answer,
+            None => self.certificates.choose(&hello),
+        }
     }
 }
 
@@ -114,24 +139,27 @@ impl Tls {
     ///
     /// # Errors
     /// A file cannot be used, or the metrics are already registered.
-    pub(crate) async fn open(config: &TlsConfig, protocols: &[Alpn], registry: &Registry) -> Result<Option<Self>> {
+    pub(crate) async fn open(
+        config: &TlsConfig,
+        protocols: &[Alpn],
+        repo: &Path,
+        registry: &Registry,
+    ) -> Result<Option<Self>> {
         config.validate()?;
         if !config.enabled {
             return Ok(None);
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
         let metrics = TlsMetrics::register(registry)?;
-        let read = {
-            let (config, provider, protocols) = (config.clone(), Arc::clone(&provider), protocols.to_vec());
-            move || State::read(config, &provider, &protocols, None)
-        };
-        let state = blocking(read).await?;
+        let files = Files { provider, repo: repo.to_owned(), challenges: Challenges::default() };
+        let (reader, read, protocols) = (files.clone(), config.clone(), protocols.to_vec());
+        let state = off_workers(move || reader.read(read, &protocols, None)).await?;
         metrics.show(&state.certificates);
         let max_age = config.hsts_seconds;
         let hsts = (max_age > 0).then(|| HeaderValue::try_from(format!("max-age={max_age}"))).transpose();
         let hsts = hsts.map_err(|e| Error::internal("cannot write Strict-Transport-Security").with_source(e))?;
         let state = RwLock::new(Arc::new(state));
-        Ok(Some(Self(Arc::new(Shared { provider, state, metrics, hsts, https_port: config.https_port }))))
+        Ok(Some(Self(Arc::new(Shared { files, state, metrics, hsts, https_port: config.https_port }))))
     }
 
     /// Finds out whether a new connection begins with TLS, and completes its handshake. Returns `None` if it ends
@@ -183,8 +211,8 @@ impl Tls {
         loop {
             sleep(LOOK).await;
             let state = Arc::clone(&self.0.state.read());
-            let config = state.config.clone();
-            let Ok(seen) = blocking(move || Ok(Seen::all(&config))).await else { continue };
+            let (config, repo) = (state.config.clone(), self.0.files.repo.clone());
+            let Ok(seen) = off_workers(move || Ok(Seen::all(&config, &repo))).await else { continue };
             // Files that could not be used are read again once they change.
             if seen == state.seen || refused.as_ref() == Some(&seen) {
                 continue;
@@ -199,6 +227,42 @@ impl Tls {
         }
     }
 
+    /// Gets certificates from the authority of `[tls.acme]`, for as long as this future is polled.
+    pub(crate) async fn renew(self) {
+        let state = Arc::clone(&self.0.state.read());
+        let Files { provider, repo, challenges } = self.0.files.clone();
+        let acme = Acme { config: state.config.acme.clone(), repo, challenges, provider };
+        if !acme.config.is_enabled() {
+            return;
+        }
+        let mut failures = 0;
+        loop {
+            let state = Arc::clone(&self.0.state.read());
+            if state.certificates.covers(&acme.config.domains, SystemTime::now()) {
+                sleep(acme::LOOK).await;
+                continue;
+            }
+            let outcome = match acme.attempt().await {
+                Ok(()) => self.take(&acme.config.domains).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => failures = 0,
+                Err(error) => acme.wait(&error, &mut failures).await,
+            }
+        }
+    }
+
+    /// Reads a certificate that the authority has issued for `domains`.
+    async fn take(&self, domains: &[String]) -> Result<()> {
+        let config = self.0.state.read().config.clone();
+        self.reload(&config).await?;
+        if self.0.state.read().certificates.covers(domains, SystemTime::now()) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the authority has issued a certificate for other names or a past time"))
+    }
+
     /// Reads the files again, by a configuration whose other keys are the same.
     ///
     /// # Errors
@@ -206,8 +270,8 @@ impl Tls {
     pub(crate) async fn reload(&self, config: &TlsConfig) -> Result<()> {
         let old = Arc::clone(&self.0.state.read());
         let protocols: Vec<_> = old.servers.iter().map(|(protocols, _)| *protocols).collect();
-        let (config, provider) = (config.clone(), Arc::clone(&self.0.provider));
-        let read = blocking(move || State::read(config, &provider, &protocols, Some(&old))).await;
+        let (config, files) = (config.clone(), self.0.files.clone());
+        let read = off_workers(move || files.read(config, &protocols, Some(&old))).await;
         self.0.metrics.is_current.set(i64::from(read.is_ok()));
         let state = read?;
         self.0.metrics.show(&state.certificates);
@@ -217,16 +281,17 @@ impl Tls {
     }
 }
 
-impl State {
+impl Files {
     /// Reads all files. Blocks. Sessions of `old` can be resumed, unless the issuers of client certificates differ: a
     /// session keeps the certificate of its client.
-    fn read(config: TlsConfig, provider: &Arc<CryptoProvider>, protocols: &[Alpn], old: Option<&Self>) -> Result<Self> {
+    fn read(&self, config: TlsConfig, protocols: &[Alpn], old: Option<&State>) -> Result<State> {
+        let provider = &self.provider;
         // Before the files are read: a change in between is then seen later.
-        let seen = Seen::all(&config);
-        let certificates = Arc::new(Certificates::read(&config.certificates, provider)?);
+        let seen = Seen::all(&config, &self.repo);
+        let certificates = Arc::new(Certificates::read(&all_files(&config, &self.repo), provider)?);
         warn_of_expiry(&certificates);
         let verifier = clients::verifier(&config, provider)?;
-        let is_same_ca = |old: &&Self| {
+        let is_same_ca = |old: &&State| {
             let ca = |seen: &[Seen]| seen.iter().find(|seen| seen.path == config.client_ca).map(|seen| seen.version);
             old.config.client_ca == config.client_ca && ca(&old.seen) == ca(&seen)
         };
@@ -243,14 +308,19 @@ impl State {
         for protocols in protocols {
             let builder = ServerConfig::builder_with_provider(Arc::clone(provider)).with_protocol_versions(versions);
             let builder = builder.map_err(|e| Error::internal("TLS cannot be set up").with_source(e))?;
-            let mut server = builder
-                .with_client_cert_verifier(Arc::clone(&verifier))
-                .with_cert_resolver(Arc::new(Resolver(Arc::clone(&certificates))));
+            let mut server =
+                builder.with_client_cert_verifier(Arc::clone(&verifier)).with_cert_resolver(Arc::new(Resolver {
+                    certificates: Arc::clone(&certificates),
+                    challenges: self.challenges.clone(),
+                }));
             server.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            if config.acme.is_enabled() {
+                server.alpn_protocols.push(acme::PROTOCOL.to_vec());
+            }
             server.ticketer = Arc::clone(&ticketer);
             servers.push((*protocols, Arc::new(server)));
         }
-        Ok(Self { config, seen, certificates, ticketer, servers })
+        Ok(State { config, seen, certificates, ticketer, servers })
     }
 }
 
@@ -260,10 +330,4 @@ fn warn_of_expiry(certificates: &Certificates) {
         let names = certificate.names.join(", ");
         tracing::warn!(names, expires = certificate.expires, "a certificate has expired or will within a week");
     }
-}
-
-async fn blocking<T: Send + 'static>(task: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(task)
-        .await
-        .map_err(|e| Error::internal("reading certificates stopped").with_source(e))?
 }

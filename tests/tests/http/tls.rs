@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipfrs_interface::{CertificateFiles, Config, Scope};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use reqwest::{Certificate, Client, ClientBuilder, Identity, Version};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -21,8 +21,7 @@ use crate::harness::{TestGateway, header};
 /// An issuer of certificates, and the directory with their files.
 struct Issuer {
     directory: TempDir,
-    certificate: rcgen::Certificate,
-    key: KeyPair,
+    issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Issuer {
@@ -30,11 +29,10 @@ impl Issuer {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "issuer");
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
-        Self { directory, certificate, key }
+        fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
+        Self { directory, issuer }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -45,7 +43,7 @@ impl Issuer {
     fn issue(&self, file: &str, names: &[&str]) -> CertificateFiles {
         let key = KeyPair::generate().unwrap();
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &self.certificate, &self.key).unwrap();
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &self.issuer).unwrap();
         let files =
             CertificateFiles { certificate: self.path(&format!("{file}.pem")), key: self.path(&format!("{file}.key")) };
         fs::write(&files.certificate, certificate.pem()).unwrap();
@@ -67,7 +65,7 @@ impl Issuer {
 
     /// Returns a client that trusts this issuer and finds all names of the certificates at the gateway.
     fn client(&self, gateway: &TestGateway) -> ClientBuilder {
-        let ca = Certificate::from_pem(self.certificate.pem().as_bytes()).unwrap();
+        let ca = Certificate::from_pem(self.issuer.pem().as_bytes()).unwrap();
         let builder = Client::builder().no_proxy().tls_certs_only([ca]).redirect(reqwest::redirect::Policy::none());
         ["localhost", "gw.test", "b.test"]
             .iter()
@@ -83,7 +81,7 @@ impl Issuer {
 
     fn client_config(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.der().clone()).unwrap();
+        roots.add(self.issuer.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();

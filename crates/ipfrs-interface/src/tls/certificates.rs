@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipfrs_core::{Error, Result};
 use rustls::crypto::CryptoProvider;
@@ -34,7 +35,8 @@ pub(super) struct Certificate {
     key: Arc<CertifiedKey>,
     /// DNS names, in lower case.
     pub(super) names: Vec<String>,
-    /// When it expires, in seconds since 1970.
+    /// When it begins to be valid and when it expires, in seconds since 1970.
+    begins: i64,
     pub(super) expires: i64,
 }
 
@@ -68,6 +70,15 @@ impl Certificates {
         self.all.iter()
     }
 
+    /// Returns whether one certificate is for all of these names and has more than a third of its time left.
+    pub(super) fn covers(&self, names: &[String], now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        self.all.iter().any(|certificate| {
+            let is_fresh = certificate.expires - now > (certificate.expires - certificate.begins) / 3;
+            is_fresh && names.iter().all(|name| certificate.names.contains(&name.to_ascii_lowercase()))
+        })
+    }
+
     /// Returns the certificate for a handshake: one for the host that the client names, else the first one. Of several
     /// it is one whose key the client can verify.
     pub(super) fn choose(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
@@ -89,15 +100,16 @@ impl Certificate {
         let pem = read(&files.key)?;
         let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|e| Error::invalid(format!("tls: {path} contains no private key in PEM: {e}")))?;
-        let (names, expires) = {
+        let (names, begins, expires) = {
             let leaf = parsed(&chain[0], &files.certificate)?;
-            (dns_names(&leaf), leaf.validity().not_after.timestamp())
+            let validity = leaf.validity();
+            (dns_names(&leaf), validity.not_before.timestamp(), validity.not_after.timestamp())
         };
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|e| {
             let certificate = files.certificate.display();
             Error::invalid(format!("tls: the key in {path} cannot be used with the certificate in {certificate}: {e}"))
         })?;
-        Ok(Self { key: Arc::new(key), names, expires })
+        Ok(Self { key: Arc::new(key), names, begins, expires })
     }
 }
 

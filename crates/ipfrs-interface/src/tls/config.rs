@@ -7,6 +7,8 @@ use ipfrs_core::{Error, Result};
 use ipfrs_middleware::auth::Scope;
 use serde::Deserialize;
 
+use super::acme::AcmeConfig;
+
 /// `[tls]`: HTTPS on all listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -16,6 +18,8 @@ pub struct TlsConfig {
     pub enabled: bool,
     /// Certificates. The first one is for clients that name no host, or an unknown one.
     pub certificates: Vec<CertificateFiles>,
+    /// A certificate from an authority.
+    pub acme: AcmeConfig,
     /// Oldest version of TLS: `1.2` or `1.3`.
     pub min_version: String,
     /// Seconds for which browsers use only HTTPS after a response; 0 for no such header.
@@ -47,6 +51,7 @@ impl Default for TlsConfig {
         Self {
             enabled: false,
             certificates: Vec::new(),
+            acme: AcmeConfig::default(),
             min_version: "1.2".to_owned(),
             hsts_seconds: 0,
             redirect_port: None,
@@ -64,9 +69,11 @@ impl TlsConfig {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key and what is accepted.
     pub fn validate(&self) -> Result<()> {
-        if self.enabled && self.certificates.is_empty() {
+        self.acme.validate()?;
+        if self.enabled && self.certificates.is_empty() && !self.acme.is_enabled() {
             return Err(Error::invalid(
-                "tls.certificates: HTTPS needs at least one: [{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }]",
+                "tls.certificates: HTTPS needs at least one: [{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }], or \
+                 domains in [tls.acme]",
             ));
         }
         if !["1.2", "1.3"].contains(&self.min_version.as_str()) {
@@ -101,6 +108,7 @@ impl TlsConfig {
         let of = |config: &Self| {
             (
                 config.enabled,
+                config.acme.clone(),
                 config.min_version.clone(),
                 config.hsts_seconds,
                 config.redirect_port,
