@@ -20,6 +20,7 @@ use tower::Service as _;
 use crate::body::header_text;
 use crate::config::{ANY_ORIGIN, Namespace};
 use crate::gateway::hosts::Named;
+use crate::https;
 use crate::origin::Checked;
 use crate::{ApiConfig, ui};
 
@@ -119,7 +120,8 @@ impl ApiListener {
         }
         if path == "/" || path == "/ipfs" || path == "/ipns" || Namespace::of_path(path).is_some() {
             let path_and_query = request.uri().path_and_query().map_or(path, |target| target.as_str());
-            let location = format!("http://{name}:{}{path_and_query}", self.gateway_port);
+            let scheme = https::scheme(request.extensions());
+            let location = format!("{scheme}://{name}:{}{path_and_query}", self.gateway_port);
             let moved = (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, header_text(&location))]).into_response();
             return Decision::Answer(moved);
         }

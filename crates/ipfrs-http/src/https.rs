@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, HOST, LOCATION, STRICT_TRANSPORT_SECURITY};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode};
 use ipfrs_middleware::{OverTls, Protection};
 
 use crate::gateway::hosts::Named;
@@ -43,6 +43,11 @@ fn location<B>(request: &Request<B>, port: u16) -> Option<HeaderValue> {
     let is_usable = !host.is_empty() && path.starts_with('/');
     let port = if port == DEFAULT_PORT { String::new() } else { format!(":{port}") };
     HeaderValue::try_from(format!("https://{host}{port}{path}")).ok().filter(|_| is_usable)
+}
+
+/// Returns the scheme of the URLs by which the sender of a request with these extensions reaches this daemon.
+pub(crate) fn scheme(extensions: &Extensions) -> &'static str {
+    if extensions.get::<OverTls>().is_some() { "https" } else { "http" }
 }
 
 /// Adds the header that makes browsers use HTTPS from now on (RFC 6797).

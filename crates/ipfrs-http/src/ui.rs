@@ -108,10 +108,10 @@ pub(crate) async fn file(
 /// Redirects a person from the main port to a page on the API listener. `need` says what needs that listener.
 fn on_api_listener(state: &AppState, headers: &HeaderMap, page: &str, need: &str) -> Result<Response, GatewayError> {
     let addresses = state.api_addresses.get().map(Vec::as_slice).unwrap_or_default();
-    // The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
+    // With or without TLS, as this request. The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
     let host = Named::of_header(headers).ok().flatten().map(|host| host.lower());
     match addresses.first().and_then(|address| address.rsplit(':').next()).zip(host) {
-        Some((port, host)) => Ok(Redirect::temporary(&format!("http://{host}:{port}{page}")).into_response()),
+        Some((port, host)) => Ok(Redirect::temporary(&format!("//{host}:{port}{page}")).into_response()),
         None => Err(GatewayError(Error::not_found(format!(
             "{need} the API listener (api.enabled = true, and a free port): web pages of this origin, which has content \
              from anyone, must not control the daemon"
