@@ -60,7 +60,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
             with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
         }
         Command::Auth(command) => with_api(&globals, "auth", async |api| auth::run(api, command, &mut out).await),
-        Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
+        Command::Repo(command) => repo::run(&globals, &command, &mut out),
         Command::Cid(command) => with_api(&globals, "cid", async |api| cid::run(api, command, &mut out).await),
         Command::Refs(args) => with_api(&globals, "refs", async |api| cid::refs(api, &args, &mut out).await),
         Command::Swarm(command) => {

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 91] = [
+    let commands: [&[&str]; 93] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -83,6 +83,8 @@ fn help_of_every_command() {
         &["name", "put"],
         &["resolve"],
         &["repo"],
+        &["repo", "backup"],
+        &["repo", "restore"],
         &["repo", "gc"],
         &["repo", "stat"],
         &["repo", "verify"],

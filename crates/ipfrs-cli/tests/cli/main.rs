@@ -4,6 +4,7 @@
 
 mod archives;
 mod auth;
+mod backup;
 mod bench;
 mod configuration;
 mod content;
