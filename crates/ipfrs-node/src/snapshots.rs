@@ -8,8 +8,8 @@
 //! between two groups. Blocks below a pin are stored before it, and are not removed as long as it exists; the same
 //! applies to the root. Hence each block below a pin of the snapshot is in its packs.
 //!
-//! **The end.** The user of a snapshot locks its file [`LOCK`], writes its process ID into it, and removes the directory
-//! afterwards. Snapshots whose user was killed are removed at the next start, gc or snapshot.
+//! **The end.** The user of a snapshot locks its file [`LOCK`], writes its process ID into it, and removes the
+//! directory afterwards. Snapshots whose user was killed are removed at the next start, gc or snapshot.
 
 use std::fs::{self, File};
 use std::io;
@@ -73,7 +73,7 @@ impl Node {
         match taken {
             Ok(packs) => Ok(Snapshot { lock: directory.join(LOCK), directory, store, packs }),
             Err(error) => {
-                // What cannot be removed now is removed at the next start.
+                // The next start removes it otherwise.
                 let _ =
                     blocking(move || fs::remove_dir_all(&directory).map_err(|e| cannot("remove", &directory, e))).await;
                 Err(error)

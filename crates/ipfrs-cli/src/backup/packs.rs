@@ -14,9 +14,9 @@ use super::{Copier, Destination, HeldSnapshot, PackEntry, cannot, create_private
 /// How much a run copies of a pack.
 #[derive(Debug)]
 enum Step {
-    /// Nothing: the copy is complete.
+    /// No bytes: the copy is complete.
     Keep(PackEntry),
-    /// What the pack has grown by, if the copy is its beginning; otherwise all of it.
+    /// The bytes behind the copy if the copy is the beginning of the pack; otherwise all of it.
     Append(PackEntry),
     /// All of it.
     Copy,

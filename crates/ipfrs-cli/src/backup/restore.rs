@@ -41,7 +41,7 @@ pub(crate) fn verify(backup: &Path, manifest: &Manifest, copier: &mut Copier) ->
     each_file(backup, manifest, |path, bytes, sha256, _| copy_checked(path, bytes, sha256, None, copier))
 }
 
-/// Where a file belongs in the restored repo.
+/// Place of a file in the restored repo.
 enum Item<'a> {
     Pack(u32),
     File { in_store: bool, name: &'a str, mode: u32 },
@@ -128,7 +128,7 @@ impl Target {
             }
             Err(e) => return Err(cannot("lock", &marker, &e.into())),
         }
-        // Of a restore that was killed.
+        // A restore that was killed leaves this.
         let target = Self { repo, staging, _lock: lock, like };
         remove(&target.built())?;
         Ok(target)
