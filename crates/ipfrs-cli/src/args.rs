@@ -142,6 +142,11 @@ pub(crate) enum Command {
         /// The shell to complete in
         shell: Shell,
     },
+    /// Write a manual page for each command
+    Man {
+        /// Directory for the pages, which must exist
+        directory: PathBuf,
+    },
     /// Print the version
     Version,
 }
