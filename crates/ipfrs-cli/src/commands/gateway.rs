@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
 use ipfrs_core::Error;
-use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, run_until_signalled, running_url};
+use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, inherit_sockets, run_until_signalled, running_url};
 use ipfrs_rpc::client::Request;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -47,6 +47,8 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     ];
     let flags = flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key, value: value? }));
     let flags: Vec<_> = flags.collect();
+    // While there is only this thread.
+    inherit_sockets()?;
     let session = Session::open(globals, flags.clone())?;
     runtime::run(&session.config.server, async {
         // Dropped before the runtime ends, which exports the last traces.
