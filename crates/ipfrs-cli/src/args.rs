@@ -156,7 +156,11 @@ pub(crate) enum GatewayCommand {
     /// Run the gateway in the foreground until SIGINT, SIGTERM or `gateway stop`
     Start(StartArgs),
     /// Show whether the gateway is running, its addresses and the size of its repo
-    Status,
+    Status {
+        /// Fail if the gateway does not accept requests, for health checks
+        #[arg(long)]
+        ready: bool,
+    },
     /// Stop the gateway and wait until it has stopped; running transfers may finish first
     Stop,
 }

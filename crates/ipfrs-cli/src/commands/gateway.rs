@@ -24,13 +24,16 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output) -> Result<()> {
     let session = match command {
         GatewayCommand::Start(args) => return start(globals, args, out),
-        GatewayCommand::Status | GatewayCommand::Stop => Session::open(globals, Vec::new())?,
+        GatewayCommand::Status { .. } | GatewayCommand::Stop => Session::open(globals, Vec::new())?,
     };
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {
         let api = session.require_daemon().await?;
         match command {
             GatewayCommand::Stop => stop(&session, &api, out).await,
+            GatewayCommand::Status { ready: true } if !api.is_ready().await? => {
+                bail!("the gateway at {} is not ready: see {}/health/ready", api.url(), api.url())
+            }
             _ => status(&api, out).await,
         }
     })

@@ -14,6 +14,7 @@ use crate::harness::{Daemon, Place, noise};
 fn daemon_prints_addresses_and_stops_on_request() {
     let place = Place::new();
     assert!(place.fails(&["gateway", "status"]).contains("start one with `ipfrs-cli gateway start`"));
+    assert!(place.fails(&["gateway", "status", "--ready"]).contains("start one with `ipfrs-cli gateway start`"));
     place.write("hello", b"hello\n");
     let id = place.ok(&["add", "-Q", "hello"]);
     let daemon = place.start(&[]);
@@ -24,6 +25,7 @@ fn daemon_prints_addresses_and_stops_on_request() {
     let status = place.ok(&["gateway", "status"]);
     assert!(status.contains(&format!("Gateway: {} (ready)", daemon.url())), "{status}");
     assert!(status.contains("Blocks: 1"), "{status}");
+    assert_eq!(place.ok(&["gateway", "status", "--ready"]), status);
     assert!(place.ok(&["gateway", "status", "--json"]).contains(r#""ready":true"#));
     let with_password = daemon.url().replace("http://", "http://user:secret@");
     assert_eq!(place.ok(&["gateway", "status", "--api", &with_password]), status);

@@ -19,6 +19,7 @@ mod logs_and_traces;
 mod migrate;
 mod multiformats;
 mod names;
+mod packaging;
 mod pins;
 mod read_only;
 mod streams;
