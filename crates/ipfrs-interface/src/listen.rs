@@ -96,8 +96,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Binds each address that the host resolves to, and listens on it, unless the service manager passes sockets. With port 0, all addresses use the port of the
-/// first one.
+/// Binds each address that the host resolves to, and listens on it, unless the service manager passes sockets. With
+/// port 0, all addresses use the port of the first one.
 ///
 /// # Errors
 /// [`ErrorKind::Forbidden`] for an address other than loopback without [`Config::may_listen_anywhere`];

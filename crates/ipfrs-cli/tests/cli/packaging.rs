@@ -16,7 +16,7 @@ fn file(name: &str) -> String {
 #[test]
 fn packaged_settings_are_valid() {
     let place = Place::new();
-    // Of the Debian package, and of the pod.
+    // The configuration of the Debian package, and that of the pod.
     let manifest = file("packaging/kubernetes/ipfrs.yaml");
     let of_pod = manifest.split("  config.toml: |\n").nth(1).unwrap().split("---").next().unwrap();
     let of_pod: String = of_pod.lines().map(|line| format!("{}\n", line.trim_start())).collect();
