@@ -155,6 +155,12 @@ fn backup_of_running_daemon_restores_all_its_state() {
 #[test]
 fn later_backup_copies_only_what_is_new() {
     let place = Place::new();
+    // A repo without a block.
+    ok(&place, &["key", "gen", "k"]);
+    let empty = json(&place, &["repo", "backup", "backup", "--json"]);
+    assert_eq!(empty["packs"], 0, "{empty}");
+    ok(&place, &["--repo", "empty", "repo", "restore", "backup", "--verify"]);
+    assert_eq!(ok(&place, &["--repo", "empty", "key", "list", "-l"]), ok(&place, &["key", "list", "-l"]));
     ok(&place, &["files", "mkdir", "/directory"]);
     add(&place, "first", LARGE);
     place.write("repo/ingest/object", &noise(2_500_000));

@@ -42,10 +42,9 @@ impl PackStore {
 
 /// Implements [`PackStore::link_packs`] on the writer thread, so that no pack grows or is removed meanwhile.
 pub(super) fn link_packs(shared: &Shared, directory: &Path) -> Result<Vec<LinkedPack>> {
+    // A store that was closed has no packs, and neither has a new one.
+    shared.with_index(|_| Ok(()))?;
     let packs = shared.packs();
-    if packs.is_empty() {
-        return Err(shared.closed());
-    }
     let mut linked = Vec::with_capacity(packs.len());
     for pack in packs {
         let to = path_of(directory, pack.number());
