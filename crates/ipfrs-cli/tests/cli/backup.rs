@@ -375,3 +375,26 @@ fn wrong_places_and_damaged_backups_are_refused() {
     ok(&place, &["--repo", "new", "repo", "restore", "backup", "--verify"]);
     assert_eq!(state(&place, "new"), state(&place, "repo"));
 }
+
+#[test]
+fn store_in_another_directory_is_restored() {
+    let place = Place::new();
+    let elsewhere = place.path("elsewhere");
+    for (number, path) in ["blocks", elsewhere.to_str().unwrap()].into_iter().enumerate() {
+        let [repo, backup, new] = ["repo", "backup", "new"].map(|name| format!("{name}{number}"));
+        place.write(&format!("{repo}/config.toml"), format!("[store]\npath = {path:?}\n").as_bytes());
+        place.write("file", &noise(700_000));
+        let root = ok(&place, &["--repo", &repo, "add", "-Q", "file"]);
+        ok(&place, &["--repo", &repo, "files", "mkdir", "/directory"]);
+        ok(&place, &["--repo", &repo, "repo", "backup", &backup]);
+        ok(&place, &["--repo", &new, "repo", "restore", &backup, "--verify"]);
+        assert_eq!(ok(&place, &["--repo", &new, "pin", "ls", "--type=recursive", "-q"]), root);
+        assert_eq!(state(&place, &new), state(&place, &repo));
+        // A configuration that names the old store would begin an empty one, or open that of the original.
+        let is_relative = number == 0;
+        assert_eq!(place.path(&new).join("config.toml").exists(), is_relative);
+        assert_eq!(place.path(&new).join("config.toml.restored").exists(), !is_relative);
+    }
+    let error = place.fails(&["--repo", "repo1", "repo", "backup", "elsewhere/packs/backup"]);
+    assert!(error.contains("is inside the store"), "{error}");
+}
