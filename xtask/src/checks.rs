@@ -23,6 +23,7 @@ const FUZZ_SECONDS: &str = "60";
 pub(crate) fn all() -> Result<()> {
     formatting()?;
     lints()?;
+    dependencies()?;
     cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
     cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     browser::test()?;
@@ -81,6 +82,15 @@ fn lints() -> Result<()> {
     cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
     let node = ["clippy", "--package", "ipfrs-node", "--no-default-features", "--quiet", "--", "-D", "warnings"];
     cargo("lints of the node without features", &node, &[])
+}
+
+/// Checks licences and sources of all dependencies (`deny.toml`). Advisories need a database from the network.
+fn dependencies() -> Result<()> {
+    if places::found("cargo-deny").is_none() {
+        eprintln!("xtask: dependencies: SKIPPED, because it needs `cargo install cargo-deny`");
+        return Ok(());
+    }
+    cargo("dependencies", &["deny", "--log-level", "error", "check", "licenses", "bans", "sources"], &[])
 }
 
 /// Returns the packages with files that differ from the branch `main` of the remote repository, or from the last

@@ -2,6 +2,7 @@
 
 mod browser;
 mod checks;
+mod dist;
 mod environment;
 mod go;
 mod places;
@@ -27,6 +28,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
+  dist      the release in target/distribution: an archive, a Debian package, a list of the dependencies, checksums
+            --no-build: of the binary that is in target/dist
   codegen   regenerates the code of crates/ipfrs-proto from proto/
 
   bench-report [TARGET[:PART,...] ...]
@@ -45,6 +48,8 @@ fn main() -> ExitCode {
         ["go"] => go::test(),
         ["python"] => python::test(),
         ["wheel"] => wheel::publishable(),
+        ["dist"] => dist::release(true),
+        ["dist", "--no-build"] => dist::release(false),
         ["codegen"] => codegen(),
         ["bench-report", parts @ ..] => report::measure(parts),
         ["plots"] => report::draw(),

@@ -32,7 +32,7 @@ pub(crate) use self::migrate::{MigrateCommand, MigrateExportArgs, MigrateKuboArg
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::network::{StatsCommand, SwarmCommand};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
-pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
+pub(crate) use self::repo::{RepoBackupArgs, RepoCommand, RepoGcArgs, RepoRestoreArgs, RepoStatArgs, RepoVerifyArgs};
 pub(crate) use self::retrieve::RetrieveArgs;
 pub(crate) use self::tensor::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
 
@@ -142,6 +142,11 @@ pub(crate) enum Command {
         /// The shell to complete in
         shell: Shell,
     },
+    /// Write a manual page for each command
+    Man {
+        /// Directory for the pages, which must exist
+        directory: PathBuf,
+    },
     /// Print the version
     Version,
 }
@@ -151,7 +156,11 @@ pub(crate) enum GatewayCommand {
     /// Run the gateway in the foreground until SIGINT, SIGTERM or `gateway stop`
     Start(StartArgs),
     /// Show whether the gateway is running, its addresses and the size of its repo
-    Status,
+    Status {
+        /// Fail if the gateway does not accept requests, for health checks
+        #[arg(long)]
+        ready: bool,
+    },
     /// Stop the gateway and wait until it has stopped; running transfers may finish first
     Stop,
 }

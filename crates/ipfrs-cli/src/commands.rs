@@ -24,7 +24,9 @@ mod retrieve;
 mod stage;
 mod tensor;
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 
 use crate::api::Api;
@@ -44,6 +46,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Doctor => doctor::run(&globals, &mut out),
         Command::Denylist(command) => denylist::run(&command, &mut out),
         Command::Completions { shell } => completions(shell, &mut out),
+        Command::Man { directory } => man(&directory, &mut out),
         Command::Version => version(&mut out),
         Command::Add(args) => with_api(&globals, "add", async |api| add::run(api, &args, &mut out).await),
         Command::Cat(args) => with_api(&globals, "cat", async |api| cat::run(api, &args, &mut out).await),
@@ -60,7 +63,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
             with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
         }
         Command::Auth(command) => with_api(&globals, "auth", async |api| auth::run(api, command, &mut out).await),
-        Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
+        Command::Repo(command) => repo::run(&globals, &command, &mut out),
         Command::Cid(command) => with_api(&globals, "cid", async |api| cid::run(api, command, &mut out).await),
         Command::Refs(args) => with_api(&globals, "refs", async |api| cid::refs(api, &args, &mut out).await),
         Command::Swarm(command) => {
@@ -94,6 +97,21 @@ fn completions(shell: clap_complete::Shell, out: &mut Output) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "ipfrs-cli", &mut script);
     out.bytes(&script)
+}
+
+/// Writes one manual page for each command.
+fn man(directory: &Path, out: &mut Output) -> Result<()> {
+    if !directory.is_dir() {
+        bail!("{} is not a directory: create it first", directory.display());
+    }
+    let written = clap_mangen::generate_to(Cli::command(), directory);
+    written.with_context(|| format!("cannot write the pages to {}", directory.display()))?;
+    let pages = std::fs::read_dir(directory)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pages = pages.filter(|name| name.starts_with("ipfrs-cli") && name.ends_with(".1")).count();
+    match out.is_json() {
+        true => out.object(&serde_json::json!({ "pages": pages })),
+        false => out.line(&format!("wrote {pages} pages")),
+    }
 }
 
 fn version(out: &mut Output) -> Result<()> {

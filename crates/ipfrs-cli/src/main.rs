@@ -2,6 +2,7 @@
 
 mod api;
 mod args;
+mod backup;
 mod commands;
 mod kubo;
 mod load;

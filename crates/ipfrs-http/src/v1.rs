@@ -10,6 +10,7 @@ pub(crate) mod progress;
 mod refusal;
 mod retrieve;
 mod session;
+mod snapshots;
 mod tensor;
 mod tus;
 mod upload;
@@ -52,6 +53,7 @@ pub(crate) fn routes() -> ListedRoutes {
         )
         .route("/retrieve/{*path}", Access::WRITE, post(retrieve::retrieve))
         .route("/config", Access::ADMIN, get(configuration::show))
+        .route("/repo/snapshots", Access::ADMIN, post(snapshots::create))
         .route("/auth/keys", Access::ADMIN, get(keys::list).post(keys::create))
         .route("/auth/keys/{id}", Access::ADMIN, delete(keys::revoke))
         .route("/auth/session", Access::both(Need::Any), get(session::show).post(session::begin).delete(session::end))

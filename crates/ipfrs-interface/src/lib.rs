@@ -10,6 +10,7 @@ mod config;
 mod conn;
 mod embedded;
 mod gateway;
+mod inherited;
 mod listen;
 mod log_levels;
 mod logging;
@@ -26,6 +27,7 @@ mod unix_socket;
 pub use config::{Config, Flag, Settings, Sources};
 pub use embedded::{Embedded, GatewayService};
 pub use gateway::{Gateway, running_url};
+pub use inherited::inherit_sockets;
 /// Re-exported for checking command line flags.
 pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;

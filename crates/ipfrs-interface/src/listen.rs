@@ -8,7 +8,7 @@ use ipfrs_http::ApiConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::{Config, GrpcConfig};
+use crate::{Config, GrpcConfig, inherited};
 
 /// Maximum number of connections that wait to be accepted. The system may lower it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -96,13 +96,18 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Binds each address that the host resolves to, and listens on it. With port 0, all addresses use the port of the
-/// first one.
+/// Binds each address that the host resolves to, and listens on it, unless the service manager passes sockets. With
+/// port 0, all addresses use the port of the first one.
 ///
 /// # Errors
 /// [`ErrorKind::Forbidden`] for an address other than loopback without [`Config::may_listen_anywhere`];
 /// [`ErrorKind::Conflict`] if the port is in use. Each message contains a remedy.
 pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
+    let (inherited, addresses) = inherited::take(place.section)?;
+    if !inherited.is_empty() {
+        check_exposure(place, &addresses)?;
+        return Ok(inherited);
+    }
     let addresses = resolve(place).await?;
     check_exposure(place, &addresses)?;
     let mut listeners: Vec<TcpListener> = Vec::with_capacity(addresses.len());
@@ -129,6 +134,7 @@ pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
 /// As [`listen`].
 pub(crate) async fn listen_for_grpc(config: &Config) -> Result<Vec<TcpListener>> {
     if !config.grpc.enabled {
+        inherited::refuse("grpc")?;
         return Ok(Vec::new());
     }
     match listen(Place::of_grpc(config)).await {
@@ -145,7 +151,11 @@ pub(crate) async fn listen_for_grpc(config: &Config) -> Result<Vec<TcpListener>>
 /// # Errors
 /// As [`listen`].
 pub(crate) async fn listen_for_public(config: &Config) -> Result<Vec<TcpListener>> {
-    if config.public.enabled { listen(Place::of_public(config)).await } else { Ok(Vec::new()) }
+    if config.public.enabled {
+        return listen(Place::of_public(config)).await;
+    }
+    inherited::refuse("public")?;
+    Ok(Vec::new())
 }
 
 /// Listens on `tls.redirect_port`, at the address of the public listener or else of the main one, if it is set.
@@ -173,6 +183,7 @@ pub(crate) async fn listen_for_redirects(config: &Config) -> Result<Vec<TcpListe
 /// As [`listen`].
 pub(crate) async fn listen_for_api(config: &Config) -> Result<Vec<TcpListener>> {
     if !config.api.enabled {
+        inherited::refuse("api")?;
         return Ok(Vec::new());
     }
     match listen(Place::of_api(config)).await {

@@ -28,6 +28,7 @@ pub mod private_file;
 mod readiness;
 mod refusals;
 mod retrieval;
+mod snapshots;
 mod tensors;
 mod trace;
 mod uploads;
@@ -60,8 +61,8 @@ pub use ipfrs_store::{
     refuse_all,
 };
 pub use ipfrs_store::{
-    DamagedPack, Disk, Durability, Engine, EpochCache, Mappings, Pin, PinMode, PutMode, Reserve, Stats, StoreConfig,
-    StoreEpoch, Stored,
+    DamagedPack, Disk, Durability, Engine, EpochCache, LinkedPack, Mappings, Pin, PinMode, PutMode, Reserve, Stats,
+    StoreConfig, StoreEpoch, Stored,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]
@@ -98,6 +99,7 @@ pub use refusals::Limit;
 #[cfg(feature = "retrieval")]
 pub use retrieval::Retrieved;
 pub use retrieval::{Expected, RequestContext, current_client, with_client, with_context};
+pub use snapshots::Snapshot;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use futures::StreamExt;
 #[cfg(doc)]
@@ -39,6 +40,7 @@ use crate::peers::exchange;
 use crate::readiness::Readiness;
 #[cfg(feature = "retrieval")]
 use crate::retrieval::retriever;
+use crate::snapshots::remove_unused;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -200,6 +202,9 @@ impl NodeBuilder {
                 let options = PackOptions { pack_bytes, durability, verify_on_read, read_only, holder };
                 // The store is opened first, because its lock also protects the pins.
                 let pack = PackStore::open(&dir, options)?;
+                if !read_only {
+                    remove_unused(&dir, Duration::ZERO);
+                }
                 let pins = match read_only {
                     true => Pins::open_read_only(&dir)?,
                     false => Pins::open(&dir, !pack.is_empty())?,

@@ -50,7 +50,9 @@ pub use peer::{
 };
 pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, RemoteServices, VerifiedPin};
 pub use reference::Reference;
-pub use repo::{GcLine, GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
+pub use repo::{
+    GcLine, GcProgress, GcSummary, RemovedKey, RepoSnapshot, RepoStat, RepoVersion, SnapshotPack, VerifyLine,
+};
 pub use retrieval::{RetrievalAttempt, RetrievalReport};
 pub use tensor::{ElementStats, Tensor, TensorList, TensorStats, TensorStatsList};
 

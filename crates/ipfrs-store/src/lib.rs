@@ -22,7 +22,7 @@ pub use config::{Durability, Engine, StoreConfig};
 pub use epoch_cache::{DropStale, EpochCache, StoreEpoch};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
-pub use pack::{PackOptions, PackStore};
+pub use pack::{LinkedPack, PackOptions, PackStore};
 pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 pub use store::{
     Admission, BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC,

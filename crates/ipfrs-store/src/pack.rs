@@ -8,6 +8,7 @@
 //! * `compaction` reclaims the space of dead blocks, and `scrub` verifies live blocks.
 //! * `lock` excludes other processes. `recovery` opens a store after a crash and updates the index with `replay`;
 //!   `read_only` does so without writing. `shared` is the state common to all of them.
+//! * `link` gives all packs a second name, for backups.
 //!
 //! **State after a crash.** A put that was acknowledged is present. A put that was not acknowledged, atomic or not,
 //! may be partly present: blocks are named by their content, so any block that verifies may be kept. A put that
@@ -26,6 +27,7 @@ mod file;
 mod free_space;
 mod group;
 pub(crate) mod index;
+mod link;
 mod lock;
 mod needed;
 mod options;
@@ -45,5 +47,6 @@ mod verified;
 mod walk;
 mod writer;
 
+pub use link::LinkedPack;
 pub use options::PackOptions;
 pub use pack_store::PackStore;

@@ -1,5 +1,6 @@
 //! Pins: the blocks and DAGs that garbage collection must keep.
 
+mod save;
 mod table;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use self::save::save;
 use self::table::{Access, Change, Table};
 
 /// File name in the store's directory.
@@ -85,6 +87,8 @@ struct Inner {
     /// `None` after the pins are closed.
     table: RwLock<Option<Table>>,
     queue: Mutex<Queue>,
+    /// Held while changes are applied.
+    applying: Mutex<()>,
     admission: Arc<Semaphore>,
     place: Place,
 }
@@ -162,6 +166,7 @@ impl Pins {
         let inner = Inner {
             table: RwLock::new(Some(table)),
             queue: Mutex::default(),
+            applying: Mutex::default(),
             admission: Arc::new(Semaphore::new(QUEUE_CHANGES)),
             place,
         };
@@ -252,6 +257,31 @@ impl Pins {
         self.read(Table::accept_loss).await
     }
 
+    /// Runs `meanwhile` while no pin is added or removed, and writes the pins of that moment to `pins.redb` in
+    /// `directory`, where it must not exist. Changes wait only for `meanwhile`, which runs on a thread that may block
+    /// and must not change pins.
+    ///
+    /// # Errors
+    /// Those of `meanwhile`, or if the pins cannot be read or written.
+    pub async fn save<T: Send + 'static>(
+        &self,
+        directory: &Path,
+        meanwhile: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (inner, path) = (Arc::clone(&self.inner), directory.join(FILE));
+        let saving = tokio::task::spawn_blocking(move || {
+            inner.with_table(|table| {
+                let (moment, outcome) = {
+                    let _applying = inner.applying.lock();
+                    (table.moment()?, meanwhile()?)
+                };
+                save(&moment, &path)?;
+                Ok(outcome)
+            })
+        });
+        saving.await.unwrap_or_else(|e| Err(Error::internal("the pins were not saved").with_source(e)))
+    }
+
     /// Closes the file. Later calls return [`Unavailable`](ErrorKind::Unavailable).
     ///
     /// # Errors
@@ -309,7 +339,10 @@ impl Inner {
             };
             let changes: Vec<_> = group.iter().map(|waiting| waiting.changes.as_slice()).collect();
             // redb panics if damage violates its invariants. The queue must be processed nevertheless.
-            let committed = catch_unwind(AssertUnwindSafe(|| self.with_table(|table| table.apply(&changes))));
+            let committed = catch_unwind(AssertUnwindSafe(|| {
+                let _applying = self.applying.lock();
+                self.with_table(|table| table.apply(&changes))
+            }));
             let committed = committed.unwrap_or_else(|_| {
                 Err(Error::corrupt(format!("writing the pins in {} failed: see the log, then restart", self.place)))
             });

@@ -63,7 +63,10 @@ async fn pages_on_the_main_port_redirect_to_the_api_listener() {
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     for page in ["/ui/", "/ui/style.css", "/docs/", "/ui/a%0d%0ab"] {
         let response = client.get(format!("{main}{page}")).send().await.unwrap();
-        assert_eq!((response.status().as_u16(), header(&response, "location")), (307, &*format!("{}{page}", api.url.trim_start_matches("http:"))));
+        assert_eq!(
+            (response.status().as_u16(), header(&response, "location")),
+            (307, &*format!("{}{page}", api.url.trim_start_matches("http:")))
+        );
     }
     assert_eq!(reqwest::get(format!("{main}/ui")).await.unwrap().status(), 200);
     let without = TestGateway::start_with(|config| config.api.enabled = false).await;

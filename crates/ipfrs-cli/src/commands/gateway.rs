@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
 use ipfrs_core::Error;
-use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, run_until_signalled, running_url};
+use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, inherit_sockets, run_until_signalled, running_url};
 use ipfrs_rpc::client::Request;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -24,13 +24,16 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output) -> Result<()> {
     let session = match command {
         GatewayCommand::Start(args) => return start(globals, args, out),
-        GatewayCommand::Status | GatewayCommand::Stop => Session::open(globals, Vec::new())?,
+        GatewayCommand::Status { .. } | GatewayCommand::Stop => Session::open(globals, Vec::new())?,
     };
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {
         let api = session.require_daemon().await?;
         match command {
             GatewayCommand::Stop => stop(&session, &api, out).await,
+            GatewayCommand::Status { ready: true } if !api.is_ready().await? => {
+                bail!("the gateway at {} is not ready: see {}/health/ready", api.url(), api.url())
+            }
             _ => status(&api, out).await,
         }
     })
@@ -47,6 +50,8 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     ];
     let flags = flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key, value: value? }));
     let flags: Vec<_> = flags.collect();
+    // While there is only this thread.
+    inherit_sockets()?;
     let session = Session::open(globals, flags.clone())?;
     runtime::run(&session.config.server, async {
         // Dropped before the runtime ends, which exports the last traces.

@@ -1,21 +1,27 @@
-//! `repo gc|stat|verify|version`.
+//! `repo backup|gc|restore|stat|verify|version`.
+
+mod backup;
+mod restore;
 
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{GcLine, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 
+use super::with_api;
 use crate::api::Api;
-use crate::args::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
+use crate::args::{Globals, RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
 
-pub(super) async fn run(api: &Api, command: RepoCommand, out: &mut Output) -> Result<()> {
+pub(super) fn run(globals: &Globals, command: &RepoCommand, out: &mut Output) -> Result<()> {
     match command {
-        RepoCommand::Gc(args) => gc(api, &args, out).await,
-        RepoCommand::Stat(args) => stat(api, &args, out).await,
-        RepoCommand::Verify(args) => verify(api, &args, out).await,
-        RepoCommand::Version { quiet } => version(api, quiet, out).await,
+        RepoCommand::Backup(args) => backup::run(globals, args, out),
+        RepoCommand::Restore(args) => restore::run(globals, args, out),
+        RepoCommand::Gc(args) => with_api(globals, "repo", async |api| gc(api, args, out).await),
+        RepoCommand::Stat(args) => with_api(globals, "repo", async |api| stat(api, args, out).await),
+        RepoCommand::Verify(args) => with_api(globals, "repo", async |api| verify(api, args, out).await),
+        RepoCommand::Version { quiet } => with_api(globals, "repo", async |api| version(api, *quiet, out).await),
     }
 }
 

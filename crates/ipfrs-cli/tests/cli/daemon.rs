@@ -1,8 +1,10 @@
 //! Lifecycle of the daemon: start, status, stop, signals, and the state after a kill.
 
 use std::fs;
-use std::io::Read;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -12,6 +14,7 @@ use crate::harness::{Daemon, Place, noise};
 fn daemon_prints_addresses_and_stops_on_request() {
     let place = Place::new();
     assert!(place.fails(&["gateway", "status"]).contains("start one with `ipfrs-cli gateway start`"));
+    assert!(place.fails(&["gateway", "status", "--ready"]).contains("start one with `ipfrs-cli gateway start`"));
     place.write("hello", b"hello\n");
     let id = place.ok(&["add", "-Q", "hello"]);
     let daemon = place.start(&[]);
@@ -22,6 +25,7 @@ fn daemon_prints_addresses_and_stops_on_request() {
     let status = place.ok(&["gateway", "status"]);
     assert!(status.contains(&format!("Gateway: {} (ready)", daemon.url())), "{status}");
     assert!(status.contains("Blocks: 1"), "{status}");
+    assert_eq!(place.ok(&["gateway", "status", "--ready"]), status);
     assert!(place.ok(&["gateway", "status", "--json"]).contains(r#""ready":true"#));
     let with_password = daemon.url().replace("http://", "http://user:secret@");
     assert_eq!(place.ok(&["gateway", "status", "--api", &with_password]), status);
@@ -216,4 +220,72 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     assert_eq!(statuses(&daemon), (41, 0));
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().0, Some(0));
+}
+
+/// Returns a daemon to which sockets are passed as a service manager does: the shell makes standard input descriptor 3.
+fn activated(place: &Place, socket: &TcpListener, variables: &str) -> Command {
+    let script = format!("exec 3<&0 </dev/null; {variables} exec \"$0\" gateway start");
+    let inner = place.command(&[]);
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).arg(inner.get_program()).current_dir(inner.get_current_dir().unwrap());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let socket = OwnedFd::from(socket.try_clone().unwrap());
+    shell.env("IPFRS_SERVER_PORT", "0").stdin(socket).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
+}
+
+#[test]
+fn passed_socket_is_used_in_place_of_the_configured_address() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    let id = place.ok(&["add", "-Q", "hello"]);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    // A connection that was made before the daemon starts is served.
+    let mut early = TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+    early.write_all(format!("GET /ipfs/{id} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    for variables in ["", "LISTEN_FDNAMES=server", "LISTEN_FDNAMES=ipfrs.socket"] {
+        let daemon = Daemon::start(activated(&place, &socket, &format!("LISTEN_PID=$$ LISTEN_FDS=1 {variables}")));
+        assert_eq!(daemon.urls, [url.as_str()], "{variables}");
+        assert_eq!(place.ok(&["cat", &id]), "hello");
+        if variables.is_empty() {
+            let mut response = String::new();
+            early.read_to_string(&mut response).unwrap();
+            assert!(response.ends_with("\r\n\r\nhello\n"), "{response}");
+        }
+        daemon.signal(Signal::TERM);
+        assert_eq!(daemon.exit_code(), Some(0));
+    }
+    let named = "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api";
+    let daemon = Daemon::start(activated(&place, &socket, named));
+    assert_ne!(daemon.urls, [url.as_str()]);
+    assert!(place.ok(&["gateway", "status"]).contains(&url), "the API listens on the socket");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.exit_code(), Some(0));
+    // Sockets of another process are ignored, and wrong ones are refused.
+    for others in ["LISTEN_PID=1 LISTEN_FDS=1", "LISTEN_FDS=1"] {
+        let daemon = Daemon::start(activated(&place, &socket, others));
+        assert_ne!(daemon.urls, [url.as_str()], "{others}");
+        daemon.signal(Signal::TERM);
+        assert_eq!(daemon.exit_code(), Some(0));
+    }
+    for (variables, reason) in [
+        ("LISTEN_FDS=1 LISTEN_FDNAMES=http", "none of server, grpc, api, public"),
+        ("LISTEN_FDS=1 LISTEN_FDNAMES=public", "[public], which is not enabled"),
+        ("LISTEN_FDS=2 LISTEN_FDNAMES=server:api", "socket 1"),
+        ("LISTEN_FDS=x", "at most 64"),
+    ] {
+        let output = activated(&place, &socket, &format!("LISTEN_PID=$$ {variables}")).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(reason), "{variables}: {error}");
+    }
+    let exposed = TcpListener::bind("0.0.0.0:0").unwrap();
+    let output = activated(&place, &exposed, "LISTEN_PID=$$ LISTEN_FDS=1").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("refusing to listen on 0.0.0.0"), "{error}");
 }

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 91] = [
+    let commands: [&[&str]; 94] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -83,6 +83,8 @@ fn help_of_every_command() {
         &["name", "put"],
         &["resolve"],
         &["repo"],
+        &["repo", "backup"],
+        &["repo", "restore"],
         &["repo", "gc"],
         &["repo", "stat"],
         &["repo", "verify"],
@@ -96,10 +98,25 @@ fn help_of_every_command() {
         &["denylist"],
         &["denylist", "check"],
         &["completions"],
+        &["man"],
         &["version"],
     ];
     for command in commands {
         let name = if command.is_empty() { "main".to_owned() } else { command.join("-") };
         insta::assert_snapshot!(name, place.ok(&[command, &["--help"]].concat()));
     }
+}
+
+#[test]
+fn man_writes_a_page_for_each_command() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("man1")).unwrap();
+    place.ok(&["man", "man1"]);
+    for page in ["ipfrs-cli", "ipfrs-cli-add", "ipfrs-cli-repo-backup"] {
+        let text = std::fs::read_to_string(place.path(&format!("man1/{page}.1"))).unwrap();
+        assert!(text.contains(".TH ") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let backup = std::fs::read_to_string(place.path("man1/ipfrs-cli-repo-backup.1")).unwrap();
+    assert!(backup.contains("without\\-keys"), "{backup}");
+    assert!(place.fails(&["man", "missing"]).contains("create it first"));
 }

@@ -4,6 +4,7 @@
 
 mod archives;
 mod auth;
+mod backup;
 mod bench;
 mod configuration;
 mod content;
@@ -18,6 +19,7 @@ mod logs_and_traces;
 mod migrate;
 mod multiformats;
 mod names;
+mod packaging;
 mod pins;
 mod read_only;
 mod streams;

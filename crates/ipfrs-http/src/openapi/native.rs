@@ -2,7 +2,7 @@
 
 use ipfrs_rpc::types::{
     ApiKey, ApiKeys, AuthenticatedCaller, BlockBatch, BlockExistences, CidList, CreatedApiKey, NewApiKey, PutBatch,
-    RetrievalReport, StoredBatch, TensorList, TensorStatsList,
+    RepoSnapshot, RetrievalReport, StoredBatch, TensorList, TensorStatsList,
 };
 use utoipa::openapi::HttpMethod;
 
@@ -328,6 +328,11 @@ fn state() -> Vec<Described> {
             "All sections with all keys, without credentials in URLs",
             "application/json",
             object(),
+        ),
+        or_problem(
+            Described::new(HttpMethod::Post, "/v1/repo/snapshots", OPERATION, "Take a snapshot for a backup")
+                .describe("The client is on the same machine, locks the file `lock`, and removes the directory.")
+                .sends_json::<RepoSnapshot>("201", "The snapshot"),
         ),
         get("/openapi.json", "This document").sends("200", "OpenAPI 3.1", "application/json", object()),
     ]

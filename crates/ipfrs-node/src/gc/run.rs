@@ -115,6 +115,8 @@ impl Node {
         let already_running =
             || Error::new(ErrorKind::Conflict, "a garbage collection is in progress: wait until it ends");
         let _guard = self.inner.collecting.try_lock().map_err(|_| already_running())?;
+        // The packs that they name would keep their disk space.
+        self.remove_unused_snapshots().await;
         let metrics = &self.inner.metrics.collections;
         let _running = metrics.running();
         let start = Instant::now();

@@ -74,6 +74,23 @@ impl MutableFiles {
     }
 }
 
+/// The root on the disk, which does not change while this exists.
+pub(crate) struct KeptRoot<'a>(MutexGuard<'a, DurableRoot>);
+
+impl KeptRoot<'_> {
+    /// Returns the root; `None` if the mutable files were never used.
+    pub(crate) fn root(&self) -> Option<Cid> {
+        self.0.root
+    }
+}
+
+impl MutableFiles {
+    /// Waits until no root is being written, and keeps others from writing one. Gc keeps the blocks below it.
+    pub(crate) async fn durable_root(&self) -> KeptRoot<'_> {
+        KeptRoot(self.durable.lock().await)
+    }
+}
+
 /// The tree while one operation uses it. New blocks become visible to other operations when it is dropped.
 pub(super) struct OpenTree<'a> {
     guard: MutexGuard<'a, Option<Tree>>,

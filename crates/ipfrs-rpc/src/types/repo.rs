@@ -30,6 +30,33 @@ pub struct RepoVersion {
     pub version: String,
 }
 
+/// A snapshot of blocks, pins and mutable files, from which a backup is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RepoSnapshot {
+    /// Directory with the packs, `pins.redb` and, if the mutable files were used, `mutable-files.root`. The client
+    /// removes it at the end.
+    pub directory: String,
+    /// File that the client must lock with flock(2) within a minute, for as long as it uses the snapshot. If it also
+    /// writes its process ID there, the snapshot is removed as soon as the lock is released.
+    pub lock: String,
+    /// Directory of the repo.
+    pub repo: String,
+    /// Directory of the store, which is that of the repo unless `store.path` is set.
+    pub store: String,
+    pub packs: Vec<SnapshotPack>,
+}
+
+/// A pack of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SnapshotPack {
+    /// Number of the pack. The file name is this number with eight digits and `.car`.
+    pub number: u32,
+    /// Number of bytes that belong to the snapshot. The file may be longer.
+    pub bytes: u32,
+}
+
 /// A line of `repo/gc`. Progress and summary are sent only by ipfrs, and only with `progress`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -1,5 +1,6 @@
 //! The queue from callers to the writer. It is bounded by bytes, and a call completes once it is durable.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -9,6 +10,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::errors::again;
 use super::group::{Delete, GROUP_BLOCKS, GROUP_BYTES, Keep, Put, Reply, Write};
+use super::link::LinkedPack;
 use super::needed::Needed;
 use super::record::MAX_PREFIX_BYTES;
 use super::shared::Shared;
@@ -36,6 +38,8 @@ pub(super) enum Job {
     Seal(u32, Reply<()>),
     /// Remove the pack with this number and return its length, unless it contains live blocks.
     Retire(u32, Reply<Option<u64>>),
+    /// Link all packs into this directory.
+    Link(PathBuf, Reply<Vec<LinkedPack>>),
     /// Make the index durable, release all resources and exit.
     Stop(Reply<()>),
 }
@@ -122,6 +126,11 @@ impl Queue {
     /// Removes `pack` and returns its length, or returns `None` if it contains live blocks.
     pub(super) async fn retire(&self, shared: &Shared, pack: u32) -> Result<Option<u64>> {
         receive(shared, self.submit(shared, 1, |reply| Job::Retire(pack, reply)).await?).await
+    }
+
+    /// Links all packs into `directory`.
+    pub(super) async fn link(&self, shared: &Shared, directory: PathBuf) -> Result<Vec<LinkedPack>> {
+        receive(shared, self.submit(shared, 1, |reply| Job::Link(directory, reply)).await?).await
     }
 
     /// Makes the index durable.

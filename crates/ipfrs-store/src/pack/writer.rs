@@ -20,6 +20,7 @@ use super::errors::again;
 use super::file::Pack;
 use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write};
 use super::index::Position;
+use super::link::link_packs;
 use super::queue::Job;
 use super::record::{CAR_HEADER, Location};
 use super::recovery::Recovered;
@@ -124,6 +125,10 @@ impl Writer {
             Some(Job::Seal(pack, reply)) => {
                 let sealed = self.seal(pack);
                 reply.send(sealed);
+            }
+            Some(Job::Link(directory, reply)) => {
+                let linked = link_packs(&self.shared, &directory);
+                reply.send(linked);
             }
             Some(Job::Retire(pack, reply)) => {
                 let retired = self.retire(pack);

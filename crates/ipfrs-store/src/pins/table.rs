@@ -19,14 +19,15 @@ use std::path::Path;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, cid_from_bytes, hash, new_cid};
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
-    Database, Durability, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend, TableDefinition,
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend,
+    TableDefinition,
 };
 
 use super::{Pin, PinMode};
 use crate::redb_overlay::Overlay;
 
-const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+pub(super) const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// Key in `meta` that marks that pins may have been lost.
 const LOST: &str = "lost";
@@ -35,7 +36,7 @@ const LOST: &str = "lost";
 const FORMAT: u64 = 1;
 
 /// Maximum size of redb's page cache, in bytes.
-const CACHE_BYTES: usize = 16 * 1024 * 1024;
+pub(super) const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Length of a record before the name, in bytes.
 const HEAD_BYTES: usize = 10;
@@ -238,6 +239,11 @@ impl Table {
         accept().map_err(|e| failed("write", &self.place, e))
     }
 
+    /// Returns the tables as they are now. Later changes do not affect them.
+    pub(super) fn moment(&self) -> Result<ReadTransaction> {
+        self.database.begin_read().map_err(|e| failed("read", &self.place, e.into()))
+    }
+
     pub(super) fn count(&self) -> Result<u64> {
         let count = || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(PINS)?.len()?) };
         count().map_err(|e| failed("read", &self.place, e))
@@ -388,7 +394,7 @@ fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
     ))
 }
 
-fn failed(action: &str, place: &str, error: redb::Error) -> Error {
+pub(super) fn failed(action: &str, place: &str, error: redb::Error) -> Error {
     match error {
         redb::Error::Io(error) => Error::io(format_args!("cannot {action} the pins {place}"), error),
         error => Error::new(

@@ -1,0 +1,149 @@
+//! `repo restore`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use indicatif::HumanBytes;
+use ipfrs_interface::{Config, Embedded};
+use ipfrs_rpc::client::Request;
+use ipfrs_rpc::types::{VerifiedPin, VerifyLine};
+use serde::Serialize;
+
+use super::backup::interruptible;
+use crate::api::Api;
+use crate::args::{Globals, RepoRestoreArgs};
+use crate::backup::{Copier, Manifest, Target, check, restore};
+use crate::output::{Output, printable};
+use crate::progress::{Progress, Watched};
+use crate::runtime;
+use crate::session;
+
+/// Summary of a restored or checked backup.
+#[derive(Debug, Serialize)]
+struct Summary {
+    /// The repo; absent if the backup was only checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repo: Option<String>,
+    /// Time of the backup.
+    created: String,
+    peer_id: String,
+    packs: u64,
+    files: u64,
+    bytes: u64,
+    has_keys: bool,
+    /// Number of blocks that were hashed, with `--verify`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified_blocks: Option<u64>,
+    seconds: f64,
+}
+
+pub(super) fn run(globals: &Globals, args: &RepoRestoreArgs, out: &mut Output) -> Result<()> {
+    let start = Instant::now();
+    let repo = session::repo(globals)?;
+    let server = Config::default().server;
+    let watched = Watched { wanted: args.progress, is_silent: out.is_json() };
+    let (manifest, verified_blocks, repo) = runtime::run(&server, async {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let mut copier = Copier::new(Progress::bytes(watched), interrupted.clone());
+        let source = args.source.clone();
+        if args.check {
+            let checking = tokio::task::spawn_blocking(move || check(&source, &mut copier));
+            return Ok((interruptible(checking, &interrupted).await?, None, None));
+        }
+        let target = Arc::new(Target::prepare(&repo)?);
+        let used = target.clone();
+        let restoring = tokio::task::spawn_blocking(move || restore(&source, &used, &mut copier));
+        let restored = interruptible(restoring, &interrupted).await;
+        let target = Arc::into_inner(target).context("the task that restores has not ended")?;
+        let verified = match restored {
+            Ok(manifest) if args.verify => {
+                verified(&target.built(), &manifest, watched).await.map(|blocks| (manifest, Some(blocks)))
+            }
+            restored => restored.map(|manifest| (manifest, None)),
+        };
+        match verified {
+            Ok((manifest, blocks)) => {
+                let repo = target.repo().to_owned();
+                target.finish()?;
+                Ok((manifest, blocks, Some(repo)))
+            }
+            Err(error) => {
+                target.abandon()?;
+                Err(error)
+            }
+        }
+    })?;
+    let summary = Summary {
+        repo: repo.map(|repo| repo.display().to_string()),
+        packs: manifest.packs.len() as u64,
+        files: manifest.files.len() as u64,
+        bytes: manifest.bytes(),
+        created: manifest.created,
+        peer_id: manifest.peer_id,
+        has_keys: manifest.has_keys,
+        verified_blocks,
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    if out.is_json() {
+        return out.object(&summary);
+    }
+    print(&summary, manifest.store.as_deref(), out)
+}
+
+fn print(summary: &Summary, store: Option<&str>, out: &mut Output) -> Result<()> {
+    let Summary { packs, files, bytes, created, seconds, .. } = summary;
+    let content = format!("{packs} packs and {files} files, {}, of {created}", HumanBytes(*bytes));
+    match &summary.repo {
+        None => return out.line(&format!("the backup is sound: {content}; {seconds:.1} s")),
+        Some(repo) => out.line(&format!("restored {}: {content}; {seconds:.1} s", printable(repo)))?,
+    }
+    if let Some(blocks) = summary.verified_blocks {
+        out.line(&format!("{blocks} blocks match their content IDs, and no pin lacks a block"))?;
+    }
+    if !summary.has_keys {
+        out.line("the backup has no private keys: the repo gets a new peer ID, and its names need their keys")?;
+    }
+    if let Some(store) = store.filter(|store| Path::new(store).is_absolute()) {
+        out.line(&format!(
+            "the store was in {}, and is now in the repo: the configuration is config.toml.restored; rename it when \
+             store.path is right",
+            printable(store)
+        ))?;
+    }
+    Ok(())
+}
+
+/// Opens a repo that was built, which makes its index, hashes every block and looks for the blocks below each pin.
+/// Returns the number of blocks.
+async fn verified(built: &Path, manifest: &Manifest, watched: Watched) -> Result<u64> {
+    let mut config = Config::default();
+    config.store.path = manifest.store.as_ref().filter(|store| !Path::new(store).is_absolute()).map(Into::into);
+    let api = Api::local(Embedded::open(&config, built, "ipfrs-cli repo restore").await?);
+    let checked = async {
+        let progress = Progress::items(watched, "blocks");
+        let stored = api.repo_stat().await?.num_objects.unwrap_or(0);
+        progress.expect(stored);
+        let mut response = api.call(Request::query("repo/verify")).await?;
+        while let Some(line) = response.line::<VerifyLine>().await? {
+            progress.reached(line.progress);
+            if line.msg.starts_with("block ") {
+                let block = printable(&line.msg);
+                bail!("{block}: it was damaged when it was backed up; restore it without --verify");
+            }
+        }
+        let mut pins = api.call(Request::query("pin/verify")).await?;
+        while let Some(pin) = pins.line::<VerifiedPin>().await? {
+            if !pin.ok {
+                let pin = printable(&pin.cid);
+                bail!("the backup lacks a block below the pin {pin}, as the repo did: restore it without --verify");
+            }
+        }
+        Ok(stored)
+    };
+    let checked = checked.await;
+    api.close().await?;
+    checked
+}

@@ -1,0 +1,95 @@
+//! Settings and queries in the files for packages and containers.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::harness::Place;
+
+fn file(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn packaged_settings_are_valid() {
+    let place = Place::new();
+    // The configuration of the Debian package, and that of the pod.
+    let manifest = file("packaging/kubernetes/ipfrs.yaml");
+    let of_pod = manifest.split("  config.toml: |\n").nth(1).unwrap().split("---").next().unwrap();
+    let of_pod: String = of_pod.lines().map(|line| format!("{}\n", line.trim_start())).collect();
+    for (name, text) in [("package.toml", file("packaging/config.toml")), ("pod.toml", of_pod)] {
+        place.write(name, text.as_bytes());
+        assert!(place.ok(&["--config", name, "config", "check"]).contains("is valid"), "{text}");
+    }
+    let shown = place.ok(&["--config", "pod.toml", "config", "show"]);
+    assert!(shown.contains("enabled = true") && shown.contains("0.0.0.0"), "{shown}");
+    // The image: its variables are keys, and with them the daemon may listen on any address.
+    let image = file("Dockerfile");
+    let words = image.split_whitespace().filter_map(|word| word.split_once('='));
+    let variables: Vec<_> = words.filter(|(name, _)| name.starts_with("IPFRS_") && *name != "IPFRS_PATH").collect();
+    assert!(variables.contains(&("IPFRS_SERVER_HOST", "0.0.0.0")), "{variables:?}");
+    let mut daemon = place.command(&["gateway", "start", "--port", "0"]);
+    daemon.envs(variables);
+    let daemon = crate::harness::Daemon::start(daemon);
+    // As the health check does.
+    assert!(image.contains(r#"CMD ["ipfrs-cli", "gateway", "status", "--ready"]"#));
+    place.ok(&["gateway", "status", "--ready"]);
+    // Prometheus gets a key as compose.yaml says, and is refused without one.
+    let token = place.ok(&["auth", "key", "create", "prometheus", "--scope", "read"]);
+    let port = daemon.url().rsplit(':').next().unwrap().to_owned();
+    let answer = |authorization: &str| {
+        use std::io::{Read, Write};
+        let mut connection = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        let head = format!("GET /metrics HTTP/1.1\r\nHost: ipfrs:8080\r\nConnection: close\r\n{authorization}\r\n");
+        connection.write_all(head.as_bytes()).unwrap();
+        let mut response = String::new();
+        connection.read_to_string(&mut response).unwrap();
+        response
+    };
+    assert!(answer("").starts_with("HTTP/1.1 401"), "{}", answer(""));
+    let metrics = answer(&format!("Authorization: Bearer {token}\r\n"));
+    assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("ipfrs_http_requests_total"), "{metrics}");
+    daemon.kill();
+}
+
+#[test]
+fn dashboard_and_alerts_use_only_documented_metrics() {
+    let documented: BTreeSet<String> = file("docs/METRICS.md")
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned()))
+        .collect();
+    assert!(documented.contains("ipfrs_http_requests_total"), "{documented:?}");
+    let dashboard: Value = serde_json::from_str(&file("examples/grafana-dashboard.json")).unwrap();
+    let mut queries = Vec::new();
+    collect_queries(&dashboard, &mut queries);
+    assert!(queries.len() > 10, "{queries:?}");
+    let alerts = file("examples/alerts.yml");
+    let lines = alerts.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
+    queries.extend(lines.map(str::to_owned));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for query in queries {
+        for name in query.split(|c| !is_name(c)).filter(|word| word.starts_with("ipfrs_")) {
+            let family = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| name.strip_suffix(end));
+            let is_known = documented.contains(name) || family.is_some_and(|family| documented.contains(family));
+            assert!(is_known, "{name} in {query}");
+        }
+    }
+}
+
+fn collect_queries(value: &Value, queries: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "expr" || name == "query" => queries.push(text.clone()),
+                    _ => collect_queries(value, queries),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect_queries(value, queries)),
+        _ => {}
+    }
+}
