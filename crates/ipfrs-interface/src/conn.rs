@@ -173,7 +173,7 @@ impl Connections {
                 (Socket::new(stream, mappings, bandwidth), front_end.protected(protection))
             }
             Accepted::Tls(stream, over_tls) => {
-                (Socket::over_tls(*stream, mappings, bandwidth), front_end.protected(Protection::Tls(over_tls)))
+                (Socket::encrypted(stream, mappings, bandwidth), front_end.protected(Protection::Tls(over_tls)))
             }
         })
     }

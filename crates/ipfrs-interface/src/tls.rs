@@ -7,6 +7,7 @@ mod acme;
 mod certificates;
 mod clients;
 mod config;
+mod connection;
 mod metrics;
 
 use std::fs;
@@ -20,6 +21,7 @@ use axum::http::HeaderValue;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{OverTls, Protection};
 use ipfrs_node::private_file::off_workers;
+use ipfrs_stream::Encrypted;
 use parking_lot::RwLock;
 use prometheus::Registry;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -29,12 +31,12 @@ use rustls::{HandshakeKind, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 pub use self::acme::AcmeConfig;
 use self::acme::{Acme, Challenges};
 use self::certificates::Certificates;
 pub use self::config::{CertificateFiles, TlsConfig};
+use self::connection::TlsConnection;
 use self::metrics::TlsMetrics;
 
 /// First byte of a TLS connection: a record with a handshake message (RFC 8446, 5.1).
@@ -53,7 +55,7 @@ pub(crate) type Alpn = &'static [&'static [u8]];
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>, OverTls),
+    Tls(Box<dyn Encrypted>, OverTls),
 }
 
 /// TLS of a daemon. Clones share the state.
@@ -181,7 +183,7 @@ impl Tls {
                 let certificate = connection.peer_certificates().and_then(<[_]>::first);
                 let principal = certificate.and_then(|it| clients::principal(it, &state.config)).map(Arc::new);
                 let over_tls = OverTls { hsts: self.0.hsts.clone(), principal };
-                Some(Accepted::Tls(Box::new(stream), over_tls))
+                Some(Accepted::Tls(Box::new(TlsConnection(stream)), over_tls))
             }
             Ok(Err(error)) => {
                 count("failed");

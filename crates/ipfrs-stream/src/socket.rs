@@ -1,4 +1,4 @@
-//! A TCP connection, with or without TLS, that sends large slices of mapped files with `sendfile` and counts its bytes.
+//! A TCP connection, encrypted or not, that sends large slices of mapped files with `sendfile` and counts its bytes.
 
 mod coalesce;
 mod cork;
@@ -17,13 +17,13 @@ use bytes::Bytes;
 use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use self::coalesce::HeldWrites;
 use self::cork::Cork;
 pub use self::cork::Traffic;
 use self::linger::Linger;
 use self::mapped_writer::MappedWriter;
+pub use self::transport::Encrypted;
 use self::transport::Transport;
 use crate::Bandwidth;
 
@@ -34,8 +34,9 @@ const HTTP_2: &[u8] = b"PRI ";
 ///
 /// The socket behaves like a [`TcpStream`] with vectored writes. This process does not read a slice of a mapped file:
 /// the kernel sends it from the page cache with `sendfile`. All other slices, and all slices on systems other than
-/// Linux, are written in the ordinary way. With TLS, slices are encrypted from where they are into records, at most 64
-/// KiB ahead of what the kernel has accepted.
+/// Linux, are written in the ordinary way. With an
+/// [`Encrypted`] protocol, slices are encrypted from where they are, and only after the bytes encrypted before have been
+/// sent.
 ///
 /// The kernel refers to the pages of the file until the peer has acknowledged them, so bytes of a mapped file must
 /// never change once written. Packs are append-only and are never truncated while they are mapped.
@@ -88,10 +89,10 @@ impl Socket {
         Self::over(Transport::Tcp(stream), mappings, bandwidth)
     }
 
-    /// Wraps a connection with TLS, whose handshake is complete.
+    /// Wraps an encrypted connection.
     #[must_use]
-    pub fn over_tls(stream: TlsStream<TcpStream>, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
-        Self::over(Transport::Tls(Box::new(stream)), mappings, bandwidth)
+    pub fn encrypted(stream: Box<dyn Encrypted>, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
+        Self::over(Transport::Encrypted(stream), mappings, bandwidth)
     }
 
     fn over(stream: Transport, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {

@@ -17,6 +17,7 @@ use tower::ServiceExt;
 use crate::car::raw_cid;
 use crate::content;
 use crate::harness::{TestGateway, header};
+use crate::tls::Issuer;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_reports_state_version_and_size() {
@@ -363,15 +364,16 @@ async fn openmetrics_has_exemplars_of_recorded_traces() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_page_matches_the_registered_families() {
-    // With a denylist, a source and Bitswap, because their metrics do not exist without them.
+    // With a denylist, a source, Bitswap and TLS, because their metrics do not exist without them.
     let list = tempfile::NamedTempFile::new().unwrap();
-    let gateway = TestGateway::start_with(|config| {
+    let issuer = Issuer::new();
+    let configure = |config: &mut Config| {
         config.gateway.denylists = vec![list.path().to_owned()];
         config.retrieval.gateways = vec!["http://127.0.0.1:1".to_owned()];
         config.retrieval.bitswap.enabled = true;
         config.retrieval.bitswap.listen = Vec::new();
-    })
-    .await;
+    };
+    let gateway = issuer.gateway(configure).await;
     assert_eq!(gateway.get(&format!("/ipfs/{}", raw_cid(b"unreachable"))).await.status(), 502);
     gateway.get("/health").await;
     gateway.request(Method::POST, "/graphql").body(r#"{"query":"{ stats { blocks } }"}"#).send().await.unwrap();

@@ -19,13 +19,13 @@ use tokio_rustls::client::TlsStream;
 use crate::harness::{TestGateway, header};
 
 /// An issuer of certificates, and the directory with their files.
-struct Issuer {
+pub(crate) struct Issuer {
     directory: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Issuer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "issuer");
@@ -52,7 +52,7 @@ impl Issuer {
     }
 
     /// Starts a gateway with two certificates: one for `localhost` and subdomains, one for `b.test`.
-    async fn gateway(&self, change: impl FnOnce(&mut Config)) -> TestGateway {
+    pub(crate) async fn gateway(&self, change: impl FnOnce(&mut Config)) -> TestGateway {
         let certificates =
             vec![self.issue("a", &["localhost", "gw.test", "*.ipfs.gw.test"]), self.issue("b", &["b.test"])];
         TestGateway::start_with(|config| {

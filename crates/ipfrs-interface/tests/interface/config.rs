@@ -132,7 +132,7 @@ fn unknown_keys_are_errors_with_line_and_suggestion() {
             "[batch]\nzzz = 1\n",
             "line 2: unknown key batch.zzz: the keys of [batch] are max_batch_size, max_batch_bytes",
         ),
-        ("[tls]\n", "line 1: unknown section [tls]: this version of ipfrs does not use it"),
+        ("[cluster]\n", "line 1: unknown section [cluster]: this version of ipfrs does not use it"),
         ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
         ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
     ];

@@ -1,4 +1,4 @@
-//! Writes of slices to a connection. Without TLS, slices of mapped files are sent with `sendfile`.
+//! Writes of slices to a connection. Without encryption, slices of mapped files are sent with `sendfile`.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -48,9 +48,9 @@ impl MappedWriter {
         };
         let stream = match stream {
             Transport::Tcp(stream) => stream,
-            Transport::Tls(stream) => {
+            Transport::Encrypted(stream) => {
                 let _sending = guard()?;
-                return poll_encrypt(stream, cx, slices);
+                return poll_encrypt(&mut **stream, cx, slices);
             }
         };
         loop {
@@ -84,7 +84,7 @@ impl MappedWriter {
             Transport::Tcp(stream) => {
                 tokio::io::AsyncWrite::poll_write_vectored(std::pin::Pin::new(stream), cx, slices)
             }
-            Transport::Tls(stream) => poll_encrypt(stream, cx, slices),
+            Transport::Encrypted(stream) => poll_encrypt(&mut **stream, cx, slices),
         }
     }
 }

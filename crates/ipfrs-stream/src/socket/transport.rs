@@ -1,17 +1,41 @@
-//! The connection below a [`Socket`](super::Socket): TCP, or TLS over TCP.
+//! The connection below a [`Socket`](super::Socket): TCP, or an encrypted protocol over TCP.
 
+use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
+
+/// An encrypted protocol over TCP, such as TLS, after its handshake.
+pub trait Encrypted: Debug + Send {
+    /// Returns the TCP connection.
+    fn tcp(&self) -> &TcpStream;
+
+    /// Returns the TCP connection, to wait for its end.
+    fn tcp_mut(&mut self) -> &mut TcpStream;
+
+    /// Returns whether decrypted bytes can be read without another read from the TCP connection.
+    fn has_decrypted(&mut self) -> bool;
+
+    /// Reads and decrypts. See [`AsyncRead::poll_read`].
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
+
+    /// Encrypts a part of `slices` and returns its length in bytes. See [`AsyncWrite::poll_write_vectored`].
+    fn poll_write_vectored(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+
+    /// Sends all that has been encrypted. See [`AsyncWrite::poll_flush`].
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Ends the sending side of the protocol, then that of TCP. See [`AsyncWrite::poll_shutdown`].
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
 
 #[derive(Debug)]
 pub(super) enum Transport {
     Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Encrypted(Box<dyn Encrypted>),
 }
 
 impl Transport {
@@ -19,7 +43,7 @@ impl Transport {
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Encrypted(stream) => stream.tcp(),
         }
     }
 
@@ -27,7 +51,7 @@ impl Transport {
     pub(super) fn tcp_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Tcp(stream) => stream,
-            Self::Tls(stream) => stream.get_mut().0,
+            Self::Encrypted(stream) => stream.tcp_mut(),
         }
     }
 
@@ -35,9 +59,7 @@ impl Transport {
     pub(super) fn has_decrypted(&mut self) -> bool {
         match self {
             Self::Tcp(_) => false,
-            Self::Tls(stream) => {
-                stream.get_mut().1.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
-            }
+            Self::Encrypted(stream) => stream.has_decrypted(),
         }
     }
 
@@ -46,11 +68,11 @@ impl Transport {
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => {
-                if let Poll::Ready(sent) = Pin::new(&mut **stream).poll_flush(cx) {
+            Self::Encrypted(stream) => {
+                if let Poll::Ready(sent) = stream.poll_flush(cx) {
                     sent?;
                 }
-                Pin::new(stream).poll_read(cx, buf)
+                stream.poll_read(cx, buf)
             }
         }
     }
@@ -58,15 +80,15 @@ impl Transport {
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Encrypted(stream) => stream.poll_flush(cx),
         }
     }
 
-    /// Ends the sending side: for TLS with a `close_notify` alert, then with that of TCP.
+    /// Ends the sending side.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Encrypted(stream) => stream.poll_shutdown(cx),
         }
     }
 }
@@ -74,10 +96,10 @@ impl Transport {
 /// Encrypts a part of `slices`, sends what the kernel accepts, and returns the length of the part in bytes. The
 /// encrypted rest is sent before anything else, so at most one part is buffered.
 pub(super) fn poll_encrypt(
-    stream: &mut TlsStream<TcpStream>,
+    stream: &mut dyn Encrypted,
     cx: &mut Context<'_>,
     slices: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
-    ready!(Pin::new(&mut *stream).poll_flush(cx))?;
-    Pin::new(stream).poll_write_vectored(cx, slices)
+    ready!(stream.poll_flush(cx))?;
+    stream.poll_write_vectored(cx, slices)
 }
