@@ -18,13 +18,18 @@ impl TlsMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self> {
         let help = "Handshakes of TLS, by result: full, resumed, failed, timeout";
         let handshakes = IntCounterVec::new(Opts::new("ipfrs_tls_handshakes_total", help), &["result"]);
+        let handshakes = registered(registry, handshakes)?;
+        // From 0 on, so that the first failure is an increase.
+        for result in ["full", "resumed", "failed", "timeout"] {
+            handshakes.with_label_values(&[result]);
+        }
         let help = "Time at which a certificate expires, by its position in the configuration, in seconds since 1970";
         let expires =
             IntGaugeVec::new(Opts::new("ipfrs_tls_certificate_expires_timestamp_seconds", help), &["certificate"]);
         let help = "1 if the certificates in use are those in the files, 0 if changed files cannot be used";
         let is_current = registered(registry, IntGauge::new("ipfrs_tls_certificates_current", help))?;
         is_current.set(1);
-        Ok(Self { handshakes: registered(registry, handshakes)?, expires: registered(registry, expires)?, is_current })
+        Ok(Self { handshakes, expires: registered(registry, expires)?, is_current })
     }
 
     /// Shows the certificates in use.
