@@ -6,7 +6,9 @@ use ipfrs_rpc::types::{
 };
 use utoipa::openapi::HttpMethod;
 
-use super::operation::{Described, Operation, binary, boolean, object, one_of, seconds, size, text, texts};
+use super::operation::{
+    Described, Operation, binary, boolean, object, one_of, operation_token, seconds, size, text, text_like, texts,
+};
 use crate::error::ProblemDocument;
 use crate::health::{Health, Readiness};
 use crate::routing::{FoundPeers, FoundProviders};
@@ -87,7 +89,7 @@ fn batches() -> Vec<Described> {
 fn import_options(operation: Described) -> Described {
     operation
         .query("filename", text(), "Name of the file and of its pin")
-        .query("operation_id", text(), "ID under which the progress is reported")
+        .query("operation_id", operation_token(), "ID under which the progress is reported")
         .query("wrap", boolean(), "Put the file into a directory under its name")
         .query("pin", boolean(), "Pin the file (default true)")
         .query("cid-version", one_of(&["0", "1"]), "Version of the CIDs")
@@ -115,7 +117,7 @@ fn files() -> Vec<Described> {
             .header("Tus-Resumable", one_of(&[TUS]), "Creates a resumable upload")
             .header("Upload-Length", size(), "Size of the file in bytes")
             .header("Upload-Metadata", text(), "`filename` in base64")
-            .header("X-Operation-Id", text(), "Same as `operation_id`")
+            .header("X-Operation-Id", operation_token(), "Same as `operation_id`")
             .body(OCTETS, binary())
             .sends_json::<UploadResponse>("200", "The file is durable and pinned")
             .responds("201", "The resumable upload was created")
@@ -254,8 +256,12 @@ fn graphql_and_events() -> Vec<Described> {
         ),
         or_problem(
             Described::new(HttpMethod::Get, "/ws/ingest", EVENTS, "Open a WebSocket that stores its messages")
-                .query("store", text(), "`memory`, `filesystem` or `ipfs` (default)")
-                .query("name", text(), "Name of the object; a generated one by default")
+                .query("store", one_of(&["memory", "filesystem", "ipfs"]), "By default `ipfs`")
+                .query(
+                    "name",
+                    text_like("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$"),
+                    "Name of the object; a generated one by default",
+                )
                 .query("append", boolean(), "Whether to continue an existing object")
                 .responds("101", "Binary messages are appended to the object"),
         ),
