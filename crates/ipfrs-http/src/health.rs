@@ -25,6 +25,7 @@ pub(crate) struct Health {
     /// `ok` or `not ready`.
     status: &'static str,
     #[serde(flatten)]
+    #[schema(value_type = Details)]
     details: Option<Details>,
 }
 
@@ -33,9 +34,13 @@ pub(crate) struct Health {
 struct Details {
     /// Why requests should be sent to another daemon.
     reason: Option<String>,
+    #[schema(required = false)]
     version: &'static str,
+    #[schema(required = false)]
     blocks: u64,
+    #[schema(required = false)]
     payload_bytes: u64,
+    #[schema(required = false)]
     disk_bytes: u64,
     /// Addresses of the gRPC listeners.
     grpc: Option<Vec<String>>,

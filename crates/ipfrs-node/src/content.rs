@@ -1,6 +1,7 @@
 //! Content at paths: resolution to objects, and reading files, directories and archives.
 
 mod archive;
+pub(crate) mod directory_memory;
 mod listing;
 mod object;
 mod object_info;

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -103,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) imports: Arc<Semaphore>,
     /// One permit for each KiB of memory that work on requests uses.
     pub(crate) work: Arc<Semaphore>,
+    /// Memory of the decoded directories that requests hold, in bytes.
+    pub(crate) directories: Arc<AtomicUsize>,
     pub(crate) identity: Identity,
     #[cfg(feature = "keys")]
     pub(crate) keystore: Keystore,

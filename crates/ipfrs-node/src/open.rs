@@ -328,6 +328,7 @@ impl Opened {
             dnslink: Dnslink::new(&config.dnslink)?,
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
             work: Arc::new(Semaphore::new(WORK_KIB as usize)),
+            directories: Arc::default(),
             config,
             metrics,
             identity,

@@ -301,7 +301,8 @@ impl AsyncWrite for Socket {
         // left bytes of another request unread, then something was sent.
         let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.expects_more || this.has_arrived());
         if is_answered_amid || !this.unread.is_empty() || this.linger.is_some() {
-            ready!(this.linger.get_or_insert_with(Linger::new).poll(this.stream.tcp_mut(), cx));
+            let is_http2 = this.is_http2 == Some(true);
+            ready!(this.linger.get_or_insert_with(|| Linger::new(is_http2)).poll(this.stream.tcp_mut(), cx));
         }
         Poll::Ready(Ok(()))
     }

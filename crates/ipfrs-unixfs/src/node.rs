@@ -1,8 +1,13 @@
 //! Decoded UnixFS nodes.
 
+use std::num::NonZero;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
+
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use prost::encoding::decode_varint;
+use tokio::sync::Semaphore;
 use tokio::task::coop::consume_budget;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -116,8 +121,13 @@ const BYTES_PER_TURN: usize = 1024;
 /// shortest possible links, and a tenth of that with ordinary ones.
 const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 
+/// One permit for each large node that is being decoded, as many as there are cores. Decoding takes up to ten times the
+/// memory of the block, so that a few hundred requests would otherwise take gigabytes.
+static DECODING: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(available_parallelism().map_or(1, NonZero::get))));
+
 /// Decodes a block like [`decode`], without blocking the runtime. Other tasks run in between, whatever the size and
-/// number of the nodes that a task decodes. Large nodes are decoded on a blocking thread.
+/// number of the nodes that a task decodes. Large nodes are decoded on a blocking thread, a few at a time.
 ///
 /// # Errors
 /// Returns the errors of [`decode`].
@@ -147,8 +157,13 @@ pub(crate) async fn in_turns<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     if structure > MAX_INLINE_DECODE_BYTES {
-        let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
-        return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
+        let failed = || Error::internal(format!("decoding block {cid} failed"));
+        let permit = Arc::clone(&DECODING).acquire_owned().await.map_err(|e| failed().with_source(e))?;
+        let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || {
+            let _until_done = permit;
+            work()
+        }));
+        return decoding.await.map_err(|e| failed().with_source(e))?;
     }
     take_turns(structure / BYTES_PER_TURN).await;
     work()
@@ -215,5 +230,37 @@ fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
 impl From<PbLink> for DirEntry {
     fn from(link: PbLink) -> Self {
         Self { name: link.name, cid: link.cid, tsize: link.tsize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::poll;
+
+    use super::*;
+
+    #[test]
+    fn large_node_waits_until_fewer_are_decoded() {
+        // One thread, so that its work runs in order.
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let cores = u32::try_from(available_parallelism().map_or(1, NonZero::get)).unwrap();
+            let others = DECODING.acquire_many(cores).await.unwrap();
+            let has_run = Arc::new(AtomicBool::new(false));
+            let work = Arc::clone(&has_run);
+            let mut large = Box::pin(in_turns(MAX_INLINE_DECODE_BYTES + 1, Cid::default(), move || {
+                work.store(true, Ordering::Relaxed);
+                Ok(())
+            }));
+            assert!(poll!(&mut large).is_pending());
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert!(!has_run.load(Ordering::Relaxed));
+            in_turns(1, Cid::default(), || Ok(())).await.unwrap();
+            drop(others);
+            large.await.unwrap();
+            assert!(has_run.load(Ordering::Relaxed));
+        });
     }
 }

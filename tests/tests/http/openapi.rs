@@ -87,3 +87,21 @@ async fn swagger_ui_is_served_by_the_api_listener() {
     }
     assert_eq!(reqwest::get(format!("{base}/docs/absent")).await.unwrap().status(), StatusCode::NOT_FOUND);
 }
+
+#[tokio::test]
+async fn list_responses_have_the_schema_of_their_items() {
+    let gateway = TestGateway::start().await;
+    let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    for command in ["cid/bases", "cid/codecs", "cid/hashes", "diag/cmds", "multibase/list"] {
+        let path = format!("/api/v0/{command}");
+        let schema = &document["paths"][&path]["post"]["responses"]["200"]["content"]["application/json"]["schema"];
+        let item = schema["items"]["$ref"].as_str().unwrap().strip_prefix("#/components/schemas/").unwrap();
+        let list: Value = gateway.request(Method::POST, &path).send().await.unwrap().json().await.unwrap();
+        let entry = list.as_array().unwrap().last().unwrap();
+        for property in schemas[item]["required"].as_array().unwrap() {
+            assert!(entry.get(property.as_str().unwrap()).is_some(), "{command} lacks {property} of {item}: {entry}");
+        }
+    }
+    assert!(!schemas.contains_key("Vec"), "a name that lists of several types share");
+}

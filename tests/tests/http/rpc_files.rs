@@ -1,9 +1,11 @@
 //! `cat` and `ls`.
 
 use bytes::Bytes;
+use ipfrs_core::Cid;
 use serde_json::{Value, json};
 
 use crate::content::{self, assert_same};
+use crate::crafted;
 use crate::harness::{TestGateway, hash_of, header, ndjson, rpc_failure};
 use crate::multipart::Form;
 
@@ -112,6 +114,22 @@ async fn ls_streams_one_entry_a_line() {
     let streamed: Vec<_> = lines.iter().map(|line| line["Objects"][0]["Links"][0].clone()).collect();
     assert!(lines.iter().all(|line| line["Objects"][0]["Hash"] == *root));
     assert_eq!(Value::from(streamed), whole["Objects"][0]["Links"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_bounds_the_entries_of_all_paths_together() {
+    let gateway = TestGateway::start().await;
+    let leaf = gateway.put_block("cid-codec=raw", Vec::new()).await;
+    let cid: Cid = leaf.parse().unwrap();
+    let directory = crafted::node((0..20_000).map(|i| (format!("{i}"), cid)), &[8, 1]);
+    let root = gateway.put_block("cid-codec=dag-pb", directory).await;
+    let of = |paths: usize| format!("ls?{}", vec![format!("arg={root}"); paths].join("&"));
+    let listed = gateway.rpc_json(&of(3)).await;
+    assert_eq!(listed["Objects"][2]["Links"].as_array().unwrap().len(), 20_000);
+    let message = rpc_failure(gateway.rpc(&of(4)).send().await.unwrap()).await;
+    assert!(message.contains("65536 entries") && message.contains("stream=true"), "{message}");
+    let lines = ndjson(gateway.rpc(&(of(4) + "&stream=true")).send().await.unwrap()).await;
+    assert_eq!(lines.len(), 80_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,9 @@ use ipfrs_rpc::types::{
 };
 use utoipa::openapi::HttpMethod;
 
-use super::operation::{Described, Operation, binary, boolean, object, one_of, seconds, size, text, texts};
+use super::operation::{
+    Described, Operation, binary, boolean, object, one_of, operation_token, seconds, size, text, text_like, texts,
+};
 use crate::error::ProblemDocument;
 use crate::health::{Health, Readiness};
 use crate::routing::{FoundPeers, FoundProviders};
@@ -57,6 +59,16 @@ fn or_problem(mut operation: Described) -> Described {
     operation.sends("default", "An error (RFC 9457)", "application/problem+json", problem)
 }
 
+/// Adds the error responses of an address that is not below `/v1`: without credentials, they are text.
+fn or_problem_or_text(operation: Described) -> Described {
+    or_problem(operation).sends("default", "", PLAIN, text())
+}
+
+/// Adds error responses that are text.
+fn or_text(operation: Described) -> Described {
+    operation.sends("default", "An error", PLAIN, text())
+}
+
 fn batches() -> Vec<Described> {
     let post = |path, summary| v1(HttpMethod::Post, path, BATCHES, summary);
     [
@@ -87,7 +99,7 @@ fn batches() -> Vec<Described> {
 fn import_options(operation: Described) -> Described {
     operation
         .query("filename", text(), "Name of the file and of its pin")
-        .query("operation_id", text(), "ID under which the progress is reported")
+        .query("operation_id", operation_token(), "ID under which the progress is reported")
         .query("wrap", boolean(), "Put the file into a directory under its name")
         .query("pin", boolean(), "Pin the file (default true)")
         .query("cid-version", one_of(&["0", "1"]), "Version of the CIDs")
@@ -115,7 +127,7 @@ fn files() -> Vec<Described> {
             .header("Tus-Resumable", one_of(&[TUS]), "Creates a resumable upload")
             .header("Upload-Length", size(), "Size of the file in bytes")
             .header("Upload-Metadata", text(), "`filename` in base64")
-            .header("X-Operation-Id", text(), "Same as `operation_id`")
+            .header("X-Operation-Id", operation_token(), "Same as `operation_id`")
             .body(OCTETS, binary())
             .sends_json::<UploadResponse>("200", "The file is durable and pinned")
             .responds("201", "The resumable upload was created")
@@ -229,7 +241,8 @@ fn graphql_and_events() -> Vec<Described> {
             .sends("200", "", GRAPHQL_JSON, object())
             .sends("200", "", EVENT_STREAM, text())
             .sends("default", "The operation was not executed: `errors`", "application/json", object())
-            .sends("default", "", GRAPHQL_JSON, object()),
+            .sends("default", "", GRAPHQL_JSON, object())
+            .sends("default", "", PLAIN, text()),
         query(HttpMethod::Get, "Run a query")
             .query("query", text(), "The document")
             .query("operationName", text(), "The operation to run, if the document has several")
@@ -238,24 +251,27 @@ fn graphql_and_events() -> Vec<Described> {
             .sends("200", "`data` and `errors`", "application/json", object())
             .sends("200", "", GRAPHQL_JSON, object())
             .sends("default", "The operation was not executed: `errors`", "application/json", object())
-            .sends("default", "", GRAPHQL_JSON, object()),
+            .sends("default", "", GRAPHQL_JSON, object())
+            .sends("default", "", PLAIN, text()),
         Described::new(HttpMethod::Get, "/graphql/ws", GRAPHQL, "Open a WebSocket with graphql-transport-ws")
             .responds("101", "The protocol is graphql-transport-ws")
             .sends("default", "The request does not open a WebSocket: 426 without `Upgrade`", PLAIN, text()),
-        Described::new(HttpMethod::Get, "/graphql/schema.graphql", GRAPHQL, "The schema").sends(
-            "200",
-            "Schema definition language",
-            PLAIN,
-            text(),
-        ),
-        or_problem(
+        Described::new(HttpMethod::Get, "/graphql/schema.graphql", GRAPHQL, "The schema")
+            .sends("200", "Schema definition language", PLAIN, text())
+            .sends("default", "An error: `errors`", "application/json", object())
+            .sends("default", "", PLAIN, text()),
+        or_problem_or_text(
             Described::new(HttpMethod::Get, "/ws", EVENTS, "Open a WebSocket with events")
                 .responds("101", "Topics are subscribed to with messages"),
         ),
-        or_problem(
+        or_problem_or_text(
             Described::new(HttpMethod::Get, "/ws/ingest", EVENTS, "Open a WebSocket that stores its messages")
-                .query("store", text(), "`memory`, `filesystem` or `ipfs` (default)")
-                .query("name", text(), "Name of the object; a generated one by default")
+                .query("store", one_of(&["memory", "filesystem", "ipfs"]), "By default `ipfs`")
+                .query(
+                    "name",
+                    text_like("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$"),
+                    "Name of the object; a generated one by default",
+                )
                 .query("append", boolean(), "Whether to continue an existing object")
                 .responds("101", "Binary messages are appended to the object"),
         ),
@@ -284,7 +300,6 @@ fn routing() -> Vec<Described> {
             text(),
         ),
     ];
-    let or_text = |operation: Described| operation.sends("default", "An error", PLAIN, text());
     operations.into_iter().map(or_text).collect()
 }
 
@@ -313,22 +328,29 @@ fn authentication() -> Vec<Described> {
 fn state() -> Vec<Described> {
     let get = |path, summary| Described::new(HttpMethod::Get, path, OPERATION, summary);
     vec![
-        get("/health", "State, version and size of the store")
-            .sends_json::<Health>("200", "The daemon accepts requests")
-            .sends_json::<Health>("503", "It starts or drains, or the store accepts no writes"),
-        get("/health/live", "Whether the process responds").sends_json::<Readiness>("200", "It does"),
-        get("/health/ready", "Whether the daemon accepts requests")
-            .sends_json::<Readiness>("200", "It does")
-            .sends_json::<Readiness>("503", "It starts or drains, or the store accepts no writes"),
-        get("/metrics", "Metrics")
-            .sends("200", "Prometheus text format, or OpenMetrics if `Accept` prefers it", PLAIN, text())
-            .sends("200", "", "application/openmetrics-text", text()),
-        get("/v1/config", "The effective configuration").sends(
+        or_text(
+            get("/health", "State, version and size of the store")
+                .describe("Public hosts, and callers without the scope `read`, get the status only.")
+                .sends_json::<Health>("200", "The daemon accepts requests")
+                .sends_json::<Health>("503", "It starts or drains, or the store accepts no writes"),
+        ),
+        or_text(get("/health/live", "Whether the process responds").sends_json::<Readiness>("200", "It does")),
+        or_text(
+            get("/health/ready", "Whether the daemon accepts requests")
+                .sends_json::<Readiness>("200", "It does")
+                .sends_json::<Readiness>("503", "It starts or drains, or the store accepts no writes"),
+        ),
+        or_text(
+            get("/metrics", "Metrics")
+                .sends("200", "Prometheus text format, or OpenMetrics if `Accept` prefers it", PLAIN, text())
+                .sends("200", "", "application/openmetrics-text", text()),
+        ),
+        or_problem(get("/v1/config", "The effective configuration").sends(
             "200",
             "All sections with all keys, without credentials in URLs",
             "application/json",
             object(),
-        ),
+        )),
         or_problem(
             Described::new(HttpMethod::Post, "/v1/repo/snapshots", OPERATION, "Take a snapshot for a backup")
                 .describe("The client is on the same machine, locks the file `lock`, and removes the directory.")

@@ -82,7 +82,10 @@ impl Described {
         for name in path.split('{').skip(1).filter_map(|part| part.split_once('}')).map(|(name, _)| name) {
             let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
             operation = operation.parameter(
-                parameter.required(Required::True).schema(Some(text())).description(about_path_parameter(name)),
+                parameter
+                    .required(Required::True)
+                    .schema(Some(path_parameter(path, name)))
+                    .description(about_path_parameter(name)),
             );
         }
         Self { path: path.to_owned(), method, operation, body: None, responses: Vec::new(), schemas: Vec::new() }
@@ -160,6 +163,13 @@ impl Described {
         self.sends(status, description, "application/json", schema)
     }
 
+    /// Adds a JSON response that is a list.
+    pub(crate) fn sends_list<T: ToSchema>(mut self, status: &str, description: &str) -> Self {
+        // `Vec<T>` has the same name for every `T`.
+        let items = self.schema::<T>();
+        self.sends(status, description, "application/json", ArrayBuilder::new().items(items))
+    }
+
     /// Adds a header to the latest response.
     pub(crate) fn with_header(mut self, name: &str, description: &str) -> Self {
         if let Some((status, response)) = self.responses.pop() {
@@ -197,6 +207,10 @@ fn operation_id(method: &HttpMethod, path: &str) -> String {
     [method].into_iter().chain(words).collect::<Vec<_>>().join("_")
 }
 
+fn path_parameter(path: &str, name: &str) -> RefOr<Schema> {
+    if path == "/v1/progress/{id}" && name == "id" { operation_token() } else { text() }
+}
+
 fn about_path_parameter(name: &str) -> Option<&'static str> {
     match name {
         "path" => Some("Content ID, and the names of a path below it, separated by slashes"),
@@ -231,6 +245,16 @@ pub(crate) fn seconds(most: u32) -> RefOr<Schema> {
 /// One of some words.
 pub(crate) fn one_of(words: &[&str]) -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.iter().copied())).into()
+}
+
+/// A string that matches a regular expression.
+pub(crate) fn text_like(pattern: &str) -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).into()
+}
+
+/// An ID that a client chooses for an operation.
+pub(crate) fn operation_token() -> RefOr<Schema> {
+    text_like("^[A-Za-z0-9._-]{1,128}$")
 }
 
 /// A list of strings.

@@ -11,8 +11,11 @@ use super::command_result::CommandResult;
 use super::{attributes, output};
 use crate::state::AppState;
 
-/// Maximum number of entries in one JSON object, which is built in memory.
+/// Maximum number of entries of all paths in one JSON object, which is built in memory.
 const MAX_LINKS: usize = 65_536;
+
+/// Maximum size of their names and of the targets of symlinks, in bytes.
+const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
 /// How Go writes a time that is not set.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
@@ -48,10 +51,22 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         return Ok(output::objects(lines.boxed(), takes_trailers));
     }
     let mut objects = Vec::with_capacity(listings.len());
-    for (path, entries) in listings {
-        let mut entries: Vec<Listed> = entries.take(MAX_LINKS + 1).try_collect().await?;
-        if entries.len() > MAX_LINKS {
-            return Err(Error::too_large(format!("{path} has more than {MAX_LINKS} entries: use stream=true")).into());
+    let (mut links_left, mut text_left) = (MAX_LINKS, MAX_TEXT_BYTES);
+    for (path, mut listing) in listings {
+        let mut entries = Vec::new();
+        while let Some(entry) = listing.try_next().await? {
+            let text = entry.name.len() + entry.target.len();
+            let (Some(links), Some(bytes)) = (links_left.checked_sub(1), text_left.checked_sub(text)) else {
+                let what = match links_left {
+                    0 => format!("{MAX_LINKS} entries"),
+                    _ => format!("{MAX_TEXT_BYTES} bytes of names"),
+                };
+                return Err(
+                    Error::too_large(format!("up to {path} there are more than {what}: use stream=true")).into()
+                );
+            };
+            (links_left, text_left) = (links, bytes);
+            entries.push(entry);
         }
         // Shards are ordered by hash. The stable sort keeps the order of entries without names.
         entries.sort_by(|a, b| a.name.cmp(&b.name));

@@ -53,7 +53,7 @@ enum Remaining {
     /// A known number of bytes, optionally followed by chunks.
     Bytes(u64, Option<Chunks>),
     Chunks(Chunks),
-    /// Malformed chunks, which the reader must refuse: the end of the request is unknown.
+    /// Malformed chunks: the end of the request is unknown, so the reader gets an error.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ impl OneRequest {
                     }
                     None => self.left = Remaining::Unknown,
                 },
-                Remaining::Unknown => return read.len(),
+                Remaining::Unknown => break,
             }
         }
         consumed
@@ -127,11 +127,17 @@ impl AsyncRead for OneRequest {
                 return Poll::Pending;
             }
             Remaining::Bytes(left, None) => usize::try_from(left).unwrap_or(usize::MAX),
+            Remaining::Unknown => return Poll::Ready(Err(malformed())),
             _ => usize::MAX,
         };
         let before = buf.filled().len();
         ready!(this.socket.poll_read_at_most(cx, buf, max_bytes))?;
         let consumed = this.take(&buf.filled()[before..]);
+        if matches!(this.left, Remaining::Unknown) {
+            // The head, if it came with the chunks. The next read fails.
+            buf.set_filled(before + consumed);
+            return Poll::Ready(if consumed == 0 { Err(malformed()) } else { Ok(()) });
+        }
         let surplus = &buf.filled()[before + consumed..];
         if !surplus.is_empty() {
             this.socket.unread(surplus.to_vec().into());
@@ -183,6 +189,10 @@ impl AsyncWrite for OneRequest {
     }
 }
 
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the chunks of the body are malformed (RFC 9112, 7.1)")
+}
+
 /// Returns a head with the names of headers as in RFC 6455.
 fn with_names_of_websockets(head: &[u8]) -> Vec<u8> {
     const NAMES: [&str; 4] = ["Connection", "Upgrade", "Sec-WebSocket-Accept", "Sec-WebSocket-Protocol"];
@@ -198,8 +208,10 @@ fn with_names_of_websockets(head: &[u8]) -> Vec<u8> {
     head
 }
 
-/// Position in a chunked body (RFC 9112, 7.1), to find its end. For every body that hyper accepts, this finds the
-/// same end. If hyper refuses a body, the connection ends anyway.
+/// Position in a chunked body (RFC 9112, 7.1), to find its end. For every body that both accept, this finds the same
+/// end as hyper. If either refuses a body, the connection ends. hyper accepts a bare LF in the lines behind the last
+/// chunk and reads on to the next CRLF: it would take a request for a part of the body, if a proxy in front thinks that
+/// the body ended with the LF.
 #[derive(Debug, Default)]
 struct Chunks {
     position: ChunkPosition,
@@ -270,7 +282,7 @@ impl Chunks {
             (ChunkPosition::DataLf, b'\n') => ChunkPosition::Size,
             (ChunkPosition::Line, b'\r') => ChunkPosition::EndLf,
             (ChunkPosition::Trailer, b'\r') => ChunkPosition::TrailerLf,
-            (ChunkPosition::Line | ChunkPosition::Trailer, _) => ChunkPosition::Trailer,
+            (ChunkPosition::Line | ChunkPosition::Trailer, byte) if byte != b'\n' => ChunkPosition::Trailer,
             (ChunkPosition::TrailerLf, b'\n') => ChunkPosition::Line,
             (ChunkPosition::EndLf, b'\n') => ChunkPosition::End,
             _ => return None,
@@ -334,10 +346,29 @@ mod tests {
             "5\r\nhelloo\r\n",
             "5\r\nhello\n0\r\n",
             "0\r\nA: b\rC: d\r\n",
+            "0\r\n\n",
+            "0\r\nA: b\n\n",
+            "0\r\nA: b\r\n\n",
+            "0\r\nA: b\nC: d\r\n\r\n",
             "10000000000000000\r\n",
             "5;\nhello\r\n",
         ] {
             assert_eq!(extent(body.as_bytes(), 64), None, "{body:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn malformed_chunks_end_in_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for body in ["0\r\nA: b\n\n", "5\r\nhello0\r\n\r\n"] {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
+            client.write_all(format!("HEAD{body}GET /next HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+            let mut one = OneRequest::new(socket, Extent { head: 4, body: BodyLength::Chunked });
+            let mut read = Vec::new();
+            let error = one.read_to_end(&mut read).await.unwrap_err();
+            assert_eq!((&*read, error.kind()), (&b"HEAD"[..], io::ErrorKind::InvalidData));
+            assert!(!one.state().is_over(), "the next request is not looked for");
         }
     }
 

@@ -13,6 +13,7 @@ use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
 use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixFsNode, decode_async};
 
+use super::directory_memory::DirectoryMemory;
 use crate::metrics::Active;
 use crate::{ContentPath, Node, Object};
 
@@ -54,7 +55,7 @@ impl Node {
             node: self.clone(),
             path: Vec::new(),
             content: None,
-            open_bytes: 0,
+            open_bytes: DirectoryMemory::new(&self.inner.directories),
             symlinks: 0,
             default_mtime,
             has_symlink: false,
@@ -90,8 +91,8 @@ struct Walk {
     /// Open directories, from the root to the current entry.
     path: Vec<Directory>,
     content: Option<Content>,
-    /// Memory of the directories of `path`, in bytes.
-    open_bytes: usize,
+    /// Memory of the directories of `path`.
+    open_bytes: DirectoryMemory,
     /// Number of symlinks in the directories of `path`.
     symlinks: usize,
     /// Whether the archive contains a symlink so far.
@@ -165,8 +166,7 @@ impl Walk {
             };
             let next = directory.next(&*self.store).await?;
             let bytes = directory.memory();
-            self.open_bytes -= std::mem::replace(&mut directory.bytes, bytes);
-            self.open_bytes += directory.bytes;
+            self.open_bytes.replace(std::mem::replace(&mut directory.bytes, bytes), bytes);
             self.check_open()?;
             match next {
                 Some(entry) => {
@@ -176,7 +176,7 @@ impl Walk {
                 None => {
                     if let Some(done) = self.path.pop() {
                         self.symlinks -= done.symlinks.len();
-                        self.open_bytes -= done.bytes;
+                        self.open_bytes.replace(done.bytes, 0);
                     }
                 }
             }
@@ -251,7 +251,7 @@ impl Walk {
             symlinks: HashSet::new(),
         };
         directory.bytes = directory.memory();
-        self.open_bytes += directory.bytes;
+        self.open_bytes.replace(0, directory.bytes);
         self.path.push(directory);
         self.check_open()
     }
@@ -259,10 +259,11 @@ impl Walk {
     /// Checks the memory of the directories on the way from the root.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over [`MAX_OPEN_BYTES`].
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over [`MAX_OPEN_BYTES`], and those of
+    /// [`DirectoryMemory::check`].
     fn check_open(&self) -> Result<()> {
-        if self.open_bytes <= MAX_OPEN_BYTES {
-            return Ok(());
+        if self.open_bytes.own() <= MAX_OPEN_BYTES {
+            return self.open_bytes.check();
         }
         let path = self.path.last().map_or(&[][..], |directory| &directory.path);
         let path = LinkName::from(&path[..path.len().min(80)]);

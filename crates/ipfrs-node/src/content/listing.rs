@@ -132,7 +132,7 @@ impl Node {
             let source = Arc::new(BlockStoreSource(self.part_store(&object.resolved.path, Part::Entity)));
             let batch = LIST_BATCH.min(most - entries.len());
             let (batch, behind) =
-                ipfrs_unixfs::page(source, directory.0.clone(), from, batch, PAGE_BYTES - bytes).await?;
+                ipfrs_unixfs::page(source, directory.node.clone(), from, batch, PAGE_BYTES - bytes).await?;
             next = behind;
             let count = batch.len();
             for entry in Self::look_at(&*targets, batch.into_iter().map(Ok).collect(), count, None).await {

@@ -1,13 +1,18 @@
 //! Objects that content paths lead to: files, directories, symlinks and other blocks.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{FileNode, Node as UnixFsNode, decode_async};
+use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, ShardLink, decode_async};
 
+use super::directory_memory::DirectoryMemory;
 use super::path::ContentPath;
 use super::resolved_path::ResolvedPath;
+
+/// Approximate memory of the name of an entry in a shard, in bytes.
+const NAME_BYTES: usize = 32;
 
 /// Target of a content path.
 #[derive(Debug, Clone)]
@@ -65,16 +70,42 @@ pub enum ObjectKind {
 
 /// A UnixFS directory; see [`Node::entries`].
 #[derive(Debug, Clone)]
-pub struct Directory(pub(crate) Arc<UnixFsNode>);
+pub struct Directory {
+    pub(super) node: Arc<UnixFsNode>,
+    /// Counted until the last copy is dropped.
+    _memory: Arc<DirectoryMemory>,
+}
 
 impl Directory {
+    /// Counts the memory of the directory `node` in `all`.
+    ///
+    /// # Errors
+    /// Those of [`DirectoryMemory::check`].
+    pub(super) fn new(node: UnixFsNode, all: &Arc<AtomicUsize>) -> Result<Self> {
+        let mut memory = DirectoryMemory::new(all);
+        memory.replace(0, memory_of(&node));
+        memory.check()?;
+        Ok(Self { node: Arc::new(node), _memory: Arc::new(memory) })
+    }
+
     /// Returns the number of entries if the root block contains it. That of a sharded directory does not.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
-        match &*self.0 {
+        match &*self.node {
             UnixFsNode::Directory { entries, .. } => Some(entries.len()),
             UnixFsNode::HamtShard(_) | UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => None,
         }
+    }
+}
+
+/// Returns the approximate memory of a decoded directory, in bytes.
+pub(super) fn memory_of(node: &UnixFsNode) -> usize {
+    match node {
+        UnixFsNode::Directory { entries, .. } => {
+            entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
+        }
+        UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<ShardLink>() + NAME_BYTES),
+        UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
     }
 }
 

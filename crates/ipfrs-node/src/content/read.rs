@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 #[cfg(doc)]
 use ipfrs_core::ErrorKind;
@@ -112,7 +112,14 @@ impl Node {
     #[must_use]
     pub(super) fn entries(&self, path: &ContentPath, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
         let source = Arc::new(BlockStoreSource(self.part_store(path, Part::Entity)));
-        ipfrs_unixfs::entries(source, directory.0.clone())
+        // The memory of the directory counts for as long as the stream holds it.
+        let held = directory.clone();
+        let entries = ipfrs_unixfs::entries(source, directory.node.clone());
+        stream::unfold(
+            (entries, held),
+            |(mut entries, held)| async move { Some((entries.next().await?, (entries, held))) },
+        )
+        .boxed()
     }
 }
 

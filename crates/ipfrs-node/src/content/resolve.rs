@@ -1,6 +1,7 @@
 //! Resolution of content paths to objects.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use ipfrs_core::{Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
@@ -51,7 +52,7 @@ impl Node {
         inline.try_for_each(|cid| self.check_block(cid))?;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
-        let kind = kind(&path, resolved.node.take());
+        let kind = kind(&path, resolved.node.take(), &self.inner.directories)?;
         let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), epoch));
         Ok(Object { cid, resolved, block, kind })
     }
@@ -81,13 +82,13 @@ impl Node {
     }
 }
 
-fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>) -> ObjectKind {
-    match node {
+fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>, directories: &Arc<AtomicUsize>) -> Result<ObjectKind> {
+    Ok(match node {
         Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent { node: Arc::new(file), path: Arc::clone(path) }),
         Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {
-            ObjectKind::Directory(Directory(Arc::new(node)))
+            ObjectKind::Directory(Directory::new(node, directories)?)
         }
         Some(UnixFsNode::Symlink { target, .. }) => ObjectKind::Symlink(target),
         None => ObjectKind::Other,
-    }
+    })
 }

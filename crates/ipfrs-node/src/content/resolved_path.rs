@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use ipfrs_core::Cid;
 use ipfrs_store::StoreEpoch;
-use ipfrs_unixfs::{DirEntry, LinkName, Node as UnixFsNode, Resolved, ShardLink};
+use ipfrs_unixfs::{LinkName, Resolved};
 
-use super::object::ObjectKind;
+use super::object::{ObjectKind, memory_of};
 use super::path::ContentPath;
-
-/// Approximate memory of the name of an entry in a shard, in bytes.
-const NAME_BYTES: usize = 32;
 
 /// Result of resolving a path. Front-ends cache it, because resolving a path costs more than sending a small file.
 #[derive(Debug)]
@@ -53,13 +50,7 @@ impl ResolvedPath {
         let names: usize = names.map(|len| len + size_of::<String>()).sum();
         let links = match &self.kind {
             ObjectKind::File(file) => file.node.children.len() * size_of::<ipfrs_unixfs::Child>(),
-            ObjectKind::Directory(directory) => match directory.0.as_ref() {
-                UnixFsNode::Directory { entries, .. } => {
-                    entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
-                }
-                UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<ShardLink>() + NAME_BYTES),
-                UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
-            },
+            ObjectKind::Directory(directory) => memory_of(&directory.node),
             ObjectKind::Symlink(_) | ObjectKind::Other => 0,
         };
         let texts = self.cid.len() + self.roots.len();

@@ -7,7 +7,7 @@ use ipfrs_rpc::types::{
     LoggedCommand, Reference, RemovedKey, RepoStat, RepoVersion, VerifyLine, Version,
 };
 
-use super::responses::{done, json, lines, never, nothing, octets, text_value, value};
+use super::responses::{done, json, lines, list, never, nothing, octets, text_value, value};
 use super::shared::{NUMERIC, QUIET, VERBOSE};
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
@@ -28,17 +28,14 @@ pub(super) static COMMANDS: &[Command] = &[
         any(cid::base32)
     })
     .arguments(&[text("cid").repeated().in_body()]),
-    command("cid/bases", Scope::Read, "List the multibases", json::<Vec<CodeAndName>>, || any(cid::bases))
-        .options(BASES),
-    command("cid/codecs", Scope::Read, "List the IPLD codecs", json::<Vec<CodeAndName>>, || any(cid::codecs))
+    command("cid/bases", Scope::Read, "List the multibases", list::<CodeAndName>, || any(cid::bases)).options(BASES),
+    command("cid/codecs", Scope::Read, "List the IPLD codecs", list::<CodeAndName>, || any(cid::codecs))
         .options(&[NUMERIC, Opt::bool(&["supported", "s"])]),
     command("cid/format", Scope::Read, "Convert and format content IDs", lines::<FormattedCid>, || any(cid::format))
         .arguments(&[text("cid").repeated().in_body()])
         .options(CID_FORMAT),
-    command("cid/hashes", Scope::Read, "List the hash functions of blocks", json::<Vec<CodeAndName>>, || {
-        any(cid::hashes)
-    })
-    .options(&[NUMERIC, Opt::bool(&["supported", "s"]).unused()]),
+    command("cid/hashes", Scope::Read, "List the hash functions of blocks", list::<CodeAndName>, || any(cid::hashes))
+        .options(&[NUMERIC, Opt::bool(&["supported", "s"]).unused()]),
     command("cid/inspect", Scope::Read, "Show the parts of a content ID", json::<InspectedCid>, || any(cid::inspect))
         .arguments(&[text("cid").in_body()]),
     command("commands", Scope::Read, "List the commands", json::<CommandTree>, || any(command_tree::commands))
@@ -53,7 +50,7 @@ pub(super) static COMMANDS: &[Command] = &[
         .arguments(&[file("file")]),
     command("config/show", Scope::Admin, "Effective configuration", value, || any(config::show))
         .options(&[EXPAND_AUTO]),
-    command("diag/cmds", Scope::Admin, "Commands that run or ran lately", json::<Vec<LoggedCommand>>, || {
+    command("diag/cmds", Scope::Admin, "Commands that run or ran lately", list::<LoggedCommand>, || {
         any(diag::commands)
     })
     .options(&[Opt::bool(&["verbose", "v"]).unused()]),
@@ -89,7 +86,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("multibase/encode", Scope::Read, "Encode bytes in a multibase", octets, || any(multibase::encode))
         .arguments(&[file("file")])
         .options(&[Opt::text(&["b"])]),
-    command("multibase/list", Scope::Read, "List the multibases", json::<Vec<CodeAndName>>, || any(cid::bases))
+    command("multibase/list", Scope::Read, "List the multibases", list::<CodeAndName>, || any(cid::bases))
         .options(BASES),
     command("multibase/transcode", Scope::Read, "Convert text to another multibase", octets, || {
         any(multibase::transcode)

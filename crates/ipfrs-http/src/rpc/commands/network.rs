@@ -7,7 +7,7 @@ use ipfrs_rpc::types::{
     SwarmAddresses, SwarmPeers, Wantlist,
 };
 
-use super::responses::{json, lines, never, routing_event, value};
+use super::responses::{count, json, lines, never, routing_event, value};
 use super::shared::VERBOSE;
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
@@ -89,7 +89,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("ping", Scope::Read, "Round trips to a peer", lines::<PingLine>, || any(ping::ping))
         .arguments(&[text("peer ID").repeated().in_body()])
         .options(&[Opt::int(&["count", "n"]).unused()]),
-    command("provide/clear", Scope::Write, "Clear the queue of announcements: it is empty", value, || {
+    command("provide/clear", Scope::Write, "Clear the queue of announcements: it is empty", count, || {
         any(unavailable::clear_provides)
     })
     .options(&[Opt::bool(&["quiet", "q"]).unused()]),

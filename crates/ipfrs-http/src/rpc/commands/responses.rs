@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use ipfrs_rpc::types::PinLine;
 use utoipa::ToSchema;
 
-use crate::openapi::operation::{Described, binary, object, text};
+use crate::openapi::operation::{Described, binary, object, size, text};
 
 const RECORD: &str = "application/vnd.ipfs.ipns-record";
 
 pub(super) fn json<T: ToSchema>(operation: Described) -> Described {
     operation.sends_json::<T>("200", "The result")
+}
+
+pub(super) fn list<T: ToSchema>(operation: Described) -> Described {
+    operation.sends_list::<T>("200", "The result")
 }
 
 /// A response of one JSON object per line.
@@ -49,6 +53,11 @@ pub(super) fn node(operation: Described) -> Described {
 
 pub(super) fn value(operation: Described) -> Described {
     operation.sends("200", "The configuration, by Kubo's names", "application/json", object())
+}
+
+/// The number of things that were removed.
+pub(super) fn count(operation: Described) -> Described {
+    operation.sends("200", "The number of removed entries", "application/json", size())
 }
 
 /// A command that always fails.

@@ -1,0 +1,117 @@
+//! Memory of the decoded directories that requests hold. A request can hold one for as long as its client takes to read
+//! the response, so all of them together have a limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ipfrs_core::{Error, ErrorKind, Result};
+
+/// Memory limit for the directories of all requests, in bytes.
+pub(super) const MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// Memory that a request gets whatever others use, in bytes. A directory with 1,000 entries needs less.
+pub(super) const MIN_BYTES: usize = 256 * 1024;
+
+/// The part of one request, which is released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct DirectoryMemory {
+    own: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl DirectoryMemory {
+    /// `all` is the memory of all requests, in bytes.
+    pub(super) fn new(all: &Arc<AtomicUsize>) -> Self {
+        Self { own: 0, all: Arc::clone(all) }
+    }
+
+    /// Returns the memory of this request, in bytes.
+    pub(super) fn own(&self) -> usize {
+        self.own
+    }
+
+    /// Replaces the memory of a directory, in bytes.
+    pub(super) fn replace(&mut self, old: usize, new: usize) {
+        self.own = self.own - old + new;
+        self.all.fetch_add(new, Ordering::Relaxed);
+        self.all.fetch_sub(old, Ordering::Relaxed);
+    }
+
+    /// Checks the memory of all requests.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] over [`MAX_BYTES`], if this request needs more than [`MIN_BYTES`].
+    pub(super) fn check(&self) -> Result<()> {
+        if self.own <= MIN_BYTES || self.all.load(Ordering::Relaxed) <= MAX_BYTES {
+            return Ok(());
+        }
+        let what = format!("large directories in use take the limit of {MAX_BYTES} bytes of memory");
+        Err(Error::new(ErrorKind::RateLimited, format!("{what}: try again later")))
+    }
+}
+
+impl Drop for DirectoryMemory {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::TryStreamExt;
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_core::{Cid, codec};
+    use ipfrs_store::MemoryStore;
+    use ipfrs_unixfs::dag_pb::{self, PbLink};
+
+    use super::*;
+    use crate::{BlockFormat, ContentPath, Node, Object, PutBlock};
+
+    async fn put(node: &Node, codec: u64, data: Bytes) -> Cid {
+        let format = BlockFormat { version: 1, codec, hash: HashFunction::Sha2_256, digest_bytes: None };
+        node.put_block(PutBlock { data, cid: None, format }).await.unwrap().0
+    }
+
+    async fn resolve(node: &Node, cid: Cid) -> Result<Object> {
+        node.resolve(ContentPath::new(cid, Vec::new()).unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn requests_share_the_memory_of_directories() {
+        let repo = tempfile::tempdir().unwrap();
+        let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).open().await.unwrap();
+        let leaf = put(&node, codec::RAW, Bytes::new()).await;
+        let mut directories = Vec::new();
+        for count in [10, 20_000] {
+            let links: Vec<_> =
+                (0..count).map(|i| PbLink { cid: leaf, name: format!("{i}").into(), tsize: 0 }).collect();
+            directories.push(put(&node, codec::DAG_PB, dag_pb::encode(&links, &[8, 1])).await);
+        }
+        let [small, large] = directories[..] else { unreachable!() };
+        let directories = &node.inner.directories;
+        let all = || directories.load(Ordering::Relaxed);
+        let object = resolve(&node, large).await.unwrap();
+        let listing = node.list(&object, usize::MAX);
+        let of_one = all();
+        assert!(of_one > 20_000 * size_of::<Cid>(), "{of_one}");
+        drop(object.clone());
+        assert_eq!(all(), of_one, "a copy shares the directory");
+        let archive = node.archive(&object, &"a".into(), None).await.unwrap();
+        assert!(all() > of_one);
+        directories.fetch_add(MAX_BYTES, Ordering::Relaxed);
+        for refused in [resolve(&node, large).await.err(), node.archive(&object, &"a".into(), None).await.err()] {
+            assert_eq!(refused.unwrap().kind(), ErrorKind::RateLimited);
+        }
+        let object_of_small = resolve(&node, small).await.unwrap();
+        let pieces = node.archive(&object_of_small, &"a".into(), None).await.unwrap().pieces;
+        assert!(pieces.try_collect::<Vec<_>>().await.unwrap().len() > 10, "small ones are served in any case");
+        drop((object_of_small, archive));
+        drop(object);
+        assert_eq!(all(), MAX_BYTES + of_one, "a listing holds the directory");
+        drop(listing);
+        assert_eq!(all(), MAX_BYTES);
+        directories.fetch_sub(MAX_BYTES, Ordering::Relaxed);
+        resolve(&node, large).await.unwrap();
+    }
+}
