@@ -13,8 +13,12 @@ const SERVED: [&str; 6] =
     ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
 
 /// Settings of the long tests: seconds of the gc stress test, kills of the crash test, and cases of property tests.
-const LONG: [(&str, &str); 3] =
-    [("IPFRS_STRESS_SECONDS", "120"), ("IPFRS_KILL_ROUNDS", "2000"), ("PROPTEST_CASES", "20000")];
+const LONG: [(&str, &str); 4] = [
+    ("IPFRS_STRESS_SECONDS", "120"),
+    ("IPFRS_KILL_ROUNDS", "2000"),
+    ("IPFRS_POWER_FAILURES", "5000"),
+    ("PROPTEST_CASES", "20000"),
+];
 
 /// Seconds for which each target is fuzzed.
 const FUZZ_SECONDS: &str = "60";
@@ -54,6 +58,7 @@ pub(crate) fn long() -> Result<()> {
         ("ipfrs-node", "gc_stress_keeps_exactly_the_pinned_blocks"),
         ("ipfrs-store", "acknowledged_operations_survive_sigkill"),
         ("ipfrs-store", "damaged_"),
+        ("ipfrs-cli", "acknowledged_changes_survive"),
     ] {
         cargo("long tests", &["test", "--package", package, "--", name], &LONG)?;
     }

@@ -8,6 +8,7 @@ mod config;
 mod content;
 mod dag;
 mod denylist;
+mod durable_directory;
 mod events;
 mod fetched;
 mod fingerprint;

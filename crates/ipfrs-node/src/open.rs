@@ -263,7 +263,7 @@ impl Opened {
         let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
-        let mutable_files = MutableFiles::open(root_file, &saved_roots, engine.as_ref()).await?;
+        let mutable_files = MutableFiles::open(root_file, &saved_roots, &engine).await?;
         let events = Events::default();
         let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
         let (metered, known) = (metrics.clone(), fetched.clone());

@@ -87,7 +87,7 @@ impl Node {
         let (root, packs) = self.inner.pins.save(directory, link).await?;
         if let Some(root) = root {
             let directory = directory.to_owned();
-            blocking(move || RootFile::new(&directory).write(&root, None)).await?;
+            blocking(move || RootFile::new(&directory).write(&root, &[], None)).await?;
         }
         Ok(packs)
     }

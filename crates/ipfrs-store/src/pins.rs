@@ -341,6 +341,7 @@ impl Inner {
             // redb panics if damage violates its invariants. The queue must be processed nevertheless.
             let committed = catch_unwind(AssertUnwindSafe(|| {
                 let _applying = self.applying.lock();
+                self.ensure_writable()?;
                 self.with_table(|table| table.apply(&changes))
             }));
             let committed = committed.unwrap_or_else(|_| {
@@ -365,15 +366,31 @@ impl Inner {
         }
     }
 
-    /// Reopens the file. redb rejects all operations after a failed write. If the disk was full, the file is sound,
-    /// without the failed write, and there may be space again.
+    /// Opens the file for writing again if the disk was full at the last attempt.
+    fn ensure_writable(&self) -> Result<()> {
+        let Place::File(path) = &self.place else { return Ok(()) };
+        let mut table = self.table.write();
+        if table.as_ref().is_some_and(|table| table.access() == Access::ReadOnly) {
+            // The overlay stays if this fails.
+            *table = Some(Table::open(path, Access::ReadWrite, true)?);
+        }
+        Ok(())
+    }
+
+    /// Reopens the file after a write that failed because the disk was full. redb rejects all operations after it,
+    /// but the file is sound, without the failed write. redb writes to the file as it opens it, so until there is
+    /// space again, the pins can only be read.
     fn reopen(&self) {
         let mut table = self.table.write();
-        // Unless the pins were closed meanwhile.
-        if let (Place::File(path), Some(failed)) = (&self.place, table.take()) {
+        // Unless the pins were closed meanwhile, or the failure was that of `ensure_writable`.
+        let is_writable = table.as_ref().is_some_and(|table| table.access() == Access::ReadWrite);
+        if let Place::File(path) = &self.place
+            && is_writable
+        {
             // The failed database must release its lock first.
-            drop(failed);
-            match Table::open(path, Access::ReadWrite, true) {
+            drop(table.take());
+            let opened = Table::open(path, Access::ReadWrite, true);
+            match opened.or_else(|_| Table::open(path, Access::ReadOnly, true)) {
                 Ok(opened) => *table = Some(opened),
                 Err(error) => tracing::error!(%error, "the pins are unavailable until the next start"),
             }

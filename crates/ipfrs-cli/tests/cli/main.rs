@@ -10,6 +10,8 @@ mod configuration;
 mod content;
 mod daemon;
 mod dag;
+#[cfg(target_os = "linux")]
+mod disk;
 mod doctor;
 mod files;
 mod harness;

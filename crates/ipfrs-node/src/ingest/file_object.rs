@@ -34,7 +34,7 @@ impl FileObject {
         in_background(move || {
             directory.create()?;
             directory.reserve(0)?;
-            let path = directory.path.join(name.as_str());
+            let path = directory.path().join(name.as_str());
             let cannot = |e: io::Error| match e.kind() {
                 io::ErrorKind::AlreadyExists => exists(&name),
                 _ => Error::io(format_args!("cannot create {}", path.display()), e),
@@ -46,7 +46,7 @@ impl FileObject {
                 false => options.create_new(true).open(&path),
             };
             let file = file.map_err(cannot)?;
-            File::open(&directory.path).and_then(|dir| dir.sync_all()).map_err(cannot)?;
+            File::open(directory.path()).and_then(|dir| dir.sync_all()).map_err(cannot)?;
             let metadata = file.metadata().map_err(cannot)?;
             if !metadata.is_file() {
                 return Err(Error::new(ErrorKind::Conflict, format!("{} is not a file", path.display())));
@@ -88,7 +88,7 @@ impl FileObject {
 }
 
 fn check_free_space(directory: &FilesDirectory, bytes: u64) -> Result<()> {
-    let Ok(disk) = rustix::fs::statvfs(&*directory.path) else { return Ok(()) };
+    let Ok(disk) = rustix::fs::statvfs(directory.path()) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free >= bytes.saturating_add(KEEP_FREE_BYTES) {
         return Ok(());

@@ -1,13 +1,14 @@
 //! The directory of objects that are files.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+
+use crate::durable_directory::DurableDirectory;
 
 /// Maximum number of files, so that counting them takes little time.
 const MAX_FILES: usize = 100_000;
@@ -15,25 +16,24 @@ const MAX_FILES: usize = 100_000;
 /// The directory and the size of its files. Clones share it. All methods block on the disk.
 #[derive(Debug, Clone)]
 pub(super) struct FilesDirectory {
-    pub(super) path: Arc<Path>,
+    directory: DurableDirectory,
     max_bytes: u64,
     used: Arc<Mutex<Option<u64>>>,
 }
 
 impl FilesDirectory {
     pub(super) fn new(path: PathBuf, max_bytes: u64) -> Self {
-        Self { path: path.into(), max_bytes, used: Arc::default() }
+        Self { directory: DurableDirectory::new(path, 0o700), max_bytes, used: Arc::default() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Creates the directory, readable only by the owner, if it does not exist.
     pub(super) fn create(&self) -> Result<()> {
-        let cannot = |e| Error::io(format_args!("cannot create {}", self.path.display()), e);
-        match DirBuilder::new().mode(0o700).create(&self.path) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(e) => return Err(cannot(e)),
-        }
-        self.path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all()).map_err(cannot)
+        let cannot = |e| Error::io(format_args!("cannot create {}", self.path().display()), e);
+        self.directory.ensure().map_err(cannot)
     }
 
     /// Adds to the size of all files.
@@ -54,7 +54,7 @@ impl FilesDirectory {
                 ErrorKind::NoSpace,
                 format!(
                     "the objects in {} would be over {} bytes (ingest.max_files_bytes): remove files there",
-                    self.path.display(),
+                    self.path().display(),
                     self.max_bytes
                 ),
             ));
@@ -72,11 +72,11 @@ impl FilesDirectory {
 
     /// Returns the size of all files.
     fn count(&self) -> Result<u64> {
-        let cannot = |e| Error::io(format_args!("cannot list {}", self.path.display()), e);
+        let cannot = |e| Error::io(format_args!("cannot list {}", self.path().display()), e);
         let mut total = 0_u64;
-        for (number, entry) in fs::read_dir(&self.path).map_err(cannot)?.enumerate() {
+        for (number, entry) in fs::read_dir(self.path()).map_err(cannot)?.enumerate() {
             if number >= MAX_FILES {
-                let text = format!("{} has {MAX_FILES} files: remove some", self.path.display());
+                let text = format!("{} has {MAX_FILES} files: remove some", self.path().display());
                 return Err(Error::new(ErrorKind::NoSpace, text));
             }
             match entry.map_err(cannot)?.metadata() {

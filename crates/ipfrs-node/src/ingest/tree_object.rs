@@ -1,9 +1,8 @@
 //! An object that is a mutable file.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
@@ -15,6 +14,7 @@ use tokio::time::{Duration, Instant};
 use super::journal::{self, Journal};
 use super::{DIRECTORY, IngestName, exists};
 use crate::Node;
+use crate::durable_directory::DurableDirectory;
 use crate::gc::Lease;
 use crate::mutable_files::{AppendedFile, MutablePath, now};
 
@@ -172,14 +172,10 @@ fn path_of(name: &IngestName) -> Result<MutablePath> {
 
 /// Returns the directory of the journals, which it creates.
 async fn journals(node: &Node) -> Result<PathBuf> {
-    let path = node.repo().join(JOURNALS);
-    let created = path.clone();
-    let done = spawn_blocking(move || match DirBuilder::new().mode(0o700).create(&created) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-        Err(_) => Ok(()),
-        Ok(()) => created.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all()),
-    });
-    let done = done.await.map_err(|e| Error::internal("a task that creates a directory failed").with_source(e))?;
+    let directory = DurableDirectory::new(node.repo().join(JOURNALS), 0o700);
+    let path = directory.path().to_owned();
+    let done = spawn_blocking(move || directory.ensure()).await;
+    let done = done.map_err(|e| Error::internal("a task that creates a directory failed").with_source(e))?;
     done.map_err(|e| Error::io(format_args!("cannot create {}", path.display()), e))?;
     Ok(path)
 }

@@ -34,7 +34,7 @@ impl Node {
     ) -> Result<Option<AppendedFile>> {
         let names = path.names();
         let Some((name, above)) = names.split_last() else { return Err(not_a_file(path)) };
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         match tree.find(staging, names).await {
             Ok(Target::File(file)) if file.is_symlink => {
@@ -54,8 +54,7 @@ impl Node {
         directory.add(staging, name, link).await?;
         tree.flush_directory(staging, above).await?;
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(true).await?;
+        self.end_change(open.changed(true)).await?;
         Ok(Some(AppendedFile(CachedFile::new(link))))
     }
 
@@ -72,7 +71,7 @@ impl Node {
     ) -> Result<()> {
         let names = path.names();
         let _lock = self.inner.mutable_files.locks.lock(names).await;
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
         let changed =
@@ -83,11 +82,11 @@ impl Node {
             Err(e) if is_absent(&e) => return Err(changed()),
             Err(e) => return Err(e),
         }
-        file.0.link = link;
         tree.update_above(staging, names, link).await?;
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(true).await
+        self.end_change(open.changed(true)).await?;
+        file.0.link = link;
+        Ok(())
     }
 
     /// Returns the source for edits of such files.

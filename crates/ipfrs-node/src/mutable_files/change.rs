@@ -47,7 +47,7 @@ impl Node {
     ) -> Result<()> {
         self.check_writable()?;
         let _lease = self.inner.protection.lease();
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let names = path.names();
         let Some((name, above)) = names.split_last() else {
@@ -71,8 +71,7 @@ impl Node {
             tree.flush_directory(staging, names).await?;
         }
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(flush).await
+        self.end_change(open.changed(flush)).await
     }
 
     /// Copies content or a mutable file or directory to `to`, which must not exist. `to` with a slash at the end is a
@@ -102,7 +101,7 @@ impl Node {
             true => to.join(last_name(from))?,
             false => to.clone(),
         };
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let shown = to.to_string();
         let (above, name) = to.split();
@@ -123,9 +122,9 @@ impl Node {
             tree.flush_directory(staging, above).await?;
         }
         tree.limit_cache(staging).await?;
-        drop(open);
+        let changed = open.changed(flush);
         self.protect_in_tree(&source.cid).await?;
-        self.end_change(flush).await
+        self.end_change(changed).await
     }
 
     /// Puts an imported root into the tree, under its own `name` if `to` is a directory, and flushes it.
@@ -133,7 +132,7 @@ impl Node {
     /// # Errors
     /// If the directory does not exist, or the target exists.
     pub(crate) async fn put_into_tree(&self, root: &Cid, name: &LinkName, to: &MutablePath) -> Result<()> {
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let shown = |path: &MutablePath| format!("{:?}", path.to_string());
         let to = if to.is_directory() {
@@ -163,8 +162,7 @@ impl Node {
         directory.add(staging, name, link_of(root, &block)?).await.map_err(cannot)?;
         tree.flush_directory(staging, above).await?;
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(true).await
+        self.end_change(open.changed(true)).await
     }
 
     /// Checks that a copy to `above` and `name` can succeed.
@@ -252,7 +250,7 @@ impl Node {
     pub async fn move_in_tree(&self, from: &MutablePath, to: &MutablePath, flush: bool) -> Result<()> {
         self.check_writable()?;
         let _lease = self.inner.protection.lease();
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let (from_above, from_name) = from.split();
         let (to_above, to_name) = to.split();
@@ -299,8 +297,7 @@ impl Node {
             tree.flush_directory(staging, &[]).await?;
         }
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(flush).await
+        self.end_change(open.changed(flush)).await
     }
 
     /// Removes a file, with `recursive` or `force` also a directory. With `force`, a missing one is no error.
@@ -311,7 +308,7 @@ impl Node {
         self.check_writable()?;
         let names = path.names();
         let Some((name, above)) = names.split_last() else { return Err(Error::invalid("cannot delete root")) };
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let directory = match tree.directory(staging, above).await {
             Ok(Some(directory)) => directory,
@@ -336,8 +333,7 @@ impl Node {
         }
         tree.flush_directory(staging, above).await?;
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(true).await
+        self.end_change(open.changed(true)).await
     }
 
     /// Changes an attribute of a file or directory, and flushes it.
@@ -354,7 +350,7 @@ impl Node {
         };
         let names = path.names();
         let _lock = self.inner.mutable_files.locks.lock(names).await;
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let link = match tree.find(staging, names).await? {
             Target::Directory(directory) => {
@@ -372,8 +368,7 @@ impl Node {
         };
         tree.update_above(staging, names, link).await?;
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(true).await
+        self.end_change(open.changed(true)).await
     }
 
     /// Changes the format of the content ID of a directory. Without a `format`, only flushes.
@@ -383,7 +378,7 @@ impl Node {
     pub async fn set_cid_format(&self, path: &MutablePath, format: Option<CidFormat>, flush: bool) -> Result<()> {
         self.check_writable()?;
         let names = path.names();
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         if let Some(format) = format {
             match tree.find(staging, names).await? {
@@ -395,8 +390,7 @@ impl Node {
             flush_path(tree, staging, names).await?;
             tree.flush_directory(staging, &names[..names.len().saturating_sub(1)]).await?;
         }
-        drop(open);
-        self.end_change(flush).await
+        self.end_change(open.changed(flush)).await
     }
 
     /// Makes a file or directory with everything below it durable, and returns its content ID.
@@ -409,8 +403,8 @@ impl Node {
         let (tree, staging) = open.parts()?;
         let link = flush_path(tree, staging, path.names()).await?;
         tree.count(true)?;
-        drop(open);
-        self.end_change(true).await?;
+        let changed = if path.names().is_empty() { open.flushed() } else { open.changed(true) };
+        self.end_change(changed).await?;
         Ok(link.cid)
     }
 }

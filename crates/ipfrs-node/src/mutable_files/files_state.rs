@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_store::{BlockStore, BlockStoreExt, PutMode};
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{BlockSink, CidFormat, DirectoryEdit, Staging};
@@ -22,14 +22,27 @@ use crate::fetched::Claims;
 /// Mutable files of a node.
 #[derive(Debug)]
 pub(crate) struct MutableFiles {
-    /// The tree, once it is used.
-    tree: Mutex<Option<Tree>>,
-    /// Root at the start; `None` if there was none.
-    initial: Option<Cid>,
-    unstored: Unstored,
+    tree: Mutex<TreeState>,
+    pub(super) unstored: Unstored,
     pub(super) locks: PathLocks,
     /// Root on the disk. Held while a root is written, and taken before the lock of the tree.
     durable: Mutex<DurableRoot>,
+}
+
+/// The tree with what is needed to undo its changes.
+#[derive(Debug, Default)]
+struct TreeState {
+    /// The tree, once it is used.
+    tree: Option<Tree>,
+    /// Root to load it from; `None` for an empty tree.
+    base: Option<Cid>,
+    /// Number of the flush of that root; 0 for the root at the start.
+    base_version: u64,
+    /// Number of times that changes were undone.
+    undone: u64,
+    /// Number of changes without a flush, and how many of them are durable.
+    unflushed: u64,
+    durable_unflushed: u64,
 }
 
 /// Root on the disk.
@@ -44,34 +57,53 @@ struct DurableRoot {
 }
 
 impl MutableFiles {
-    /// Creates the state with the latest of the saved roots that is stored. A crash may have saved a root whose blocks
-    /// were not stored; its flush was not acknowledged.
+    /// Creates the state with the latest of the saved roots that is complete. A crash may have saved a root of which
+    /// not all blocks were stored; its flush was not acknowledged.
     ///
     /// # Errors
     /// The errors of the store.
-    pub(crate) async fn open(file: Option<RootFile>, saved: &[SavedRoot], store: &dyn BlockStore) -> Result<Self> {
-        let mut current = saved.first();
+    pub(crate) async fn open(file: Option<RootFile>, saved: &[SavedRoot], store: &Arc<dyn BlockStore>) -> Result<Self> {
+        // Without a complete root, the use of the files says which one is missing.
+        let mut current = saved.first().filter(|latest| !latest.is_first_attempt());
         for candidate in saved {
-            if store.size(&candidate.root).await?.is_some() {
+            if is_complete(candidate, store).await? {
                 current = Some(candidate);
                 break;
             }
         }
         let file = file.map(|mut file| {
-            if let Some(current) = current {
-                file.keep(current, saved);
-            }
+            file.keep(current, saved);
             Arc::new(Short::new(file))
         });
         let root = current.map(|current| current.root);
         Ok(Self {
-            tree: Mutex::default(),
-            initial: root,
+            tree: Mutex::new(TreeState { base: root, ..TreeState::default() }),
             unstored: Unstored::default(),
             locks: PathLocks::default(),
             durable: Mutex::new(DurableRoot { version: 0, root, file }),
         })
     }
+}
+
+/// Whether all blocks that were stored while the root was saved are there, as far as the tree still needs them.
+async fn is_complete(saved: &SavedRoot, store: &Arc<dyn BlockStore>) -> Result<bool> {
+    if store.size(&saved.root).await?.is_none() {
+        return Ok(false);
+    }
+    let found = store.has_many(&saved.storing).await?;
+    let missing: Vec<_> = saved.storing.iter().zip(found).filter(|(_, size)| size.is_none()).collect();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    // Gc may have removed blocks that only older versions of the tree needed.
+    let mut reachable = Reachable::new(store.clone(), Leaves::Checked);
+    reachable.start(&saved.root);
+    while let Some(visits) = reachable.next().await? {
+        if visits.iter().any(|visit| missing.iter().any(|(cid, _)| cid.hash() == visit.cid.hash())) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The root on the disk, which does not change while this exists.
@@ -91,9 +123,21 @@ impl MutableFiles {
     }
 }
 
+/// A change of the tree that others can already see.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changed {
+    flushes: bool,
+    /// Number of the flush that contains it.
+    version: u64,
+    /// Number of times that changes were undone before it.
+    undone: u64,
+    /// Number of changes without a flush that become durable with it.
+    flushed: Option<u64>,
+}
+
 /// The tree while one operation uses it. New blocks become visible to other operations when it is dropped.
 pub(super) struct OpenTree<'a> {
-    guard: MutexGuard<'a, Option<Tree>>,
+    guard: MutexGuard<'a, TreeState>,
     pub(super) staging: Staging,
     unstored: &'a Unstored,
 }
@@ -101,8 +145,21 @@ pub(super) struct OpenTree<'a> {
 impl OpenTree<'_> {
     /// Returns the tree and the staging for its changes.
     pub(super) fn parts(&mut self) -> Result<(&mut Tree, &mut Staging)> {
-        let tree = self.guard.as_mut().ok_or_else(|| Error::internal("the mutable files are not loaded"))?;
+        let tree = self.guard.tree.as_mut().ok_or_else(|| Error::internal("the mutable files are not loaded"))?;
         Ok((tree, &mut self.staging))
+    }
+
+    /// Releases the tree after a change, which [`Node::end_change`] completes.
+    pub(super) fn changed(mut self, flushes: bool) -> Changed {
+        self.guard.unflushed += u64::from(!flushes);
+        let version = self.guard.tree.as_ref().map_or(0, |tree| tree.flushed().1);
+        Changed { flushes, version, undone: self.guard.undone, flushed: None }
+    }
+
+    /// Like [`Self::changed`] after a flush of the whole tree.
+    pub(super) fn flushed(self) -> Changed {
+        let unflushed = self.guard.unflushed;
+        Changed { flushed: Some(unflushed), ..self.changed(true) }
     }
 }
 
@@ -121,22 +178,33 @@ impl Node {
         let files = &self.inner.mutable_files;
         let mut guard = files.tree.lock().await;
         let mut staging = Staging::new(Arc::new(self.tree_source()));
-        if guard.is_none() {
-            let root = match &files.initial {
+        if guard.tree.is_none() {
+            let root = match &guard.base {
                 None => DirectoryEdit::empty(CidFormat::V0),
                 Some(root) => DirectoryEdit::load(&staging, root).await.map_err(|e| {
                     let message = format!("cannot load the root {root} of the mutable files: {e}");
                     Error::new(e.kind(), message).with_source(e)
                 })?,
             };
-            *guard = Some(Tree::new(root, &mut staging)?);
+            guard.tree = Some(Tree::new(root, guard.base_version, &mut staging)?);
         }
         Ok(OpenTree { guard, staging, unstored: &files.unstored })
     }
 
+    /// Like [`Self::open_tree`], for an operation that may change the tree.
+    ///
+    /// # Errors
+    /// Also if earlier changes use too much memory because their blocks cannot be stored.
+    pub(super) async fn open_tree_to_change(&self) -> Result<OpenTree<'_>> {
+        if self.inner.mutable_files.unstored.bytes() > MAX_UNSTORED_BYTES {
+            self.store_tree().await?;
+        }
+        self.open_tree().await
+    }
+
     /// Returns a source of all blocks of the tree.
     pub(super) fn tree_source(&self) -> TreeSource {
-        TreeSource { unstored: self.inner.mutable_files.unstored.clone(), store: self.single_store() }
+        TreeSource { unstored: self.inner.mutable_files.unstored.clone(), store: self.single_store(), empty: None }
     }
 
     /// Returns the sink for blocks of files that are being written.
@@ -146,20 +214,11 @@ impl Node {
 
     /// Stores the blocks of the tree that are not stored yet.
     pub(super) async fn store_tree(&self) -> Result<()> {
-        self.store_tree_below(None).await
-    }
-
-    /// Stores the blocks of the tree that are not stored yet, and the block of `root` after all others.
-    async fn store_tree_below(&self, root: Option<Cid>) -> Result<()> {
         let unstored = &self.inner.mutable_files.unstored;
-        let mut blocks = unstored.all();
+        let blocks = unstored.all();
         // The tree of a read-only repo cannot change, so its blocks are in the store.
         if blocks.is_empty() || self.inner.read_only {
             return Ok(());
-        }
-        if let Some(at) = root.and_then(|root| blocks.iter().position(|block| *block.cid() == root)) {
-            let last = blocks.len() - 1;
-            blocks.swap(at, last);
         }
         let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
         for outcome in self.inner.store.put_many(blocks, PutMode::Atomic).await {
@@ -169,53 +228,84 @@ impl Node {
         Ok(())
     }
 
-    /// Ends an operation that has released the tree: if it `flushes`, makes the flushed root durable, and otherwise
-    /// only limits the memory of the blocks that are not stored yet. Operations that end at the same time share the
-    /// writes.
-    pub(super) async fn end_change(&self, flushes: bool) -> Result<()> {
-        let files = &self.inner.mutable_files;
-        if !flushes {
-            let is_large = files.unstored.bytes() > MAX_UNSTORED_BYTES;
+    /// Ends an operation that has changed the tree: if it flushes, makes the flushed root durable, and otherwise only
+    /// limits the memory of the blocks that are not stored yet. Operations that end at the same time share the writes.
+    ///
+    /// # Errors
+    /// If the blocks or the root cannot be written. The change is undone, unless there are changes without a flush.
+    pub(super) async fn end_change(&self, changed: Changed) -> Result<()> {
+        if !changed.flushes {
+            let is_large = self.inner.mutable_files.unstored.bytes() > MAX_UNSTORED_BYTES;
             return if is_large { self.store_tree().await } else { Ok(()) };
         }
-        let Some((_, version)) = files.tree.lock().await.as_ref().map(Tree::flushed) else { return Ok(()) };
         let node = self.clone();
         // Completed even if the caller is cancelled, so that no write of the root outlives the lock.
-        let flushing = tokio::spawn(async move { node.write_root(version).await }.in_current_span());
+        let flushing = tokio::spawn(async move { node.write_root(changed).await }.in_current_span());
         flushing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
     }
 
-    /// Makes the flushed root durable, unless one as new as `version` is.
-    async fn write_root(&self, version: u64) -> Result<()> {
+    /// Makes the flushed root durable, unless one with this change is.
+    async fn write_root(&self, changed: Changed) -> Result<()> {
         let files = &self.inner.mutable_files;
         let mut durable = files.durable.lock().await;
-        if durable.version >= version {
-            return Ok(());
-        }
         // Another operation may have flushed while this one waited.
-        let Some((root, version)) = files.tree.lock().await.as_ref().map(Tree::flushed) else { return Ok(()) };
-        let Some(file) = durable.file.clone() else {
-            self.store_tree().await?;
-            (durable.version, durable.root) = (version, Some(root.cid));
-            return Ok(());
+        let (root, version) = {
+            let state = files.tree.lock().await;
+            if state.undone != changed.undone {
+                let message = "the change was undone, because an earlier one could not be stored: try again";
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            let Some(flushed) = state.tree.as_ref().map(Tree::flushed) else { return Ok(()) };
+            flushed
         };
-        let (writer, confirmed) = (file.clone(), durable.root);
+        if durable.version < changed.version {
+            if let Err(error) = self.write_durably(root.cid, &durable).await {
+                self.undo_changes(&durable).await;
+                return Err(error);
+            }
+            (durable.version, durable.root) = (version, Some(root.cid));
+        }
+        if let Some(flushed) = changed.flushed {
+            let mut state = files.tree.lock().await;
+            state.durable_unflushed = state.durable_unflushed.max(flushed);
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks that are not stored yet, and the root.
+    async fn write_durably(&self, root: Cid, durable: &DurableRoot) -> Result<()> {
+        let Some(file) = &durable.file else { return self.store_tree().await };
+        let mut storing = self.inner.mutable_files.unstored.cids();
+        let are_together = RootFile::can_list(&storing);
+        if !are_together {
+            self.store_tree().await?;
+            storing.clear();
+        }
+        let (writer, confirmed) = (Arc::clone(file), durable.root);
         let writing = async {
-            let writing = spawn_blocking(move || writer.lock().write(&root.cid, confirmed.as_ref()));
+            let writing = spawn_blocking(move || writer.lock().write(&root, &storing, confirmed.as_ref()));
             writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
         };
-        let storing = self.store_tree_below(Some(root.cid));
-        if self.inner.pack.is_some() {
-            // The pack engine recovers a prefix of what was put. If the block of the root is in it, all others are.
-            let (stored, written) = tokio::join!(storing, writing);
+        if are_together {
+            let (stored, written) = tokio::join!(self.store_tree(), writing);
             stored.and(written)?;
         } else {
-            storing.await?;
             writing.await?;
         }
         file.lock().confirm();
-        (durable.version, durable.root) = (version, Some(root.cid));
         Ok(())
+    }
+
+    /// Returns to the durable root, because a later one could not be written. Changes without a flush were
+    /// acknowledged, so if there are any, everything stays as it is until the next flush.
+    async fn undo_changes(&self, durable: &DurableRoot) {
+        let files = &self.inner.mutable_files;
+        let mut state = files.tree.lock().await;
+        if state.unflushed == state.durable_unflushed {
+            (state.tree, state.base, state.base_version) = (None, durable.root, durable.version);
+            state.undone += 1;
+            files.unstored.clear();
+        }
     }
 
     /// Returns the roots that gc keeps: the durable one, and that of the tree in memory, of which all blocks are
@@ -228,7 +318,7 @@ impl Node {
         // No root is written meanwhile, so the durable one is marked even if the next one cannot be written.
         let durable = files.durable.lock().await;
         let mut roots: Vec<_> = durable.root.into_iter().collect();
-        if let Some(tree) = files.tree.lock().await.as_mut() {
+        if let Some(tree) = files.tree.lock().await.tree.as_mut() {
             let mut staging = Staging::new(Arc::new(self.tree_source()));
             let current = tree.link(&mut staging, &[]).await;
             files.unstored.extend(staging.take());

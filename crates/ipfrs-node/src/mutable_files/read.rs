@@ -63,7 +63,11 @@ impl Node {
             let (tree, staging) = open.parts()?;
             tree.link(staging, path.names()).await?.cid
         };
-        self.store_tree().await?;
+        // The blocks below a block of the tree are stored before it or with it. What is stored can be read even if the
+        // disk is full.
+        if self.inner.mutable_files.unstored.contains(&cid) {
+            self.store_tree().await?;
+        }
         self.resolve(ContentPath::from(cid)).await
     }
 

@@ -1,8 +1,9 @@
 //! The root on the disk: `mutable-files.root`, with the content ID of the last flushed root.
 //!
 //! The file has two slots, and a flush overwrites the older one. That costs one `fdatasync` without a change of
-//! metadata, and the flush can store its blocks at the same time: if a crash leaves a root whose block was not stored,
-//! the other slot has the previous one. A file of an older version has a content ID alone and is replaced.
+//! metadata, and the flush can store its blocks at the same time: the slot lists them, so if a crash leaves a root of
+//! which some were not stored, the other slot has the previous one. A file of an older version has a content ID alone
+//! and is replaced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind as Io, Read, Write};
@@ -21,8 +22,13 @@ const SLOT_BYTES: usize = 4_096;
 /// Maximum length of the file, in bytes. Longer ones hold something else.
 const MAX_BYTES: u64 = 2 * SLOT_BYTES as u64;
 
+/// Space for the fields of a slot other than the list of blocks, in bytes.
+const FIELDS_BYTES: usize = 512;
+/// Maximum number of blocks in the list of a slot.
+const MAX_LISTED: usize = 64;
+
 /// A root that was read from the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SavedRoot {
     /// Number of the slot; `None` in a file of an older version.
     slot: Option<usize>,
@@ -30,6 +36,16 @@ pub(crate) struct SavedRoot {
     sequence: u64,
     /// Content ID of the root.
     pub(crate) root: Cid,
+    /// Blocks that were stored while the root was written, the root among them. The root counts only if they are
+    /// there.
+    pub(crate) storing: Vec<Cid>,
+}
+
+impl SavedRoot {
+    /// Whether no root was saved before, and this one may not have been stored.
+    pub(crate) fn is_first_attempt(&self) -> bool {
+        self.sequence == 1 && !self.storing.is_empty()
+    }
 }
 
 /// File with the root. All methods block on the disk.
@@ -74,21 +90,28 @@ impl RootFile {
             let path = self.path.display();
             Error::corrupt(format!("{path} is damaged: write the content ID of a directory into it, or remove it"))
         })?;
-        Ok(vec![SavedRoot { slot: None, sequence: 0, root }])
+        Ok(vec![SavedRoot { slot: None, sequence: 0, root, storing: Vec::new() }])
     }
 
-    /// Sets the root that the next write keeps, which is one of those that were read.
-    pub(crate) fn keep(&mut self, current: &SavedRoot, all: &[SavedRoot]) {
-        self.durable = current.slot.unwrap_or(0);
+    /// Sets the root that the next write keeps, which is one of those that were read, or none.
+    pub(crate) fn keep(&mut self, current: Option<&SavedRoot>, all: &[SavedRoot]) {
+        self.durable = current.and_then(|current| current.slot).unwrap_or(0);
         self.sequence = all.iter().map(|saved| saved.sequence).max().unwrap_or(0);
     }
 
-    /// Writes a root durably. A crash leaves this one or that of the last [`Self::confirm`].
+    /// Whether a slot has space to list these blocks.
+    pub(crate) fn can_list(blocks: &[Cid]) -> bool {
+        let text_bytes = || blocks.iter().map(|cid| cid.to_string().len() + 1).sum::<usize>();
+        blocks.len() <= MAX_LISTED && text_bytes() <= SLOT_BYTES - FIELDS_BYTES
+    }
+
+    /// Writes a root durably, whose blocks in `storing` may not be stored yet. A crash leaves this one or that of the
+    /// last [`Self::confirm`].
     ///
     /// # Errors
     /// The error of the file system.
-    pub(crate) fn write(&mut self, root: &Cid, confirmed: Option<&Cid>) -> Result<()> {
-        let written = self.try_write(root, confirmed);
+    pub(crate) fn write(&mut self, root: &Cid, storing: &[Cid], confirmed: Option<&Cid>) -> Result<()> {
+        let written = self.try_write(root, storing, confirmed);
         written.map_err(|e| Error::io(format_args!("cannot write {}", self.path.display()), e))
     }
 
@@ -97,7 +120,7 @@ impl RootFile {
         self.durable = 1 - self.durable;
     }
 
-    fn try_write(&mut self, root: &Cid, confirmed: Option<&Cid>) -> io::Result<()> {
+    fn try_write(&mut self, root: &Cid, storing: &[Cid], confirmed: Option<&Cid>) -> io::Result<()> {
         let file = match &self.file {
             Some(file) => file,
             None => {
@@ -106,7 +129,7 @@ impl RootFile {
             }
         };
         self.sequence += 1;
-        file.write_all_at(&slot(self.sequence, root), ((1 - self.durable) * SLOT_BYTES) as u64)?;
+        file.write_all_at(&slot(self.sequence, root, storing), ((1 - self.durable) * SLOT_BYTES) as u64)?;
         file.sync_data()
     }
 
@@ -120,7 +143,7 @@ impl RootFile {
         }
         let mut content = vec![b' '; 2 * SLOT_BYTES];
         if let Some(root) = confirmed {
-            content[self.durable * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&slot(self.sequence, root));
+            content[self.durable * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&slot(self.sequence, root, &[]));
         }
         let draft = self.path.with_extension(DRAFT);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft)?;
@@ -139,8 +162,11 @@ impl RootFile {
 }
 
 /// Returns a slot: a line of text with a checksum, and spaces.
-fn slot(sequence: u64, root: &Cid) -> [u8; SLOT_BYTES] {
-    let fields = format!("{sequence} {root}");
+fn slot(sequence: u64, root: &Cid, storing: &[Cid]) -> [u8; SLOT_BYTES] {
+    let mut fields = format!("{sequence} {root}");
+    for cid in storing {
+        fields.extend([" ", &cid.to_string()]);
+    }
     let line = format!("{fields} {:08x}\n", crc32fast::hash(fields.as_bytes()));
     let mut slot = [b' '; SLOT_BYTES];
     slot[..line.len()].copy_from_slice(line.as_bytes());
@@ -154,8 +180,11 @@ fn parse_slot(slot: usize, bytes: &[u8]) -> Option<SavedRoot> {
     if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(fields.as_bytes()) {
         return None;
     }
-    let (sequence, root) = fields.split_once(' ')?;
-    Some(SavedRoot { slot: Some(slot), sequence: u64::from_str(sequence).ok()?, root: parse_cid(root).ok()? })
+    let (sequence, cids) = fields.split_once(' ')?;
+    let mut cids = cids.split(' ').map(|cid| parse_cid(cid).ok());
+    let root = cids.next()??;
+    let storing = cids.collect::<Option<_>>()?;
+    Some(SavedRoot { slot: Some(slot), sequence: u64::from_str(sequence).ok()?, root, storing })
 }
 
 #[cfg(test)]
@@ -177,18 +206,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut file = RootFile::new(dir.path());
         assert_eq!(roots(dir.path()), []);
-        file.write(&root(1), None).unwrap();
+        file.write(&root(1), &[], None).unwrap();
         file.confirm();
-        file.write(&root(2), Some(&root(1))).unwrap();
+        file.write(&root(2), &[], Some(&root(1))).unwrap();
         assert_eq!(roots(dir.path()), [root(2), root(1)]);
-        file.write(&root(3), Some(&root(1))).unwrap();
+        file.write(&root(3), &[], Some(&root(1))).unwrap();
         assert_eq!(roots(dir.path()), [root(3), root(1)]);
         file.confirm();
         let mut again = RootFile::new(dir.path());
         let saved = again.read().unwrap();
-        again.keep(&saved[0], &saved);
-        again.write(&root(4), Some(&root(3))).unwrap();
+        again.keep(Some(&saved[0]), &saved);
+        again.write(&root(4), &[], Some(&root(3))).unwrap();
         assert_eq!(roots(dir.path()), [root(4), root(3)]);
+    }
+
+    #[test]
+    fn a_slot_lists_as_many_blocks_as_it_has_space_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let blocks: Vec<_> = (0..=MAX_LISTED as u8).map(root).collect();
+        assert!(RootFile::can_list(&blocks[1..]) && !RootFile::can_list(&blocks));
+        let long = Cid::new_v1(codec::RAW, Multihash::wrap(0, &[7; 127]).unwrap());
+        assert!(RootFile::can_list(&[long; 16]) && !RootFile::can_list(&[long; 17]));
+        for storing in [&blocks[1..], &[long; 16]] {
+            RootFile::new(dir.path()).write(&long, storing, None).unwrap();
+            let saved = RootFile::new(dir.path()).read().unwrap();
+            assert_eq!((saved[0].root, saved[0].storing.as_slice()), (long, storing));
+            fs::remove_file(dir.path().join(FILE)).unwrap();
+        }
     }
 
     #[test]
@@ -198,8 +242,8 @@ mod tests {
         fs::write(&path, format!("{}\n", root(1))).unwrap();
         let mut file = RootFile::new(dir.path());
         let saved = file.read().unwrap();
-        file.keep(&saved[0], &saved);
-        file.write(&root(2), Some(&saved[0].root)).unwrap();
+        file.keep(Some(&saved[0]), &saved);
+        file.write(&root(2), &[], Some(&saved[0].root)).unwrap();
         assert_eq!(roots(dir.path()), [root(2), root(1)]);
         let damaged = OpenOptions::new().write(true).open(&path).unwrap();
         damaged.write_all_at(b"9", SLOT_BYTES as u64 + 3).unwrap();

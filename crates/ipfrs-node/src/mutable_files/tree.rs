@@ -20,7 +20,7 @@ pub(super) struct Tree {
     root: Directory,
     /// Root of the last flush.
     flushed: NewLink,
-    /// Number of flushes since the start.
+    /// Number of the last flush, counted from the start.
     version: u64,
     /// Number of operations since the last flush.
     unflushed: u64,
@@ -33,12 +33,12 @@ pub(super) enum Target<'a> {
 }
 
 impl Tree {
-    /// Creates a tree with a root that was read from the disk or is empty.
-    pub(super) fn new(mut root: DirectoryEdit, staging: &mut Staging) -> Result<Self> {
+    /// Creates a tree with a root that was read from the disk or is empty, and the number of its flush.
+    pub(super) fn new(mut root: DirectoryEdit, version: u64, staging: &mut Staging) -> Result<Self> {
         // As in Kubo, the root always has the default format.
         root.set_format(CidFormat::V0);
         let flushed = root.commit(staging)?;
-        Ok(Self { root: Directory::new(root), flushed, version: 0, unflushed: 0 })
+        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0 })
     }
 
     /// Returns the root of the last flush and its number.

@@ -40,6 +40,11 @@ impl Unstored {
         self.0.lock().blocks.iter().map(|(cid, data)| Block::trusted(*cid, data.clone())).collect()
     }
 
+    /// Returns the content IDs of all blocks.
+    pub(super) fn cids(&self) -> Vec<Cid> {
+        self.0.lock().blocks.keys().copied().collect()
+    }
+
     /// Removes blocks that have been stored.
     pub(super) fn remove(&self, stored: &[Cid]) {
         let mut blocks = self.0.lock();
@@ -50,8 +55,17 @@ impl Unstored {
         }
     }
 
+    pub(super) fn clear(&self) {
+        *self.0.lock() = Blocks::default();
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.0.lock().bytes
+    }
+
+    /// Whether a block is not stored yet.
+    pub(super) fn contains(&self, cid: &Cid) -> bool {
+        self.0.lock().blocks.contains_key(cid)
     }
 
     fn get(&self, cid: &Cid) -> Option<Bytes> {
@@ -64,12 +78,15 @@ impl Unstored {
 pub(super) struct TreeSource {
     pub(super) unstored: Unstored,
     pub(super) store: Arc<dyn BlockStore>,
+    /// An empty file that is being created and is not in the tree yet.
+    pub(super) empty: Option<Block>,
 }
 
 #[async_trait]
 impl BlockSource for TreeSource {
     async fn block(&self, cid: &Cid) -> Result<Bytes> {
-        match self.unstored.get(cid) {
+        let new = self.empty.as_ref().filter(|empty| empty.cid() == cid).map(|empty| empty.data().clone());
+        match new.or_else(|| self.unstored.get(cid)) {
             Some(data) => Ok(data),
             None => self.store.require(cid).await,
         }

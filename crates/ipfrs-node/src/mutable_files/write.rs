@@ -11,6 +11,7 @@ use super::change::now;
 use super::directory::CachedFile;
 use super::path::MutablePath;
 use super::tree::{Target, Tree, does_not_exist, is_absent};
+use super::unstored::TreeSource;
 use crate::Node;
 
 /// Options of [`Node::write_to_tree`].
@@ -54,17 +55,16 @@ impl Node {
         let _import_permit = self.import_permit().await?;
         let _lease = self.inner.protection.lease();
         let before = self.file_to_write(path, options).await?;
-        let (file, is_new) = match before {
-            Some(file) => (file, false),
+        let (file, empty) = match before {
+            Some(file) => (file, None),
             None => {
                 let empty = FileEdit::empty(options.format)?;
                 let link = NewLink { cid: *empty.cid(), tsize: empty.data().len() as u64 };
-                self.open_tree().await?.staging.insert(empty);
-                (CachedFile::new(link), true)
+                (CachedFile::new(link), Some(empty))
             }
         };
         let raw_leaves = options.raw_leaves.unwrap_or(file.raw_leaves);
-        let source = Arc::new(self.tree_source());
+        let source = Arc::new(TreeSource { empty: empty.clone(), ..self.tree_source() });
         let mut edit = FileEdit::open(source, self.tree_sink(), &file.link.cid, Some(raw_leaves), now()).await?;
         if options.truncate {
             edit.truncate(0).await?;
@@ -84,7 +84,8 @@ impl Node {
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
         let (above, name) = names.split_at(names.len().saturating_sub(1));
-        if is_new {
+        if let Some(empty) = empty {
+            staging.insert(empty);
             let name = name.first().ok_or_else(does_not_exist)?;
             if options.parents {
                 tree.make_directories(staging, above, options.format).await?;
@@ -105,14 +106,13 @@ impl Node {
             tree.flush_directory(staging, above).await?;
         }
         tree.limit_cache(staging).await?;
-        drop(open);
-        self.end_change(options.flush).await
+        self.end_change(open.changed(options.flush)).await
     }
 
     /// Returns the file that is to be written, or `None` if it is to be created, and checks that it can be.
     async fn file_to_write(&self, path: &MutablePath, options: WriteOptions) -> Result<Option<CachedFile>> {
         let names = path.names();
-        let mut open = self.open_tree().await?;
+        let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         if options.parents {
             let above = if path.ends_with_slash() { names } else { &names[..names.len().saturating_sub(1)] };

@@ -12,6 +12,8 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{MAX_RECORD_BYTES, Name, Record};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::durable_directory::DurableDirectory;
+
 /// Name of the directory in the repo.
 const DIRECTORY: &str = "ipns";
 /// Extension of record files.
@@ -25,7 +27,7 @@ const CLEARING_PERIOD: Duration = Duration::from_secs(3_600);
 /// The directory of records. All methods block on the disk except [`write_lock`](Self::write_lock).
 #[derive(Debug)]
 pub(super) struct RecordStore {
-    dir: PathBuf,
+    dir: DurableDirectory,
     /// Maximum number of records of keys that are not in the keystore.
     max_records: usize,
     writing: Arc<Mutex<Writing>>,
@@ -43,7 +45,7 @@ pub(super) struct Writing {
 
 impl RecordStore {
     pub(super) fn new(repo: &Path, max_records: usize) -> Self {
-        Self { dir: repo.join(DIRECTORY), max_records, writing: Arc::default() }
+        Self { dir: DurableDirectory::new(repo.join(DIRECTORY), 0o777), max_records, writing: Arc::default() }
     }
 
     /// Waits for exclusive write access without blocking a thread.
@@ -52,7 +54,7 @@ impl RecordStore {
     }
 
     fn path(&self, name: &Name) -> PathBuf {
-        self.dir.join(format!("{name}.{EXTENSION}"))
+        self.dir.path().join(format!("{name}.{EXTENSION}"))
     }
 
     /// Returns the record of a name after verifying its signature. The record may have expired.
@@ -103,7 +105,7 @@ impl RecordStore {
         let is_new = !path.exists();
         if is_new && !is_own && count >= self.max_records {
             let what = format!("records of {count} IPNS names are stored (ipns.max_records = {})", self.max_records);
-            let remedy = format!("raise the limit, or remove unneeded records from {}", self.dir.display());
+            let remedy = format!("raise the limit, or remove unneeded records from {}", self.dir.path().display());
             return Err(Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")));
         }
         self.write(&path, record).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
@@ -123,16 +125,12 @@ impl RecordStore {
             // A partial draft is useless.
             let _ = fs::remove_file(&draft);
         }
-        written.and_then(|()| File::open(&self.dir)?.sync_all())
+        written.and_then(|()| File::open(self.dir.path())?.sync_all())
     }
 
     fn make_directory(&self) -> Result<()> {
-        let made = match fs::create_dir(&self.dir) {
-            Ok(()) => self.dir.parent().map_or(Ok(()), |repo| File::open(repo)?.sync_all()),
-            Err(e) if e.kind() == Io::AlreadyExists => Ok(()),
-            Err(e) => Err(e),
-        };
-        made.map_err(|e| Error::io(format_args!("cannot create {}", self.dir.display()), e))
+        let cannot = |e| Error::io(format_args!("cannot create {}", self.dir.path().display()), e);
+        self.dir.ensure().map_err(cannot)
     }
 
     /// Whether enough time has passed since the last search for expired records.
@@ -165,8 +163,8 @@ impl RecordStore {
 
     /// Returns all files in the directory.
     fn files(&self) -> Result<impl Iterator<Item = Result<PathBuf>> + '_> {
-        let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.display()), e);
-        let entries = fs::read_dir(&self.dir).map_err(cannot)?;
+        let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.path().display()), e);
+        let entries = fs::read_dir(self.dir.path()).map_err(cannot)?;
         Ok(entries.map(move |entry| entry.map(|entry| entry.path()).map_err(cannot)))
     }
 

@@ -14,7 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
 use super::UploadOptions;
+use crate::durable_directory::DurableDirectory;
 
 /// Name of the directory in the repo.
 pub(super) const DIRECTORY: &str = "uploads";
@@ -85,9 +86,8 @@ pub(super) struct Found {
 /// The directory of resumable uploads. Its methods may block on the disk.
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
-    directory: PathBuf,
+    directory: DurableDirectory,
     /// Set once the directory is durable.
-    is_created: Arc<OnceLock<()>>,
     /// Free bytes of the disk, set by tests.
     #[cfg(test)]
     pub(super) free: Arc<parking_lot::Mutex<Option<u64>>>,
@@ -96,42 +96,31 @@ pub(super) struct Spool {
 impl Spool {
     pub(super) fn new(repo: &Path) -> Self {
         Self {
-            directory: repo.join(DIRECTORY),
-            is_created: Arc::default(),
+            directory: DurableDirectory::new(repo.join(DIRECTORY), 0o777),
             #[cfg(test)]
             free: Arc::default(),
         }
     }
 
     pub(super) fn part(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.part"))
+        self.directory.path().join(format!("{id}.part"))
     }
 
     pub(super) fn record(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.json"))
+        self.directory.path().join(format!("{id}.json"))
     }
 
     /// Creates the directory if it does not exist.
     fn create_directory(&self) -> Result<()> {
-        if self.is_created.get().is_some() && self.directory.is_dir() {
-            return Ok(());
-        }
-        let create_directory = || match fs::create_dir(&self.directory) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-            // Another request, or a process that crashed, may have made it without making that durable.
-            _ => self.directory.parent().map_or(Ok(()), |repo| File::open(repo)?.sync_all()),
-        };
-        create_directory().map_err(|e| failed("cannot create", &self.directory, e))?;
-        self.is_created.get_or_init(|| ());
-        Ok(())
+        self.directory.ensure().map_err(|e| failed("cannot create", self.directory.path(), e))
     }
 
     /// Returns the device number (`st_dev`) of the file system of uploads, and the number of bytes that can be
     /// written to it.
     pub(super) fn free_bytes(&self) -> Result<(u64, u64)> {
         // The first upload creates the directory on the file system of the repo.
-        let repo = self.directory.parent().filter(|_| !self.directory.is_dir());
-        let directory = repo.unwrap_or(&self.directory);
+        let repo = self.directory.path().parent().filter(|_| !self.directory.path().is_dir());
+        let directory = repo.unwrap_or(self.directory.path());
         let query = || Ok((fs::metadata(directory)?.dev(), rustix::fs::statvfs(directory)?));
         let (device, system) = query().map_err(|e| failed("cannot determine the free space of", directory, e))?;
         #[cfg(test)]
@@ -161,7 +150,7 @@ impl Spool {
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&draft, &path)?;
-            File::open(&self.directory)?.sync_all()
+            File::open(self.directory.path())?.sync_all()
         });
         written.map_err(|e| failed("cannot write", &path, e))
     }
@@ -191,14 +180,14 @@ impl Spool {
     /// Returns all uploads. Removes leftover files that belong to no upload. A record that cannot be read is kept and
     /// logged.
     pub(super) fn load(&self) -> Result<Vec<Found>> {
-        let entries = match fs::read_dir(&self.directory) {
+        let entries = match fs::read_dir(self.directory.path()) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(failed("cannot list", &self.directory, e)),
+            Err(e) => return Err(failed("cannot list", self.directory.path(), e)),
         };
         let mut found = Vec::new();
         for entry in entries {
-            let name = entry.map_err(|e| failed("cannot list", &self.directory, e))?.file_name();
+            let name = entry.map_err(|e| failed("cannot list", self.directory.path(), e))?.file_name();
             let Some((id, extension)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
             if !is_id(id) {
                 continue;
@@ -210,7 +199,7 @@ impl Spool {
                         tracing::error!(id, %error, "an upload cannot be resumed: restore or remove its record")
                     }
                 },
-                "json.new" => remove(&self.directory.join(&name))?,
+                "json.new" => remove(&self.directory.path().join(&name))?,
                 "part" if matches!(self.record(id).try_exists(), Ok(false)) => self.remove_part(id)?,
                 _ => {}
             }

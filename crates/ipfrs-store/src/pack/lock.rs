@@ -151,13 +151,15 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(cannot("read", &path, error)),
     };
-    // An empty file results from a crash between creating and writing it, so nothing else was written either.
-    if text.trim().is_empty() {
+    // A file without content, or with zeros, results from a crash before it was durable, so nothing else was written
+    // either.
+    if text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).is_empty() {
         let write = || {
             // First, so that a store with a version file is one whose path is durable.
             sync_ancestors(dir)?;
             let mut file = File::create(&path)?;
-            writeln!(file, "{FORMAT}")?;
+            // In one call, so that a crash leaves all or nothing of it.
+            file.write_all(format!("{FORMAT}\n").as_bytes())?;
             file.sync_all()?;
             sync_directory(dir)
         };

@@ -64,6 +64,7 @@ pub(super) enum Access {
 pub(super) struct Table {
     database: Database,
     place: String,
+    access: Access,
 }
 
 /// The resulting changes of a call, by key. `None` removes the pin.
@@ -76,11 +77,14 @@ impl Table {
         let is_there = path.try_exists().map_err(|e| io("check for", e))?;
         if access == Access::ReadOnly {
             let overlay = Overlay::open(path).map_err(|e| io("open", e))?;
-            return Self::load(overlay, path, if is_there { Contents::Existing } else { Contents::new(has_blocks) });
+            let contents = if is_there { Contents::Existing } else { Contents::new(has_blocks) };
+            return Self::load(overlay, path, contents).map(|table| Self { access, ..table });
         }
         if !is_there {
             create(path, Contents::new(has_blocks))?;
         }
+        // The process that created it may have ended before that was durable.
+        sync_parent(path).map_err(|e| io("sync the directory of", e))?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
         if file.metadata().map_err(|e| io("inspect", e))?.len() == 0 {
             // The file is created atomically, so an empty file is damaged.
@@ -88,6 +92,10 @@ impl Table {
         }
         let file = FileBackend::new(file).map_err(|e| failed("open", &path.display().to_string(), e.into()))?;
         Self::load(file, path, Contents::Existing)
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
     }
 
     pub(super) fn in_memory(has_blocks: bool) -> Result<Self> {
@@ -99,7 +107,7 @@ impl Table {
         // redb panics if damage violates its invariants. The closure shares no state that could be left inconsistent.
         let loaded = catch_unwind(AssertUnwindSafe(|| {
             let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
-            let table = Self { database: database?, place: place.clone() };
+            let table = Self { database: database?, place: place.clone(), access: Access::ReadWrite };
             if contents != Contents::Existing {
                 table.prepare(contents == Contents::Lost)?;
             }
@@ -274,9 +282,11 @@ fn create(path: &Path, contents: Contents) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft).map_err(io)?;
     let file = FileBackend::new(file).map_err(|e| failed("make", &draft.display().to_string(), e.into()))?;
     drop(Table::load(file, &draft, contents)?);
-    fs::rename(&draft, path).map_err(io)?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
+    fs::rename(&draft, path).map_err(io)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Computes the resulting changes of one caller. Nothing is written yet, so an error changes nothing.

@@ -1,0 +1,133 @@
+//! Power failures and failing disks beneath a daemon under a load of all kinds.
+
+mod check;
+mod crash;
+mod load;
+mod mounted;
+mod tree;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::runtime::Runtime;
+
+use self::crash::Loss;
+use self::load::{Expected, Load};
+use self::mounted::{Disk, Failing, Fault};
+use self::tree::Change;
+use crate::harness::{Daemon, Place};
+
+/// Number of power failures; `IPFRS_POWER_FAILURES` overrides it.
+const POWER_FAILURES: usize = 60;
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn start(place: &Place, repo: &Path) -> Daemon {
+    let mut command = place.command(&["gateway", "start", "--port", "0", "--workers", "1"]);
+    command.env("IPFRS_PATH", repo).env("IPFRS_LOG_LEVEL", "off");
+    Daemon::start(command)
+}
+
+/// A crash to recover from.
+struct Crash<'a> {
+    log: &'a [Change],
+    loss: Loss,
+    expected: Arc<Expected>,
+    seed: u64,
+}
+
+impl Crash<'_> {
+    /// Starts a daemon on what is left, and compares what it holds.
+    fn assert_recovers(&self, runtime: &Runtime) {
+        let place = Place::new();
+        let tree = crash::after(self.log, self.loss, &mut SmallRng::seed_from_u64(self.seed));
+        tree.write_to(&place.path("."));
+        let daemon = start(&place, &place.repo());
+        let found = runtime.block_on(check::differences(daemon.url(), &place.repo(), &self.expected));
+        let at = self.log.len();
+        assert!(found.is_empty(), "{:?} after change {at}, seed {}: {found:#?}", self.loss, self.seed);
+    }
+}
+
+#[test]
+fn acknowledged_changes_survive_power_failures_at_any_moment() {
+    let Some(disk) = Disk::mount() else { return };
+    let (place, runtime) = (Place::new(), runtime());
+    let seed = std::env::var("IPFRS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut daemon = start(&place, &disk.path().join("repo"));
+    let mut load = Load::new(&disk, daemon.url(), false);
+    runtime.block_on(load.run(4, 25, seed));
+    daemon.kill();
+    daemon = start(&place, &disk.path().join("repo"));
+    load = load.at(daemon.url());
+    runtime.block_on(load.run(4, 10, seed + 1));
+    drop(daemon);
+
+    let failures = std::env::var("IPFRS_POWER_FAILURES").map_or(POWER_FAILURES, |count| count.parse().unwrap());
+    let (log, history) = (disk.log(), load.history());
+    let mut random = SmallRng::seed_from_u64(seed);
+    let crashes: Vec<_> = (0..failures)
+        .map(|number| {
+            let position = random.random_range(0..=log.len());
+            let held = history.partition_point(|(from, _)| *from <= position);
+            let expected = held.checked_sub(1).map(|last| Arc::clone(&history[last].1)).unwrap_or_default();
+            let loss = [Loss::Some, Loss::Everything, Loss::Some, Loss::Nothing][number % 4];
+            Crash { log: &log[..position], loss, expected, seed: number as u64 }
+        })
+        .collect();
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(crash) = crashes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let recovers = std::panic::AssertUnwindSafe(|| crash.assert_recovers(&runtime));
+                    failed.fetch_add(usize::from(std::panic::catch_unwind(recovers).is_err()), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(failed.into_inner(), 0, "of {failures} power failures; {} changes", log.len());
+}
+
+/// Asserts that a daemon still has what it acknowledged.
+fn assert_serves(runtime: &Runtime, daemon: &Daemon, repo: &Path, expected: &Expected, case: &str) {
+    let found = runtime.block_on(check::differences(daemon.url(), repo, expected));
+    assert!(found.is_empty(), "{case}: {found:#?}");
+}
+
+/// Parts of a repo that fail alone.
+const PARTS: [&str; 7] = ["packs", "index", "pins.redb", "mutable-files", "uploads", "ingest", ""];
+
+#[test]
+fn acknowledged_changes_survive_a_failing_disk() {
+    let faults = [Fault::Write, Fault::Sync, Fault::Full, Fault::Torn];
+    let cases: Vec<_> = PARTS.iter().flat_map(|part| faults.map(|fault| (*part, fault))).collect();
+    let seed = std::env::var("IPFRS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    for (number, (part, fault)) in cases.into_iter().enumerate() {
+        let Some(disk) = Disk::mount() else { return };
+        let (place, runtime) = (Place::new(), runtime());
+        let repo = disk.path().join("repo");
+        let daemon = start(&place, &repo);
+        let load = Load::new(&disk, daemon.url(), true);
+        runtime.block_on(load.run(3, 8, seed));
+        disk.set_failing(Some(Failing { fault, path: part.to_owned(), after: number as u32 % 5 }));
+        runtime.block_on(load.run(3, 8, seed + 1));
+        assert_serves(&runtime, &daemon, &repo, &load.expected(), &format!("{part} {fault:?}, failing"));
+        disk.set_failing(None);
+        runtime.block_on(load.run(3, 8, seed + 2));
+        assert_serves(&runtime, &daemon, &repo, &load.expected(), &format!("{part} {fault:?}, mended"));
+        drop(daemon);
+        let (log, expected) = (disk.log(), Arc::new(load.expected()));
+        for loss in [Loss::Nothing, Loss::Everything, Loss::Some] {
+            let crash = Crash { log: &log, loss, expected: Arc::clone(&expected), seed };
+            crash.assert_recovers(&runtime);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Clients that change everything that a daemon stores, and note what it acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, codec};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use reqwest::multipart::{Form, Part};
+use reqwest::{Client, RequestBuilder};
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use super::mounted::Disk;
+
+/// Something that the daemon stores.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// A block, by its CID.
+    Block(String),
+    /// A file at `/ipfs`, by its CID.
+    Content(String),
+    /// A recursive or direct pin.
+    Pin(String),
+    /// A mutable file, by its path.
+    File(String),
+    /// A key for names, by its name.
+    Signer(String),
+    /// The value of the name of a key.
+    Name(String),
+    /// Bytes received of an upload, in decimal, by its URL path.
+    Upload(String),
+    /// Number of bytes of an object in `ingest` in the repo, in decimal, by its name. They are [`ingested`].
+    Ingested(String),
+}
+
+/// What is stored; `None` if nothing is.
+pub(crate) type Value = Option<Vec<u8>>;
+
+/// Changes that a request makes all or none of.
+pub(crate) type Request = Vec<(Key, Value)>;
+
+/// What a daemon must hold.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Expected {
+    pub(crate) there: BTreeMap<Key, Value>,
+    /// Requests that are running, or failed.
+    pub(crate) open: BTreeMap<u64, Request>,
+}
+
+/// Notes of all clients, with the position of the disk at which each began to hold.
+#[derive(Default)]
+struct Notes {
+    expected: Expected,
+    history: Vec<(usize, Arc<Expected>)>,
+    next: u64,
+}
+
+/// A load on one daemon.
+pub(crate) struct Load<'a> {
+    disk: &'a Disk,
+    url: String,
+    client: Client,
+    notes: Mutex<Notes>,
+    /// Whether requests may fail.
+    may_fail: bool,
+}
+
+impl<'a> Load<'a> {
+    pub(crate) fn new(disk: &'a Disk, url: &str, may_fail: bool) -> Self {
+        let client = Client::builder().no_proxy().build().unwrap();
+        Self { disk, url: url.to_owned(), client, notes: Mutex::default(), may_fail }
+    }
+
+    /// Continues with a daemon at another URL.
+    pub(crate) fn at(mut self, url: &str) -> Self {
+        self.url = url.to_owned();
+        self
+    }
+
+    /// Returns what holds from which position of the disk.
+    pub(crate) fn history(&self) -> Vec<(usize, Arc<Expected>)> {
+        self.notes.lock().history.clone()
+    }
+
+    /// Returns what holds now.
+    pub(crate) fn expected(&self) -> Expected {
+        self.notes.lock().expected.clone()
+    }
+
+    /// Runs `clients` at once, each with `requests` requests.
+    pub(crate) async fn run(&self, clients: u64, requests: u32, seed: u64) {
+        let clients = (0..clients).map(|client| async move {
+            let mut client = Running::new(self, client, seed);
+            for _ in 0..requests {
+                client.step().await;
+            }
+        });
+        futures::future::join_all(clients).await;
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Expected)) {
+        let mut notes = self.notes.lock();
+        change(&mut notes.expected);
+        let expected = Arc::new(notes.expected.clone());
+        notes.history.push((self.disk.position(), expected));
+    }
+
+    /// Sends a request that makes `changes`. Returns the response if it was acknowledged.
+    async fn send(&self, request: RequestBuilder, changes: Vec<Request>) -> Option<Acknowledged> {
+        let ids: Vec<u64> = {
+            let mut notes = self.notes.lock();
+            let first = notes.next;
+            notes.next += changes.len() as u64;
+            (first..notes.next).collect()
+        };
+        let numbered: Vec<_> = ids.iter().copied().zip(changes).collect();
+        self.note(|expected| expected.open.extend(numbered.iter().cloned()));
+        let response = match acknowledged(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                assert!(self.may_fail, "{error}");
+                return None;
+            }
+        };
+        // `files/rm` sends what it could not remove. Other changes of files have no text.
+        let is_of_file = numbered.iter().flat_map(|(_, changes)| changes).any(|(key, _)| matches!(key, Key::File(_)));
+        if is_of_file && !response.text.is_empty() {
+            assert!(self.may_fail, "{}", response.text);
+            return None;
+        }
+        self.note(|expected| {
+            for (id, changes) in numbered {
+                expected.open.remove(&id);
+                // Earlier requests that failed concern these no more.
+                expected.open.retain(|_, open| open.iter().all(|(key, _)| changes.iter().all(|(new, _)| new != key)));
+                expected.there.extend(changes);
+            }
+        });
+        Some(response)
+    }
+
+    fn post(&self, command: &str) -> RequestBuilder {
+        self.client.post(format!("{}/api/v0/{command}", self.url))
+    }
+}
+
+/// A response that is not an error.
+struct Acknowledged {
+    location: Option<String>,
+    text: String,
+}
+
+async fn acknowledged(request: RequestBuilder) -> reqwest::Result<Acknowledged> {
+    let response = request.send().await?.error_for_status()?;
+    let location = response.headers().get("location").map(|location| location.to_str().unwrap().to_owned());
+    Ok(Acknowledged { location, text: response.text().await? })
+}
+
+fn form(data: Vec<u8>) -> Form {
+    Form::new().part("file", Part::bytes(data).file_name("file"))
+}
+
+/// One client, whose keys are its own.
+struct Running<'a, 'b> {
+    load: &'a Load<'b>,
+    name: u64,
+    random: SmallRng,
+    count: u32,
+    pinned: Vec<String>,
+    files: Vec<(String, Vec<u8>)>,
+    keys: Vec<String>,
+    /// URL path, bytes received, and length of the upload that is running.
+    upload: Option<(String, usize, usize)>,
+    root: Option<String>,
+}
+
+impl<'a, 'b> Running<'a, 'b> {
+    fn new(load: &'a Load<'b>, name: u64, seed: u64) -> Self {
+        let random = SmallRng::seed_from_u64(seed * 1_000 + name);
+        let name = seed * 100 + name;
+        let (pinned, files, keys) = (Vec::new(), Vec::new(), Vec::new());
+        Self { load, name, random, count: 0, pinned, files, keys, upload: None, root: None }
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let mut bytes = vec![0; self.random.random_range(1..most)];
+        self.random.fill_bytes(&mut bytes);
+        bytes
+    }
+
+    fn some<T: Clone>(&mut self, list: &[T]) -> Option<T> {
+        (!list.is_empty()).then(|| list[self.random.random_range(0..list.len())].clone())
+    }
+
+    async fn step(&mut self) {
+        self.count += 1;
+        match self.random.random_range(0..16) {
+            0..3 => self.put_block().await,
+            3 => self.unpin().await,
+            4..6 => self.add().await,
+            6..9 => self.write_file().await,
+            9 => self.remove_file().await,
+            10 => self.move_file().await,
+            11 => self.create_key().await,
+            12 => self.publish().await,
+            13..15 => self.upload().await,
+            _ if self.name.is_multiple_of(100) => drop(self.load.send(self.load.post("repo/gc"), Vec::new()).await),
+            _ => self.ingest().await,
+        }
+    }
+
+    async fn put_block(&mut self) {
+        let data = self.bytes(20_000);
+        let block = Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from(data.clone())).unwrap();
+        let cid = block.cid().to_string();
+        let request = self.load.post("block/put?pin=true").multipart(form(data.clone()));
+        let pin = vec![(Key::Pin(cid.clone()), Some(Vec::new()))];
+        let block = vec![(Key::Block(cid.clone()), Some(data))];
+        if self.load.send(request, vec![block, pin]).await.is_some() {
+            self.pinned.push(cid);
+        }
+    }
+
+    async fn unpin(&mut self) {
+        let Some(cid) = self.some(&self.pinned.clone()) else { return };
+        self.pinned.retain(|other| *other != cid);
+        // gc may remove the block from now on.
+        self.load.note(|expected| drop(expected.there.remove(&Key::Block(cid.clone()))));
+        let request = self.load.post(&format!("pin/rm?arg={cid}"));
+        self.load.send(request, vec![vec![(Key::Pin(cid), None)]]).await;
+    }
+
+    async fn add(&mut self) {
+        let data = self.bytes(600_000);
+        let request = self.load.post("add?cid-version=1&quieter=true").multipart(form(data.clone()));
+        let Some(response) = self.load.send(request, Vec::new()).await else { return };
+        let last = response.text.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let Some(cid) = last.and_then(|added| added["Hash"].as_str().map(str::to_owned)) else {
+            return assert!(self.load.may_fail, "{}", response.text);
+        };
+        let changes = [(Key::Content(cid.clone()), Some(data)), (Key::Pin(cid.clone()), Some(Vec::new()))];
+        self.load.note(|expected| expected.there.extend(changes));
+        self.root = Some(cid);
+    }
+
+    async fn write_file(&mut self) {
+        let known = self.some(&self.files.clone()).filter(|_| self.count.is_multiple_of(2));
+        let path = known.map_or_else(|| format!("/{}/{}/file", self.name, self.count), |(path, _)| path);
+        let data = self.bytes(300_000);
+        let command = format!("files/write?arg={path}&create=true&parents=true&truncate=true");
+        let request = self.load.post(&command).multipart(form(data.clone()));
+        let changes = vec![(Key::File(path.clone()), Some(data.clone()))];
+        if self.load.send(request, vec![changes]).await.is_some() {
+            self.files.retain(|(other, _)| *other != path);
+            self.files.push((path, data));
+        }
+    }
+
+    async fn remove_file(&mut self) {
+        let Some((path, _)) = self.some(&self.files.clone()) else { return };
+        self.files.retain(|(other, _)| *other != path);
+        let request = self.load.post(&format!("files/rm?arg={path}"));
+        self.load.send(request, vec![vec![(Key::File(path), None)]]).await;
+    }
+
+    async fn move_file(&mut self) {
+        let Some((path, data)) = self.some(&self.files.clone()) else { return };
+        self.files.retain(|(other, _)| *other != path);
+        let to = format!("/{}-{}", self.name, self.count);
+        let request = self.load.post(&format!("files/mv?arg={path}&arg={to}"));
+        let changes = vec![(Key::File(path), None), (Key::File(to.clone()), Some(data.clone()))];
+        if self.load.send(request, vec![changes]).await.is_some() {
+            self.files.push((to, data));
+        }
+    }
+
+    async fn create_key(&mut self) {
+        let name = format!("key-{}-{}", self.name, self.count);
+        let known = self.some(&self.keys.clone()).filter(|_| self.keys.len() > 2);
+        if let Some(old) = known {
+            self.keys.retain(|other| *other != old);
+            // Its name is not asked for any more.
+            self.load.note(|expected| drop(expected.there.remove(&Key::Name(old.clone()))));
+            let request = self.load.post(&format!("key/rm?arg={old}"));
+            self.load.send(request, vec![vec![(Key::Signer(old), None)]]).await;
+            return;
+        }
+        let request = self.load.post(&format!("key/gen?arg={name}"));
+        if self.load.send(request, vec![vec![(Key::Signer(name.clone()), Some(Vec::new()))]]).await.is_some() {
+            self.keys.push(name);
+        }
+    }
+
+    async fn publish(&mut self) {
+        let (Some(key), Some(root)) = (self.some(&self.keys.clone()), self.root.clone()) else { return };
+        let value = format!("/ipfs/{root}");
+        let request = self.load.post(&format!("name/publish?arg={value}&key={key}&allow-offline=true&resolve=false"));
+        self.load.send(request, vec![vec![(Key::Name(key), Some(value.into_bytes()))]]).await;
+    }
+
+    async fn upload(&mut self) {
+        let Some((path, offset, length)) = self.upload.clone() else {
+            let length: usize = 100_000;
+            let request = self.load.client.post(format!("{}/v1/stream/upload", self.load.url));
+            let request = request.header("tus-resumable", "1.0.0").header("upload-length", length);
+            let Some(response) = self.load.send(request, Vec::new()).await else { return };
+            let location = response.location.unwrap();
+            let path = location.strip_prefix(&self.load.url).unwrap_or(&location).to_owned();
+            let begun = (Key::Upload(path.clone()), Some(b"0".to_vec()));
+            self.load.note(|expected| expected.there.extend([begun]));
+            self.upload = Some((path, 0, length));
+            return;
+        };
+        let data = self.bytes(30_000);
+        let end = offset + data.len();
+        if end >= length {
+            // It stays as it is.
+            self.upload = None;
+            return;
+        }
+        let request = self.load.client.patch(format!("{}{path}", self.load.url)).header("tus-resumable", "1.0.0");
+        let request = request.header("upload-offset", offset).header("content-type", "application/offset+octet-stream");
+        let changes = vec![(Key::Upload(path.clone()), Some(end.to_string().into_bytes()))];
+        let is_done = self.load.send(request.body(data), vec![changes]).await.is_some();
+        self.upload = is_done.then_some((path, end, length));
+    }
+}
+
+impl Running<'_, '_> {
+    /// Sends messages over a WebSocket, each after the last was acknowledged.
+    async fn ingest(&mut self) {
+        if let Err(error) = self.try_ingest().await {
+            assert!(self.load.may_fail, "{error}");
+        }
+    }
+
+    async fn try_ingest(&mut self) -> Result<(), tungstenite::Error> {
+        let name = format!("{}-{}", self.name, self.count);
+        let address = self.load.url.strip_prefix("http://").unwrap();
+        let stream = tokio::net::TcpStream::connect(address).await?;
+        let url = format!("ws://{address}/ws/ingest?store=filesystem&name={name}");
+        let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await?;
+        socket.next().await.transpose()?;
+        let mut end = 0;
+        for _ in 0..3 {
+            let begin = end;
+            end += self.bytes(2_000).len();
+            socket.send(Message::Binary((begin..end).map(ingested).collect())).await?;
+            match socket.next().await.transpose()? {
+                Some(Message::Text(text)) if text.contains(r#""ack""#) => {}
+                other => {
+                    assert!(self.load.may_fail, "{other:?}");
+                    return Ok(());
+                }
+            }
+            let value = Some(end.to_string().into_bytes());
+            self.load.note(|expected| drop(expected.there.insert(Key::Ingested(name.clone()), value)));
+        }
+        socket.close(None).await
+    }
+}
+
+/// Returns the byte at `position` of every ingested object.
+pub(crate) fn ingested(position: usize) -> u8 {
+    (position % 251) as u8
+}
