@@ -1,4 +1,4 @@
-//! What a daemon holds, compared with what it must hold.
+//! Compares the content of a daemon with the content that it must hold.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -114,7 +114,7 @@ impl Reader<'_> {
             }
             Key::Ingested(name) => {
                 let bytes = fs::read(self.repo.join("ingest").join(name)).map_err(|error| error.to_string())?;
-                // What follows the acknowledged bytes may be anything.
+                // The bytes after the acknowledged ones may be anything.
                 let right = bytes.iter().enumerate().take_while(|(position, byte)| **byte == ingested(*position));
                 Ok(Some(right.count().to_string().into_bytes()))
             }

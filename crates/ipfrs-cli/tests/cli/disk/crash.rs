@@ -15,7 +15,7 @@ use super::tree::{Change, Number, Tree};
 /// Bytes that a disk writes as a whole.
 const SECTOR: usize = 512;
 
-/// What of the changes that are not durable reaches the disk.
+/// Share of the changes without a sync that is lost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Loss {
     /// Everything: only the process was killed.

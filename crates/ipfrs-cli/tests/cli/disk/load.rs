@@ -37,13 +37,13 @@ pub(crate) enum Key {
     Ingested(String),
 }
 
-/// What is stored; `None` if nothing is.
+/// Stored bytes; `None` if there are none.
 pub(crate) type Value = Option<Vec<u8>>;
 
 /// Changes that a request makes all or none of.
 pub(crate) type Request = Vec<(Key, Value)>;
 
-/// What a daemon must hold.
+/// Content that a daemon must hold.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Expected {
     pub(crate) there: BTreeMap<Key, Value>,

@@ -23,7 +23,7 @@ const FOREVER: Duration = Duration::from_secs(3_600);
 const BLOCK_BYTES: u32 = 4_096;
 const CAPACITY_BLOCKS: u64 = 16 << 20;
 
-/// What a failing disk does to a file.
+/// Way in which a disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Writes fail with `EIO`.
