@@ -12,7 +12,8 @@ use crate::{browser, cargo, go, places, python, run};
 const SERVED: [&str; 6] =
     ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
 
-/// Settings of the long tests: seconds of the gc stress test, kills of the crash test, and cases of property tests.
+/// Settings of the long tests: seconds of the gc stress test, kills of the crash test, power failures
+/// of the disk test, and cases of property tests.
 const LONG: [(&str, &str); 4] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),

@@ -115,12 +115,14 @@ fn acknowledged_changes_survive_a_failing_disk() {
         let (place, runtime) = (Place::new(), runtime());
         let repo = disk.path().join("repo");
         let daemon = start(&place, &repo);
-        let load = Load::new(&disk, daemon.url(), true);
+        let mut load = Load::new(&disk, daemon.url(), true);
         runtime.block_on(load.run(3, 8, seed));
         disk.set_failing(Some(Failing { fault, path: part.to_owned(), after: number as u32 % 5 }));
         runtime.block_on(load.run(3, 8, seed + 1));
         assert_serves(&runtime, &daemon, &repo, &load.expected(), &format!("{part} {fault:?}, failing"));
         disk.set_failing(None);
+        // Once there is space again, everything works without a restart.
+        load.set_may_fail(matches!(fault, Fault::Write | Fault::Sync));
         runtime.block_on(load.run(3, 8, seed + 2));
         assert_serves(&runtime, &daemon, &repo, &load.expected(), &format!("{part} {fault:?}, mended"));
         drop(daemon);

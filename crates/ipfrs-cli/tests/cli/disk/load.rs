@@ -81,6 +81,11 @@ impl<'a> Load<'a> {
         self
     }
 
+    /// Sets whether requests may fail.
+    pub(crate) fn set_may_fail(&mut self, may_fail: bool) {
+        self.may_fail = may_fail;
+    }
+
     /// Returns what holds from which position of the disk.
     pub(crate) fn history(&self) -> Vec<(usize, Arc<Expected>)> {
         self.notes.lock().history.clone()
