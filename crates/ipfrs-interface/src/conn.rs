@@ -8,6 +8,7 @@ mod direct;
 mod fast_path;
 pub(crate) mod front_end;
 mod get_head;
+mod http2_frames;
 mod http2_idle;
 mod http2_stall;
 mod hyper;

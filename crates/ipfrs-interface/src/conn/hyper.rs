@@ -26,6 +26,7 @@ use super::deadlines::{DEADLINE_GRACE, Deadlines, Draining};
 use super::direct::{Answer, Answering, Begun};
 use super::fast_path::{Asks, IdleConnection};
 use super::front_end::{FrontEnd, Received};
+use super::http2_frames::FramedSocket;
 use super::http2_idle::OpenStreams;
 use super::http2_stall::{StreamExecutor, Watched};
 use super::one_request::OneRequest;
@@ -211,6 +212,7 @@ impl Protocols {
         deadlines: &mut Deadlines<'_, '_>,
     ) -> hyper::Result<()> {
         let streams = Arc::clone(&front.streams);
+        let socket = FramedSocket::new(socket, since);
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(socket), front));
         let mut ending: Option<Instant> = None;
         poll_fn(|cx| {

@@ -25,6 +25,41 @@ async fn http1_and_http2_share_one_port() {
     assert_eq!((response.status().as_u16(), response.version()), (200, axum::http::Version::HTTP_2));
 }
 
+/// Sends `frame` over HTTP/2 until the gateway closes the connection. Returns the number of bytes that were sent, which
+/// is at most `max_bytes`.
+async fn bytes_until_the_end(running: &Running, frame: &[u8], max_bytes: usize) -> usize {
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let (mut incoming, mut outgoing) = running.send(preface).await.into_split();
+    let reading = tokio::spawn(async move { tokio::io::copy(&mut incoming, &mut tokio::io::sink()).await });
+    let frames = frame.repeat(64 * 1024 / frame.len());
+    let mut sent = 0;
+    while sent < max_bytes && outgoing.write_all(&frames).await.is_ok() {
+        sent += frames.len();
+    }
+    drop(outgoing);
+    let _end = reading.await.unwrap();
+    sent
+}
+
+#[tokio::test]
+async fn http2_frames_without_requests_are_bounded() {
+    const MAX_BYTES: usize = 64 << 20;
+    let running = Running::start(&config()).await;
+    let frame = |kind: u8, stream: u8, payload: &[u8]| {
+        [&[0, 0, payload.len() as u8, kind, 0, 0, 0, 0, stream], payload].concat()
+    };
+    let priority = frame(2, 1, &[0; 5]);
+    let settings = frame(4, 0, &[]);
+    let ping = frame(6, 0, &[7; 8]);
+    let window_update = frame(8, 0, &[0, 0, 0, 1]);
+    let unknown = frame(99, 0, &[0; 16]);
+    for frame in [priority, settings, ping, window_update, unknown] {
+        let sent = bytes_until_the_end(&running, &frame, MAX_BYTES).await;
+        assert!(sent < MAX_BYTES, "frames of type {} have no bound", frame[3]);
+    }
+    assert!(rest_of(running.send(LAST_PING).await).await.starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
 #[tokio::test]
 async fn the_url_is_in_the_repo_while_the_gateway_runs() {
     let mut running = Running::start(&config()).await;
