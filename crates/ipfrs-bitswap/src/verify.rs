@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Multihash};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -114,7 +114,7 @@ fn verify_batch(context: &Context, mut batch: Vec<Received>) {
 fn cids(payloads: &[&Payload]) -> Vec<Option<Cid>> {
     let function = |payload: &Payload| {
         let function = payload.prefix.hash_function()?;
-        (payload.data.len() <= MAX_BLOCK_BYTES).then_some(function)
+        (payload.data.len() <= MAX_BIG_BLOCK_BYTES).then_some(function)
     };
     let is_default = |payload: &&&Payload| function(payload) == Some(HashFunction::Sha2_256);
     let messages: Vec<&[u8]> = payloads.iter().filter(is_default).map(|payload| payload.data.as_ref()).collect();

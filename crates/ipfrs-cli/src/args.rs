@@ -356,6 +356,9 @@ pub(crate) struct BlockPutArgs {
     /// Pin the blocks and everything below them
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB
+    #[arg(long)]
+    pub(crate) allow_big_block: bool,
 }
 
 #[derive(Debug, Args)]

@@ -19,18 +19,19 @@ impl Block {
     /// Returns [`ErrorKind::TooLarge`](crate::ErrorKind) for more than [`MAX_BLOCK_BYTES`], and the errors of
     /// [`hash::verify`].
     pub fn new(cid: Cid, data: Bytes) -> Result<Self> {
-        check_size(data.len())?;
+        check_block_size(data.len(), MAX_BLOCK_BYTES)?;
         hash::verify(&cid, &data)?;
         Ok(Self { cid, data })
     }
 
-    /// Calls [`Self::new`] for each of `blocks`, in order. Faster than separate calls if [`hash::verify_all`] is.
+    /// Same as [`Self::new`] for each of `blocks`, in order, with at most `max_bytes` bytes for each. Faster than
+    /// separate calls if [`hash::verify_all`] is.
     #[must_use]
-    pub fn verify_all(blocks: Vec<(Cid, Bytes)>) -> Vec<Result<Self>> {
+    pub fn verify_all(blocks: Vec<(Cid, Bytes)>, max_bytes: usize) -> Vec<Result<Self>> {
         let parts: Vec<(Cid, &[u8])> = blocks.iter().map(|(cid, data)| (*cid, data.as_ref())).collect();
         let verified = hash::verify_all(&parts);
         let block = |((cid, data), verified): ((Cid, Bytes), Result<()>)| {
-            check_size(data.len())?;
+            check_block_size(data.len(), max_bytes)?;
             verified.map(|()| Self { cid, data })
         };
         blocks.into_iter().zip(verified).map(block).collect()
@@ -49,24 +50,8 @@ impl Block {
     /// Returns [`ErrorKind::TooLarge`](crate::ErrorKind) for more than [`MAX_BLOCK_BYTES`], and the errors of
     /// [`new_cid`] and [`hash::HashFunction::digest`].
     pub fn hash(version: u64, codec: u64, function: hash::HashFunction, data: Bytes) -> Result<Self> {
-        check_size(data.len())?;
+        check_block_size(data.len(), MAX_BLOCK_BYTES)?;
         let cid = new_cid(version, codec, function.digest(&data)?)?;
-        Ok(Self { cid, data })
-    }
-
-    /// Same as [`Self::hash`], with only the first `bytes` bytes of the digest.
-    ///
-    /// # Errors
-    /// As [`Self::hash`] and [`hash::HashFunction::truncated_digest`].
-    pub fn hash_truncated(
-        version: u64,
-        codec: u64,
-        function: hash::HashFunction,
-        bytes: usize,
-        data: Bytes,
-    ) -> Result<Self> {
-        check_size(data.len())?;
-        let cid = new_cid(version, codec, function.truncated_digest(&data, bytes)?)?;
         Ok(Self { cid, data })
     }
 
@@ -76,7 +61,7 @@ impl Block {
     /// # Errors
     /// Returns the first error, as in [`Self::hash`].
     pub fn hash_all(version: u64, codec: u64, function: hash::HashFunction, data: Vec<Bytes>) -> Result<Vec<Self>> {
-        data.iter().try_for_each(|data| check_size(data.len()))?;
+        data.iter().try_for_each(|data| check_block_size(data.len(), MAX_BLOCK_BYTES))?;
         let hashes = function.digests(&data.iter().map(Bytes::as_ref).collect::<Vec<_>>())?;
         let block = |(data, hash)| Ok(Self { cid: new_cid(version, codec, hash)?, data });
         data.into_iter().zip(hashes).map(block).collect()
@@ -101,10 +86,14 @@ impl Block {
     }
 }
 
-fn check_size(size: usize) -> Result<()> {
-    if size > MAX_BLOCK_BYTES {
-        return Err(Error::too_large(format!(
-            "a block of {size} bytes is over the limit of {MAX_BLOCK_BYTES} bytes: add it as a file"
+/// Checks that a block of `size` bytes is within a limit.
+///
+/// # Errors
+/// [`Error::large_block`] otherwise.
+pub fn check_block_size(size: usize, max_bytes: usize) -> Result<()> {
+    if size > max_bytes {
+        return Err(Error::large_block(format!(
+            "a block of {size} bytes is over the limit of {max_bytes} bytes: add it as a file"
         )));
     }
     Ok(())

@@ -148,6 +148,11 @@ struct ReadOnly;
 #[error("the hash of the data is another one")]
 struct Mismatch;
 
+/// The cause of errors about blocks over the size that every peer accepts.
+#[derive(Debug, thiserror::Error)]
+#[error("the block is too large")]
+struct LargeBlock;
+
 impl Error {
     /// Creates an error of `kind` with this `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -229,8 +234,23 @@ impl Error {
     /// Returns whether [`mismatch`](Self::mismatch) created this error or one of its causes.
     #[must_use]
     pub fn is_mismatch(&self) -> bool {
+        self.is_caused_by::<Mismatch>()
+    }
+
+    /// Creates an [`ErrorKind::TooLarge`] error for a block over its limit.
+    pub fn large_block(message: impl Into<String>) -> Self {
+        Self::too_large(message).with_source(LargeBlock)
+    }
+
+    /// Returns whether [`large_block`](Self::large_block) created this error or one of its causes.
+    #[must_use]
+    pub fn is_large_block(&self) -> bool {
+        self.is_caused_by::<LargeBlock>()
+    }
+
+    fn is_caused_by<E: std::error::Error + 'static>(&self) -> bool {
         let first = std::error::Error::source(self);
-        std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<Mismatch>())
+        std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<E>())
     }
 
     /// Creates an [`ErrorKind::Forbidden`] error that applies to every caller, because the resource is open

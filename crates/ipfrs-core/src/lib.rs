@@ -14,7 +14,7 @@ pub mod limits;
 pub mod multiformats;
 pub mod timestamp;
 
-pub use block::Block;
+pub use block::{Block, check_block_size};
 pub use cid::{Cid, Multihash};
 pub use cid_list::{CidList, CidListIter};
 pub use cid_text::{cid_from_bytes, cid_to_string, identity_payload, new_cid, parse_cid, to_base};

@@ -1,8 +1,12 @@
 //! Global limits. Each limit is enforced where bytes enter the process.
 
-/// Largest block that is stored or accepted, in bytes: 2 MiB, the size that public peers accept (Bitswap
-/// specification, "Block Sizes").
+/// Largest block that is made or accepted, in bytes: 2 MiB, the size that every peer accepts (Bitswap specification,
+/// "Block Sizes").
 pub const MAX_BLOCK_BYTES: usize = 2 * 1024 * 1024;
+
+/// Largest block that is stored, in bytes, if the user explicitly allows big blocks: 4 MiB. Many peers accept no block
+/// over [`MAX_BLOCK_BYTES`], and none a Bitswap message over 4 MiB.
+pub const MAX_BIG_BLOCK_BYTES: usize = 4 * 1024 * 1024;
 
 /// Largest digest of an identity multihash, in bytes: 128, as in Kubo and boxo (`verifcid`).
 pub const MAX_IDENTITY_BYTES: usize = 128;

@@ -183,7 +183,7 @@ fn many_blocks_are_hashed_and_verified_as_one_is() {
         (cid, if i % 5 == 4 { Bytes::from_static(b"other") } else { data.clone() })
     });
     let blocks: Vec<(ipfrs_core::Cid, Bytes)> = blocks.collect();
-    let verified = Block::verify_all(blocks.clone());
+    let verified = Block::verify_all(blocks.clone(), limits::MAX_BLOCK_BYTES);
     assert_eq!(verified.len(), blocks.len());
     for (verified, (cid, data)) in verified.into_iter().zip(blocks) {
         match (verified, Block::new(cid, data)) {

@@ -4,7 +4,7 @@ use async_graphql::{Context, Object, SimpleObject};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, codec};
 use ipfrs_middleware::auth::Scope;
-use ipfrs_node::{BlockFormat, OperationId, PinOptions, PutBlock, UploadOptions};
+use ipfrs_node::{BlockFormat, OperationId, PinOptions, PutBlock, PutBlockOptions, UploadOptions};
 
 use crate::context::{node, permit, request};
 use crate::error::{FieldResult, failed};
@@ -59,7 +59,7 @@ impl Mutation {
         let format = BlockFormat { version: 1, codec, hash, digest_bytes: None };
         let block = PutBlock { data: data.0, cid: cid.map(|cid| cid.0), format };
         let node = node(context)?;
-        let stored = if pin { node.put_pinned_block(block).await } else { node.put_block(block).await };
+        let stored = node.put_block_with(block, PutBlockOptions { pin, ..PutBlockOptions::default() }).await;
         let (cid, size) = stored.map_err(failed)?;
         Ok(Some(AddedBlock { cid: Cid(cid), size: size.into() }))
     }

@@ -6,7 +6,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, codec, parse_cid};
 use ipfrs_middleware::Lifecycle;
-use ipfrs_node::{BlockFormat, Node, PutBlock};
+use ipfrs_node::{BlockFormat, Node, PutBlock, PutBlockOptions};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as GotResult;
 use ipfrs_proto::block::v1::block_service_server::BlockService;
 use ipfrs_proto::block::v1::{
@@ -109,7 +109,7 @@ async fn delete(node: &Node, request: DeleteBlockRequest) -> Result<DeleteBlockR
 async fn put(node: &Node, request: PutBlockRequest) -> Result<PutBlockResponse, Fault> {
     let pin = request.options.as_ref().is_some_and(|options| options.pin);
     let block = to_put(request.data, request.options.unwrap_or_default(), &request.cid)?;
-    let (cid, size) = if pin { node.put_pinned_block(block).await? } else { node.put_block(block).await? };
+    let (cid, size) = node.put_block_with(block, PutBlockOptions { pin, ..PutBlockOptions::default() }).await?;
     Ok(PutBlockResponse { cid: cid.to_string(), size: size as u64 })
 }
 

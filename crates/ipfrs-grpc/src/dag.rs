@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, codec};
-use ipfrs_node::{Node, PutNode};
+use ipfrs_node::{Node, PutBlockOptions, PutNode};
 use ipfrs_proto::dag::v1::dag_service_server::DagService;
 use ipfrs_proto::dag::v1::{
     GetDagRequest, GetDagResponse, GetDagStatsRequest, GetDagStatsResponse, PutDagRequest, PutDagResponse,
@@ -89,7 +89,7 @@ async fn put(node: &Node, request: PutDagRequest) -> Result<PutDagResponse, Faul
         input: codec_of("input_codec", &request.input_codec, codec::DAG_JSON)?,
         store: codec_of("store_codec", &request.store_codec, codec::DAG_CBOR)?,
         hash,
-        pin: request.pin,
+        options: PutBlockOptions { pin: request.pin, ..PutBlockOptions::default() },
     };
     let cid = node.put_node(new).await.map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => in_field("data")(error),

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Block, Cid, Error, Result, codec};
+use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
+use ipfrs_core::{Block, Cid, Error, Result, check_block_size, codec, hash, new_cid};
 use ipfrs_store::{BlockBatch, BlockStoreExt, PutMode, Stored};
 
 use crate::{ContentPath, Node, PinOptions};
@@ -46,18 +47,40 @@ pub struct PutBlock {
     pub format: BlockFormat,
 }
 
+/// Options of [`Node::put_block_with`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PutBlockOptions {
+    /// Whether the block is pinned recursively. All blocks below it must be in the store then.
+    pub pin: bool,
+    /// Whether the block may have up to [`MAX_BIG_BLOCK_BYTES`] bytes instead of [`MAX_BLOCK_BYTES`]. Many peers do not
+    /// accept such a block.
+    pub allows_big: bool,
+}
+
+impl PutBlockOptions {
+    fn max_bytes(self) -> usize {
+        if self.allows_big { MAX_BIG_BLOCK_BYTES } else { MAX_BLOCK_BYTES }
+    }
+}
+
 impl PutBlock {
-    fn into_block(self) -> Result<Block> {
-        match self.cid {
-            Some(cid) => Block::new(cid, self.data),
+    fn into_block(self, max_bytes: usize) -> Result<Block> {
+        check_block_size(self.data.len(), max_bytes)?;
+        let cid = match self.cid {
+            Some(cid) => {
+                hash::verify(&cid, &self.data)?;
+                cid
+            }
             None => {
                 let BlockFormat { version, codec, hash, digest_bytes } = self.format;
-                match digest_bytes {
-                    Some(bytes) => Block::hash_truncated(version, codec, hash, bytes, self.data),
-                    None => Block::hash(version, codec, hash, self.data),
-                }
+                let digest = match digest_bytes {
+                    Some(bytes) => hash.truncated_digest(&self.data, bytes)?,
+                    None => hash.digest(&self.data)?,
+                };
+                new_cid(version, codec, digest)?
             }
-        }
+        };
+        Ok(Block::trusted(cid, self.data))
     }
 }
 
@@ -73,7 +96,7 @@ pub enum BatchItem {
 impl BatchItem {
     fn into_block(self) -> Result<Block> {
         match self {
-            Self::Put(put) => put.into_block(),
+            Self::Put(put) => put.into_block(MAX_BLOCK_BYTES),
             Self::Verified(block) => Ok(block),
         }
     }
@@ -139,10 +162,27 @@ impl Node {
     /// # Errors
     /// If the data does not match the expected content ID, exceeds the size limit, or cannot be stored.
     pub async fn put_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
+        self.put_block_with(block, PutBlockOptions::default()).await
+    }
+
+    /// Same as [`put_block`](Self::put_block), with options.
+    ///
+    /// # Errors
+    /// As [`put_block`](Self::put_block) and [`pin`](Self::pin); in the latter case the block is stored without a pin.
+    pub async fn put_block_with(&self, block: PutBlock, options: PutBlockOptions) -> Result<(Cid, usize)> {
+        let _lease = options.pin.then(|| self.inner.protection.lease());
+        let (cid, size) = self.put_block_within(block, options.max_bytes()).await?;
+        if options.pin {
+            self.pin(&[ContentPath::new(cid, Vec::new())?], &PinOptions::default(), |_| {}).await?;
+        }
+        Ok((cid, size))
+    }
+
+    async fn put_block_within(&self, block: PutBlock, max_bytes: usize) -> Result<(Cid, usize)> {
         let block = if block.data.len() <= INLINE_HASH_BYTES {
-            block.into_block()
+            block.into_block(max_bytes)
         } else {
-            let hashed = tokio::task::spawn_blocking(move || block.into_block());
+            let hashed = tokio::task::spawn_blocking(move || block.into_block(max_bytes));
             hashed.await.map_err(|e| Error::internal("hashing a block failed").with_source(e))?
         };
         let block = block.inspect_err(|_| self.inner.metrics.block_errors.refused())?;
@@ -163,17 +203,6 @@ impl Node {
             Some(eviction) => eviction.put(blocks).await,
             None => blocks.iter().map(|_| self.check_writable().map(|()| Stored::Present)).collect(),
         }
-    }
-
-    /// Stores one block and pins it recursively. All blocks below it must be in the store already.
-    ///
-    /// # Errors
-    /// As [`put_block`](Self::put_block) and [`pin`](Self::pin); in the latter case the block is stored without a pin.
-    pub async fn put_pinned_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
-        let _lease = self.inner.protection.lease();
-        let (cid, size) = self.put_block(block).await?;
-        self.pin(&[ContentPath::new(cid, Vec::new())?], &PinOptions::default(), |_| {}).await?;
-        Ok((cid, size))
     }
 
     /// Returns the blocks of a batch in the requested order. Blocks are read ahead of the consumer in bounded groups.

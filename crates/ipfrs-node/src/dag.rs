@@ -9,7 +9,7 @@ mod plain;
 mod reachable;
 
 pub use export::{DagExport, DagPath, DagSize, DagStats};
-pub use import::{DagImport, ImportedDags};
+pub use import::{DagImport, DagImportOptions, ImportedDags};
 pub use link_walk::{DagLink, LinkWalkOptions};
 pub use node::PutNode;
 pub use patch::{DifferenceKind, LinkChange, LinkDifference};

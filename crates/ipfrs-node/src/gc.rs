@@ -8,4 +8,4 @@ mod verify;
 pub(crate) use protection::{Lease, Protection};
 pub use report::GcReport;
 pub use run::{GcEvent, GcOptions, Removal};
-pub use verify::{Verified, Verifying};
+pub use verify::{Repair, Repaired, Verified, Verifying};

@@ -34,19 +34,19 @@ mod tensors;
 mod trace;
 mod uploads;
 
-pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
+pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutBlockOptions, TransactionStatus};
 pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
 pub use content::{
     Archive, CarScope, ContentPath, EntityBytes, FileContent, Listed, ListedKind, ListedPage, Object, ObjectInfo,
     ObjectKind, PathCar, ResolvedPath, saved_name,
 };
 pub use dag::{
-    DagExport, DagImport, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags, LinkChange,
-    LinkDifference, LinkWalkOptions, PutNode,
+    DagExport, DagImport, DagImportOptions, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags,
+    LinkChange, LinkDifference, LinkWalkOptions, PutNode,
 };
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
-pub use gc::{GcEvent, GcOptions, GcReport, Removal, Verified, Verifying};
+pub use gc::{GcEvent, GcOptions, GcReport, Removal, Repair, Repaired, Verified, Verifying};
 pub use import::{AddOptions, AddPathOptions, AddSession, Added};
 pub use ingest::{IngestConfig, IngestName, IngestObject, IngestStore};
 pub use ipfrs_core::hash::HashFunction;

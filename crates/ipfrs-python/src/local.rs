@@ -14,8 +14,8 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_interface::{Config, Sources, running_url};
 use ipfrs_node::{
-    BatchItem, BatchPut, BlockFormat, ContentPath, EpochCache, GcOptions, LinkName, Node, PinFilter, PinMode,
-    PinOptions, Pinned, PutBlock, PutMode, ResolvedPath,
+    BatchItem, BatchPut, BlockFormat, ContentPath, DagImportOptions, EpochCache, GcOptions, LinkName, Node, PinFilter,
+    PinMode, PinOptions, Pinned, PutBlock, PutBlockOptions, PutMode, ResolvedPath,
 };
 use quick_cache::Weighter;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
@@ -220,10 +220,8 @@ impl Backing for Local {
     async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String> {
         let block = PutBlock { data, cid: None, format: options.format()? };
         let node = self.node().await?;
-        let (cid, _) = match options.pin {
-            true => node.put_pinned_block(block).await?,
-            false => node.put_block(block).await?,
-        };
+        let (cid, _) =
+            node.put_block_with(block, PutBlockOptions { pin: options.pin, ..PutBlockOptions::default() }).await?;
         Ok(cid.to_string())
     }
 
@@ -356,7 +354,7 @@ impl Backing for Local {
 
     async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
         let node = self.node().await?;
-        let mut import = node.import_dags(pin_roots).await?;
+        let mut import = node.import_dags(DagImportOptions { pin_roots, allows_big_blocks: false }).await?;
         import.car(car).await?;
         let roots = import.roots().iter().map(Cid::to_string).collect();
         let imported = import.finish().await?;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
 use crate::{BlockBatch, DropStale, Mappings, StoreEpoch};
@@ -206,7 +206,7 @@ pub struct DamagedPack {
 /// * **Identity blocks** are never stored. They are always present, `get` returns the payload of the CID itself,
 ///   `iterate` does not list them, and `delete_many` returns `false` for them.
 /// * **Rejected blocks.** Blocks with an unknown hash function or with the codec [`RESERVED_CODEC`] are
-///   [`Unsupported`](ErrorKind::Unsupported); blocks larger than [`MAX_BLOCK_BYTES`] are
+///   [`Unsupported`](ErrorKind::Unsupported); blocks larger than [`MAX_BIG_BLOCK_BYTES`] are
 ///   [`TooLarge`](ErrorKind::TooLarge).
 /// * **Trust.** Blocks that are put have been verified ([`Block`]). Reads do not verify again.
 /// * **No blocking.** Methods never block the polling thread on a disk. Returned bytes are already in memory, or were
@@ -424,8 +424,8 @@ pub fn admit(block: &Block) -> Result<Admission> {
     }
     match HashFunction::from_code(cid.hash().code())? {
         HashFunction::Identity => Ok(Admission::Identity),
-        _ if size > MAX_BLOCK_BYTES => Err(Error::too_large(format!(
-            "block {cid} has {size} bytes, over the limit of {MAX_BLOCK_BYTES} bytes: add it as a file"
+        _ if size > MAX_BIG_BLOCK_BYTES => Err(Error::too_large(format!(
+            "block {cid} has {size} bytes, over the limit of {MAX_BIG_BLOCK_BYTES} bytes: add it as a file"
         ))),
         _ => Ok(Admission::Store),
     }

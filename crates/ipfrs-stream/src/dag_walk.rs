@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::Stream;
-use ipfrs_core::{Block, Cid, Error, Result, identity_payload};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{BlockStore, StoredSection};
 use parking_lot::Mutex;
 use tokio::task::coop::consume_budget;
@@ -127,11 +127,30 @@ impl DagWalk {
         Self::over(store, Links { cids, below: Below::Last(part) }, repeats, config)
     }
 
+    /// Creates a walk as [`Self::new`] does, but leaves out blocks that are missing or unreadable, and all blocks that
+    /// only they lead to. A block that its codec cannot decode has no links.
+    #[must_use]
+    pub fn of_available(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
+        let roots = Links { cids: roots.into_iter().collect(), below: Below::Each(Part::All) };
+        Self::with(store, roots, false, true, config)
+    }
+
     fn over(store: Arc<dyn BlockStore>, roots: Links, repeats: bool, config: &StreamingConfig) -> Self {
+        Self::with(store, roots, repeats, false, config)
+    }
+
+    fn with(
+        store: Arc<dyn BlockStore>,
+        roots: Links,
+        repeats: bool,
+        is_partial: bool,
+        config: &StreamingConfig,
+    ) -> Self {
         let path = Path::new(Frame::of_roots(roots));
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
         let ready = Arc::new(Mutex::new(Ready { blocks: VecDeque::new(), bytes: 0, window_bytes }));
-        let walk = Walk { store, config: config.clone(), seen: Seen::new(repeats), path, ready: Arc::clone(&ready) };
+        let (config, seen) = (config.clone(), Seen::new(repeats));
+        let walk = Walk { store, config, seen, path, ready: Arc::clone(&ready), is_partial };
         Self { walk: Some(walk.run().boxed()), ready, failed: None }
     }
 
@@ -195,6 +214,8 @@ struct Walk {
     seen: Seen,
     path: Path,
     ready: Arc<Mutex<Ready>>,
+    /// Whether blocks that are not available are left out.
+    is_partial: bool,
 }
 
 impl Walk {
@@ -208,7 +229,10 @@ impl Walk {
             if let Some(payload) = identity_payload(&cid) {
                 self.open(cid, Bytes::copy_from_slice(payload), part, depth).await?;
             } else if !self.seen.is_done(&cid, part) {
-                let section = frame.fetch(&cid, &self.store, &self.seen).await?;
+                let section = match frame.fetch(&cid, &self.store, &self.seen).await {
+                    Err(error) if self.is_partial && is_unavailable(&error) => continue,
+                    section => section?,
+                };
                 let is_new = self.seen.insert(&cid, part)?;
                 if !has_no_links(&cid, section.bytes()) {
                     self.open(cid, section.data(), part, depth).await?;
@@ -236,7 +260,10 @@ impl Walk {
 
     /// Descends into a block that `depth` links lead to, if it has links within `part`.
     async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
-        let links = links_below(cid, data, part).await?;
+        let links = match links_below(cid, data, part).await {
+            Err(error) if self.is_partial && is_undecodable(&error) => return Ok(()),
+            links => links?,
+        };
         if links.cids.is_empty() {
             return Ok(());
         }
@@ -246,4 +273,12 @@ impl Walk {
         self.path.push(Frame::new(cid, part, links, depth + 1));
         Ok(())
     }
+}
+
+fn is_unavailable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt)
+}
+
+fn is_undecodable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidContent | ErrorKind::Unsupported)
 }

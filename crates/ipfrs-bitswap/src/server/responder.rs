@@ -117,8 +117,7 @@ async fn prepare(context: &Arc<Context>, peer: &Arc<Peer>, tasks: Vec<Task>, que
     loop {
         tokio::select! {
             Some(read) = reads.next(), if !reads.is_empty() => {
-                let (task, waits, block, permits) = read;
-                push_block(context, peer, &mut prepared, &task, waits, block, permits);
+                push_read(context, peer, &mut prepared, queue, read).await;
             }
             Some((task, waits, found)) = lookups.next(), if reads.len() < PEER_READS && !lookups.is_done() => match found {
                 Found::Have => push_have(context, peer, &mut prepared, &task),
@@ -128,8 +127,8 @@ async fn prepare(context: &Arc<Context>, peer: &Arc<Peer>, tasks: Vec<Task>, que
                         Some(permits) => permits,
                         None => {
                             // The blocks that are being read and those of this message hold memory too.
-                            while let Some((task, waits, block, permits)) = reads.next().await {
-                                push_block(context, peer, &mut prepared, &task, waits, block, permits);
+                            while let Some(read) = reads.next().await {
+                                push_read(context, peer, &mut prepared, queue, read).await;
                             }
                             flush(&mut prepared, queue).await;
                             reserve(context, peer, bytes).await
@@ -165,6 +164,10 @@ async fn look_up(context: &Context, task: &Task) -> Found {
     let Ok(_permit) = context.reads.acquire().await else { return Found::Missing };
     match context.provider.size(&task.cid).await {
         Ok(None) => Found::Missing,
+        // A block that was stored as too big to be exchanged.
+        Ok(Some(size)) if !Response::default().has_room_for(&task.cid, usize::try_from(size).unwrap_or(usize::MAX)) => {
+            Found::Missing
+        }
         Ok(Some(size)) if task.kind == WantKind::Have && size > HAVE_REPLACEMENT_BYTES => Found::Have,
         Ok(Some(size)) => Found::Block(usize::try_from(size).unwrap_or(usize::MAX)),
         Err(error) => {
@@ -186,17 +189,19 @@ fn note_failure(task: &Task, error: &ipfrs_core::Error) {
     tracing::warn!(cid = %task.cid, "a block that a peer wants could not be read: {error}");
 }
 
-fn push_block(
+/// Adds a block to the message, or to the next one if it does not fit.
+async fn push_read(
     context: &Context,
     peer: &Peer,
     prepared: &mut Prepared,
-    task: &Task,
-    waits: bool,
-    block: Option<Bytes>,
-    permits: Vec<OwnedSemaphorePermit>,
+    queue: &mpsc::Sender<Prepared>,
+    (task, waits, block, permits): (Task, bool, Option<Bytes>, Vec<OwnedSemaphorePermit>),
 ) {
-    let Some(data) = block else { return push_missing(context, peer, prepared, task, waits) };
-    if finish(context, peer, task) {
+    let Some(data) = block else { return push_missing(context, peer, prepared, &task, waits) };
+    if finish(context, peer, &task) {
+        if !prepared.response.has_room_for(&task.cid, data.len()) {
+            flush(prepared, queue).await;
+        }
         prepared.permits.extend(permits);
         prepared.response.push_block(task.cid, data);
     }

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_core::Cid;
 use unsigned_varint::encode;
 
-use super::{Outgoing, Version, WantKind};
+use super::{MAX_MESSAGE_BYTES, Outgoing, Version, WantKind};
 
 /// Blocks of up to this number of bytes are copied into the buffer of their message, so that a message of small blocks
 /// is one write.
@@ -82,6 +82,12 @@ pub(crate) struct Response {
 }
 
 impl Response {
+    /// Whether a block fits in one message with what this one contains.
+    pub(crate) fn has_room_for(&self, cid: &Cid, block_bytes: usize) -> bool {
+        let bytes = || field_bytes(field_bytes(prefix(cid).len()) + field_bytes(block_bytes));
+        block_bytes <= MAX_MESSAGE_BYTES && self.size + bytes() <= MAX_MESSAGE_BYTES
+    }
+
     /// Adds a block.
     pub(crate) fn push_block(&mut self, cid: Cid, data: Bytes) {
         self.size += data.len() + OVERHEAD_BYTES;

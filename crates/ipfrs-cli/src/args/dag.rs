@@ -49,6 +49,9 @@ pub(crate) struct DagPutArgs {
     /// Pin the nodes and everything below them
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB
+    #[arg(long)]
+    pub(crate) allow_big_block: bool,
 }
 
 #[derive(Debug, Args)]
@@ -56,9 +59,15 @@ pub(crate) struct DagImportArgs {
     /// CAR files; standard input if none is given, or for "-"
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Pin the roots of the files, and everything below them [default: true]
+    /// Pin the roots of the files, and everything below them [default: true, with --local-only false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) pin_roots: Option<bool>,
+    /// Import parts of DAGs, without pins
+    #[arg(long)]
+    pub(crate) local_only: bool,
+    /// Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB
+    #[arg(long)]
+    pub(crate) allow_big_block: bool,
     /// Print the number of blocks and bytes in the files
     #[arg(long)]
     pub(crate) stats: bool,
@@ -75,6 +84,9 @@ pub(crate) struct DagExportArgs {
     /// Content ID of the root, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) root: OsString,
+    /// Export only the blocks in the store of the daemon; leave out missing blocks and what is below them
+    #[arg(long)]
+    pub(crate) local_only: bool,
     /// Target file, replaced when the DAG is complete [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -84,6 +84,15 @@ pub(crate) struct RepoStatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RepoVerifyArgs {
+    /// Remove corrupt blocks
+    #[arg(long)]
+    pub(crate) drop: bool,
+    /// Remove corrupt blocks and retrieve them from the sources of the daemon
+    #[arg(long)]
+    pub(crate) heal: bool,
+    /// Longest time to retrieve one block, such as 30s; 0 for no limit [default: 30s]
+    #[arg(long, value_name = "DURATION", requires = "heal")]
+    pub(crate) heal_timeout: Option<String>,
     /// Print only corrupt blocks
     #[arg(short, long)]
     pub(crate) quiet: bool,

@@ -34,6 +34,7 @@ async fn put(api: &Api, args: &BlockPutArgs, out: &mut Output) -> Result<()> {
     let request = Request::command("block/put")
         .with_some("cid-codec", args.cid_codec.as_ref())
         .with_some("mhtype", args.mhtype.as_ref())
+        .with("allow-big-block", args.allow_big_block)
         .with("pin", args.pin);
     let mut response = api.call(Sources::files(&args.files)?.upload(request, |_| {})?).await?;
     while let Some(stat) = response.line::<BlockStat>().await? {

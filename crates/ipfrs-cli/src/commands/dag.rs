@@ -46,7 +46,11 @@ async fn import(api: &Api, args: &DagImportArgs, out: &mut Output) -> Result<()>
     let is_silent = args.silent || out.is_json();
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
     sources.measure(&progress);
-    let request = Request::command("dag/import").with_some("pin-roots", args.pin_roots).with("stats", args.stats);
+    let request = Request::command("dag/import")
+        .with_some("pin-roots", args.pin_roots)
+        .with("local-only", args.local_only)
+        .with("allow-big-block", args.allow_big_block)
+        .with("stats", args.stats);
     let sent = progress.clone();
     let mut response = api.call(sources.upload(request, move |bytes| sent.done(bytes))?).await?;
     let mut failed = None;
@@ -85,6 +89,7 @@ async fn put(api: &Api, args: &DagPutArgs, out: &mut Output) -> Result<()> {
         .with_some("store-codec", args.store_codec.as_ref())
         .with_some("input-codec", args.input_codec.as_ref())
         .with_some("hash", args.hash.as_ref())
+        .with("allow-big-block", args.allow_big_block)
         .with("pin", args.pin);
     let mut response = api.call(Sources::files(&args.files)?.upload(request, |_| {})?).await?;
     while let Some(node) = response.line::<StoredNode>().await? {
@@ -102,7 +107,8 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     let stage = target.map(|target| Stage::new(target, true)).transpose()?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
-        let mut response = api.call(Request::query("dag/export").with_arg(&args.root)).await?;
+        let request = Request::query("dag/export").with_arg(&args.root).with("local-only", args.local_only);
+        let mut response = api.call(request).await?;
         match &stage {
             Some(stage) => stage.save(&mut response, &progress).await,
             None => pass_on(&mut response, out, &progress).await,

@@ -111,7 +111,10 @@ async fn verify(api: &Api, args: &RepoVerifyArgs, out: &mut Output) -> Result<()
     if progress.is_shown() {
         progress.expect(api.repo_stat().await?.num_objects.unwrap_or(0));
     }
-    let mut response = api.call(Request::query("repo/verify")).await?;
+    // A repair changes the repo, so it is never repeated.
+    let request = if args.drop || args.heal { Request::command("repo/verify") } else { Request::query("repo/verify") };
+    let request = request.with("drop", args.drop).with("heal", args.heal);
+    let mut response = api.call(request.with_some("heal-timeout", args.heal_timeout.as_ref())).await?;
     while let Some(line) = response.line::<VerifyLine>().await? {
         if line.msg.is_empty() {
             progress.reached(line.progress);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Cid, Multihash, codec};
 
 /// Beginning of the file SHARDING.
@@ -76,8 +76,8 @@ impl Flatfs {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
         };
-        if size > MAX_BLOCK_BYTES as u64 {
-            bail!("{} has {size} bytes, over the limit of {MAX_BLOCK_BYTES} for blocks", path.display());
+        if size > MAX_BIG_BLOCK_BYTES as u64 {
+            bail!("{} has {size} bytes, over the limit of {MAX_BIG_BLOCK_BYTES} for blocks", path.display());
         }
         fs::read(&path).map(Some).with_context(|| format!("cannot read {}", path.display()))
     }

@@ -91,3 +91,58 @@ fn stat_counts_blocks_and_bytes() {
     let json = place.ok(&["dag", "stat", "--json", ids[0]]);
     assert!(json.starts_with(r#"{"UniqueBlocks":4,"TotalSize":"#), "{json}");
 }
+
+#[test]
+fn available_part_of_a_dag_is_exported() {
+    let (here, there) = (Place::new(), Place::new());
+    here.write("file", &noise(600_000));
+    let root = here.ok(&["add", "-Q", "--raw-leaves", "file"]);
+    let leaves = here.ok(&["refs", &root]);
+    let leaves: Vec<_> = leaves.lines().collect();
+    here.ok(&["pin", "rm", &root]);
+    here.ok(&["block", "rm", leaves[1]]);
+    assert!(here.fails(&["dag", "export", &root, "-o", "out.car"]).contains("is not in this store"));
+    here.ok(&["dag", "export", "--local-only", &root, "-o", "out.car"]);
+    there.write("in.car", &fs::read(here.path("out.car")).unwrap());
+    let message = there.fails(&["dag", "import", "--local-only", "--pin-roots", "in.car"]);
+    assert!(message.contains("cannot be combined"), "{message}");
+    let stats = there.ok(&["dag", "import", "--local-only", "--stats", "in.car"]);
+    assert!(stats.starts_with("Imported 3 blocks ("), "{stats}");
+    for (leaf, is_there) in leaves.iter().zip([true, false, true]) {
+        assert_eq!(there.run(&["block", "stat", leaf]).code == Some(0), is_there, "{leaf}");
+    }
+    assert!(here.fails(&["dag", "export", "--local-only", leaves[1]]).contains("block was not found locally"));
+}
+
+#[test]
+fn big_blocks_are_stored_only_if_they_are_allowed() {
+    const REFUSAL: &str = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider \
+                           using UnixFS for automatic chunking of bigger files, or pass --allow-big-block to override";
+    let (here, there) = (Place::new(), Place::new());
+    let daemon = here.start(&[]);
+    here.write("exact", &noise(2 << 20));
+    here.ok(&["block", "put", "exact"]);
+    here.write("big", &noise((2 << 20) + 1));
+    let dag_put = ["dag", "put", "--input-codec=raw", "--store-codec=raw"];
+    assert!(here.fails(&["block", "put", "big"]).contains(REFUSAL));
+    assert!(here.fails(&[&dag_put[..], &["big"]].concat()).contains(REFUSAL));
+    let cid = here.ok(&["block", "put", "--allow-big-block", "big"]);
+    assert_eq!(here.ok(&[&dag_put[..], &["--allow-big-block", "big"]].concat()), cid);
+    here.write("largest", &noise(4 << 20));
+    let largest = here.ok(&["block", "put", "--allow-big-block", "largest"]);
+    here.write("over", &noise((4 << 20) + 1));
+    assert!(here.fails(&["block", "put", "--allow-big-block", "over"]).contains("limit of 4194304 bytes"));
+    assert!(here.fails(&["block", "put", "over"]).contains(REFUSAL));
+    // The same after a restart, which reads the packs again.
+    drop(daemon);
+    let daemon = here.start(&[]);
+    for (name, cid) in [("big", &cid), ("largest", &largest)] {
+        assert!(here.run(&["block", "get", cid]).stdout == fs::read(here.path(name)).unwrap(), "{name}");
+    }
+    assert_eq!(here.ok(&["repo", "verify"]), "verify complete, all blocks validated.");
+    here.ok(&["dag", "export", &largest, "-o", "out.car"]);
+    there.write("in.car", &fs::read(here.path("out.car")).unwrap());
+    assert!(there.fails(&["dag", "import", "in.car"]).contains(REFUSAL));
+    there.ok(&["dag", "import", "--allow-big-block", "in.car"]);
+    drop(daemon);
+}

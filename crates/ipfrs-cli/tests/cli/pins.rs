@@ -104,5 +104,13 @@ fn repo_stat_and_verify_report_state() {
     let ran = place.run(&["repo", "verify", "--quiet"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.text().starts_with(&format!("block {cid} was corrupt")), "{}", ran.text());
-    assert!(ran.stderr.contains("some blocks were corrupt: 1 of 1"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 blocks corrupt: remove them"), "{}", ran.stderr);
+    assert!(place.fails(&["repo", "verify", "--heal"]).contains("must be run in online mode"));
+    assert!(place.fails(&["repo", "verify", "--heal", "--heal-timeout=1day"]).contains("invalid heal-timeout"));
+    let repaired = place.ok(&["repo", "verify", "--drop"]);
+    assert!(repaired.ends_with(", removed\nverify complete, 1 blocks corrupt, 1 removed"), "{repaired}");
+    assert_eq!(place.ok(&["repo", "verify"]), "verify complete, all blocks validated.");
+    assert!(place.fails(&["cat", &cid]).contains("not found"));
+    assert_eq!(place.ok(&["add", "-Q", "--raw-leaves", "file"]), cid);
+    assert_eq!(place.ok(&["cat", &cid]).len(), 100 * marker.len());
 }

@@ -33,7 +33,10 @@ pub(super) struct Args {
     pub(super) render: Render,
     /// Whether the client accepts trailers.
     pub(super) takes_trailers: bool,
-    offline: bool,
+    /// Whether missing content may be retrieved, if the request says so (`offline`).
+    online: Option<bool>,
+    /// Whether `local` is set.
+    local: bool,
     /// Memory reserved for arguments from the body.
     _memory: Option<Arc<RequestMemory>>,
 }
@@ -102,14 +105,16 @@ impl Args {
         let shown = if command.path == "pin/remote/service/add" { &[] } else { arguments.as_slice() };
         let running = state.command_log.begin(command.path, shown, &options);
         let options = parsed;
-        let offline = options.flag("offline") || options.flag("local");
+        let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));
+        let local = local.unwrap_or(false);
         request.extensions_mut().insert(Self {
             arguments,
             paths,
             options,
             render,
             takes_trailers,
-            offline,
+            online,
+            local,
             _memory: memory,
         });
         Ok((request, running))
@@ -226,7 +231,12 @@ impl Args {
 
     /// Whether missing content is not retrieved (`offline`, `local`).
     pub(super) fn is_offline(&self) -> bool {
-        self.offline
+        self.local || self.online == Some(false)
+    }
+
+    /// Whether the request says that missing content is retrieved (`offline=false`).
+    pub(super) fn is_explicitly_online(&self) -> bool {
+        self.online == Some(true)
     }
 
     /// Returns an option that is a duration.

@@ -4,10 +4,10 @@ use axum::extract::{Request, State};
 use bytes::Bytes;
 use futures::stream;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
-use ipfrs_core::{Error, codec};
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
+use ipfrs_core::{Error, ErrorKind, codec};
 use ipfrs_middleware::RequestMemory;
-use ipfrs_node::{BlockFormat, ContentPath, PutBlock};
+use ipfrs_node::{BlockFormat, ContentPath, PutBlock, PutBlockOptions};
 use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 
 use super::args::Args;
@@ -41,26 +41,26 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     Ok(output::object(BlockStat { key: args.render.cid(&cid)?, size }))
 }
 
-/// `block/put[?cid-codec=][&mhtype=][&mhlen=][&pin=]`: stores each file of a multipart body, or the body itself, as a
-/// block. With `pin`, pins the block recursively.
+/// `block/put[?cid-codec=][&mhtype=][&mhlen=][&pin=][&allow-big-block=]`: stores each file of a multipart body, or the
+/// body itself, as a block. With `pin`, pins the block recursively.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let format = format(&args)?;
-    let pin = args.is_set("pin");
+    let options = put_options(&args);
     let (blocks, _memory) = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
         None => {
-            let block =
-                body::whole(&state.memory, request.into_body(), MAX_BLOCK_BYTES, "maximum block size", "use add")
-                    .await?;
+            let (body, limit) = (request.into_body(), "maximum block size");
+            let block = body::whole(&state.memory, body, MAX_BIG_BLOCK_BYTES, limit, "use add").await;
+            let block = block.map_err(|e| big_block_error(e, options))?;
             (vec![block.bytes], block.memory)
         }
-        Some(boundary) => files(&state, Parts::new(&state.memory, request.into_body(), boundary)).await?,
+        Some(boundary) => files(&state, Parts::new(&state.memory, request.into_body(), boundary), options).await?,
     };
     let mut lines = Vec::with_capacity(blocks.len());
     for data in blocks {
         let block = PutBlock { data, cid: None, format };
-        let put = if pin { state.node.put_pinned_block(block).await } else { state.node.put_block(block).await };
-        let (cid, size) = put?;
+        let put = state.node.put_block_with(block, options).await;
+        let (cid, size) = put.map_err(|e| big_block_error(e, options))?;
         lines.push(output::line(&BlockStat { key: args.render.cid(&cid)?, size: size as u64 }));
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
@@ -86,13 +86,33 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResu
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 
+/// Returns the options of `block/put` and `dag/put` that concern the storage of a block.
+pub(super) fn put_options(args: &Args) -> PutBlockOptions {
+    PutBlockOptions { pin: args.is_set("pin"), allows_big: args.is_set("allow-big-block") }
+}
+
+/// Returns the error for a block that is over 2 MiB or over the maximum, with Kubo's text for the former.
+pub(super) fn big_block_error(error: Error, options: PutBlockOptions) -> Error {
+    if options.allows_big || error.kind() != ErrorKind::TooLarge {
+        return error;
+    }
+    let why = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using UnixFS for \
+               automatic chunking of bigger files, or pass --allow-big-block to override";
+    Error::large_block(why).with_source(error)
+}
+
 /// Reads the files of a multipart body, within the limits of a batch on their number and total size.
-async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, RequestMemory), RpcError> {
+async fn files(
+    state: &AppState,
+    mut parts: Parts,
+    options: PutBlockOptions,
+) -> Result<(Vec<Bytes>, RequestMemory), RpcError> {
     let batch = &state.node.config().batch;
     let (mut blocks, mut total, mut memory) = (Vec::new(), 0, state.memory.reservation());
     while let Some(part) = parts.next_file().await? {
         let remedy = "use add, which splits the content into several";
-        let data = part.whole_behind(MAX_BLOCK_BYTES, "a block", remedy, &mut memory, total).await?;
+        let data = part.whole_behind(MAX_BIG_BLOCK_BYTES, "a block", remedy, &mut memory, total).await;
+        let data = data.map_err(|e| big_block_error(e, options))?;
         total += data.len();
         if blocks.len() == batch.max_batch_size || total > batch.max_batch_bytes {
             return Err(Error::too_large(format!(

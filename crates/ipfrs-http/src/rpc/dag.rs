@@ -5,12 +5,13 @@ use axum::extract::{Request, State};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_node::{DagImport, DagStats, PutNode};
+use ipfrs_node::{DagImport, DagImportOptions, DagStats, PutBlockOptions, PutNode};
 use ipfrs_rpc::types::{self, DagStat, ImportedCar, ResolvedNode, StoredNode};
 
 use super::args::{Args, Render};
+use super::block::{big_block_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
@@ -18,12 +19,20 @@ use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;
 
-/// Maximum size of a node's input, in bytes: text can be larger than the block that it is converted to.
-const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
-
-/// `dag/export?arg=path`: returns the DAG as a CAR of version 1.
+/// `dag/export?arg=path[&local-only=]`: returns the DAG as a CAR of version 1. With `local-only`, it has only the blocks
+/// that are in the store.
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> CommandResult {
-    let export = state.node.export_dag(args.path(&state.node, "root").await?).await?;
+    let path = args.path(&state.node, "root").await?;
+    let export = if args.is_set("local-only") {
+        if args.is_explicitly_online() {
+            let why = "--local-only implies --offline and cannot be combined with --offline=false; please drop one of \
+                       them";
+            return Err(Error::invalid(why).into());
+        }
+        state.node.export_available_dag(path).await?
+    } else {
+        state.node.export_dag(path).await?
+    };
     let car = begun(gathered(export.car).boxed()).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
@@ -46,17 +55,20 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     Ok(output::bytes(stream::iter([Ok(node)]), length, args.takes_trailers))
 }
 
-/// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself,
-/// as a node.
+/// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=][&allow-big-block=]`: stores each file of a multipart body, or
+/// the body itself, as a node.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let named = |option, default| args.text(option).map_or(Ok(default), codec::parse);
+    let options = put_options(&args);
     let node = PutNode {
         data: Bytes::new(),
         input: named("input-codec", codec::DAG_JSON)?,
         store: named("store-codec", codec::DAG_CBOR)?,
         hash: args.nonempty_text("hash").map_or(Ok(HashFunction::default()), HashFunction::from_name)?,
-        pin: args.is_set("pin"),
+        options,
     };
+    // Text can be larger than the block that it is converted to.
+    let max_bytes = 2 * if options.allows_big { MAX_BIG_BLOCK_BYTES } else { MAX_BLOCK_BYTES };
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"object data\" is required: the request has no body".into()));
@@ -64,8 +76,9 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let mut cids = Vec::new();
     let Some(boundary) = boundary else {
         let (body, remedy) = (request.into_body(), "split it into several linked nodes");
-        let text = body::whole(&state.memory, body, MAX_NODE_BYTES, "maximum node size", remedy).await?;
-        cids.push(state.node.put_node(PutNode { data: text.bytes, ..node }).await?);
+        let text = body::whole(&state.memory, body, max_bytes, "maximum node size", remedy).await?;
+        let put = state.node.put_node(PutNode { data: text.bytes, ..node }).await;
+        cids.push(put.map_err(|e| node_error(e, options))?);
         return put_response(&cids, &args);
     };
     let mut parts = Parts::new(&state.memory, request.into_body(), boundary);
@@ -77,8 +90,9 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
             ))
             .into());
         }
-        let text = part.whole(MAX_NODE_BYTES, "a node", "split it into several linked nodes").await?;
-        cids.push(state.node.put_node(PutNode { data: text.bytes, ..node.clone() }).await?);
+        let text = part.whole(max_bytes, "a node", "split it into several linked nodes").await?;
+        let put = state.node.put_node(PutNode { data: text.bytes, ..node.clone() }).await;
+        cids.push(put.map_err(|e| node_error(e, options))?);
     }
     if cids.is_empty() {
         return Err(RpcError::Request("argument \"object data\" is required: the body contains no file".into()));
@@ -86,12 +100,17 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     put_response(&cids, &args)
 }
 
+/// Returns the error of an attempt to store a node: a node may be too large as a block, or for its codec.
+fn node_error(error: Error, options: PutBlockOptions) -> Error {
+    if error.is_large_block() { big_block_error(error, options) } else { error }
+}
+
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
     let lines = cids.iter().map(|cid| output::line(&StoredNode { cid: args.render.link(cid)? }));
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
 
-/// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR in a multipart body, or of the body itself, and
+/// `dag/import[?pin-roots=][&stats=][&allow-big-block=]`: stores the blocks of each CAR in a multipart body, or of the body itself, and
 /// pins the roots that the CARs name.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     // With `local-only` the DAG may be partial, and a partial DAG cannot be pinned.
@@ -107,11 +126,13 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
     }
     let _permit = state.import_permit(request.extensions()).await?;
-    let mut import = state.node.import_dags(pin_roots).await?;
+    let allows_big = args.is_set("allow-big-block");
+    let mut import = state.node.import_dags(DagImportOptions { pin_roots, allows_big_blocks: allows_big }).await?;
+    let explained = |e| node_error(e, PutBlockOptions { allows_big, ..PutBlockOptions::default() });
     match boundary {
-        None => import.car(body::pieces(request.into_body())).await?,
+        None => import.car(body::pieces(request.into_body())).await.map_err(explained)?,
         Some(boundary) => {
-            cars(&mut import, Parts::new(&state.memory, request.into_body(), boundary)).await?;
+            cars(&mut import, Parts::new(&state.memory, request.into_body(), boundary), explained).await?;
         }
     }
     let imported = import.finish().await?;
@@ -128,11 +149,11 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
 }
 
 /// Imports every file of a multipart body.
-async fn cars(import: &mut DagImport, mut parts: Parts) -> Result<(), RpcError> {
+async fn cars(import: &mut DagImport, mut parts: Parts, explained: impl Fn(Error) -> Error) -> Result<(), RpcError> {
     let mut is_empty = true;
     while let Some(part) = parts.next_file().await? {
         let name = part.file_name();
-        import.car(part).await.map_err(|error| match name.is_empty() {
+        import.car(part).await.map_err(&explained).map_err(|error| match name.is_empty() {
             true => error,
             false => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
         })?;

@@ -214,9 +214,10 @@ impl Options {
         options.any(|option| option.name() == name && matches!(option.effect, Effect::Read))
     }
 
-    /// Whether a flag is set that another layer processes too.
-    pub(super) fn flag(&self, option: &str) -> bool {
-        self.given.iter().any(|given| given.option == option && matches!(given.value, Value::Bool(true)))
+    /// Returns the value of a Boolean option that another layer processes too, if it is given.
+    pub(super) fn global(&self, option: &str) -> Option<bool> {
+        let given = self.given.iter().find(|given| given.option == option)?;
+        Some(matches!(given.value, Value::Bool(true)))
     }
 
     /// Returns the value of a Boolean option, if it is given.

@@ -1,15 +1,17 @@
 //! `repo/gc`, `repo/stat`, `repo/verify`, `repo/version`.
 
+use std::fmt::Write as _;
+
 use axum::extract::State;
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{GcEvent, GcReport, Verifying};
+use ipfrs_node::{GcEvent, GcReport, Repair, Repaired, Verified, Verifying};
 use ipfrs_rpc::types::{GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
 use super::command_result::CommandResult;
 use super::long_command::{self, Lines};
-use super::output;
+use super::{duration, output};
 use crate::error::part_text;
 use crate::state::AppState;
 
@@ -115,33 +117,81 @@ fn summary(collected: &GcReport) -> GcSummary {
     }
 }
 
-/// `repo/verify`: sends a line for each corrupt block, and the number of blocks checked so far. Fails at the end if
-/// any block is corrupt.
+/// `repo/verify[?drop=][&heal=][&heal-timeout=]`: sends a line for each corrupt block, and the number of blocks checked
+/// so far. With `drop`, removes corrupt blocks; with `heal`, also retrieves them. Fails at the end if any block is
+/// corrupt and was not repaired as requested.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let render = args.render;
+    let repair = repair(&args)?;
     long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
         let reporting = async {
             while let Some(event) = events.recv().await {
                 let line = match event {
                     Verifying::Checked(progress) => VerifyLine { msg: String::new(), progress },
-                    Verifying::Corrupt(cid, why) => VerifyLine {
-                        msg: format!("block {} was corrupt ({})", render.cid(&cid)?, part_text(&why)),
-                        progress: 0,
-                    },
+                    Verifying::Corrupt(cid, outcome) => {
+                        let (cid, why, repair) = (render.cid(&cid)?, part_text(&outcome.0), repair_text(&outcome.1));
+                        VerifyLine { msg: format!("block {cid} was corrupt ({why}){repair}"), progress: 0 }
+                    }
                 };
                 lines.send(&line).await?;
             }
             Ok::<_, Error>(())
         };
-        let (verified, ()) = futures::try_join!(state.node.verify(sender), reporting)?;
-        if verified.corrupt > 0 {
-            let (corrupt, blocks) = (verified.corrupt, verified.blocks);
-            return Err(Error::corrupt(format!(
-                "verify complete, some blocks were corrupt: {corrupt} of {blocks} (add their content again)"
-            )));
+        let (verified, ()) = futures::try_join!(state.node.verify(repair, sender), reporting)?;
+        if verified.corrupt == 0 {
+            let msg = "verify complete, all blocks validated.".to_owned();
+            return lines.send(&VerifyLine { msg, progress: 0 }).await;
         }
-        lines.send(&VerifyLine { msg: "verify complete, all blocks validated.".to_owned(), progress: 0 }).await
+        let msg = verify_summary(&verified);
+        match repair {
+            Repair::None => {
+                let remedy = "remove them (repo/verify with drop) and add their content again, or use heal";
+                Err(Error::corrupt(format!("{msg}: {remedy}")))
+            }
+            _ if verified.not_removed + verified.not_retrieved > 0 => Err(Error::corrupt(msg)),
+            _ => lines.send(&VerifyLine { msg, progress: 0 }).await,
+        }
     })
     .await
+}
+
+fn repair(args: &Args) -> Result<Repair> {
+    let text = args.text("heal-timeout").unwrap_or("30s");
+    if text.starts_with('-') {
+        return Err(Error::invalid("heal-timeout must be >= 0"));
+    }
+    let invalid = || Error::invalid(format!("invalid heal-timeout: time: invalid duration {text:?}"));
+    let longest = duration::parse(text).ok_or_else(invalid)?;
+    Ok(match (args.is_set("heal"), args.is_set("drop")) {
+        (true, _) => Repair::Retrieve(Some(longest).filter(|longest| !longest.is_zero())),
+        (false, true) => Repair::Remove,
+        (false, false) => Repair::None,
+    })
+}
+
+fn repair_text(repaired: &Repaired) -> String {
+    match repaired {
+        Repaired::No => String::new(),
+        Repaired::NotRemoved(why) => format!(", failed to remove ({})", part_text(why)),
+        Repaired::Removed => ", removed".to_owned(),
+        Repaired::Retrieved => ", removed, healed".to_owned(),
+        Repaired::NotRetrieved(why) => format!(", removed, failed to heal ({})", part_text(why)),
+    }
+}
+
+/// Returns the counts of corrupt blocks in the words of Kubo.
+fn verify_summary(verified: &Verified) -> String {
+    let mut text = format!("verify complete, {} blocks corrupt", verified.corrupt);
+    let counts = [
+        (verified.removed, "removed"),
+        (verified.not_removed, "failed to remove"),
+        (verified.retrieved, "healed"),
+        (verified.not_retrieved, "failed to heal"),
+    ];
+    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        // Writing to a string does not fail.
+        let _ = write!(text, ", {count} {what}");
+    }
+    text
 }

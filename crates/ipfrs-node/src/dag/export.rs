@@ -10,7 +10,7 @@ use ipfrs_stream::{DagWalk, Part, Visited, car};
 
 use crate::dag::{Leaves, Reachable};
 use crate::metrics::Active;
-use crate::{ContentPath, Node};
+use crate::{ContentPath, Expected, Node, RequestContext, with_context};
 
 /// Time after which [`DagStats::advance`] returns so that the caller can report progress.
 const STATS_INTERVAL: Duration = Duration::from_millis(200);
@@ -66,6 +66,18 @@ impl Node {
         let store = self.part_store(&path, Part::All);
         let root = self.resolve_for(path, Part::All).await?.whole()?.cid;
         let walk = DagWalk::new(store, vec![root], &self.inner.config.streaming);
+        Ok(DagExport { root, car: self.write_car(root, walk) })
+    }
+
+    /// Exports the available blocks of the DAG that a path leads to. Blocks that are missing or unreadable are left out,
+    /// with all blocks that only they lead to. Nothing is retrieved.
+    ///
+    /// # Errors
+    /// As [`Self::export_dag`].
+    pub async fn export_available_dag(&self, path: ContentPath) -> Result<DagExport> {
+        let context = RequestContext { offline: true, expected: Expected::Block, ..RequestContext::default() };
+        let root = with_context(context, self.resolve_for(path, Part::Block)).await?.whole()?.cid;
+        let walk = DagWalk::of_available(self.inner.served.clone(), vec![root], &self.inner.config.streaming);
         Ok(DagExport { root, car: self.write_car(root, walk) })
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::PutMode;
 use ipfrs_stream::car::{CarLimits, CarReader};
@@ -25,12 +26,23 @@ const MAX_BATCHES: usize = 4;
 /// Maximum number of roots of one import.
 const MAX_ROOTS: usize = 65_536;
 
+/// Options of [`Node::import_dags`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DagImportOptions {
+    /// Whether [`DagImport::finish`] pins the roots that the CARs name recursively. gc keeps the imported blocks until
+    /// then.
+    pub pin_roots: bool,
+    /// Whether blocks may have up to [`MAX_BIG_BLOCK_BYTES`] bytes. Many peers do not accept them.
+    pub allows_big_blocks: bool,
+}
+
 /// One import of CARs. Every block is verified. Dropping it ends the import; blocks that were already written are
 /// kept.
 pub struct DagImport {
     node: Node,
     /// Protects the imported blocks from gc until the roots are pinned; `None` if they are not to be pinned.
     lease: Option<Lease>,
+    limits: CarLimits,
     batch: Vec<Block>,
     batch_bytes: usize,
     puts: JoinSet<Result<()>>,
@@ -55,18 +67,22 @@ pub struct ImportedDags {
 }
 
 impl Node {
-    /// Begins an import of CARs. With `pin_roots`, [`DagImport::finish`] pins the roots that the CARs name
-    /// recursively, and gc keeps the imported blocks until then.
+    /// Begins an import of CARs.
     ///
     /// # Errors
     /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) if no import permit becomes free in time;
     /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) if the repo is open read-only.
-    pub async fn import_dags(&self, pin_roots: bool) -> Result<DagImport> {
+    pub async fn import_dags(&self, options: DagImportOptions) -> Result<DagImport> {
         self.check_writable()?;
         let import_permit = self.import_permit().await?;
+        let mut limits = CarLimits::default();
+        if options.allows_big_blocks {
+            limits.max_block = MAX_BIG_BLOCK_BYTES;
+        }
         Ok(DagImport {
             node: self.clone(),
-            lease: pin_roots.then(|| self.inner.protection.lease()),
+            lease: options.pin_roots.then(|| self.inner.protection.lease()),
+            limits,
             batch: Vec::new(),
             batch_bytes: 0,
             puts: JoinSet::new(),
@@ -84,10 +100,10 @@ impl DagImport {
     /// Imports a CAR of version 1 or 2.
     ///
     /// # Errors
-    /// If the CAR is malformed, with the offset of the section at fault, or if the content stream or the store fails.
+    /// [`Error::large_block`] for a block over the limit; if the CAR is malformed, with the offset of the section at fault, or if the content stream or the store fails.
     /// Blocks before the error may have been stored.
     pub async fn car(&mut self, mut content: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<()> {
-        let mut reader = CarReader::new(&mut content, CarLimits::default());
+        let mut reader = CarReader::new(&mut content, self.limits);
         for root in reader.header().await? {
             if self.seen.insert(*root) {
                 self.roots.push(*root);

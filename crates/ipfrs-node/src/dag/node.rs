@@ -13,7 +13,7 @@ use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
 
 use super::plain::Plain;
-use crate::{BlockFormat, ContentPath, DagPath, Node, PutBlock};
+use crate::{BlockFormat, ContentPath, DagPath, Node, PutBlock, PutBlockOptions};
 
 /// Upper bound of the memory of a decoded value per byte of its block. A list of small numbers is the worst case.
 const MEMORY_PER_BYTE: usize = 256;
@@ -32,8 +32,8 @@ pub struct PutNode {
     pub store: u64,
     /// Hash function of the content ID, which has version 1.
     pub hash: HashFunction,
-    /// Whether the node is pinned recursively. All blocks below it must be in the store then.
-    pub pin: bool,
+    /// How the block is stored.
+    pub options: PutBlockOptions,
 }
 
 impl Node {
@@ -74,9 +74,9 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the data is malformed in its codec or cannot be
     /// represented in the other one; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a link name that is not
-    /// UTF-8 in a codec other than dag-pb; otherwise as [`Self::put_block`] and [`Self::put_pinned_block`].
+    /// UTF-8 in a codec other than dag-pb; otherwise as [`Self::put_block_with`].
     pub async fn put_node(&self, node: PutNode) -> Result<Cid> {
-        let PutNode { data, input, store, hash, pin } = node;
+        let PutNode { data, input, store, hash, options } = node;
         let data = self
             .convert(data, move |data| {
                 let explained = |e: Error| {
@@ -92,7 +92,7 @@ impl Node {
             .await?;
         let block =
             PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash, digest_bytes: None } };
-        let (cid, _) = if pin { self.put_pinned_block(block).await? } else { self.put_block(block).await? };
+        let (cid, _) = self.put_block_with(block, options).await?;
         Ok(cid)
     }
 

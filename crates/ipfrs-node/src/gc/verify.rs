@@ -1,25 +1,57 @@
 //! Verification of stored blocks against their content IDs.
 
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use ipfrs_core::{Cid, Error, ErrorKind, Result, hash};
-use ipfrs_store::{BlockStore, Scrubbed};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, hash};
+use ipfrs_store::{BlockStore, BlockStoreExt, Scrubbed};
 use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
 
 use crate::Node;
 
 /// Number of blocks that are read and hashed together: at most 128 MiB, which are in mapped packs.
 const BATCH_BLOCKS: usize = 64;
 
+/// Number of corrupt blocks that are removed or retrieved at the same time.
+const MAX_REPAIRS: usize = 16;
+
+/// What [`Node::verify`] does with corrupt blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Repair {
+    /// They stay.
+    #[default]
+    None,
+    /// They are removed.
+    Remove,
+    /// They are removed, and retrieved from the sources of the node within this time, or in any time.
+    Retrieve(Option<Duration>),
+}
+
+/// Outcome of the [`Repair`] of a corrupt block.
+#[derive(Debug)]
+pub enum Repaired {
+    /// None was requested.
+    No,
+    /// The block could not be removed.
+    NotRemoved(Error),
+    /// The block was removed.
+    Removed,
+    /// The block was removed, and retrieved.
+    Retrieved,
+    /// The block was removed, but could not be retrieved.
+    NotRetrieved(Error),
+}
+
 /// Progress event of [`Node::verify`].
 #[derive(Debug)]
 pub enum Verifying {
     /// Number of blocks that have been checked so far.
     Checked(u64),
-    /// A block does not match its content ID or cannot be read.
-    Corrupt(Cid, Error),
+    /// A block does not match its content ID or cannot be read, with the reason and what was done.
+    Corrupt(Cid, Box<(Error, Repaired)>),
 }
 
 /// Result of [`Node::verify`].
@@ -31,6 +63,28 @@ pub struct Verified {
     pub bytes: u64,
     /// Number of corrupt blocks.
     pub corrupt: u64,
+    /// Number of corrupt blocks that were removed, including those that were retrieved.
+    pub removed: u64,
+    /// Number of corrupt blocks that could not be removed.
+    pub not_removed: u64,
+    /// Number of corrupt blocks that were retrieved.
+    pub retrieved: u64,
+    /// Number of corrupt blocks that were removed and could not be retrieved.
+    pub not_retrieved: u64,
+}
+
+impl Verified {
+    fn count(&mut self, repaired: &Repaired) {
+        match repaired {
+            Repaired::No => {}
+            Repaired::NotRemoved(_) => self.not_removed += 1,
+            Repaired::Removed => self.removed += 1,
+            Repaired::Retrieved => (self.removed, self.retrieved) = (self.removed + 1, self.retrieved + 1),
+            Repaired::NotRetrieved(_) => {
+                (self.removed, self.not_retrieved) = (self.removed + 1, self.not_retrieved + 1)
+            }
+        }
+    }
 }
 
 /// Result for some blocks, with the corrupt ones.
@@ -39,11 +93,22 @@ type Checked = (Verified, Vec<(Cid, Error)>);
 impl Node {
     /// Reads every block and checks its hash, on as many threads as there are cores. A corrupt block is reported and
     /// does not stop the check. Progress events are sent to `events`; the check waits while the channel is full and
-    /// continues if the receiver is closed.
+    /// continues if the receiver is closed. A pinned block is repaired like any other, so its pin may be incomplete
+    /// afterwards.
     ///
     /// # Errors
-    /// If the store cannot list its blocks; [`ErrorKind::Timeout`] if a block is not read in time.
-    pub async fn verify(&self, events: Sender<Verifying>) -> Result<Verified> {
+    /// If the store cannot list its blocks; [`ErrorKind::Timeout`] if a block is not read in time;
+    /// [`ErrorKind::Forbidden`] for a repair of a repo that is open read-only; [`ErrorKind::Unsupported`] for
+    /// [`Repair::Retrieve`] if nothing can be retrieved.
+    pub async fn verify(&self, repair: Repair, events: Sender<Verifying>) -> Result<Verified> {
+        if repair != Repair::None {
+            self.check_writable()?;
+        }
+        if matches!(repair, Repair::Retrieve(_)) && !self.may_retrieve() {
+            return Err(Error::unsupported(
+                "this command must be run in online mode: enable retrieval (retrieval.enabled) or leave out heal",
+            ));
+        }
         let store = self.inner.store.clone();
         let parts = store.scrub().map_ok(in_batches).try_flatten();
         let checked = parts.map(move |part| {
@@ -51,7 +116,8 @@ impl Node {
             async move {
                 match part? {
                     Scrubbed::Read { blocks, bytes, corrupt } => {
-                        Ok((Verified { blocks, bytes, corrupt: corrupt.len() as u64 }, corrupt))
+                        let corrupt_blocks = corrupt.len() as u64;
+                        Ok((Verified { blocks, bytes, corrupt: corrupt_blocks, ..Verified::default() }, corrupt))
                     }
                     Scrubbed::Unread(cids) => read_and_hash(&*store, cids).await,
                 }
@@ -64,15 +130,47 @@ impl Node {
             verified.blocks += part.blocks;
             verified.bytes += part.bytes;
             verified.corrupt += part.corrupt;
-            for (cid, why) in corrupt {
+            let mut repairs = stream::iter(corrupt)
+                .map(|(cid, why)| async move { (cid, self.repair(&cid, &why, repair).await, why) })
+                .buffer_unordered(MAX_REPAIRS);
+            while let Some((cid, repaired, why)) = repairs.next().await {
+                verified.count(&repaired);
                 // The receiver may be closed.
-                let _ = events.send(Verifying::Corrupt(cid, why)).await;
+                let _ = events.send(Verifying::Corrupt(cid, Box::new((why, repaired)))).await;
             }
             if part.blocks > 0 {
                 let _ = events.send(Verifying::Checked(verified.blocks)).await;
             }
         }
         Ok(verified)
+    }
+
+    async fn repair(&self, cid: &Cid, why: &Error, repair: Repair) -> Repaired {
+        if repair == Repair::None {
+            return Repaired::No;
+        }
+        if !matches!(why.kind(), ErrorKind::Corrupt | ErrorKind::InvalidInput) {
+            return Repaired::NotRemoved(Error::new(why.kind(), "it cannot be read now, but may be intact"));
+        }
+        if let Err(e) = self.inner.store.delete_many(&[*cid]).await {
+            return Repaired::NotRemoved(e);
+        }
+        let Repair::Retrieve(longest) = repair else { return Repaired::Removed };
+        let retrieved = async {
+            let data = self.get_block(cid).await?;
+            // A block that sources sent is not always kept, and may be evicted.
+            self.inner.served.put(Block::trusted(*cid, data)).await
+        };
+        let retrieved = match longest {
+            Some(longest) => timeout(longest, retrieved).await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Timeout, format!("context deadline exceeded: not found in {longest:?}")))
+            }),
+            None => retrieved.await,
+        };
+        match retrieved {
+            Ok(_) => Repaired::Retrieved,
+            Err(e) => Repaired::NotRetrieved(e),
+        }
     }
 }
 

@@ -30,4 +30,9 @@ impl Node {
     pub(crate) fn pinned_store(&self, _root: &Cid) -> Arc<dyn BlockStore> {
         self.inner.store.clone()
     }
+
+    #[expect(clippy::unused_self, reason = "the other implementation needs it")]
+    pub(crate) fn may_retrieve(&self) -> bool {
+        false
+    }
 }

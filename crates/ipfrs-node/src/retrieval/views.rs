@@ -98,6 +98,11 @@ impl Node {
         Ok(())
     }
 
+    /// Whether the current request may retrieve blocks.
+    pub(crate) fn may_retrieve(&self) -> bool {
+        self.allowed_retriever().is_some()
+    }
+
     fn view(&self, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
         let Some((retriever, via)) = self.allowed_retriever() else { return self.inner.served.clone() };
         let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via), requester()));

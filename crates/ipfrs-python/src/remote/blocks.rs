@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use futures::StreamExt;
 use ipfrs_core::hash::{self, HashFunction};
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_node::car::{self, CarLimits, CarReader};
 use ipfrs_rpc::client::{Client, Request, Response};
@@ -112,7 +112,7 @@ fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<Stri
 pub(super) async fn get(client: &Client, cid: &str) -> Result<Bytes> {
     let expected = parse_cid(cid)?;
     let response = client.send(Request::query("block/get").with_arg(cid)).await?;
-    let data = response.bytes(MAX_BLOCK_BYTES).await?;
+    let data = response.bytes(MAX_BIG_BLOCK_BYTES).await?;
     let check = || hash::verify(&expected, &data);
     let checked = if data.len() <= INLINE_HASH_BYTES { check() } else { block_in_place(check) };
     checked.map_err(|e| if is_of_bytes(&e) { unexpected(client, &e) } else { e })?;

@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 use ipfrs_core::hash::sha2_256;
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Multihash, Result, new_cid};
 
 use crate::RESERVED_CODEC;
@@ -22,7 +22,7 @@ pub(super) const MAX_CID_BYTES: usize = 4 * 10 + 128;
 pub(super) const MAX_PREFIX_BYTES: usize = 10 + MAX_CID_BYTES;
 
 /// Maximum length of a section.
-pub(super) const MAX_SECTION_BYTES: usize = MAX_PREFIX_BYTES + MAX_BLOCK_BYTES;
+pub(super) const MAX_SECTION_BYTES: usize = MAX_PREFIX_BYTES + MAX_BIG_BLOCK_BYTES;
 
 /// Key of a block: its binary multihash.
 pub(super) type Key = Box<[u8]>;

@@ -13,7 +13,7 @@ use super::record::{Key, Location, MAX_SECTION_BYTES, key_of, pack_codec};
 use crate::RESERVED_CODEC;
 
 /// Bytes read at a time; at least the maximum length of a section.
-const READ_BYTES: usize = 4 * 1024 * 1024;
+const READ_BYTES: usize = MAX_SECTION_BYTES.next_multiple_of(1024 * 1024);
 
 /// Maximum number of sections of a [`Chunk`].
 const CHUNK_SECTIONS: usize = 4_096;

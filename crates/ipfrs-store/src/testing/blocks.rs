@@ -10,7 +10,8 @@ use crate::{BlockStore, PutMode, Stored};
 
 /// Returns a raw block of `data`.
 pub fn block(data: impl Into<Bytes>) -> Block {
-    Block::hash(1, codec::RAW, HashFunction::Sha2_256, data.into()).unwrap()
+    let data = data.into();
+    Block::trusted(Cid::new_v1(codec::RAW, HashFunction::Sha2_256.digest(&data).unwrap()), data)
 }
 
 /// Returns a raw block of `len` random bytes. From four bytes on, no two calls return the same block.

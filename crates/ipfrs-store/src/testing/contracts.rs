@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::{self, HashFunction};
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, codec, new_cid};
 
 use super::blocks::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
@@ -16,7 +16,8 @@ use crate::{BlockStore, BlockStoreExt, CompactOptions, PutMode, RESERVED_CODEC, 
 type Store = Arc<dyn BlockStore>;
 
 pub async fn blocks_of_every_size_come_back(store: Store) {
-    let sizes = [0, 1, 127, 128, 4_095, 4_096, 4_097, 262_144, MAX_BLOCK_BYTES - 1, MAX_BLOCK_BYTES];
+    let sizes =
+        [0, 1, 127, 128, 4_095, 4_096, 4_097, 262_144, MAX_BLOCK_BYTES - 1, MAX_BLOCK_BYTES, MAX_BIG_BLOCK_BYTES];
     let blocks: Vec<_> = sizes.into_iter().map(random_block).collect();
     for block in &blocks {
         assert_eq!(store.put(block.clone()).await.unwrap(), Stored::New);
@@ -166,7 +167,7 @@ fn reserved() -> Block {
 
 pub async fn what_no_engine_keeps_is_refused(store: Store) {
     let unknown_hash = Cid::new_v1(codec::RAW, Multihash::wrap(0x30_0002, &[7; 32]).unwrap());
-    let large = vec![0; MAX_BLOCK_BYTES + 1];
+    let large = vec![0; MAX_BIG_BLOCK_BYTES + 1];
     let large_cid = Cid::new_v1(codec::RAW, hash::sha2_256(&large));
     for (block, kind) in [
         (reserved(), ErrorKind::Unsupported),

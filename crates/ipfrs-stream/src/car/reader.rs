@@ -32,16 +32,23 @@ const V2_HEADER_BYTES: usize = 40;
 pub struct CarLimits {
     /// Largest header, in bytes. Bounds the number of roots.
     pub max_header: u64,
-    /// Largest section (CID and block), in bytes.
-    pub max_section: u64,
+    /// Largest block, in bytes.
+    pub max_block: usize,
 }
 
 impl Default for CarLimits {
-    /// Returns limits of 1 MiB for the header and, for a section, the largest block with the largest CID.
+    /// Returns limits of 1 MiB for the header and [`MAX_BLOCK_BYTES`] for a block.
     fn default() -> Self {
+        Self { max_header: 1024 * 1024, max_block: MAX_BLOCK_BYTES }
+    }
+}
+
+impl CarLimits {
+    /// Returns the size of a section with the largest block and the largest CID.
+    fn max_section(&self) -> u64 {
         // Four varints (version, codec, hash function, digest length) of at most nine bytes each.
         let max_cid = 4 * 9 + MAX_IDENTITY_BYTES;
-        Self { max_header: 1024 * 1024, max_section: (MAX_BLOCK_BYTES + max_cid) as u64 }
+        (self.max_block + max_cid) as u64
     }
 }
 
@@ -219,7 +226,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
                     let is_whole = !self.input.is_short();
                     return Poll::Ready(is_whole.then_some(None).ok_or_else(|| self.at_section("section", cut_off())));
                 };
-                self.check_len("section", len, self.limits.max_section)?
+                self.check_len("section", len, self.limits.max_section())?
             }
         };
         self.progress = Progress::SectionBody(len);
@@ -234,7 +241,8 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
         }
         if len > limit {
             let why = format!("its {len} bytes are over the limit of {limit} bytes");
-            return Err(self.at_section(what, Error::too_large(why)));
+            let error = if what == "section" { Error::large_block(why) } else { Error::too_large(why) };
+            return Err(self.at_section(what, error));
         }
         usize::try_from(len).map_err(|_| self.at_section(what, Error::too_large(format!("it has {len} bytes"))))
     }
@@ -248,10 +256,11 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
         if batch.is_empty() {
             return;
         }
+        let max_block = self.limits.max_block;
         self.verifying.push_back(if bytes <= INLINE_BYTES {
-            Box::pin(ready_now(verify(batch)))
+            Box::pin(ready_now(verify(batch, max_block)))
         } else {
-            let task = tokio::task::spawn_blocking(move || verify(batch));
+            let task = tokio::task::spawn_blocking(move || verify(batch, max_block));
             Box::pin(async move {
                 task.await.unwrap_or_else(|error| Verified {
                     blocks: VecDeque::new(),
@@ -337,7 +346,7 @@ fn read_v2_header(body: &[u8]) -> Result<Progress> {
 }
 
 /// Splits sections into blocks and verifies them, up to the first invalid one.
-fn verify(batch: Vec<Section>) -> Verified {
+fn verify(batch: Vec<Section>, max_block: usize) -> Verified {
     let mut offsets = Vec::with_capacity(batch.len());
     let mut parts = Vec::with_capacity(batch.len());
     let mut malformed = None;
@@ -352,7 +361,7 @@ fn verify(batch: Vec<Section>) -> Verified {
         offsets.push(offset);
     }
     let mut blocks = VecDeque::with_capacity(parts.len());
-    for (block, offset) in Block::verify_all(parts).into_iter().zip(offsets) {
+    for (block, offset) in Block::verify_all(parts, max_block).into_iter().zip(offsets) {
         match block {
             Ok(block) => blocks.push_back(block),
             Err(error) => return Verified { blocks, failed: Some(at("section", offset, error)) },

@@ -120,6 +120,28 @@ proptest! {
     }
 
     #[test]
+    fn walk_of_available_blocks_leaves_out_what_only_missing_ones_lead_to(
+        blocks in dags(),
+        missing in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let (root, others) = blocks.split_last().unwrap();
+        let missing: HashSet<Cid> = missing.iter().filter(|_| !others.is_empty())
+            .map(|index| *index.get(others).cid()).collect();
+        let available: Vec<_> = blocks.iter().filter(|block| !missing.contains(block.cid())).cloned().collect();
+        let mut expected = Vec::new();
+        // Missing blocks count as seen.
+        plain(root.cid(), &blocks, &mut missing.clone(), &mut expected);
+        runtime().block_on(async {
+            let store = memory(&available).await;
+            let roots = vec![*root.cid()];
+            let (order, error) =
+                walked(&mut DagWalk::of_available(store, roots, &StreamingConfig::default())).await;
+            assert!(error.is_none(), "{error:?}");
+            assert_eq!(order, expected);
+        });
+    }
+
+    #[test]
     fn walk_of_levels_reads_only_blocks_within_them(
         blocks in dags(),
         levels in 0..6_u32,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use futures::stream::{StreamExt, unfold};
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{BlockExistences, CidList};
@@ -22,7 +23,7 @@ use crate::progress::{Progress, Watched};
 const CAR_BYTES: usize = 8 * 1024 * 1024;
 /// Number of batches that are moved at the same time.
 const CONCURRENT_BATCHES: usize = 4;
-/// Number of blocks that are read before they are sent: 32 of 1 MiB are far below the limits of a batch.
+/// Number of blocks that are read together.
 const READ_BLOCKS: usize = 32;
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
@@ -107,7 +108,7 @@ impl Moving<'_> {
             let blocks: Vec<(Cid, Bytes)> =
                 blocks.into_iter().filter_map(|(cid, block)| Some((cid, block.ok()?))).collect();
             let names: Vec<_> = blocks.iter().map(|(cid, _)| *cid).collect();
-            let verified = spawn_blocking(move || Block::verify_all(blocks)).await?;
+            let verified = spawn_blocking(move || Block::verify_all(blocks, MAX_BIG_BLOCK_BYTES)).await?;
             for (cid, block) in names.into_iter().zip(verified) {
                 let block = match block {
                     Ok(block) => block,
@@ -133,9 +134,10 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Stores the blocks of a CAR durably.
+    /// Stores the blocks of a CAR durably. Kubo's users may have allowed blocks over 2 MiB.
     async fn put(&self, car: Vec<u8>, count: u64) -> Result<()> {
-        let request = Request::post("/v1/block/batch/put").with_body("application/vnd.ipld.car", car)?;
+        let request = Request::command("dag/import").with("pin-roots", false).with("allow-big-block", true);
+        let request = request.with_body("application/vnd.ipld.car", car)?;
         self.api.call(request).await?.bytes(MAX_RESPONSE_BYTES).await?;
         self.moved.fetch_add(count, Ordering::Relaxed);
         self.progress.done(count);

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Cid, parse_cid};
 use ipfrs_rpc::client::{Request, Response};
 use ipfrs_rpc::types::{FileStat, PinLine};
@@ -110,7 +110,7 @@ async fn export(
             append(api, root, &mut file, exported).await?;
         } else {
             let request = Request::query("block/get").with_arg(root.to_string());
-            let block = api.call(request).await?.bytes(MAX_BLOCK_BYTES).await?;
+            let block = api.call(request).await?.bytes(MAX_BIG_BLOCK_BYTES).await?;
             let mut section = Vec::new();
             car::put_section(&mut section, root, block.into());
             write(&mut file, &section, exported)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Cid, parse_cid};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::Reference;
@@ -130,7 +130,7 @@ impl Source {
             Self::Rpc(api) => {
                 let read = |cid: Cid| async move {
                     let request = Request::query("block/get").with_arg(cid.to_string()).with("offline", true);
-                    let block = async { Ok(api.call(request).await?.bytes(MAX_BLOCK_BYTES).await?.into()) };
+                    let block = async { Ok(api.call(request).await?.bytes(MAX_BIG_BLOCK_BYTES).await?.into()) };
                     (cid, block.await)
                 };
                 Ok(stream::iter(cids).map(read).buffer_unordered(CONCURRENT_REQUESTS).collect().await)

@@ -14,7 +14,6 @@ use crate::rpc::options::Opt;
 use crate::rpc::{cid, command_tree, config, diag, log, multibase, node, refs, repo, swarm, unavailable};
 
 const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave it out";
-const ONLY_TELLS: &str = "leave it out, remove the listed blocks (block/rm) and add their content again";
 const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
 static BASES: &[Opt] = &[Opt::bool(&["prefix"]).unused(), Opt::bool(&["numeric"]).unused()];
 static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
@@ -106,11 +105,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("repo/ls", Scope::Read, "List the stored blocks", lines::<Reference>, || any(refs::local)),
     command("repo/stat", Scope::Read, "Size of the store", json::<RepoStat>, || any(repo::stat)).options(REPO_STAT),
     command("repo/verify", Scope::Admin, "Verify all blocks", lines::<VerifyLine>, || any(repo::verify))
-        .options(&[
-            Opt::bool(&["drop"]).refused(ONLY_TELLS),
-            Opt::bool(&["heal"]).refused(ONLY_TELLS),
-            Opt::text(&["heal-timeout"]).unused(),
-        ])
+        .options(&[Opt::bool(&["drop"]), Opt::bool(&["heal"]), Opt::text(&["heal-timeout"])])
         .without_deadline(),
     command("repo/version", Scope::Read, "Version of the repo", json::<RepoVersion>, || any(repo::version))
         .options(&[QUIET]),

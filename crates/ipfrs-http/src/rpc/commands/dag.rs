@@ -10,12 +10,10 @@ use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{dag, object, unavailable};
 
-const ONLY_WHOLE_DAGS: &str = "leave it out, or export the available blocks one by one (block/get)";
-
 pub(super) static COMMANDS: &[Command] = &[
     command("dag/export", Scope::Read, "Export a DAG as a CAR", car, || any(dag::export))
         .arguments(&[text("root").in_body()])
-        .options(&[DRAWN_PROGRESS, Opt::bool(&["local-only"]).refused(ONLY_WHOLE_DAGS)]),
+        .options(&[DRAWN_PROGRESS, Opt::bool(&["local-only"])]),
     command("dag/get", Scope::Read, "Read a node, or a value in it", node, || any(dag::get))
         .arguments(&[text("ref").in_body()])
         .options(&[Opt::text(&["output-codec"])]),

@@ -7,7 +7,7 @@ pub(super) const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unus
 pub(super) const FAST_PROVIDE_DAG: Opt = Opt::bool(&["fast-provide-dag"]).unused();
 pub(super) const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unused();
 
-pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]).refused(NO_BIG_BLOCKS);
+pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]);
 pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
 pub(super) const QUIET: Opt = Opt::bool(&["quiet", "q"]).unused();
 pub(super) const DRAWN_PROGRESS: Opt = Opt::bool(&["progress", "p"]).unused();
@@ -16,6 +16,5 @@ pub(super) const DRAWN_PROGRESS: Opt = Opt::bool(&["progress", "p"]).unused();
 pub(super) const NUMERIC: Opt = Opt::bool(&["numeric", "n"]).unused();
 pub(super) const VERBOSE: Opt = Opt::bool(&["verbose", "v"]).unused();
 
-const NO_BIG_BLOCKS: &str = "blocks of more than 2 MiB are not stored, split the content";
 pub(super) const NO_DELEGATES: &str =
     "no delegated publishers are configured, leave it out and put the record (name/get) where it is needed";
