@@ -10,6 +10,7 @@ mod migrate;
 mod name;
 mod network;
 mod pin;
+mod remote_pin;
 mod repo;
 mod retrieve;
 mod tensor;
@@ -32,6 +33,9 @@ pub(crate) use self::migrate::{MigrateCommand, MigrateExportArgs, MigrateKuboArg
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::network::{StatsCommand, SwarmCommand};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
+pub(crate) use self::remote_pin::{
+    RemotePinAddArgs, RemotePinCommand, RemotePinLsArgs, RemotePinRmArgs, RemoteServiceCommand,
+};
 pub(crate) use self::repo::{RepoBackupArgs, RepoCommand, RepoGcArgs, RepoRestoreArgs, RepoStatArgs, RepoVerifyArgs};
 pub(crate) use self::retrieve::RetrieveArgs;
 pub(crate) use self::tensor::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};

@@ -19,6 +19,7 @@ mod migrate;
 mod name;
 mod network;
 mod pin;
+mod remote_pin;
 mod repo;
 mod retrieve;
 mod stage;

@@ -7,7 +7,7 @@ use ipfrs_middleware::auth::{Caller, Denied, Proof, audit, challenge};
 use ipfrs_middleware::{Client, OverTls};
 
 use crate::access_rule::Access;
-use crate::error::{GatewayError, Problem, RpcError};
+use crate::error::{GatewayError, PinningProblem, Problem, RpcError};
 use crate::gateway::cors;
 use crate::origin::Checked;
 use crate::request_id::RequestId;
@@ -100,6 +100,8 @@ pub(crate) fn refusal(asked: &HeaderMap, error: Error, route: &str, id: &HeaderV
 pub(crate) fn failure(error: Error, route: &str, id: &HeaderValue) -> Response {
     if route.starts_with("/api/v0") {
         RpcError::Command(error).into_response()
+    } else if route.starts_with("/pinning/v1") {
+        PinningProblem(error).into_response()
     } else if route.starts_with("/v1") {
         Problem::new(error, &RequestId(id.clone())).into_response()
     } else {

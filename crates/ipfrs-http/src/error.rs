@@ -1,8 +1,9 @@
-//! Mapping from errors to HTTP: the statuses, and the three forms of an error response.
+//! Mapping from errors to HTTP: the statuses, and the four forms of an error response.
 //!
 //! * [`GatewayError`]: text, under `/ipfs` and for unknown routes.
 //! * [`RpcError`]: Kubo's `{"Message","Code","Type"}`, under `/api/v0`.
 //! * [`Problem`]: `application/problem+json` (RFC 9457), under `/v1`.
+//! * [`PinningProblem`]: `{"error":{"reason","details"}}`, under `/pinning/v1`.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::{RequestMemory, retry_after};
 use ipfrs_node::{Attempt, Unretrieved};
-use ipfrs_rpc::types::RpcFailure;
+use ipfrs_rpc::types::{PinningError, PinningFailure, RpcFailure};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -268,6 +269,30 @@ impl IntoResponse for Problem {
             self.members.insert("attempts".to_owned(), retrieval_report::json(&unretrieved.attempts));
         }
         noted(problem(status, code, &text(&self.error), &self.request_id, self.members), &self.error)
+    }
+}
+
+/// An error of the pinning service API.
+#[derive(Debug)]
+pub(crate) struct PinningProblem(pub(crate) Error);
+
+impl From<Error> for PinningProblem {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for PinningProblem {
+    fn into_response(self) -> Response {
+        let status = status(self.0.kind());
+        let reason = match status {
+            StatusCode::BAD_REQUEST => "BAD_REQUEST".to_owned(),
+            StatusCode::UNAUTHORIZED => "UNAUTHORIZED".to_owned(),
+            StatusCode::INTERNAL_SERVER_ERROR => "INTERNAL_SERVER_ERROR".to_owned(),
+            _ => self.0.kind().code().to_uppercase(),
+        };
+        let failure = PinningFailure { error: PinningError { reason, details: text(&self.0) } };
+        noted(finish(Json(failure).into_response(), status), &self.0)
     }
 }
 

@@ -26,6 +26,7 @@ mod mounted;
 mod openapi;
 mod openmetrics;
 mod origin;
+mod pinning;
 mod rate;
 mod request_id;
 mod request_lifecycle;

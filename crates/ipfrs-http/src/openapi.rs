@@ -19,13 +19,14 @@ use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Path
 use crate::route_table;
 
 /// Sections of the document, in order.
-const TAGS: [(&str, &str); 9] = [
+const TAGS: [(&str, &str); 10] = [
     (native::BATCHES, "Many blocks in one request"),
     (native::FILES, "Uploads, downloads, and the progress of operations"),
     (native::TENSORS, "Tensors of safetensors and .npy files"),
     (native::GRAPHQL, "Queries, mutations and subscriptions"),
     (native::EVENTS, "Events over WebSockets"),
     (native::ROUTING, "Delegated routing V1 (https://specs.ipfs.tech/routing/http-routing-v1/)"),
+    (native::PINNING, "Pinning service API (https://ipfs.github.io/pinning-services-api-spec/)"),
     (native::OPERATION, "State of the daemon"),
     (native::AUTHENTICATION, "API keys, and sessions of the console"),
     (kubo::TAG, "The RPC of Kubo (https://docs.ipfs.tech/reference/kubo/rpc/)"),
@@ -35,8 +36,8 @@ const DESCRIPTION: &str = "\
 Content-addressed storage over HTTP. Content itself is under `/ipfs/{cid}` and `/ipns/{name}`, as the gateway \
 specifications describe it (https://specs.ipfs.tech/http-gateways/).
 
-Errors of `/v1` are problem documents (RFC 9457), those of the RPC are objects with `Message`, `Code` and `Kind`, and \
-all others are text. Every response has `X-Request-Id`.";
+Errors of `/v1` are problem documents (RFC 9457), those of the RPC are objects with `Message`, `Code` and `Kind`, \
+those of `/pinning/v1` are objects with `error`, and all others are text. Every response has `X-Request-Id`.";
 
 /// Name and description of the scheme of authentication.
 const TOKEN_SCHEME: &str = "token";
@@ -78,19 +79,19 @@ mod tests {
 
     use super::*;
     use crate::rpc::commands;
-    use crate::{routing, v1};
+    use crate::{pinning, routing, v1};
 
     #[test]
     fn document_has_the_paths_of_the_routers() {
         let described: BTreeSet<_> = document().paths.paths.into_keys().collect();
-        let routers = [("/v1", v1::routes()), ("/routing/v1", routing::routes())];
+        let routers = [("/v1", v1::routes()), ("/routing/v1", routing::routes()), ("/pinning/v1", pinning::routes())];
         let mut routed: BTreeSet<_> = commands::all().map(|command| format!("/api/v0/{}", command.path)).collect();
         for (prefix, routes) in routers {
             routed.extend(routes.rules.iter().map(|(path, _)| format!("{prefix}{}", path.replace("{*", "{"))));
         }
-        let others = described
-            .iter()
-            .filter(|path| !["/v1/", "/api/v0/", "/routing/v1/"].iter().any(|prefix| path.starts_with(prefix)));
+        let others = described.iter().filter(|path| {
+            !["/v1/", "/api/v0/", "/routing/v1/", "/pinning/v1/"].iter().any(|prefix| path.starts_with(prefix))
+        });
         routed.extend(others.cloned());
         assert_eq!(described, routed);
     }

@@ -10,19 +10,20 @@ use crate::access_rule::Access;
 use crate::listed_routes::ListedRoutes;
 use crate::openapi::serve::serve;
 use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
-use crate::{events, gateway, health, ingest, routing, rpc, ui, v1};
+use crate::{events, gateway, health, ingest, pinning, routing, rpc, ui, v1};
 
 /// A part of the routes, with a guard of its own.
 pub(crate) enum Part {
     Native,
     Routing,
+    Pinning,
     Health,
     Events,
     Pages,
 }
 
 /// Returns all routes except content and the commands of the RPC, with their access rules.
-pub(crate) fn routes() -> [(Part, ListedRoutes); 5] {
+pub(crate) fn routes() -> [(Part, ListedRoutes); 6] {
     let health = ListedRoutes::new()
         .route("/health", Access::LATER, get(health::health))
         .route("/health/live", Access::OPEN, get(health::live))
@@ -45,6 +46,7 @@ pub(crate) fn routes() -> [(Part, ListedRoutes); 5] {
     [
         (Part::Native, v1::routes().below("/v1")),
         (Part::Routing, routing::routes().below("/routing/v1")),
+        (Part::Pinning, pinning::routes().below("/pinning/v1")),
         (Part::Health, health),
         (Part::Events, events),
         (Part::Pages, pages),

@@ -26,7 +26,8 @@ use crate::listed_routes::ListedRoutes;
 use crate::route_table::{self, Part};
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, openapi, request_lifecycle, routes, routing, rpc, v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, openapi, pinning, request_lifecycle, routes, routing,
+    rpc, v1,
 };
 
 /// The front-end, ready to be bound to sockets.
@@ -98,12 +99,14 @@ pub fn app(
     let health_guard = from_fn_with_state(state.clone(), health::guard);
     let events_guard = from_fn_with_state(state.clone(), events::guard);
     let routing_guard = from_fn_with_state(state.clone(), routing::guard);
+    let pinning_guard = from_fn_with_state(state.clone(), pinning::guard);
     let rpc = rpc::router(&state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post));
     let mut router = Router::new().nest("/api/v0", rpc);
     for (part, ListedRoutes { router: routes, .. }) in route_table::routes() {
         router = match part {
             Part::Native => router.nest("/v1", v1::with_fallbacks(routes).layer(v1_guard.clone())),
             Part::Routing => router.nest("/routing/v1", routing::with_fallback(routes).layer(routing_guard.clone())),
+            Part::Pinning => router.nest("/pinning/v1", pinning::with_fallback(routes).layer(pinning_guard.clone())),
             Part::Health => router.merge(routes.layer(health_guard.clone())),
             Part::Events => router.merge(routes.layer(events_guard.clone())),
             Part::Pages => router.merge(routes),

@@ -32,6 +32,7 @@ mod output;
 mod pin;
 mod ping;
 mod refs;
+mod remote_pin;
 mod repo;
 mod resolve;
 mod routing;

@@ -14,7 +14,7 @@ use ipfrs_middleware::rate_limit::RateLimitConfig;
 use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IngestConfig, IpnsConfig, NodeConfig,
-    ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
+    PinningConfig, ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
 use crate::{LogConfig, PublicConfig, ServerConfig, TlsConfig};
@@ -102,6 +102,8 @@ sections! {
     upload: UploadConfig,
     /// `[tensor]`: tensors in files.
     tensor: TensorConfig,
+    /// `[pinning]`: the pinning service API.
+    pinning: PinningConfig,
     /// `[ingest]`: objects that clients send over a WebSocket.
     ingest: IngestConfig,
     /// `[ipns]`: name records.
@@ -186,6 +188,7 @@ impl Config {
             denylists: self.gateway.denylists.clone(),
             import: self.import.clone(),
             ingest: self.ingest.clone(),
+            pinning: self.pinning.clone(),
             ipns: self.ipns.clone(),
             streaming: self.streaming.clone(),
             tensor: self.tensor.clone(),

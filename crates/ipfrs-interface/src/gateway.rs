@@ -145,6 +145,7 @@ impl Gateway {
         };
         node.start_upload_expiry();
         node.start_republishing();
+        node.start_pinning();
         lifecycle.set_ready();
         tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, public = ?public_addresses, repo = %repo.display(), "listening");
         let ending = Ending {

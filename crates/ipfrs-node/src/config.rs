@@ -20,6 +20,8 @@ use crate::names::IpnsConfig;
 use crate::names::dnslink::DnsConfig;
 use crate::names::dnslink::check_configured;
 use crate::node_store::ReadConfig;
+#[cfg(feature = "pinning")]
+use crate::pin_requests::PinningConfig;
 use crate::{TensorConfig, UploadConfig};
 
 /// Configuration of the Node, by section.
@@ -40,6 +42,9 @@ pub struct NodeConfig {
     pub ingest: IngestConfig,
     /// `[ipns]`.
     pub ipns: IpnsConfig,
+    /// `[pinning]`.
+    #[cfg(feature = "pinning")]
+    pub pinning: PinningConfig,
     /// `[streaming]`.
     pub streaming: StreamingConfig,
     /// `[tensor]`.
@@ -69,6 +74,8 @@ impl NodeConfig {
         self.concurrency.validate()?;
         self.ingest.validate()?;
         self.ipns.validate()?;
+        #[cfg(feature = "pinning")]
+        self.pinning.validate()?;
         self.streaming.validate()?;
         self.upload.validate()?;
         #[cfg(feature = "dns")]

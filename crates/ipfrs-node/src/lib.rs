@@ -24,10 +24,14 @@ mod node_store;
 mod open;
 mod operations;
 mod peers;
+#[cfg(feature = "pinning")]
+mod pin_requests;
 mod pins;
 pub mod private_file;
 mod readiness;
 mod refusals;
+#[cfg(feature = "pinning")]
+mod remote_pins;
 mod retrieval;
 mod snapshots;
 mod tensors;
@@ -93,10 +97,14 @@ pub use node_store::ReadConfig;
 pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use peers::{ConnectedPeer, ExchangeTotals, PeerLedger};
+#[cfg(feature = "pinning")]
+pub use pin_requests::{NameMatch, PinRequestFilter, PinningConfig};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
 /// The registry that receives the metrics of a node.
 pub use prometheus::Registry;
 pub use refusals::Limit;
+#[cfg(feature = "pinning")]
+pub use remote_pins::{PinningService, RemotePinFilter};
 #[cfg(feature = "retrieval")]
 pub use retrieval::Retrieved;
 pub use retrieval::{Expected, RequestContext, current_client, with_client, with_context};

@@ -67,6 +67,9 @@ pub(crate) struct Metrics {
     pub store_faults: IntCounter,
     /// Pins, direct and recursive.
     pub pins: IntGauge,
+    /// Requests of the pinning service API, by their state.
+    #[cfg(feature = "pinning")]
+    pub pin_requests: IntGaugeVec,
     /// Garbage collections.
     pub collections: CollectionMetrics,
     /// Fetched blocks.
@@ -137,6 +140,8 @@ impl Metrics {
             cache_hits: hits,
             cache_misses: misses,
             cache_size,
+            #[cfg(feature = "pinning")]
+            pin_requests: r.gauges("ipfrs_pin_requests", "Requests of the pinning service API, by state", "state")?,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Disk space of the store, in bytes")?,
             store_faults: r.counter("ipfrs_store_faults_total", "Detected losses of pack bytes")?,

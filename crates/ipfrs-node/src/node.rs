@@ -29,8 +29,12 @@ use crate::mutable_files::MutableFiles;
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
+#[cfg(feature = "pinning")]
+use crate::pin_requests::PinRequests;
 use crate::readiness::Readiness;
 use crate::refusals::Limit;
+#[cfg(feature = "pinning")]
+use crate::remote_pins::PinningServices;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -119,6 +123,10 @@ pub(crate) struct Inner {
     pub(crate) dnslink: Dnslink,
     /// Records of IPNS names.
     pub(crate) names: Names,
+    #[cfg(feature = "pinning")]
+    pub(crate) pinning_services: PinningServices,
+    #[cfg(feature = "pinning")]
+    pub(crate) pin_requests: PinRequests,
     pub(crate) repo: PathBuf,
 }
 
@@ -137,6 +145,8 @@ impl Node {
         }
         self.inner.uploads.close().await;
         self.inner.names.close().await;
+        #[cfg(feature = "pinning")]
+        self.inner.pin_requests.close().await;
         if let Some(eviction) = &self.inner.eviction {
             eviction.close().await;
         }
@@ -291,6 +301,10 @@ impl Node {
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
         metrics.pins.set(gauge(self.inner.pins.count().await?));
+        #[cfg(feature = "pinning")]
+        for (state, count) in self.inner.pin_requests.counts() {
+            metrics.pin_requests.with_label_values(&[state.name()]).set(gauge(count));
+        }
         let (node_hits, node_misses, node_bytes) = self.inner.nodes.as_ref().map_or((0, 0, 0), |nodes| nodes.counts());
         let totals = [
             (&metrics.node_hits, node_hits),

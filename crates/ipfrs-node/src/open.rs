@@ -37,7 +37,11 @@ use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
 #[cfg(feature = "bitswap")]
 use crate::peers::exchange;
+#[cfg(feature = "pinning")]
+use crate::pin_requests::PinRequests;
 use crate::readiness::Readiness;
+#[cfg(feature = "pinning")]
+use crate::remote_pins::PinningServices;
 #[cfg(feature = "retrieval")]
 use crate::retrieval::retriever;
 use crate::snapshots::remove_unused;
@@ -212,6 +216,8 @@ impl NodeBuilder {
                 (Arc::new(pack.clone()), Some(pack), pins)
             }
         };
+        #[cfg(feature = "pinning")]
+        let pin_requests = PinRequests::open(&path)?;
         let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
         let root_file = ledger_dir.as_deref().map(RootFile::new);
         let saved_roots = root_file.as_ref().map(RootFile::read).transpose()?.unwrap_or_default();
@@ -221,7 +227,20 @@ impl NodeBuilder {
         };
         let repo = fs::canonicalize(&path)
             .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-        Ok(Opened { engine, pack, pins, root_file, saved_roots, fetched, repo, identity, verify_on_read, read_only })
+        Ok(Opened {
+            engine,
+            pack,
+            pins,
+            #[cfg(feature = "pinning")]
+            pin_requests,
+            root_file,
+            saved_roots,
+            fetched,
+            repo,
+            identity,
+            verify_on_read,
+            read_only,
+        })
     }
 }
 
@@ -231,6 +250,8 @@ struct Opened {
     /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
     pins: Pins,
+    #[cfg(feature = "pinning")]
+    pin_requests: PinRequests,
     /// File with the root of the mutable files; `None` if the blocks are in memory.
     root_file: Option<RootFile>,
     saved_roots: Vec<SavedRoot>,
@@ -251,8 +272,20 @@ impl Opened {
         denylists: Option<Denylists>,
         registry: Registry,
     ) -> Result<Node> {
-        let Self { engine, pack, pins, root_file, saved_roots, fetched, repo, identity, verify_on_read, read_only } =
-            self;
+        let Self {
+            engine,
+            pack,
+            pins,
+            #[cfg(feature = "pinning")]
+            pin_requests,
+            root_file,
+            saved_roots,
+            fetched,
+            repo,
+            identity,
+            verify_on_read,
+            read_only,
+        } = self;
         if pins.are_lost().await? {
             tracing::warn!(
                 repo = %repo.display(),
@@ -321,6 +354,10 @@ impl Opened {
             eviction,
             protection,
             collecting: Mutex::new(()),
+            #[cfg(feature = "pinning")]
+            pinning_services: PinningServices::new(&repo),
+            #[cfg(feature = "pinning")]
+            pin_requests,
             names: Names::new(&repo, &config.ipns, config.cache.enabled),
             #[cfg(feature = "dns")]
             dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,

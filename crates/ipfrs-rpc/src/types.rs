@@ -21,6 +21,7 @@ mod name;
 mod node;
 mod peer;
 mod pin;
+mod pinning;
 mod reference;
 mod repo;
 mod retrieval;
@@ -48,7 +49,11 @@ pub use peer::{
     AddressFilters, BitswapStat, BootstrapPeers, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
     PingLine, PubsubState, RoutingEvent, SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
 };
-pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, RemoteServices, VerifiedPin};
+pub use pin::{BadNode, PinLine, PinProgress, PinnedLine, Pins, VerifiedPin};
+pub use pinning::{
+    PinResults, PinState, PinStatus, PinningError, PinningFailure, RemotePin, RemotePinCount, RemoteService,
+    RemoteServices, RequestedPin, ServiceStat,
+};
 pub use reference::Reference;
 pub use repo::{
     GcLine, GcProgress, GcSummary, RemovedKey, RepoSnapshot, RepoStat, RepoVersion, SnapshotPack, VerifyLine,

@@ -27,6 +27,8 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "ipfrs-stream",
             "ipfrs-bitswap",
             "ipfrs-retrieval",
+            // The JSON types of pinning services.
+            "ipfrs-rpc",
         ],
     ),
     ("ipfrs-middleware", &["ipfrs-core", "ipfrs-node"]),

@@ -62,6 +62,7 @@ mod openapi;
 mod pages;
 mod peers;
 mod permits;
+mod pinning;
 mod pins;
 mod progress;
 mod proxy;

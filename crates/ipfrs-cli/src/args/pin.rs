@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use super::RemotePinCommand;
 use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
@@ -16,6 +17,9 @@ pub(crate) enum PinCommand {
     Update(PinUpdateArgs),
     /// Check that every block of every recursive pin is stored here
     Verify(PinVerifyArgs),
+    /// Pins at pinning services
+    #[command(subcommand)]
+    Remote(RemotePinCommand),
 }
 
 #[derive(Debug, Args)]

@@ -1,10 +1,11 @@
-//! `pin add|ls|rm|update|verify`.
+//! `pin add|ls|rm|update|verify|remote`.
 
 use anyhow::{Result, bail};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{PinLine, PinnedLine, Pins, VerifiedPin};
 use serde::Serialize;
 
+use super::remote_pin;
 use crate::api::Api;
 use crate::args::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 use crate::output::{Output, printable};
@@ -24,6 +25,7 @@ pub(super) async fn run(api: &Api, command: PinCommand, out: &mut Output) -> Res
         PinCommand::Ls(args) => ls(api, &args, out).await,
         PinCommand::Update(args) => update(api, &args, out).await,
         PinCommand::Verify(args) => verify(api, &args, out).await,
+        PinCommand::Remote(command) => remote_pin::run(api, command, out).await,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Operations of `/v1`, GraphQL, events, delegated routing and health.
 
 use ipfrs_rpc::types::{
-    ApiKey, ApiKeys, AuthenticatedCaller, BlockBatch, BlockExistences, CidList, CreatedApiKey, NewApiKey, PutBatch,
-    RepoSnapshot, RetrievalReport, StoredBatch, TensorList, TensorStatsList,
+    ApiKey, ApiKeys, AuthenticatedCaller, BlockBatch, BlockExistences, CidList, CreatedApiKey, NewApiKey, PinResults,
+    PinStatus, PinningFailure, PutBatch, RepoSnapshot, RequestedPin, RetrievalReport, StoredBatch, TensorList,
+    TensorStatsList,
 };
 use utoipa::openapi::HttpMethod;
 
@@ -21,6 +22,7 @@ pub(super) const TENSORS: &str = "Tensors";
 pub(super) const GRAPHQL: &str = "GraphQL";
 pub(super) const EVENTS: &str = "Events";
 pub(super) const ROUTING: &str = "Routing";
+pub(super) const PINNING: &str = "Pinning";
 pub(super) const OPERATION: &str = "Operation";
 pub(super) const AUTHENTICATION: &str = "Authentication";
 
@@ -42,6 +44,7 @@ pub(super) fn operations() -> Vec<Operation> {
         tensors(),
         graphql_and_events(),
         routing(),
+        pinning(),
         authentication(),
         state(),
     ];
@@ -67,6 +70,41 @@ fn or_problem_or_text(operation: Described) -> Described {
 /// Adds error responses that are text.
 fn or_text(operation: Described) -> Described {
     operation.sends("default", "An error", PLAIN, text())
+}
+
+fn pinning() -> Vec<Described> {
+    const PINS: &str = "/pinning/v1/pins";
+    const PIN: &str = "/pinning/v1/pins/{requestid}";
+    let operation = |method, path, summary| Described::new(method, path, PINNING, summary);
+    let status = "The request, which is worked on in the background";
+    [
+        operation(HttpMethod::Get, PINS, "List pins")
+            .describe("Pins of the caller, newest first. Without `status`, those that are complete.")
+            .query("cid", text(), "Up to 10 content IDs, with commas between them")
+            .query("name", text(), "Name")
+            .query("match", one_of(&["exact", "iexact", "partial", "ipartial"]), "How `name` is compared")
+            .query("status", text(), "`queued`, `pinning`, `pinned`, `failed`, with commas between them")
+            .query("before", text(), "Time of creation (RFC 3339)")
+            .query("after", text(), "Time of creation (RFC 3339)")
+            .query("limit", size(), "Maximum number of results: 1 to 1000, by default 10")
+            .query("meta", text(), "JSON object of properties that `meta` has")
+            .sends_json::<PinResults>("200", "The pins, and how many there are"),
+        operation(HttpMethod::Post, PINS, "Pin content")
+            .json_body::<RequestedPin>()
+            .needs_body()
+            .sends_json::<PinStatus>("202", status),
+        operation(HttpMethod::Get, PIN, "Show a pin").sends_json::<PinStatus>("200", "The pin"),
+        operation(HttpMethod::Post, PIN, "Replace a pin")
+            .json_body::<RequestedPin>()
+            .needs_body()
+            .sends_json::<PinStatus>("202", status),
+        operation(HttpMethod::Delete, PIN, "Remove a pin").responds("202", "The pin is removed"),
+    ]
+    .map(|mut operation| {
+        let failure = operation.schema::<PinningFailure>();
+        operation.sends("default", "An error", "application/json", failure)
+    })
+    .into()
 }
 
 fn batches() -> Vec<Described> {

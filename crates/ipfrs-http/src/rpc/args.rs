@@ -209,6 +209,11 @@ impl Args {
         self.options.text(name)
     }
 
+    /// Returns the values of an option that is a list.
+    pub(super) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.options.texts(name)
+    }
+
     /// Returns an option as text, for those of which Kubo takes an empty value as none.
     pub(super) fn nonempty_text(&self, name: &str) -> Option<&str> {
         self.text(name).filter(|value| !value.is_empty())

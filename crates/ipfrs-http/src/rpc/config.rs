@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use ipfrs_core::{Error, Result};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::args::Args;
 use super::command_result::CommandResult;
@@ -20,14 +20,24 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     if matches!(key.to_ascii_lowercase().as_str(), "identity" | "identity.privkey") {
         return Err(Error::unsupported("cannot show or change private key through API").into());
     }
+    if is_of_pinning_credentials(key) {
+        return Err(Error::unsupported("cannot show or change pinning services credentials").into());
+    }
     if value.is_some() {
         return Err(Error::unsupported(format!(
             "{key:?} cannot be set through the API: change the configuration file (config.toml of the repo) and restart the daemon"
         ))
         .into());
     }
-    let value = find(&effective(&state)?, key)?;
+    let value = find(&effective(&state).await?, key)?;
     Ok(output::object(json!({ "Key": key, "Value": value })))
+}
+
+/// Whether the value of a key would contain the key of a pinning service.
+fn is_of_pinning_credentials(key: &str) -> bool {
+    let secret = ["pinning", "remoteservices", "*", "api", "key"];
+    let mut names = key.split('.').zip(secret);
+    names.all(|(name, secret)| secret == "*" || name.eq_ignore_ascii_case(secret))
 }
 
 /// `config/profile/apply?arg=profile`: fails, since the configuration is read-only.
@@ -47,7 +57,7 @@ pub(super) async fn replace() -> CommandResult {
 
 /// `config/show`: returns the values of all keys.
 pub(super) async fn show(State(state): State<AppState>) -> CommandResult {
-    Ok(output::object(effective(&state)?))
+    Ok(output::object(effective(&state).await?))
 }
 
 /// Returns the value at a path of names, with Kubo's errors.
@@ -70,7 +80,8 @@ fn find(config: &Value, key: &str) -> Result<Value> {
 /// # Errors
 /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) in a program that embeds the gateway and has the configuration
 /// itself.
-fn effective(state: &AppState) -> Result<Value> {
+async fn effective(state: &AppState) -> Result<Value> {
+    let pinning_services = state.node.pinning_services().await?;
     let why = "the program that embeds this gateway has its configuration";
     let text = state.configuration.get().ok_or_else(|| Error::not_found(why))?;
     let own: Value =
@@ -85,6 +96,10 @@ fn effective(state: &AppState) -> Result<Value> {
     let max_bytes = at("/store/max_bytes").as_u64().filter(|bytes| *bytes > 0);
     let routers = at("/retrieval/routers");
     let has_routers = routers.as_array().is_some_and(|routers| !routers.is_empty());
+    let services: Map<String, Value> = pinning_services
+        .into_iter()
+        .map(|service| (service.name, json!({ "API": { "Endpoint": service.endpoint } })))
+        .collect();
     let seconds = |pointer: &str| at(pointer).as_u64().map(|seconds| format!("{seconds}s"));
     let import = state.node.config().import.profile.settings();
     Ok(json!({
@@ -120,6 +135,7 @@ fn effective(state: &AppState) -> Result<Value> {
         },
         "Ipns": { "RecordLifetime": seconds("/ipns/record_lifetime_seconds") },
         "Peering": { "Peers": (!peers.is_empty()).then_some(peers) },
+        "Pinning": { "RemoteServices": services },
         "Provide": { "Enabled": false },
         "Routing": { "Type": if has_routers { "delegated" } else { "none" }, "DelegatedRouters": routers },
     }))

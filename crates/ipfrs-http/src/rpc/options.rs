@@ -236,6 +236,17 @@ impl Options {
         }
     }
 
+    /// Returns the texts of an option that may be given several times, and whose values may be lists with commas.
+    pub(super) fn texts(&self, option: &str) -> impl Iterator<Item = &str> {
+        debug_assert!(self.reads(option), "{option} is not in the command's table as an option that is read");
+        let texts =
+            self.given.iter().filter(move |given| given.option == option).filter_map(|given| match &given.value {
+                Value::Text(text) => Some(text.split(',')),
+                Value::Bool(_) | Value::Number(_) => None,
+            });
+        texts.flatten().filter(|text| !text.is_empty())
+    }
+
     /// Returns the number of an option, if it is given.
     ///
     /// # Errors

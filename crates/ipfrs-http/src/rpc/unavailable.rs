@@ -4,7 +4,7 @@
 use axum::extract::{Request, State};
 use ipfrs_core::multiformats::decode_multibase;
 use ipfrs_core::{Error, Result};
-use ipfrs_rpc::types::{PubsubState, RemoteServices};
+use ipfrs_rpc::types::PubsubState;
 use serde_json::json;
 
 use super::args::Args;
@@ -185,36 +185,4 @@ pub(super) async fn resources() -> CommandResult {
 pub(super) async fn check_version(State(state): State<AppState>) -> CommandResult {
     needs_peers(&state)?;
     unsupported("the versions of peers say nothing about ipfrs: see its releases")
-}
-
-/// `pin/remote/ls`, `pin/remote/rm`.
-pub(super) async fn remote_pins(args: Args) -> CommandResult {
-    if args.nonempty_text("service").is_none() {
-        return Err(Error::invalid("a service name must be passed").into());
-    }
-    unsupported("service not known: remote pinning services are not supported, pin content on the service itself")
-}
-
-/// `pin/remote/add?arg=path`.
-pub(super) async fn remote_pin(args: Args) -> CommandResult {
-    remote_pins(args).await
-}
-
-/// `pin/remote/service/add?arg=name&arg=endpoint&arg=key`.
-pub(super) async fn add_pin_service(args: Args) -> CommandResult {
-    let endpoint = args.text_at(1);
-    if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
-        return Err(Error::invalid("service endpoint must be a valid HTTP URL").into());
-    }
-    unsupported("remote pinning services are not supported: pin content on the service itself")
-}
-
-/// `pin/remote/service/ls`.
-pub(super) async fn pin_services() -> CommandResult {
-    Ok(output::object(RemoteServices { remote_services: Vec::new() }))
-}
-
-/// `pin/remote/service/rm?arg=name`: as in Kubo, a service that does not exist is no error.
-pub(super) async fn remove_pin_service() -> CommandResult {
-    Ok(output::nothing().await)
 }

@@ -107,13 +107,25 @@ impl Node {
         options: &PinOptions,
         progress: impl FnMut(Walked) + Send,
     ) -> Result<Vec<Cid>> {
+        let (pins, lease) = self.prepare_pins(paths, options, progress).await?;
+        let cids = pins.iter().map(|pin| pin.cid).collect();
+        insert(self, pins, &lease).await?;
+        Ok(cids)
+    }
+
+    /// Does all that [`pin`](Self::pin) does before the pins are created. They may be created under the lease.
+    pub(crate) async fn prepare_pins(
+        &self,
+        paths: &[ContentPath],
+        options: &PinOptions,
+        progress: impl FnMut(Walked) + Send,
+    ) -> Result<(Vec<Pin>, Lease)> {
         let lease = self.inner.protection.lease();
         let cids = self.targets_of(paths).await?;
         let mode = if options.recursive { PinMode::Recursive } else { PinMode::Direct };
         self.require_all(&cids, mode, progress).await?;
-        let pins = cids.iter().map(|cid| Pin { cid: *cid, mode, name: options.name.clone() }).collect();
-        insert(self, pins, &lease).await?;
-        Ok(cids)
+        let pins = cids.into_iter().map(|cid| Pin { cid, mode, name: options.name.clone() }).collect();
+        Ok((pins, lease))
     }
 
     /// Removes the pins of the targets of `paths`, all or none, and returns their CIDs. Without `recursive`, only
@@ -220,7 +232,7 @@ impl Node {
 
     /// Returns the target of a path; a CID alone is its own target, whether it is in the store or not. Denylists do
     /// not apply to pins.
-    async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
+    pub(crate) async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
         match path.segments() {
             [] => Ok(*path.root()),
             _ => {

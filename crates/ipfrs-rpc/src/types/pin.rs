@@ -65,11 +65,3 @@ pub struct BadNode {
     pub cid: String,
     pub err: String,
 }
-
-/// Response of `pin/remote/service/ls`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "PascalCase")]
-pub struct RemoteServices {
-    pub remote_services: Vec<String>,
-}

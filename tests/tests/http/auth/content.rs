@@ -1,6 +1,6 @@
 //! Content of public and private gateways, and keys that are restricted to roots.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Guarded, Method, client};
 use crate::harness::header;
@@ -98,4 +98,30 @@ async fn public_listener_has_the_read_only_gateway_only() {
         assert_eq!(send(Method::POST, path).await.status(), 404, "{path}");
     }
     assert_eq!(send(Method::POST, &format!("/ipfs/{cid}")).await.status(), 405);
+}
+
+#[tokio::test]
+async fn callers_have_separate_pins() {
+    const PINS: &str = "/pinning/v1/pins";
+    let guarded = Guarded::start().await;
+    let (one, other, reader) = (guarded.key(&["pin"]).await, guarded.key(&["pin"]).await, guarded.key(&["read"]).await);
+    let pin = json!({ "cid": "bafkqaaa" }).to_string();
+    for (token, status, reason) in [("", 401, "UNAUTHORIZED"), (&*reader, 403, "FORBIDDEN")] {
+        let refused = guarded.send(Method::POST, PINS, token, Some(pin.clone())).await;
+        assert_eq!(refused.status(), status);
+        let failure: Value = refused.json().await.unwrap();
+        assert_eq!(failure["error"]["reason"], reason);
+    }
+    let created: Value = guarded.send(Method::POST, PINS, &one, Some(pin)).await.json().await.unwrap();
+    let path = format!("{PINS}/{}", created["requestid"].as_str().unwrap());
+    for method in [Method::GET, Method::DELETE] {
+        assert_eq!(guarded.send(method, &path, &other, None).await.status(), 404);
+    }
+    let listed = async |token: &str| {
+        let query = format!("{PINS}?status=queued,pinning,pinned");
+        let listed: Value = guarded.send(Method::GET, &query, token, None).await.json().await.unwrap();
+        listed["count"].clone()
+    };
+    assert_eq!((listed(&one).await, listed(&other).await), (json!(1), json!(0)));
+    assert_eq!(guarded.send(Method::DELETE, &path, &one, None).await.status(), 202);
 }

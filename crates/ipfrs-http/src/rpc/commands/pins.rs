@@ -2,13 +2,16 @@
 
 use axum::routing::any;
 use ipfrs_middleware::auth::Scope;
-use ipfrs_rpc::types::{Pins, RemoteServices, VerifiedPin};
+use ipfrs_rpc::types::{Pins, RemotePin, RemoteServices, VerifiedPin};
 
-use super::responses::{done, json, lines, listed_pins, never};
+use super::responses::{done, json, lines, listed_pins};
 use super::shared::{FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT, QUIET};
 use crate::rpc::definition::{Command, command, text};
 use crate::rpc::options::Opt;
-use crate::rpc::{pin, unavailable};
+use crate::rpc::{pin, remote_pin};
+
+static REMOTE_PINS: &[Opt] =
+    &[Opt::text(&["service"]), Opt::text(&["name"]), Opt::list(&["cid"]), Opt::list(&["status"])];
 
 pub(super) static COMMANDS: &[Command] = &[
     command("pin/add", Scope::Pin, "Pin content", json::<Pins>, || any(pin::add))
@@ -31,36 +34,29 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::bool(&["stream", "s"]),
             Opt::bool(&["names"]),
         ]),
-    command("pin/remote/add", Scope::Pin, "Not available: fails", never, || any(unavailable::remote_pin))
-        .arguments(&[text("ipfs-path")])
-        .options(&[Opt::text(&["service"]), Opt::text(&["name"]).unused(), Opt::bool(&["background"]).unused()]),
-    command("pin/remote/ls", Scope::Read, "Not available: fails", never, || any(unavailable::remote_pins)).options(&[
-        Opt::text(&["service"]),
-        Opt::text(&["name"]).unused(),
-        Opt::list(&["cid"]).unused(),
-        Opt::list(&["status"]).unused(),
-    ]),
-    command("pin/remote/rm", Scope::Pin, "Not available: fails", never, || any(unavailable::remote_pins)).options(&[
-        Opt::text(&["service"]),
-        Opt::text(&["name"]).unused(),
-        Opt::list(&["cid"]).unused(),
-        Opt::list(&["status"]).unused(),
-        Opt::bool(&["force"]).unused(),
-    ]),
-    command("pin/remote/service/add", Scope::Admin, "Not available: fails", never, || {
-        any(unavailable::add_pin_service)
+    command("pin/remote/add", Scope::Pin, "Pin content at a pinning service", json::<RemotePin>, || {
+        any(remote_pin::add)
     })
-    .arguments(&[text("service"), text("endpoint"), text("key")]),
-    command(
-        "pin/remote/service/ls",
-        Scope::Read,
-        "List pinning services: there are none",
-        json::<RemoteServices>,
-        || any(unavailable::pin_services),
-    )
-    .options(&[Opt::bool(&["stat"]).unused()]),
-    command("pin/remote/service/rm", Scope::Admin, "Remove a pinning service: there are none", done, || {
-        any(unavailable::remove_pin_service)
+    .arguments(&[text("ipfs-path")])
+    .options(&[Opt::text(&["service"]), Opt::text(&["name"]), Opt::bool(&["background"])])
+    .without_deadline(),
+    command("pin/remote/ls", Scope::Pin, "List pins at a pinning service", lines::<RemotePin>, || any(remote_pin::ls))
+        .options(REMOTE_PINS),
+    command("pin/remote/rm", Scope::Pin, "Remove pins at a pinning service", done, || any(remote_pin::rm)).options(&[
+        Opt::text(&["service"]),
+        Opt::text(&["name"]),
+        Opt::list(&["cid"]),
+        Opt::list(&["status"]),
+        Opt::bool(&["force"]),
+    ]),
+    command("pin/remote/service/add", Scope::Admin, "Add a pinning service", done, || any(remote_pin::add_service))
+        .arguments(&[text("service"), text("endpoint"), text("key")]),
+    command("pin/remote/service/ls", Scope::Pin, "List the pinning services", json::<RemoteServices>, || {
+        any(remote_pin::services)
+    })
+    .options(&[Opt::bool(&["stat"])]),
+    command("pin/remote/service/rm", Scope::Admin, "Remove a pinning service", done, || {
+        any(remote_pin::remove_service)
     })
     .arguments(&[text("service")]),
     command("pin/rm", Scope::Pin, "Remove pins", json::<Pins>, || any(pin::rm))

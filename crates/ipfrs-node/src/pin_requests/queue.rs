@@ -1,0 +1,199 @@
+//! The requests in memory, by the time of their creation.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_rpc::types::PinState;
+use tokio::time::Instant;
+
+use super::record::Record;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    by_time: BTreeMap<u64, Record>,
+    /// Times of creation by ID.
+    times: HashMap<String, u64>,
+    /// Number of requests of each owner.
+    owned: HashMap<Option<String>, usize>,
+    /// Number of failed attempts by time of creation, and when the next one is due.
+    retries: HashMap<u64, (usize, Instant)>,
+}
+
+/// Time from the end of an attempt to the next one. The last value repeats.
+const RETRY_AFTER: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(120),
+    Duration::from_secs(600),
+];
+
+/// A time that is later than any attempt.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
+
+impl Queue {
+    pub(super) fn of(mut records: Vec<Record>) -> Self {
+        let mut queue = Self::default();
+        records.sort_unstable_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        for mut record in records {
+            record.created = queue.next_time(record.created);
+            queue.insert(record);
+        }
+        queue
+    }
+
+    /// Returns the time of a new request: `now`, or later than that of all others.
+    pub(super) fn next_time(&self, now: u64) -> u64 {
+        self.by_time.last_key_value().map_or(now, |(last, _)| now.max(last + 1))
+    }
+
+    /// Returns the requests, the oldest first.
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.by_time.values()
+    }
+
+    /// Returns a request of an owner.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it does not exist.
+    pub(super) fn find(&self, owner: Option<&str>, id: &str) -> Result<&Record> {
+        let record = self.times.get(id).and_then(|time| self.by_time.get(time));
+        let is_own = |record: &&Record| record.owner.as_deref() == owner;
+        record.filter(is_own).ok_or_else(|| Error::not_found("there is no pin request with this requestid"))
+    }
+
+    /// Checks that an owner may have one more request after `freed` of its requests are removed. One owner may have as
+    /// many as are free for others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] otherwise.
+    pub(super) fn check_room(&self, owner: Option<&str>, limit: usize, freed: usize) -> Result<()> {
+        let all = self.by_time.len() - freed;
+        let own = self.owned.get(&owner.map(str::to_owned)).map_or(0, |count| count - freed);
+        let free = limit.saturating_sub(all);
+        // Without authentication, there is one owner.
+        let is_full = if owner.is_some() { own >= free } else { free == 0 };
+        if is_full {
+            let why = format!("there are {all} pin requests, {own} of them yours (pinning.max_requests = {limit})");
+            return Err(Error::new(ErrorKind::RateLimited, format!("{why}: remove some")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn insert(&mut self, record: Record) {
+        self.times.insert(record.id.clone(), record.created);
+        *self.owned.entry(record.owner.clone()).or_default() += 1;
+        self.by_time.insert(record.created, record);
+    }
+
+    /// Replaces a request, unless it was removed. Returns whether it is there.
+    pub(super) fn update(&mut self, record: Record) -> bool {
+        match self.by_time.get_mut(&record.created).filter(|old| old.id == record.id) {
+            Some(old) => {
+                *old = record;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn remove(&mut self, created: u64) -> Option<Record> {
+        let record = self.by_time.remove(&created)?;
+        self.times.remove(&record.id);
+        self.retries.remove(&created);
+        if let Some(count) = self.owned.get_mut(&record.owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.owned.remove(&record.owner);
+            }
+        }
+        Some(record)
+    }
+
+    /// Returns a request as it is now, unless it was removed.
+    pub(super) fn current(&self, record: &Record) -> Option<Record> {
+        self.by_time.get(&record.created).filter(|found| found.id == record.id).cloned()
+    }
+
+    pub(super) fn has(&self, record: &Record) -> bool {
+        self.by_time.get(&record.created).is_some_and(|found| found.id == record.id)
+    }
+
+    /// Puts a request back after a failed attempt.
+    pub(super) fn retry(&mut self, record: Record, now: Instant) {
+        let created = record.created;
+        if self.update(Record { status: PinState::Queued, ..record }) {
+            let attempts = self.retries.get(&created).map_or(0, |(attempts, _)| *attempts);
+            let delay = RETRY_AFTER[attempts.min(RETRY_AFTER.len() - 1)];
+            self.retries.insert(created, (attempts + 1, now + delay));
+        }
+    }
+
+    /// Returns when the next attempt of a request that is queued is due.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.retries.values().map(|(_, due)| *due).min()
+    }
+
+    /// Returns the next request to work on: the oldest one of the owner with the fewest requests in work.
+    pub(super) fn start_next(&mut self, now: Instant) -> Option<Record> {
+        let mut working: HashMap<Option<&str>, usize> = HashMap::new();
+        for record in self.by_time.values().filter(|record| record.status == PinState::Pinning) {
+            *working.entry(record.owner.as_deref()).or_default() += 1;
+        }
+        let is_due = |record: &&Record| self.retries.get(&record.created).is_none_or(|(_, due)| *due <= now);
+        let queued = self.by_time.values().filter(|record| record.status == PinState::Queued).filter(is_due);
+        let next = queued
+            .min_by_key(|record| (working.get(&record.owner.as_deref()).copied().unwrap_or_default(), record.created));
+        let created = next?.created;
+        // Until the attempt ends, none is due.
+        if let Some((_, due)) = self.retries.get_mut(&created) {
+            *due = now + FAR;
+        }
+        let record = self.by_time.get_mut(&created)?;
+        record.status = PinState::Pinning;
+        Some(record.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ipfrs_rpc::types::RequestedPin;
+
+    use super::*;
+
+    fn record(owner: &str, created: u64) -> Record {
+        let cid = ipfrs_core::parse_cid("bafkqaaa").unwrap();
+        let pin =
+            RequestedPin { cid: cid.to_string(), name: String::new(), origins: Vec::new(), meta: BTreeMap::new() };
+        Record {
+            id: format!("{owner}-{created}"),
+            owner: Some(owner.to_owned()),
+            created,
+            status: PinState::Queued,
+            cid,
+            pin,
+            details: String::new(),
+            made_pin: false,
+            replaces: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn owners_take_turns_and_share_the_room() {
+        let mut queue = Queue::of((0..6).map(|time| record("a", time)).chain([record("b", 6)]).collect());
+        let order: Vec<_> = std::iter::from_fn(|| queue.start_next(Instant::now())).map(|record| record.id).collect();
+        assert_eq!(order, ["a-0", "b-6", "a-1", "a-2", "a-3", "a-4", "a-5"]);
+        // Seven of 12 are taken, five are free.
+        assert!(queue.check_room(Some("a"), 12, 0).is_err());
+        assert!(queue.check_room(Some("b"), 12, 0).is_ok());
+        assert!(queue.check_room(Some("c"), 7, 0).is_err());
+        assert!(queue.check_room(Some("b"), 7, 1).is_ok());
+        assert_eq!(queue.next_time(3), 7);
+        assert!(queue.find(Some("b"), "a-0").is_err());
+        queue.remove(0).unwrap();
+        assert!(queue.find(Some("a"), "a-0").is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! Requests on disk: `<repo>/pin-requests/{id}.json`. Each has one file, which is replaced atomically.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_rpc::types::{PinState, RequestedPin};
+use serde::{Deserialize, Serialize};
+
+use super::MAX_ID_BYTES;
+use crate::durable_directory::DurableDirectory;
+use crate::private_file::{Exposed, off_workers, read_private, sync_parent, write_private};
+
+/// Name of the directory in the repo.
+const DIRECTORY: &str = "pin-requests";
+const EXTENSION: &str = "json";
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) id: String,
+    /// Who has requested the pin; `None` without authentication.
+    pub(super) owner: Option<String>,
+    /// Time in milliseconds since 1970. No two requests have the same.
+    pub(super) created: u64,
+    pub(super) status: PinState,
+    pub(super) cid: Cid,
+    pub(super) pin: RequestedPin,
+    /// Why the request has failed.
+    pub(super) details: String,
+    /// Whether the content was not pinned before: then the pin is removed with the request.
+    pub(super) made_pin: bool,
+    /// Pinned content of the requests that this one replaces, until this one has ended.
+    pub(super) replaces: Vec<Cid>,
+}
+
+impl Record {
+    /// Returns the content of which this request made the pins.
+    pub(super) fn left_behind(&self) -> impl Iterator<Item = Cid> {
+        self.made_pin.then_some(self.cid).into_iter().chain(self.replaces.iter().copied())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    created: u64,
+    status: PinState,
+    pin: RequestedPin,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    details: String,
+    #[serde(default)]
+    made_pin: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaces: Vec<String>,
+}
+
+/// The directory of requests.
+#[derive(Debug, Clone)]
+pub(super) struct Directory(Arc<DurableDirectory>);
+
+impl Directory {
+    pub(super) fn new(repo: &Path) -> Self {
+        Self(Arc::new(DurableDirectory::new(repo.join(DIRECTORY), 0o700)))
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.0.path().join(id).with_extension(EXTENSION)
+    }
+
+    /// Reads all requests. A file that is no request is skipped with a warning. Blocks on the disk.
+    pub(super) fn read(&self) -> Result<Vec<Record>> {
+        let directory = self.0.path();
+        let cannot = |e| Error::io(format_args!("cannot list the requests in {}", directory.display()), e);
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(cannot(e)),
+        };
+        let mut records = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(cannot)?.path();
+            let id = path.file_stem().and_then(|id| id.to_str()).filter(|id| id.len() <= MAX_ID_BYTES);
+            let Some(id) = id.filter(|_| path.extension().is_some_and(|extension| extension == EXTENSION)) else {
+                continue;
+            };
+            match read_private(&path, Exposed::Warn)?.map(|bytes| parse(id, &bytes)) {
+                Some(Ok(record)) => records.push(record),
+                Some(Err(error)) => {
+                    tracing::warn!(file = %path.display(), %error, "a file is no pin request, and is ignored");
+                }
+                None => {}
+            }
+        }
+        Ok(records)
+    }
+
+    /// Writes a request durably.
+    pub(super) async fn write(&self, record: &Record) -> Result<()> {
+        let saved = Saved {
+            owner: record.owner.clone(),
+            created: record.created,
+            status: record.status,
+            pin: record.pin.clone(),
+            details: record.details.clone(),
+            made_pin: record.made_pin,
+            replaces: record.replaces.iter().map(ToString::to_string).collect(),
+        };
+        let bytes = serde_json::to_vec(&saved)
+            .map_err(|e| Error::internal("a pin request cannot be written as JSON").with_source(e))?;
+        let (directory, path) = (Arc::clone(&self.0), self.path(&record.id));
+        off_workers(move || {
+            directory
+                .ensure()
+                .and_then(|()| write_private(&path, &bytes))
+                .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))
+        })
+        .await
+    }
+
+    /// Removes the file of a request durably, if there is one.
+    pub(super) async fn remove(&self, id: &str) -> Result<()> {
+        let path = self.path(id);
+        off_workers(move || {
+            let removed = match fs::remove_file(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed.and_then(|()| sync_parent(&path)),
+            };
+            removed.map_err(|e| Error::io(format_args!("cannot remove {}", path.display()), e))
+        })
+        .await
+    }
+}
+
+fn parse(id: &str, bytes: &[u8]) -> Result<Record> {
+    let Saved { owner, created, status, pin, details, made_pin, replaces } =
+        serde_json::from_slice(bytes).map_err(|e| Error::corrupt(format!("it is malformed: {e}")))?;
+    // The task that pinned it has ended with the process.
+    let status = if status == PinState::Pinning { PinState::Queued } else { status };
+    Ok(Record {
+        id: id.to_owned(),
+        owner,
+        created,
+        status,
+        cid: parse_cid(&pin.cid)?,
+        pin,
+        details,
+        made_pin,
+        replaces: replaces.iter().map(|cid| parse_cid(cid)).collect::<Result<_>>()?,
+    })
+}

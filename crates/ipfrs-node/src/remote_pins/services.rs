@@ -1,0 +1,171 @@
+//! The pinning services of a node: `<repo>/pinning-services.json`, which only its owner can read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use crate::private_file::{Exposed, off_workers, read_private, write_private};
+
+/// Name of the file in the repo.
+const FILE: &str = "pinning-services.json";
+
+/// Largest number of services.
+const MAX_SERVICES: usize = 1_000;
+/// Longest name, endpoint and key, in bytes.
+const MAX_TEXT_BYTES: usize = 4_096;
+
+/// A pinning service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinningService {
+    /// Its name on this node.
+    pub name: String,
+    /// URL of its API, without `/pins`.
+    pub endpoint: String,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    services: BTreeMap<String, SavedService>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedService {
+    endpoint: String,
+    key: Zeroizing<String>,
+}
+
+/// The file. It is read again for each use.
+#[derive(Debug)]
+pub(crate) struct PinningServices {
+    path: Arc<Path>,
+    /// Held during changes.
+    changing: Mutex<()>,
+}
+
+impl PinningServices {
+    pub(crate) fn new(repo: &Path) -> Self {
+        Self { path: repo.join(FILE).into(), changing: Mutex::default() }
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<PinningService>> {
+        let services = self.read().await?.services.into_iter();
+        Ok(services.map(|(name, service)| PinningService { name, endpoint: service.endpoint }).collect())
+    }
+
+    /// Returns the endpoint and the key of a service.
+    pub(super) async fn access(&self, name: &str) -> Result<(Url, Zeroizing<String>)> {
+        if name.is_empty() {
+            return Err(Error::invalid("remote pinning service name not specified"));
+        }
+        let service = self.read().await?.services.remove(name).ok_or_else(|| {
+            Error::not_found(format!("service not known: {name:?}: add it with pin/remote/service/add"))
+        })?;
+        Ok((parse_endpoint(&service.endpoint)?, service.key))
+    }
+
+    pub(super) async fn add(&self, name: &str, endpoint: &str, key: &str) -> Result<()> {
+        let endpoint = parse_endpoint(endpoint)?;
+        if let Some(long) = [name, endpoint.as_str(), key].iter().find(|text| text.len() > MAX_TEXT_BYTES) {
+            return Err(Error::too_large(format!(
+                "an argument has {} bytes, over the limit of {MAX_TEXT_BYTES}",
+                long.len()
+            )));
+        }
+        if name.is_empty() || key.chars().any(char::is_control) {
+            return Err(Error::invalid("a service needs a name, and a key without control characters"));
+        }
+        let _changing = self.changing.lock().await;
+        let mut saved = self.read().await?;
+        if saved.services.contains_key(name) {
+            return Err(Error::new(ErrorKind::Conflict, format!("service already present: {name:?}")));
+        }
+        if saved.services.len() == MAX_SERVICES {
+            return Err(Error::too_large(format!("there are {MAX_SERVICES} services already: remove one")));
+        }
+        let endpoint = endpoint.as_str().trim_end_matches('/').to_owned();
+        saved.services.insert(name.to_owned(), SavedService { endpoint, key: key.to_owned().into() });
+        self.write(saved).await
+    }
+
+    pub(super) async fn remove(&self, name: &str) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        let mut saved = self.read().await?;
+        if saved.services.remove(name).is_none() {
+            return Ok(());
+        }
+        self.write(saved).await
+    }
+
+    async fn read(&self) -> Result<Saved> {
+        let path = PathBuf::from(&*self.path);
+        off_workers(move || {
+            let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(Saved::default()) };
+            serde_json::from_slice(&bytes)
+                .map_err(|e| Error::corrupt(format!("{FILE} in the repo is malformed: {e}: mend or remove it")))
+        })
+        .await
+    }
+
+    async fn write(&self, saved: Saved) -> Result<()> {
+        let path = PathBuf::from(&*self.path);
+        let bytes = Zeroizing::new(
+            serde_json::to_vec_pretty(&saved)
+                .map_err(|e| Error::internal("the pinning services cannot be written as JSON").with_source(e))?,
+        );
+        off_workers(move || {
+            write_private(&path, &bytes).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))
+        })
+        .await
+    }
+}
+
+/// Parses the URL of a service, and removes empty segments of its path.
+fn parse_endpoint(text: &str) -> Result<Url> {
+    let mut url = Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some())
+        .ok_or_else(|| Error::invalid("service endpoint must be a valid HTTP URL"))?;
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(Error::invalid("service endpoint should be provided without any query parameters"));
+    }
+    let path = url.path().split('/').filter(|segment| !segment.is_empty()).collect::<Vec<_>>().join("/");
+    if path == "pins" || path.ends_with("/pins") {
+        return Err(Error::invalid("service endpoint should be provided without the /pins suffix"));
+    }
+    url.set_path(&path);
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_kubo_reads_them() {
+        for (text, endpoint) in [
+            ("http://127.0.0.1:5000", "http://127.0.0.1:5000/"),
+            ("https://example.com//api///v1/", "https://example.com/api/v1"),
+            ("https://example.com/pins/v1", "https://example.com/pins/v1"),
+        ] {
+            assert_eq!(parse_endpoint(text).unwrap().as_str(), endpoint, "{text}");
+        }
+        for (text, why) in [
+            ("example.com", "must be a valid HTTP URL"),
+            ("xyz://example.com", "must be a valid HTTP URL"),
+            ("", "must be a valid HTTP URL"),
+            ("https://example.com/pins", "without the /pins suffix"),
+            ("https://example.com/api/pins/", "without the /pins suffix"),
+            ("https://example.com/?a=b", "without any query parameters"),
+        ] {
+            assert!(parse_endpoint(text).unwrap_err().to_string().contains(why), "{text}");
+        }
+    }
+}
