@@ -127,7 +127,7 @@ async fn requested(state: &AppState, body: Body) -> Result<RequestedPin> {
 fn filter(query: &str) -> Result<PinRequestFilter> {
     let mut filter = PinRequestFilter::default();
     let mut states: Vec<PinState> = Vec::new();
-    let mut given: BTreeMap<String, String> = BTreeMap::new();
+    let mut single = Vec::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match name.as_ref() {
             "cid" => {
@@ -142,12 +142,14 @@ fn filter(query: &str) -> Result<PinRequestFilter> {
                 });
                 states.extend(parsed.collect::<Result<Vec<_>>>()?);
             }
-            "name" | "match" | "before" | "after" | "limit" | "meta" => {
-                if given.insert(name.clone().into_owned(), value.into_owned()).is_some() {
-                    return Err(Error::invalid(format!("{name} is given twice")));
-                }
-            }
+            "name" | "match" | "before" | "after" | "limit" | "meta" => single.push((name, value)),
             _ => {}
+        }
+    }
+    let mut given: BTreeMap<&str, String> = BTreeMap::new();
+    for (name, value) in &single {
+        if given.insert(name, value.clone().into_owned()).is_some() {
+            return Err(Error::invalid(format!("{name} is given twice")));
         }
     }
     if filter.cids.len() > MAX_CIDS {
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn selections_are_read_as_specified() {
         let read =
-            filter("cid=bafkqaaa,bafkqabdimvwgy3yk&status=queued,failed&limit=1000&match=ipartial&name=a%20b").unwrap();
+            filter("cid=bafkqaaa,bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy&status=queued,failed&limit=1000&match=ipartial&name=a%20b").unwrap();
         assert_eq!((read.cids.len(), read.limit), (2, 1000));
         assert_eq!(read.states, [PinState::Queued, PinState::Failed]);
         assert_eq!(read.name, Some(("a b".to_owned(), ipfrs_node::NameMatch::PartInAnyCase)));

@@ -75,18 +75,18 @@ async fn content_is_pinned_at_another_node() {
         let refused = command(format!("pin/remote/service/add?arg={service}")).await.unwrap();
         assert!(rpc_failure(refused).await.contains(why), "{service}");
     }
-    let mine = json!({ "Status": "pinned", "Cid": cid, "Name": "mine" });
-    assert_eq!(client.rpc_json(&format!("pin/remote/add?arg={cid}&service=svc&name=mine")).await, mine);
+    let mine = [json!({ "Status": "pinned", "Cid": cid, "Name": "mine" })];
+    assert_eq!(client.rpc_json(&format!("pin/remote/add?arg={cid}&service=svc&name=mine")).await, mine[0]);
     assert_eq!(recursive_pins(&service).await, json!({ &cid: { "Type": "recursive", "Name": "mine" } }));
     assert_eq!(service.content(&format!("/ipfs/{cid}")).await.len(), 1_000_000);
     let queued = client.rpc_json(&format!("pin/remote/add?arg={UNKNOWN}&service=svc&background=true")).await;
     assert_eq!((&queued["Cid"], &queued["Status"]), (&json!(UNKNOWN), &json!("queued")));
 
     let ls = async |options: &str| ndjson(command(format!("pin/remote/ls?service=svc{options}")).await.unwrap()).await;
-    assert_eq!(ls("").await, [mine.clone()]);
-    assert_eq!(ls("&name=mine").await, [mine.clone()]);
+    assert_eq!(ls("").await, mine);
+    assert_eq!(ls("&name=mine").await, mine);
     assert_eq!(ls("&name=min").await, [] as [Value; 0]);
-    assert_eq!(ls(&format!("&cid={UNKNOWN},{cid}")).await, [mine.clone()]);
+    assert_eq!(ls(&format!("&cid={UNKNOWN},{cid}")).await, mine);
     assert_eq!(ls("&status=queued&status=pinning,pinned,failed").await.len(), 2);
     let services = client.rpc_json("pin/remote/service/ls?stat=true").await;
     let counts = &services["RemoteServices"][0]["Stat"]["PinCount"];

@@ -30,7 +30,7 @@ const LEFT_OUT: [&str; 12] = [
 ];
 
 /// Entries of the repo with private keys, API keys and certificates.
-const SECRETS: [&str; 5] = ["identity.key", "keystore", "auth", "tls", "acme"];
+const SECRETS: [&str; 6] = ["identity.key", "keystore", "auth", "tls", "acme", "pinning-services.json"];
 
 /// Maximum depth of directories in the repo.
 const MAX_DEPTH: usize = 16;

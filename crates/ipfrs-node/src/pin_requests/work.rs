@@ -100,12 +100,14 @@ impl Node {
         record.details = pinned.err().map(|error| error.public_message().into_owned()).unwrap_or_default();
         let mut replaced = std::mem::take(&mut record.replaces);
         replaced.retain(|replaced| *replaced != record.cid);
-        requests.directory.write(&record).await?;
-        requests.queue.lock().update(record);
+        // Repeated after a crash, because the request is written last.
+        let mut finished = Ok(());
         for replaced in &replaced {
-            self.release(replaced).await?;
+            finished = finished.and(self.release(replaced).await);
         }
-        Ok(())
+        finished = finished.and(requests.directory.write(&record).await);
+        requests.queue.lock().update(record);
+        finished
     }
 
     async fn create_pin(&self, record: &mut Record, pins: Vec<Pin>, lease: &Lease) -> Result<()> {

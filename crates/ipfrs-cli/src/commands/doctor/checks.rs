@@ -84,7 +84,7 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
 pub(super) fn private_keys(repo: &Path) -> Finding {
     const CHECK: &str = "private keys";
     let mut open = Vec::new();
-    for name in ["identity.key", "keystore"] {
+    for name in ["identity.key", "keystore", "pinning-services.json"] {
         let path = repo.join(name);
         if fs::metadata(&path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
             open.push(path.display().to_string());
