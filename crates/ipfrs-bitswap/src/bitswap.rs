@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::network::{Network, Origin, Running};
 use crate::peer::Peer;
+use crate::pinger::Pinger;
 use crate::provider::{BlockProvider, NoBlocks};
 use crate::report::{Ledger, PeerInfo, Stat};
 
@@ -130,6 +131,18 @@ impl Bitswap {
         let node = Self(Arc::new(Inner { network, peer_id, task, steady }));
         node.add_steady(&peers)?;
         Ok(node)
+    }
+
+    /// Opens a stream for round trips to a connected peer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is not connected, [`ErrorKind::Unavailable`] if it accepts no stream.
+    pub async fn pinger(&self, peer: PeerId) -> Result<Pinger> {
+        let network = &self.0.network;
+        if network.context.peers.get(&peer).is_none() {
+            return Err(Error::not_found(format!("peer {peer} is not connected")));
+        }
+        Pinger::open(network.control.clone(), peer).await
     }
 
     /// Connects to peers, and again whenever the connection is lost, until [`remove_steady`](Self::remove_steady) or

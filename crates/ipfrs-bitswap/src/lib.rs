@@ -23,6 +23,7 @@ mod network;
 mod outcome;
 mod peer;
 mod peers;
+mod pinger;
 mod provider;
 mod reader;
 mod report;
@@ -38,5 +39,24 @@ pub use config::{BitswapConfig, PrivateNetworkKey};
 pub use libp2p::{Multiaddr, PeerId};
 pub use outcome::{Attempt, Outcome, Request, Trace};
 pub use peer::Direction;
+pub use pinger::Pinger;
 pub use provider::BlockProvider;
 pub use report::{Ledger, PeerInfo, Stat};
+
+/// The decoder of messages, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use bytes::Bytes;
+    use ipfrs_core::hash::sha2_256;
+
+    use crate::wire::Message;
+
+    /// Decodes a message; see `fuzz/fuzz_targets/bitswap_message.rs`.
+    pub fn message(bytes: Bytes) {
+        let Ok(message) = Message::decode(bytes) else { return };
+        for payload in &message.blocks {
+            let _ = payload.prefix.hash_function();
+            let _ = payload.prefix.cid(sha2_256(&payload.data));
+        }
+    }
+}

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ipfrs_core::Result;
 use libp2p::identity::Keypair;
 use libp2p::{Multiaddr, PeerId};
+use libp2p_stream::Control;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -51,6 +52,7 @@ pub(crate) struct Network {
     resolver: Resolver,
     filter: AddressFilter,
     dials: Arc<Semaphore>,
+    pub control: Control,
 }
 
 /// A running network.
@@ -76,10 +78,11 @@ impl Network {
         swarm::listen(&mut swarm, &context.config.listen_addrs()).await?;
         *context.listen_addrs.write() = swarm.listeners().cloned().collect();
         let peer_id = *swarm.local_peer_id();
+        let control = swarm::control(&swarm);
         let (commands, received) = mpsc::channel(COMMANDS);
         let task = tokio::spawn(swarm::run(swarm, Arc::clone(&context), received, disconnects));
         let dials = Arc::new(Semaphore::new(MAX_DIALS));
-        let network = Self { context, commands, resolver: Resolver::from_system(), filter, dials };
+        let network = Self { context, commands, resolver: Resolver::from_system(), filter, dials, control };
         Ok(Running { network, peer_id, task })
     }
 

@@ -31,7 +31,7 @@ pub(crate) use self::files::{CidFormatArgs, FilesCommand, FilesWriteArgs, FlushA
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
 pub(crate) use self::migrate::{MigrateCommand, MigrateExportArgs, MigrateKuboArgs};
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
-pub(crate) use self::network::{StatsCommand, SwarmCommand};
+pub(crate) use self::network::{PeeringCommand, PingArgs, StatsCommand, SwarmCommand};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 pub(crate) use self::remote_pin::{
     RemotePinAddArgs, RemotePinCommand, RemotePinLsArgs, RemotePinRmArgs, RemoteServiceCommand,
@@ -102,6 +102,8 @@ pub(crate) enum Command {
     /// Show and change connections to peers
     #[command(subcommand)]
     Swarm(SwarmCommand),
+    /// Measure round trips to a peer
+    Ping(PingArgs),
     /// Print statistics
     #[command(subcommand)]
     Stats(StatsCommand),

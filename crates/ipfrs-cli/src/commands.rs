@@ -70,6 +70,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Swarm(command) => {
             with_api(&globals, "swarm", async |api| network::swarm(api, command, &mut out).await)
         }
+        Command::Ping(args) => with_api(&globals, "ping", async |api| network::ping(api, &args, &mut out).await),
         Command::Stats(command) => {
             with_api(&globals, "stats", async |api| network::stats(api, command, &mut out).await)
         }

@@ -1,6 +1,8 @@
 //! `GET /ws`: events over a WebSocket. [`protocol`] has the messages, docs/API.md describes them.
 
 mod filter;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod json;
 mod protocol;
 pub(crate) mod sent_messages;

@@ -30,7 +30,10 @@ mod preview;
 pub(crate) mod proxied;
 pub(crate) mod range;
 mod range_response;
+#[cfg(not(fuzzing))]
 mod redirects;
+#[cfg(fuzzing)]
+pub(crate) mod redirects;
 pub(crate) mod request;
 pub(crate) mod response_cache;
 mod retrieval;

@@ -55,3 +55,17 @@ pub use metrics::HttpMetrics;
 pub use router::{App, app};
 pub use routes::{IPFS_ROUTE, UNMATCHED};
 pub use service::{Answering, Service, WEBSOCKET_PATHS};
+
+/// Parsers of messages and files of clients, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Reads a message of a WebSocket client; see `fuzz/fuzz_targets/websocket_message.rs`.
+    pub fn websocket_message(text: &str) {
+        crate::events::fuzzing::message(text);
+    }
+
+    /// Reads a `_redirects` file and applies it; see `fuzz/fuzz_targets/redirects_file.rs`.
+    pub fn redirects_file(file: &str, path: &str) {
+        crate::gateway::redirects::fuzzing::apply(file, path);
+    }
+}

@@ -7,6 +7,8 @@ mod deadlines;
 mod direct;
 mod fast_path;
 pub(crate) mod front_end;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod get_head;
 mod http2_frames;
 mod http2_idle;

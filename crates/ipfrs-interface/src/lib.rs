@@ -44,3 +44,17 @@ pub use runtime::runtime_builder;
 pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};
 pub use tls::{AcmeConfig, CertificateFiles, TlsConfig};
+
+/// Parsers of HTTP/1.1, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Compares what is read of a head; see `fuzz/fuzz_targets/http_head.rs`.
+    pub async fn http_head(bytes: &[u8]) {
+        crate::conn::fuzzing::head(bytes).await;
+    }
+
+    /// Compares where a chunked body ends; see `fuzz/fuzz_targets/http_chunks.rs`.
+    pub async fn http_chunks(body: &[u8]) {
+        crate::conn::fuzzing::chunks(body).await;
+    }
+}

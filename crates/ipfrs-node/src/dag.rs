@@ -1,6 +1,8 @@
 //! Whole DAGs: export, import, statistics, links, single nodes, and the walk over everything below roots.
 
 mod export;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod import;
 mod link_walk;
 mod node;

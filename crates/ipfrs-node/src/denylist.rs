@@ -8,6 +8,8 @@
 
 mod check;
 mod files;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod guard;
 mod header;
 mod hints;

@@ -96,7 +96,7 @@ pub use node::{DiskSpace, Node};
 pub use node_store::ReadConfig;
 pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
-pub use peers::{ConnectedPeer, ExchangeTotals, PeerLedger};
+pub use peers::{ConnectedPeer, ExchangeTotals, PeerLedger, PeerPinger};
 #[cfg(feature = "pinning")]
 pub use pin_requests::{NameMatch, PinRequestFilter, PinningConfig};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
@@ -112,3 +112,17 @@ pub use snapshots::Snapshot;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};
+
+/// Parsers of files and nodes, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Reads a denylist; see `fuzz/fuzz_targets/denylist.rs`.
+    pub fn denylist(bytes: &[u8]) {
+        crate::denylist::fuzzing::read(bytes);
+    }
+
+    /// Converts a node between all codecs; see `fuzz/fuzz_targets/dag_node.rs`.
+    pub fn dag_node(bytes: &[u8]) {
+        crate::dag::fuzzing::convert_all(bytes);
+    }
+}

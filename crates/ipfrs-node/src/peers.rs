@@ -10,7 +10,11 @@ mod bitswap;
 mod none;
 
 #[cfg(feature = "bitswap")]
+pub use bitswap::PeerPinger;
+#[cfg(feature = "bitswap")]
 pub(crate) use bitswap::exchange;
+#[cfg(not(feature = "bitswap"))]
+pub use none::PeerPinger;
 
 /// A connected peer.
 #[derive(Debug, Clone)]

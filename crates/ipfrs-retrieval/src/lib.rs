@@ -38,3 +38,12 @@ pub use retriever::{Requester, Retriever};
 pub use shared::{Admits, Ended, OnEnd};
 pub use store::{RetrievingStore, Wanted};
 pub use want::Want;
+
+/// The reader of records from routers, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Reads a response of a router; see `fuzz/fuzz_targets/router_response.rs`.
+    pub fn router_response(bytes: &[u8]) {
+        crate::routing::fuzzing::read(bytes);
+    }
+}

@@ -158,6 +158,19 @@ impl Routers {
     }
 }
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing {
+    use super::*;
+
+    pub(crate) fn read(bytes: &[u8]) {
+        let _ = serde_json::from_slice::<Record>(bytes).map(Record::into_provider);
+        let Ok(answer) = serde_json::from_slice::<Answer>(bytes) else { return };
+        for record in answer.providers.unwrap_or_default() {
+            let _ = serde_json::from_value::<Record>(record).map(Record::into_provider);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

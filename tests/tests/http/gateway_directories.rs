@@ -64,6 +64,9 @@ async fn index_html_is_served_for_its_directory() {
     assert_eq!(header(&response, "x-ipfs-path"), format!("/ipfs/{root}/"));
     assert_eq!(header(&response, "x-ipfs-roots"), root);
     assert_eq!(response.text().await.unwrap(), "<p>hello");
+    assert_eq!(gateway.get(&format!("/ipfs/{root}")).await.status(), 301);
+    // The Go tool follows no redirect.
+    assert_eq!(&*gateway.content(&format!("/ipfs/{root}?go-get=1")).await, b"<p>hello");
 }
 
 #[tokio::test(flavor = "multi_thread")]

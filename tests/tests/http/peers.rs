@@ -62,6 +62,13 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     origin.until_metric("ipfrs_bitswap_peers", |peers| peers == 1).await;
     let found = send(format!("routing/findpeer?arg={id}")).await;
     assert_eq!((&found[0]["Type"], &found[0]["Responses"][0]["ID"]), (&json!(2), &json!(id)));
+    let pings = send(format!("ping?arg={id}&count=2")).await;
+    let [first, pongs @ .., last] = &*pings else { panic!("{pings:?}") };
+    assert_eq!(first["Text"], format!("PING {id}."));
+    assert!(pongs.len() == 2 && pongs.iter().all(|pong| pong["Time"].as_u64().unwrap() > 0), "{pings:?}");
+    assert!(last["Text"].as_str().unwrap().starts_with("Average latency: "), "{pings:?}");
+    let refused = rpc_failure(gateway.rpc(&format!("ping?arg={id}&count=0")).send().await.unwrap()).await;
+    assert_eq!(refused, "ping count must be greater than 0, was 0");
     assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, success);
     assert_eq!(gateway.rpc_json("swarm/peering/ls").await, json!({ "Peers": [] }));
     // As in Kubo, a peer that is not in the list is removed too.

@@ -14,6 +14,7 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, ping, swarm};
+use libp2p_stream::Control;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Origin;
@@ -49,6 +50,8 @@ pub(super) struct Protocols {
     limits: connection_limits::Behaviour,
     identify: identify::Behaviour,
     ping: ping::Behaviour,
+    /// Streams for round trips on demand.
+    pingers: libp2p_stream::Behaviour,
     bitswap: Behaviour,
 }
 
@@ -70,11 +73,17 @@ pub(super) fn create(engine: Engine, keypair: &Keypair) -> Result<Swarm<Protocol
         limits: connection_limits::Behaviour::new(limits),
         identify: identify::Behaviour::new(identify),
         ping: ping::Behaviour::default(),
+        pingers: libp2p_stream::Behaviour::new(),
         bitswap: Behaviour::new(engine),
     };
     let mut swarm = Swarm::new(transport, protocols, keypair.public().to_peer_id(), swarm_config);
     announced.into_iter().for_each(|address| swarm.add_external_address(address));
     Ok(swarm)
+}
+
+/// Returns the handle that opens streams.
+pub(super) fn control(swarm: &Swarm<Protocols>) -> Control {
+    swarm.behaviour().pingers.new_control()
 }
 
 /// Listens on all `addresses`.

@@ -1,6 +1,6 @@
-//! `swarm` and `stats`.
+//! `swarm`, `ping` and `stats`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SwarmCommand {
@@ -26,6 +26,37 @@ pub(crate) enum SwarmCommand {
         #[arg(required = true, value_name = "ADDRESS")]
         addresses: Vec<String>,
     },
+    /// Peers to which the daemon stays connected
+    #[command(subcommand)]
+    Peering(PeeringCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PeeringCommand {
+    /// List them with their addresses
+    Ls,
+    /// Stay connected to more peers until the daemon ends
+    Add {
+        /// Addresses such as /ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...
+        #[arg(required = true, value_name = "ADDRESS")]
+        addresses: Vec<String>,
+    },
+    /// No longer stay connected to peers
+    Rm {
+        /// Peer IDs
+        #[arg(required = true, value_name = "PEER")]
+        peers: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PingArgs {
+    /// ID of a connected peer, or an address such as /ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...
+    #[arg(value_name = "PEER")]
+    pub(crate) peer: String,
+    /// Number of round trips, one per second
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub(crate) count: u32,
 }
 
 #[derive(Debug, Subcommand)]

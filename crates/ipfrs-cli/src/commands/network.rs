@@ -1,16 +1,19 @@
-//! `swarm` and `stats`.
+//! `swarm`, `ping` and `stats`.
 
 use anyhow::Result;
 use ipfrs_rpc::client::Request;
-use ipfrs_rpc::types::{BandwidthTotals, BitswapStat, Lines, RepoStat, SwarmAddresses, SwarmPeers};
+use ipfrs_rpc::types::{
+    BandwidthTotals, BitswapStat, Lines, Peering, PeeringChange, PingLine, RepoStat, SwarmAddresses, SwarmPeers,
+};
 
 use crate::api::Api;
-use crate::args::{StatsCommand, SwarmCommand};
+use crate::args::{PeeringCommand, PingArgs, StatsCommand, SwarmCommand};
 use crate::output::{Output, printable};
 
 pub(super) async fn swarm(api: &Api, command: SwarmCommand, out: &mut Output) -> Result<()> {
     let request = match command {
         SwarmCommand::Peers { verbose } => return peers(api, verbose, out).await,
+        SwarmCommand::Peering(command) => return peering(api, command, out).await,
         SwarmCommand::Addrs => {
             let SwarmAddresses { addrs } = api.call(Request::query("swarm/addrs")).await?.json().await?;
             for (peer, addresses) in addrs {
@@ -32,6 +35,48 @@ pub(super) async fn swarm(api: &Api, command: SwarmCommand, out: &mut Output) ->
         return out.object(&lines);
     }
     lines.strings.iter().try_for_each(|line| out.line(&printable(line)))
+}
+
+async fn peering(api: &Api, command: PeeringCommand, out: &mut Output) -> Result<()> {
+    let request = match command {
+        PeeringCommand::Ls => {
+            let Peering { peers } = api.call(Request::query("swarm/peering/ls")).await?.json().await?;
+            for peer in peers {
+                if out.is_json() {
+                    out.object(&peer)?;
+                    continue;
+                }
+                out.line(&printable(&peer.id))?;
+                peer.addrs.iter().try_for_each(|address| out.line(&format!("  {}", printable(address))))?;
+            }
+            return Ok(());
+        }
+        PeeringCommand::Add { addresses } => Request::command("swarm/peering/add").with_args(addresses),
+        PeeringCommand::Rm { peers } => Request::command("swarm/peering/rm").with_args(peers),
+    };
+    let mut response = api.call(request).await?;
+    while let Some(change) = response.line::<PeeringChange>().await? {
+        match out.is_json() {
+            true => out.object(&change)?,
+            false => out.line(&format!("{} {}", printable(&change.id), printable(&change.status)))?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn ping(api: &Api, args: &PingArgs, out: &mut Output) -> Result<()> {
+    let mut response = api.call(Request::query("ping").with_arg(&args.peer).with("count", args.count)).await?;
+    while let Some(line) = response.line::<PingLine>().await? {
+        match out.is_json() {
+            true => out.object(&line)?,
+            false if line.text.is_empty() => {
+                let milliseconds = std::time::Duration::from_nanos(line.time).as_secs_f64() * 1e3;
+                out.line(&format!("{milliseconds:.2} ms"))?;
+            }
+            false => out.line(&printable(&line.text))?,
+        }
+    }
+    Ok(())
 }
 
 async fn peers(api: &Api, verbose: bool, out: &mut Output) -> Result<()> {

@@ -98,7 +98,7 @@ async fn directory(
     headers: &HeaderMap,
     object: Object,
 ) -> Result<Response> {
-    if !request.ends_with_slash {
+    if !request.ends_with_slash && !request.is_go_get {
         return Ok(redirect_to_slash(state, request));
     }
     match state.node.resolve(request.path.join("index.html")).await {

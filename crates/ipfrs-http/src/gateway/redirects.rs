@@ -1,6 +1,8 @@
 //! `_redirects`: the rules of a site for paths that do not exist in it
 //! (<https://specs.ipfs.tech/http-gateways/web-redirects-file/>).
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod rules;
 mod target;
 use std::sync::Arc;

@@ -29,6 +29,8 @@ pub(super) struct Wanted {
     pub(super) filename: Option<String>,
     /// `?download=true`.
     pub(super) download: bool,
+    /// `?go-get=1`: the Go tool looks for `go-import` in the page of a directory, and follows no redirect.
+    pub(super) is_go_get: bool,
 }
 
 impl Wanted {
@@ -37,18 +39,19 @@ impl Wanted {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the unknown format.
     pub(super) fn parse(parts: &Parts) -> Result<Self> {
-        let (mut by_query, mut filename, mut download) = (None, None, false);
+        let (mut by_query, mut filename, mut download, mut is_go_get) = (None, None, false, false);
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             match name.as_ref() {
                 "format" => by_query = Some(format_by_name(&value)?),
                 "filename" if !value.is_empty() => filename = Some(value.into_owned()),
                 "download" => download = value == "true",
+                "go-get" => is_go_get = value == "1",
                 _ => {}
             }
         }
         let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
         let is_negotiated = by_query.is_none() && format != Format::Deserialised;
-        Ok(Self { format, is_negotiated, filename, download })
+        Ok(Self { format, is_negotiated, filename, download, is_go_get })
     }
 }
 
@@ -81,6 +84,8 @@ pub(super) struct GatewayRequest<'a> {
     pub(super) filename: Option<String>,
     /// `?download=true`.
     pub(super) download: bool,
+    /// `?go-get=1`.
+    pub(super) is_go_get: bool,
     /// Whether the response has only headers (HEAD).
     pub(super) is_head: bool,
     /// Path cache entry of `path`, once it is resolved.
@@ -113,6 +118,7 @@ impl<'a> GatewayRequest<'a> {
             is_negotiated: wanted.is_negotiated,
             filename: wanted.filename,
             download: wanted.download,
+            is_go_get: wanted.is_go_get,
             is_head: parts.method == Method::HEAD,
             cached: target.cached.clone(),
         }

@@ -213,7 +213,7 @@ fn with_names_of_websockets(head: &[u8]) -> Vec<u8> {
 /// chunk and reads on to the next CRLF: it would take a request for a part of the body, if a proxy in front thinks that
 /// the body ended with the LF.
 #[derive(Debug, Default)]
-struct Chunks {
+pub(super) struct Chunks {
     position: ChunkPosition,
     /// Remaining bytes of the current chunk; 0 for the last one.
     size: u64,
@@ -239,12 +239,12 @@ enum ChunkPosition {
 }
 
 impl Chunks {
-    fn is_ended(&self) -> bool {
+    pub(super) fn is_ended(&self) -> bool {
         self.position == ChunkPosition::End
     }
 
     /// Processes `bytes`, and returns how many of them belong to the body, or `None` if they are malformed.
-    fn take(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() && !self.is_ended() {
             if self.position == ChunkPosition::Data {

@@ -111,14 +111,14 @@ impl Node {
 }
 
 /// Error of a conversion.
-struct ConversionError {
+pub(super) struct ConversionError {
     /// Whether the data is not valid in its codec.
     is_input: bool,
-    error: Error,
+    pub(super) error: Error,
 }
 
 /// Converts data between codecs. Conversions between json and cbor keep the order of keys.
-fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, ConversionError> {
+pub(super) fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, ConversionError> {
     let input = |error| ConversionError { is_input: true, error };
     let output = |error| ConversionError { is_input: false, error };
     let plain = match (from, to) {
@@ -137,7 +137,7 @@ fn decode_plain_cbor(data: &Bytes) -> Result<Plain> {
     Plain::from_cbor(&canonical_cbor(data).map_err(|e| Error::new(e.kind(), format!("it is not cbor: {e}")))?)
 }
 
-fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
+pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
         codec::JSON => {
             check_integers(data)?;

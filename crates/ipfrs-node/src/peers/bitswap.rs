@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_bitswap::{AddressFilter, Bitswap, BlockProvider, Direction, Multiaddr, PeerId, PeerInfo};
+use ipfrs_bitswap::{AddressFilter, Bitswap, BlockProvider, Direction, Multiaddr, PeerId, PeerInfo, Pinger};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_retrieval::{RetrievalConfig, is_public};
 use ipfrs_store::BlockStore;
@@ -96,6 +97,20 @@ fn without_id(mut address: Multiaddr) -> Multiaddr {
         address.pop();
     }
     address
+}
+
+/// A stream for round trips to a peer.
+#[derive(Debug)]
+pub struct PeerPinger(Pinger);
+
+impl PeerPinger {
+    /// Returns the time of one round trip.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the peer does not respond in time.
+    pub async fn ping(&mut self) -> Result<Duration> {
+        self.0.ping().await
+    }
 }
 
 impl Node {
@@ -202,6 +217,16 @@ impl Node {
             .map_err(|e| Error::invalid(format!("{address:?} is not a multiaddr: {e}: use /ip4/.../tcp/.../p2p/ID")))?;
         exchange.connect(&parsed).await?;
         Ok(peer.to_string())
+    }
+
+    /// Prepares round trips to the connected peer with an ID.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is not connected, [`ErrorKind::Unavailable`] if it does not respond, and as
+    /// [`peers`](Self::peers).
+    pub async fn ping_peer(&self, peer: &str) -> Result<PeerPinger> {
+        let exchange = self.exchange()?;
+        exchange.pinger(parse_peer(peer)?).await.map(PeerPinger)
     }
 
     /// Closes all connections to the peer with an ID, or at a multiaddr that ends in it. Returns the ID, and whether

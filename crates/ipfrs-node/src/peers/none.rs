@@ -1,9 +1,23 @@
 //! A node without the feature `bitswap`: it has no peers.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use ipfrs_core::{Cid, Result};
 
 use super::{ConnectedPeer, ExchangeTotals, PeerLedger, offline};
 use crate::Node;
+
+/// A stream for round trips to a peer.
+#[derive(Debug)]
+pub struct PeerPinger(Infallible);
+
+#[allow(missing_docs, clippy::missing_errors_doc, clippy::unused_async, reason = "as in the variant with the feature")]
+impl PeerPinger {
+    pub async fn ping(&mut self) -> Result<Duration> {
+        match self.0 {}
+    }
+}
 
 #[expect(clippy::unused_async, reason = "the same signatures as with the feature")]
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "documented in the variant with the feature")]
@@ -46,6 +60,10 @@ impl Node {
     }
 
     pub async fn connect_peer(&self, _address: &str) -> Result<String> {
+        Err(offline())
+    }
+
+    pub async fn ping_peer(&self, _peer: &str) -> Result<PeerPinger> {
         Err(offline())
     }
 

@@ -92,8 +92,12 @@ fn dags() -> impl Strategy<Value = Vec<Block>> {
             let links: Vec<_> = links.iter().map(|index| *blocks[index.index(blocks.len())].cid()).collect();
             blocks.push(match kind {
                 0 => raw(pattern(at as u64, at * 1000)),
-                // A digest is at most 128 bytes long, so one link fits.
-                1 => pb(HashFunction::Identity, &links[..links.len().min(1)], b""),
+                // A digest is at most 128 bytes long, so one link to another block fits.
+                1 => {
+                    let is_digest = |link: &&Cid| identity_payload(link).is_none();
+                    let link: Vec<_> = links.iter().find(is_digest).copied().into_iter().collect();
+                    pb(HashFunction::Identity, &link, b"")
+                }
                 _ => pb(HashFunction::Sha2_256, &links, &[at as u8]),
             });
         }

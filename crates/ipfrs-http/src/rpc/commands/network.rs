@@ -88,7 +88,7 @@ pub(super) static COMMANDS: &[Command] = &[
         .options(&[Opt::bool(&["headers", "v"]).unused()]),
     command("ping", Scope::Read, "Round trips to a peer", lines::<PingLine>, || any(ping::ping))
         .arguments(&[text("peer ID").repeated().in_body()])
-        .options(&[Opt::int(&["count", "n"]).unused()]),
+        .options(&[Opt::int(&["count", "n"])]),
     command("provide/clear", Scope::Write, "Clear the queue of announcements: it is empty", count, || {
         any(unavailable::clear_provides)
     })
