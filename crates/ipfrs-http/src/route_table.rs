@@ -39,6 +39,9 @@ pub(crate) fn routes() -> [(Part, ListedRoutes); 6] {
         .route("/ui", Access::OPEN, get(async || Redirect::permanent("/ui/")))
         .route("/ui/", Access::OPEN, get(ui::file))
         .route("/ui/{*path}", Access::OPEN, get(ui::file))
+        // The address of Kubo's console.
+        .route("/webui", Access::OPEN, get(async || Redirect::temporary("/ui/")))
+        .route("/webui/", Access::OPEN, get(async || Redirect::temporary("/ui/")))
         .route("/docs", Access::OPEN, get(async || Redirect::permanent("/docs/")))
         .route("/docs/", Access::OPEN, get(ui::docs))
         .route("/docs/{*path}", Access::OPEN, get(ui::docs))

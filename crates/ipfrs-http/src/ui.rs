@@ -21,7 +21,7 @@ pub(crate) const GRAPHQL_PAGE: &str = "/ui/graphql";
 
 /// Whether a path is that of a page or of one of its files.
 pub(crate) fn is_page(path: &str) -> bool {
-    ["/ui", "/docs"]
+    ["/ui", "/webui", "/docs"]
         .iter()
         .any(|page| path.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }

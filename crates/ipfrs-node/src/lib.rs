@@ -99,7 +99,7 @@ pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use peers::{ConnectedPeer, ExchangeTotals, PeerLedger, PeerPinger};
 #[cfg(feature = "pinning")]
 pub use pin_requests::{NameMatch, PinRequestFilter, PinningConfig};
-pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked};
+pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked, check_pin_name};
 /// The registry that receives the metrics of a node.
 pub use prometheus::Registry;
 pub use refusals::Limit;

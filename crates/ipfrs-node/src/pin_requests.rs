@@ -14,7 +14,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result, parse_cid, timestamp};
 use ipfrs_rpc::types::{PinResults, PinState, PinStatus, RequestedPin};
-use ipfrs_store::MAX_PIN_NAME_BYTES;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -22,8 +21,8 @@ pub use self::config::PinningConfig;
 pub use self::filter::{NameMatch, PinRequestFilter};
 use self::queue::Queue;
 use self::record::{Directory, Record};
-use crate::Node;
 use crate::operations::random_id;
+use crate::{Node, check_pin_name};
 
 /// Largest number of origins, as in the specification, and the longest one, in bytes.
 const MAX_ORIGINS: usize = 20;
@@ -247,10 +246,7 @@ impl Node {
 /// Checks a pin, and returns its content ID.
 fn check(pin: &RequestedPin) -> Result<Cid> {
     let cid = parse_cid(&pin.cid).map_err(|e| Error::invalid(format!("pin.cid: {e}")))?;
-    if pin.name.len() > MAX_PIN_NAME_BYTES {
-        let bytes = pin.name.len();
-        return Err(Error::invalid(format!("pin.name has {bytes} bytes: use at most {MAX_PIN_NAME_BYTES}")));
-    }
+    check_pin_name(&pin.name)?;
     let is_address = |origin: &String| origin.starts_with('/') && origin.len() <= MAX_ORIGIN_BYTES;
     if pin.origins.len() > MAX_ORIGINS || !pin.origins.iter().all(is_address) {
         return Err(Error::invalid(format!(

@@ -6,4 +6,4 @@ mod pin;
 
 pub use list::{PinFilter, Pinned, VerifiedPin};
 pub(crate) use pin::insert;
-pub use pin::{PinOptions, Walked};
+pub use pin::{PinOptions, Walked, check_pin_name};

@@ -9,13 +9,13 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_rpc::types::{PinState, PinStatus, RemotePinCount, RequestedPin};
-use ipfrs_store::{BlockStoreExt, MAX_PIN_NAME_BYTES};
+use ipfrs_store::BlockStoreExt;
 use tokio::time::sleep;
 
 use self::client::Client;
 pub use self::services::PinningService;
 pub(crate) use self::services::PinningServices;
-use crate::{ContentPath, Node};
+use crate::{ContentPath, Node, check_pin_name};
 
 /// Interval at which the state of a new pin is requested.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -106,7 +106,7 @@ impl Node {
         name: &str,
         in_background: bool,
     ) -> Result<PinStatus> {
-        check_name(name)?;
+        check_pin_name(name)?;
         let client = self.pinning_client(service).await?;
         let cid = self.target_of(path).await?;
         let pin = RequestedPin {
@@ -157,7 +157,7 @@ impl Node {
         service: &str,
         filter: RemotePinFilter,
     ) -> Result<BoxStream<'static, Result<PinStatus>>> {
-        filter.name.as_deref().map_or(Ok(()), check_name)?;
+        filter.name.as_deref().map_or(Ok(()), check_pin_name)?;
         Ok(self.pinning_client(service).await?.list(filter).boxed())
     }
 
@@ -216,12 +216,5 @@ impl Node {
                 }
             }
         });
-    }
-}
-
-fn check_name(name: &str) -> Result<()> {
-    match name.len() {
-        0..=MAX_PIN_NAME_BYTES => Ok(()),
-        bytes => Err(Error::invalid(format!("pin name is {bytes} bytes (max {MAX_PIN_NAME_BYTES} bytes)"))),
     }
 }

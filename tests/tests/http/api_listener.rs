@@ -69,6 +69,11 @@ async fn pages_on_the_main_port_redirect_to_the_api_listener() {
         );
     }
     assert_eq!(reqwest::get(format!("{main}/ui")).await.unwrap().status(), 200);
+    // The address of Kubo's console.
+    for url in [format!("{main}/webui"), format!("{}/webui/", api.url)] {
+        let page = reqwest::get(url).await.unwrap();
+        assert_eq!((page.status().as_u16(), page.url().path()), (200, "/ui/"));
+    }
     let without = TestGateway::start_with(|config| config.api.enabled = false).await;
     let response = without.request(Method::GET, "/ui/").send().await.unwrap();
     assert_eq!(response.status(), 404);

@@ -160,7 +160,7 @@ pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> R
     // Repeated slashes count as one.
     let is_root = below.is_some_and(|rest| !rest.trim_start_matches('/').contains('/'));
     if is_root && headers.get(SERVICE_WORKER).is_some_and(|value| value == "script") {
-        return Err(Error::invalid("a service worker cannot be registered for this scope"));
+        return Err(Error::invalid("navigator.serviceWorker: registration is not allowed for this scope"));
     }
     Ok(())
 }

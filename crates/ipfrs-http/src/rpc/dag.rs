@@ -118,8 +118,9 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     // `silent` affects only the output of command-line clients; other clients need to know whether roots were pinned.
     let stats = args.is_set("stats");
     if pin_roots && args.is_set("local-only") {
-        let why = "options \"local-only\" and \"pin-roots\" cannot be combined: a partial DAG cannot be pinned";
-        return Err(RpcError::Request(why.into()));
+        let why = "--local-only implies --pin-roots=false and cannot be combined with --pin-roots=true; please drop one of \
+                   them";
+        return Err(Error::invalid(why).into());
     }
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{PinFilter, PinOptions, Pinned, Walked};
+use ipfrs_node::{PinFilter, PinOptions, Pinned, Walked, check_pin_name};
 use ipfrs_rpc::types::{BadNode, PinLine, PinProgress, Pins, VerifiedPin};
 use serde::Serialize;
 
@@ -83,6 +83,7 @@ struct PinEntry {
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
     let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
     let part_of_name = args.nonempty_text("name").map(str::to_owned);
+    part_of_name.as_deref().map_or(Ok(()), check_pin_name)?;
     let with_names = args.is_set("names") || part_of_name.is_some();
     let streamed = args.is_set("stream");
     let pins = match args.has_arguments() {

@@ -40,7 +40,7 @@ pub(super) async fn ping(State(state): State<AppState>, args: Args) -> CommandRe
             state.node.connect_peer(&target).await?;
         } else if swarm::find(&state.node, &id)?.is_none() {
             lines.send(&text(format!("Looking up peer {id}"))).await?;
-            let why = format!("peer lookup failed: peer {id} is not connected: connect to it first (swarm/connect)");
+            let why = format!("ping failed: peer lookup failed: peer {id} is not connected (swarm/connect)");
             return Err(Error::not_found(why));
         }
         lines.send(&text(format!("PING {id}."))).await?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::future::Future;
 
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_store::{Pin, PinMode};
+use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode};
 use ipfrs_stream::BlockStoreSource;
 use tracing::Instrument;
 
@@ -27,6 +27,17 @@ pub struct PinOptions {
 impl Default for PinOptions {
     fn default() -> Self {
         Self { recursive: true, name: String::new() }
+    }
+}
+
+/// Checks the length of a pin's name.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the text of Kubo.
+pub fn check_pin_name(name: &str) -> Result<()> {
+    match name.len() {
+        0..=MAX_PIN_NAME_BYTES => Ok(()),
+        bytes => Err(Error::invalid(format!("pin name is {bytes} bytes (max {MAX_PIN_NAME_BYTES} bytes)"))),
     }
 }
 

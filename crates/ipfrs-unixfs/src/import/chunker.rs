@@ -43,9 +43,10 @@ impl Chunker {
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message names the limit.
     pub(crate) fn check(self) -> Result<Self> {
         match self {
-            Self::Size(size) if !(1..=MAX_CHUNK_BYTES).contains(&size) => {
-                Err(Error::invalid(format!("chunk size {size} is not within 1 to {MAX_CHUNK_BYTES} bytes")))
-            }
+            Self::Size(size) if !(1..=MAX_CHUNK_BYTES).contains(&size) => Err(Error::invalid(format!(
+                "chunk size {size}: chunker parameters may not exceed the maximum chunk size of {MAX_CHUNK_BYTES} \
+                     bytes, nor be 0"
+            ))),
             Self::Rabin { min, avg, max }
                 if min < rabin::WINDOW_BYTES || avg <= min || max <= avg || max > MAX_CHUNK_BYTES =>
             {
