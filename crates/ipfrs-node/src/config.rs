@@ -5,13 +5,15 @@ pub(crate) mod ranges;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ipfrs_core::Result;
+use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Error, Result};
 #[cfg(feature = "retrieval")]
 use ipfrs_retrieval::RetrievalConfig;
 use ipfrs_stream::StreamingConfig;
-use ipfrs_unixfs::Profile;
-use serde::Deserialize;
+use ipfrs_unixfs::{Chunker, ImportOptions, Overrides, Profile};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use self::ranges::in_range;
 use crate::ingest::IngestConfig;
@@ -72,6 +74,7 @@ impl NodeConfig {
         self.batch.validate()?;
         self.cache.validate()?;
         self.concurrency.validate()?;
+        self.import.validate()?;
         self.ingest.validate()?;
         self.ipns.validate()?;
         #[cfg(feature = "pinning")]
@@ -170,10 +173,66 @@ impl ConcurrencyConfig {
     }
 }
 
-/// `[import]`: defaults of `add` for options that a request does not set.
+/// `[import]`: defaults of imports for options that a request does not set. They do not apply to a request that names a
+/// profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImportConfig {
     /// Default profile: `"unixfs-v0-2015"` (the same content IDs as Kubo's default) or `"unixfs-v1-2025"`.
     pub profile: Profile,
+    /// Version of content IDs, 0 or 1. Version 1 implies raw leaves, as in Kubo.
+    pub cid_version: Option<u64>,
+    /// Whether leaves are raw blocks.
+    pub raw_leaves: Option<bool>,
+    /// Chunker of files, such as `"size-1048576"`.
+    #[serde(deserialize_with = "parsed")]
+    pub chunker: Option<Chunker>,
+    /// Hash function of content IDs, such as `"sha2-256"`.
+    #[serde(deserialize_with = "hash_function")]
+    pub hash: Option<HashFunction>,
+    /// Maximum number of links of an inner node of a file.
+    pub max_file_links: Option<usize>,
+    /// Maximum number of entries of an unsharded directory; 0 for no limit.
+    pub max_directory_links: Option<usize>,
+    /// Fan-out of HAMT directory shards.
+    pub max_hamt_fanout: Option<u32>,
+}
+
+impl ImportConfig {
+    /// Checks that the settings fit together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the option and the accepted values.
+    pub fn validate(&self) -> Result<()> {
+        let checked = ImportOptions::new(self.named_profile(), self.overrides());
+        checked.map(drop).map_err(|e| Error::invalid(format!("[import]: {e}")))
+    }
+
+    /// Returns the profile. The default one is Kubo's behavior without a profile, where CIDv1 implies raw leaves.
+    pub(crate) fn named_profile(&self) -> Option<Profile> {
+        Some(self.profile).filter(|profile| *profile != Profile::default())
+    }
+
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            cid_version: self.cid_version,
+            raw_leaves: self.raw_leaves,
+            chunker: self.chunker,
+            hash: self.hash,
+            max_file_links: self.max_file_links,
+            max_directory_links: self.max_directory_links,
+            hamt_fanout: self.max_hamt_fanout,
+            ..Overrides::default()
+        }
+    }
+}
+
+fn parsed<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<Chunker>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
+fn hash_function<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<HashFunction>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    HashFunction::from_name(&text).map(Some).map_err(D::Error::custom)
 }

@@ -19,5 +19,5 @@ pub use directory::{DirectoryBuilder, entry_hash};
 pub use importer::{Entry, EntryKind, Importer};
 pub(crate) use layout::Part;
 pub(crate) use options::SHARDING_THRESHOLD_BYTES;
-pub use options::{ImportOptions, Layout, Overrides, Profile, ProfileSettings};
+pub use options::{FileSettings, ImportOptions, Layout, Overrides, Profile};
 pub use writer::Mark;

@@ -31,6 +31,29 @@ async fn file_posted_by_curl_round_trips() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn configured_settings_are_those_of_an_add_without_options() {
+    let gateway = TestGateway::start_with(|config| {
+        config.import.cid_version = Some(1);
+        config.import.chunker = Some("size-1000".parse().unwrap());
+        config.import.hash = Some(ipfrs_core::hash::HashFunction::from_name("blake3").unwrap());
+        config.import.max_file_links = Some(2);
+    })
+    .await;
+    let content = content::bytes(10_000);
+    let plain = TestGateway::start().await;
+    let same = "cid-version=1&chunker=size-1000&hash=blake3&max-file-links=2";
+    let cid = gateway.add("", content.clone()).await;
+    assert_eq!(cid, plain.add(same, content.clone()).await);
+    // Options take precedence, and a profile replaces all of them.
+    let other = gateway.add("chunker=size-2000&hash=sha2-256", content.clone()).await;
+    assert_eq!(other, plain.add("cid-version=1&chunker=size-2000&max-file-links=2", content.clone()).await);
+    let profile = "profile=unixfs-v1-2025";
+    assert_eq!(gateway.add(profile, content.clone()).await, plain.add(profile, content.clone()).await);
+    let kept = gateway.add("mtime=1", content.clone()).await;
+    assert_eq!(kept, plain.add(&format!("{same}&mtime=1"), content).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn import_with_unread_response_is_aborted_eventually() {
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let mut wire = Wire::connect(&gateway).await;

@@ -270,7 +270,7 @@ async fn repo_verify_names_every_corrupt_block() {
     let answer = exchange(&gateway, "POST /api/v0/repo/verify HTTP/1.1\r\nContent-Length: 0\r\nTE: trailers").await;
     let text = String::from_utf8(answer.body).unwrap();
     assert!(text.contains(&format!("block {bad} was corrupt")) && !text.contains(&good), "{text}");
-    assert!(text.contains("some blocks were corrupt") && text.contains("\"Progress\":2"), "{text}");
+    assert!(text.contains("1 blocks corrupt: ") && text.contains("\"Progress\":2"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::car::{self, raw_cid};
 use crate::content::{self, assert_same};
-use crate::harness::{TestGateway, hash_of, header, ndjson, rpc_failure, rpc_refusal};
+use crate::harness::{TestGateway, hash_of, header, ndjson, rpc_failure};
 use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
@@ -244,8 +244,6 @@ async fn hostile_car_error_names_the_offset() {
         let message = rpc_failure(gateway.post_form("dag/import", Form::new().file("x", nonsense)).await).await;
         assert!(message.starts_with("x: header at byte 0 of the CAR: "), "{message}");
     }
-    let response = gateway.rpc("dag/import?allow-big-block=true").body(start.clone()).send().await.unwrap();
-    assert!(rpc_refusal(response).await.contains("allow-big-block"));
     let nothing = gateway.post_form("dag/import", Form::new()).await;
     assert_eq!(nothing.status(), 400);
     assert!(gateway.blocks().await <= 1, "only what was right and came first");

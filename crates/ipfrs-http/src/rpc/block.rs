@@ -60,7 +60,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     for data in blocks {
         let block = PutBlock { data, cid: None, format };
         let put = state.node.put_block_with(block, options).await;
-        let (cid, size) = put.map_err(|e| big_block_error(e, options))?;
+        let (cid, size) = put.map_err(|e| put_error(e, options))?;
         lines.push(output::line(&BlockStat { key: args.render.cid(&cid)?, size: size as u64 }));
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
@@ -98,7 +98,12 @@ pub(super) fn big_block_error(error: Error, options: PutBlockOptions) -> Error {
     }
     let why = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using UnixFS for \
                automatic chunking of bigger files, or pass --allow-big-block to override";
-    Error::large_block(why).with_source(error)
+    Error::large_block(format!("{error}; {why}")).with_source(error)
+}
+
+/// Same as [`big_block_error`], for an attempt to store a block: other things may be too large, too.
+pub(super) fn put_error(error: Error, options: PutBlockOptions) -> Error {
+    if error.is_large_block() { big_block_error(error, options) } else { error }
 }
 
 /// Reads the files of a multipart body, within the limits of a batch on their number and total size.

@@ -101,7 +101,7 @@ async fn effective(state: &AppState) -> Result<Value> {
         .map(|service| (service.name, json!({ "API": { "Endpoint": service.endpoint } })))
         .collect();
     let seconds = |pointer: &str| at(pointer).as_u64().map(|seconds| format!("{seconds}s"));
-    let import = state.node.config().import.profile.settings();
+    let import = state.node.default_file_settings()?;
     Ok(json!({
         "API": { "HTTPHeaders": at("/api/http_headers") },
         "Addresses": {

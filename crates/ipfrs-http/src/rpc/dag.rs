@@ -11,7 +11,7 @@ use ipfrs_node::{DagImport, DagImportOptions, DagStats, PutBlockOptions, PutNode
 use ipfrs_rpc::types::{self, DagStat, ImportedCar, ResolvedNode, StoredNode};
 
 use super::args::{Args, Render};
-use super::block::{big_block_error, put_options};
+use super::block::{put_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
@@ -78,7 +78,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         let (body, remedy) = (request.into_body(), "split it into several linked nodes");
         let text = body::whole(&state.memory, body, max_bytes, "maximum node size", remedy).await?;
         let put = state.node.put_node(PutNode { data: text.bytes, ..node }).await;
-        cids.push(put.map_err(|e| node_error(e, options))?);
+        cids.push(put.map_err(|e| put_error(e, options))?);
         return put_response(&cids, &args);
     };
     let mut parts = Parts::new(&state.memory, request.into_body(), boundary);
@@ -92,17 +92,12 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         }
         let text = part.whole(max_bytes, "a node", "split it into several linked nodes").await?;
         let put = state.node.put_node(PutNode { data: text.bytes, ..node.clone() }).await;
-        cids.push(put.map_err(|e| node_error(e, options))?);
+        cids.push(put.map_err(|e| put_error(e, options))?);
     }
     if cids.is_empty() {
         return Err(RpcError::Request("argument \"object data\" is required: the body contains no file".into()));
     }
     put_response(&cids, &args)
-}
-
-/// Returns the error of an attempt to store a node: a node may be too large as a block, or for its codec.
-fn node_error(error: Error, options: PutBlockOptions) -> Error {
-    if error.is_large_block() { big_block_error(error, options) } else { error }
 }
 
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
@@ -129,7 +124,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let _permit = state.import_permit(request.extensions()).await?;
     let allows_big = args.is_set("allow-big-block");
     let mut import = state.node.import_dags(DagImportOptions { pin_roots, allows_big_blocks: allows_big }).await?;
-    let explained = |e| node_error(e, PutBlockOptions { allows_big, ..PutBlockOptions::default() });
+    let explained = |e| put_error(e, PutBlockOptions { allows_big, ..PutBlockOptions::default() });
     match boundary {
         None => import.car(body::pieces(request.into_body())).await.map_err(explained)?,
         Some(boundary) => {

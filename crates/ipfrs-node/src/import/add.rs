@@ -11,7 +11,7 @@ use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::Pin;
 use ipfrs_stream::StoreSink;
-use ipfrs_unixfs::{Attributes, BlockSink, Entry, ImportOptions, Importer, Mark, Overrides, Profile};
+use ipfrs_unixfs::{Attributes, BlockSink, Entry, FileSettings, ImportOptions, Importer, Mark, Overrides};
 use prometheus::IntCounter;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -187,22 +187,34 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the options contradict each other.
     pub(crate) fn import_options(&self, options: &AddOptions) -> Result<ImportOptions> {
-        // The default profile is Kubo's behavior without a profile, where CIDv1 implies raw leaves.
-        let configured = Some(self.inner.config.import.profile).filter(|profile| *profile != Profile::default());
-        let profile = options.profile.or(configured);
+        let config = &self.inner.config.import;
+        let (profile, defaults) = match options.profile {
+            Some(profile) => (Some(profile), Overrides::default()),
+            None => (config.named_profile(), config.overrides()),
+        };
+        let attributes = options.preserve_mode || options.preserve_mtime || options.attributes.is_some();
         let overrides = Overrides {
-            cid_version: options.cid_version,
-            raw_leaves: options.raw_leaves,
-            chunker: options.chunker,
-            hash: options.hash,
-            attributes: options.preserve_mode || options.preserve_mtime || options.attributes.is_some(),
+            cid_version: options.cid_version.or(defaults.cid_version),
+            // Raw leaves cannot hold attributes, which the request asks for.
+            raw_leaves: options.raw_leaves.or(defaults.raw_leaves.filter(|_| !attributes)),
+            chunker: options.chunker.or(defaults.chunker),
+            hash: options.hash.or(defaults.hash),
+            attributes,
             inline_limit: options.inline_limit,
             layout: options.layout,
-            max_file_links: options.max_file_links,
-            max_directory_links: options.max_directory_links,
-            hamt_fanout: options.hamt_fanout,
+            max_file_links: options.max_file_links.or(defaults.max_file_links),
+            max_directory_links: options.max_directory_links.or(defaults.max_directory_links),
+            hamt_fanout: options.hamt_fanout.or(defaults.hamt_fanout),
         };
         ImportOptions::new(profile, overrides)
+    }
+
+    /// Returns the settings of files that are imported without options.
+    ///
+    /// # Errors
+    /// If the configuration of imports is invalid, in a program that has not checked it.
+    pub fn default_file_settings(&self) -> Result<FileSettings> {
+        Ok(self.import_options(&AddOptions::default())?.file_settings())
     }
 }
 

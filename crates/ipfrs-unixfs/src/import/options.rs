@@ -43,13 +43,6 @@ impl Profile {
         }
     }
 
-    /// Returns the settings of files.
-    #[must_use]
-    pub fn settings(self) -> ProfileSettings {
-        let ImportOptions { cid_version, raw_leaves, hash, chunker, max_file_links, .. } = self.options();
-        ProfileSettings { cid_version, raw_leaves, hash, chunker, max_file_links }
-    }
-
     fn options(self) -> ImportOptions {
         match self {
             Self::UnixfsV0_2015 => ImportOptions {
@@ -82,9 +75,9 @@ impl Profile {
     }
 }
 
-/// Settings of the files of a [`Profile`].
+/// Settings of the files of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileSettings {
+pub struct FileSettings {
     /// Version of content IDs.
     pub cid_version: u64,
     /// Whether leaves are raw blocks.
@@ -213,6 +206,13 @@ impl ImportOptions {
             directory_size: base.directory_size,
             hamt_fanout: check_fanout(overrides.hamt_fanout.unwrap_or(base.hamt_fanout).into())?,
         })
+    }
+
+    /// Returns the settings of files.
+    #[must_use]
+    pub fn file_settings(&self) -> FileSettings {
+        let Self { cid_version, raw_leaves, hash, chunker, max_file_links, .. } = *self;
+        FileSettings { cid_version, raw_leaves, hash, chunker, max_file_links }
     }
 
     /// Returns the CID version of nodes. Raw leaves always have version 1.

@@ -20,6 +20,17 @@ const DEFAULTS: &[&str] = &[
     "Ipns.ResolveCacheSize",
 ];
 
+/// Settings of imports with an equivalent in `[import]`.
+const IMPORT: [(&str, &str); 7] = [
+    ("CidVersion", "cid_version"),
+    ("UnixFSRawLeaves", "raw_leaves"),
+    ("UnixFSChunker", "chunker"),
+    ("HashFunction", "hash"),
+    ("UnixFSFileMaxLinks", "max_file_links"),
+    ("UnixFSDirectoryMaxLinks", "max_directory_links"),
+    ("UnixFSHAMTDirectoryMaxFanout", "max_hamt_fanout"),
+];
+
 pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> {
     let config: Value = match source {
         Source::Repo(repo, _) => repo.config.clone(),
@@ -52,17 +63,41 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
         let subdomains = settings["UseSubdomains"].as_bool().unwrap_or(false);
         report.configuration.push(format!("gateway.hosts.{host:?} = {{ subdomains = {subdomains} }}"));
     }
+    for (kubo, own) in IMPORT {
+        let value = config.pointer(&format!("/Import/{kubo}")).filter(|value| !value.is_null());
+        report.configuration.extend(value.map(|value| format!("import.{own} = {value}")));
+    }
+    // Keys of services stay out of the report.
+    let services = config.pointer("/Pinning/RemoteServices").and_then(Value::as_object);
+    for (name, service) in services.into_iter().flatten() {
+        let endpoint = service.pointer("/API/Endpoint").and_then(Value::as_str).unwrap_or_default();
+        let command = format!("ipfrs-cli pin remote service add {name:?} {endpoint} KEY");
+        report.without_equivalent.push(format!("Pinning.RemoteServices.{name}: run {command}"));
+    }
     let mut settings = Vec::new();
     flatten("", &config, &mut settings);
+    let is_import = |key: &str| IMPORT.iter().any(|(kubo, _)| key.strip_prefix("Import.") == Some(kubo));
     let is_mapped = |key: &str| {
-        ["Addresses.API", "Addresses.Gateway", "API.HTTPHeaders", "Gateway.PublicGateways"]
+        is_import(key)
+            || [
+                "Pinning.RemoteServices",
+                "Addresses.API",
+                "Addresses.Gateway",
+                "API.HTTPHeaders",
+                "Gateway.PublicGateways",
+            ]
             .iter()
             .any(|known| key.starts_with(known))
     };
     let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
     let left = settings.into_iter().filter(|(key, _)| !is_mapped(key) && !is_own(key) && !is_default(key));
-    report.without_equivalent.extend(left.map(|(key, value)| format!("{key} = {value}")));
+    let is_secret = |key: &str| key.starts_with("API.Authorizations");
+    let shown = |(key, value): (String, String)| match is_secret(&key) {
+        true => format!("{key} = ***"),
+        false => format!("{key} = {value}"),
+    };
+    report.without_equivalent.extend(left.map(shown));
     Ok(())
 }
 
