@@ -199,17 +199,9 @@ impl Node {
     /// Removes a pin that a request made, or leaves it to another request for the same content.
     async fn release(&self, cid: &Cid) -> Result<()> {
         let requests = self.pin_requests()?;
-        let other = requests
-            .queue
-            .lock()
-            .records()
-            .find(|record| record.cid == *cid && record.status != PinState::Failed)
-            .cloned();
-        if let Some(mut other) = other {
-            other.made_pin = true;
-            requests.directory.write(&other).await?;
-            requests.queue.lock().update(other);
-            return Ok(());
+        let heir = requests.queue.lock().hand_over(cid);
+        if let Some(heir) = heir {
+            return requests.directory.write(&heir).await;
         }
         match self.unpin(&[(*cid).into()], true).await {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),

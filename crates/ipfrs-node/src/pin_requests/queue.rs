@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_rpc::types::PinState;
 use tokio::time::Instant;
 
@@ -87,6 +87,15 @@ impl Queue {
         self.by_time.insert(record.created, record);
     }
 
+    /// Leaves the pin of some content to another request for it, which then removes the pin when it is removed. Returns
+    /// that request, if there is one. Its state does not change: it may be in work.
+    pub(super) fn hand_over(&mut self, cid: &Cid) -> Option<Record> {
+        let mut others = self.by_time.values_mut();
+        let heir = others.find(|record| record.cid == *cid && record.status != PinState::Failed)?;
+        heir.made_pin = true;
+        Some(heir.clone())
+    }
+
     /// Replaces a request, unless it was removed. Returns whether it is there.
     pub(super) fn update(&mut self, record: Record) -> bool {
         match self.by_time.get_mut(&record.created).filter(|old| old.id == record.id) {
@@ -112,12 +121,8 @@ impl Queue {
     }
 
     /// Returns a request as it is now, unless it was removed.
-    pub(super) fn current(&self, record: &Record) -> Option<Record> {
-        self.by_time.get(&record.created).filter(|found| found.id == record.id).cloned()
-    }
-
-    pub(super) fn has(&self, record: &Record) -> bool {
-        self.by_time.get(&record.created).is_some_and(|found| found.id == record.id)
+    pub(super) fn current(&self, record: &Record) -> Option<&Record> {
+        self.by_time.get(&record.created).filter(|found| found.id == record.id)
     }
 
     /// Puts a request back after a failed attempt.
@@ -195,5 +200,16 @@ mod tests {
         assert!(queue.find(Some("b"), "a-0").is_err());
         queue.remove(0).unwrap();
         assert!(queue.find(Some("a"), "a-0").is_err());
+    }
+
+    #[test]
+    fn content_is_handed_over_to_a_request_in_work() {
+        let mut queue = Queue::of(vec![record("a", 0)]);
+        let started = queue.start_next(Instant::now()).unwrap();
+        let heir = queue.hand_over(&started.cid).unwrap();
+        assert!(heir.made_pin && heir.status == PinState::Pinning);
+        assert!(queue.start_next(Instant::now()).is_none(), "it is not started twice");
+        queue.update(Record { status: PinState::Failed, ..heir });
+        assert!(queue.hand_over(&started.cid).is_none());
     }
 }

@@ -55,7 +55,7 @@ impl Node {
     async fn until_removed(&self, record: &Record) {
         let requests = &self.inner.pin_requests;
         let mut removals = requests.removed.subscribe();
-        while requests.queue.lock().has(record) && removals.changed().await.is_ok() {}
+        while requests.queue.lock().current(record).is_some() && removals.changed().await.is_ok() {}
     }
 
     /// Retrieves what a request needs.
@@ -83,7 +83,7 @@ impl Node {
         let requests = &self.inner.pin_requests;
         let _changing = requests.changing.lock().await;
         // Other requests may have changed it.
-        let Some(mut record) = requests.queue.lock().current(&record) else { return Ok(()) };
+        let Some(mut record) = requests.queue.lock().current(&record).cloned() else { return Ok(()) };
         let pinned = match prepared {
             Ok((pins, lease)) => self.create_pin(&mut record, pins, &lease).await,
             Err(error) => Err(error),
