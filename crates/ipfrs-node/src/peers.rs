@@ -16,6 +16,15 @@ pub(crate) use bitswap::exchange;
 #[cfg(not(feature = "bitswap"))]
 pub use none::PeerPinger;
 
+impl crate::Node {
+    /// Same as [`announced_addresses`](Self::announced_addresses), with the ID of the node: `{address}/p2p/{id}`.
+    #[must_use]
+    pub fn addresses_with_id(&self) -> Vec<String> {
+        let id = self.identity().peer_id();
+        self.announced_addresses().iter().map(|address| format!("{address}/p2p/{id}")).collect()
+    }
+}
+
 /// A connected peer.
 #[derive(Debug, Clone)]
 pub struct ConnectedPeer {

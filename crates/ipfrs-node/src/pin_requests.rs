@@ -25,8 +25,10 @@ use crate::operations::random_id;
 use crate::{Node, check_pin_name};
 
 /// Largest number of origins, as in the specification, and the longest one, in bytes.
-const MAX_ORIGINS: usize = 20;
+pub(crate) const MAX_ORIGINS: usize = 20;
 const MAX_ORIGIN_BYTES: usize = 1_024;
+/// Largest number of addresses of this node that a client gets, as in the specification.
+const MAX_DELEGATES: usize = 20;
 /// Largest number of properties in `meta`, as in the specification, and of their bytes.
 const MAX_META: usize = 1_000;
 const MAX_META_BYTES: usize = 16 * 1024;
@@ -218,14 +220,12 @@ impl Node {
     }
 
     fn status_of(&self, record: &Record) -> PinStatus {
-        let id = self.identity().peer_id();
-        let addresses = self.announced_addresses().into_iter().take(MAX_ORIGINS);
         PinStatus {
             requestid: record.id.clone(),
             status: record.status,
             created: timestamp::format_milliseconds(time_of(record.created)),
             pin: record.pin.clone(),
-            delegates: addresses.map(|address| format!("{address}/p2p/{id}")).collect(),
+            delegates: self.addresses_with_id().into_iter().take(MAX_DELEGATES).collect(),
             info: Some(&record.details)
                 .filter(|details| !details.is_empty())
                 .map(|details| ("status_details".to_owned(), details.clone()))

@@ -15,13 +15,11 @@ use tokio::time::sleep;
 use self::client::Client;
 pub use self::services::PinningService;
 pub(crate) use self::services::PinningServices;
+use crate::pin_requests::MAX_ORIGINS;
 use crate::{ContentPath, Node, check_pin_name};
 
 /// Interval at which the state of a new pin is requested.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Largest number of addresses of this node that a service gets, as in the specification.
-const MAX_ORIGINS: usize = 20;
 
 /// Largest number of addresses of a service to which this node connects.
 const MAX_DELEGATES: usize = 20;
@@ -199,8 +197,7 @@ impl Node {
         if self.inner.store.size(cid).await?.is_none() {
             return Ok(Vec::new());
         }
-        let id = self.identity().peer_id();
-        Ok(self.announced_addresses().iter().take(MAX_ORIGINS).map(|address| format!("{address}/p2p/{id}")).collect())
+        Ok(self.addresses_with_id().into_iter().take(MAX_ORIGINS).collect())
     }
 
     /// Connects to the peers of a service, which then need not find this node.

@@ -35,8 +35,7 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
             return Ok(output::object(swarm::identity(&found, encoding.id(&name)?)));
         }
     }
-    let peer_id = own.peer_id();
-    let addresses = node.announced_addresses().iter().map(|address| format!("{address}/p2p/{peer_id}")).collect();
+    let addresses = node.addresses_with_id();
     Ok(output::object(Id {
         id: encoding.id(&own)?,
         public_key: STANDARD.encode(identity.public_key()),

@@ -107,11 +107,10 @@ pub(super) async fn addresses(State(state): State<AppState>) -> CommandResult {
 /// `swarm/addrs/local[?id=]`: returns the addresses that this node tells others.
 pub(super) async fn local_addresses(State(state): State<AppState>, args: Args) -> CommandResult {
     state.node.peers()?;
-    let suffix = match args.is_set("id") {
-        true => format!("/p2p/{}", state.node.identity().peer_id()),
-        false => String::new(),
+    let strings = match args.is_set("id") {
+        true => state.node.addresses_with_id(),
+        false => state.node.announced_addresses(),
     };
-    let strings = state.node.announced_addresses().iter().map(|address| format!("{address}{suffix}")).collect();
     Ok(output::object(Lines { strings }))
 }
 
