@@ -72,8 +72,9 @@ impl Embedded {
         &self.node
     }
 
-    /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`, republishes
-    /// IPNS records, and pins what clients of the pinning service API request. Must be called within the runtime.
+    /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`,
+    /// republishes IPNS records, and pins what clients of the pinning service API request. Must be called within the
+    /// runtime.
     pub fn start_maintenance(&self) {
         self.node.start_upload_expiry();
         self.node.start_republishing();

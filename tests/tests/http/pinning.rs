@@ -7,7 +7,7 @@ use crate::harness::{TestGateway, ndjson, rpc_failure};
 
 const PINS: &str = "/pinning/v1/pins";
 const ALL: &str = "status=queued,pinning,pinned,failed";
-/// Content that nobody has.
+/// ID of content that does not exist.
 const UNKNOWN: &str = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
 
 async fn with_peers() -> TestGateway {

@@ -19,8 +19,8 @@ use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
 use crate::state::AppState;
 
-/// `dag/export?arg=path[&local-only=]`: returns the DAG as a CAR of version 1. With `local-only`, it has only the blocks
-/// that are in the store.
+/// `dag/export?arg=path[&local-only=]`: returns the DAG as a CAR of version 1. With `local-only`, it has only stored
+/// blocks.
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "root").await?;
     let export = if args.is_set("local-only") {
@@ -105,8 +105,8 @@ fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
 
-/// `dag/import[?pin-roots=][&stats=][&allow-big-block=]`: stores the blocks of each CAR in a multipart body, or of the body itself, and
-/// pins the roots that the CARs name.
+/// `dag/import[?pin-roots=][&stats=][&allow-big-block=]`: stores the blocks of each CAR in a multipart body, or of the
+/// body itself, and pins the roots that the CARs name.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     // With `local-only` the DAG may be partial, and a partial DAG cannot be pinned.
     let pin_roots = args.bool("pin-roots").unwrap_or(!args.is_set("local-only"));

@@ -18,7 +18,7 @@ const BATCH_BLOCKS: usize = 64;
 /// Number of corrupt blocks that are removed or retrieved at the same time.
 const MAX_REPAIRS: usize = 16;
 
-/// What [`Node::verify`] does with corrupt blocks.
+/// Treatment of corrupt blocks by [`Node::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Repair {
     /// They stay.

@@ -21,7 +21,7 @@ const EXTENSION: &str = "json";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) id: String,
-    /// Who has requested the pin; `None` without authentication.
+    /// Name of the caller that requested the pin; `None` without authentication.
     pub(super) owner: Option<String>,
     /// Time in milliseconds since 1970. No two requests have the same.
     pub(super) created: u64,

@@ -1,4 +1,5 @@
-//! The API of pinning services (<https://ipfs.github.io/pinning-services-api-spec/>, version 1.0.0), and `pin/remote/*`.
+//! Types of the pinning service API (<https://ipfs.github.io/pinning-services-api-spec/>, version 1.0.0) and of
+//! `pin/remote/*`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +48,7 @@ impl FromStr for PinState {
     }
 }
 
-/// What to pin: the `Pin` of the specification.
+/// Content to pin (`Pin` in the specification).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RequestedPin {
