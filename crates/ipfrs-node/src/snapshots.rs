@@ -8,7 +8,7 @@
 //! between two groups. Blocks below a pin are stored before it, and are not removed as long as it exists; the same
 //! applies to the root. Hence each block below a pin of the snapshot is in its packs.
 //!
-//! **The end.** The user of a snapshot locks its file [`LOCK`], writes its process ID into it, and removes the
+//! **The end.** The daemon locks the file [`LOCK`] of a snapshot until it is complete. Its user then locks it, writes its process ID into it, and removes the
 //! directory afterwards. Snapshots whose user was killed are removed at the next start, gc or snapshot.
 
 use std::fs::{self, File};
@@ -68,8 +68,16 @@ impl Node {
         let store = pack.directory().to_owned();
         let store = fs::canonicalize(&store).map_err(|e| cannot("find", &store, e))?;
         let place = store.clone();
-        let directory = blocking(move || create(&place)).await?;
-        let taken = self.fill(&directory).await;
+        let (directory, lock) = blocking(move || create(&place)).await?;
+        let taken = match self.fill(&directory).await {
+            // The time to claim it starts now, however long the pins took to copy.
+            Ok(packs) => match lock.set_modified(SystemTime::now()) {
+                Ok(()) => Ok(packs),
+                Err(e) => Err(cannot("write to", &directory.join(LOCK), e)),
+            },
+            Err(error) => Err(error),
+        };
+        drop(lock);
         match taken {
             Ok(packs) => Ok(Snapshot { lock: directory.join(LOCK), directory, store, packs }),
             Err(error) => {
@@ -108,8 +116,8 @@ impl Node {
     }
 }
 
-/// Creates an empty snapshot. Blocks on the disk.
-fn create(store: &Path) -> Result<PathBuf> {
+/// Creates an empty snapshot and locks it, so that no gc removes it before it is complete. Blocks on the disk.
+fn create(store: &Path) -> Result<(PathBuf, File)> {
     let all = store.join(DIRECTORY);
     let remaining = remove_unused(store, CLAIM_TIME);
     if remaining >= MAX_SNAPSHOTS {
@@ -121,8 +129,9 @@ fn create(store: &Path) -> Result<PathBuf> {
     let directory = tempfile::Builder::new().prefix("").rand_bytes(16).tempdir_in(&all);
     let directory = directory.map_err(|e| cannot("write to", &all, e))?.keep();
     let lock = directory.join(LOCK);
-    File::create(&lock).map_err(|e| cannot("create", &lock, e))?;
-    Ok(directory)
+    let file = File::create(&lock).map_err(|e| cannot("create", &lock, e))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| cannot("lock", &lock, e.into()))?;
+    Ok((directory, file))
 }
 
 /// Removes each snapshot that no process has locked, unless it is younger than `min_age`. Returns the number of those
