@@ -16,16 +16,22 @@ pub const CBOR: u64 = 0x51;
 pub const DAG_JSON: u64 = 0x0129;
 /// JSON without links.
 pub const JSON: u64 = 0x0200;
+/// A git object.
+pub const GIT_RAW: u64 = 0x78;
+/// DAG-JOSE: signed and encrypted objects.
+pub const DAG_JOSE: u64 = 0x85;
 /// The identity "codec": data without a format of its own.
 pub const IDENTITY: u64 = 0x00;
 
-const NAMES: [(&str, u64); 8] = [
+const NAMES: [(&str, u64); 10] = [
     ("raw", RAW),
     ("dag-pb", DAG_PB),
     ("dag-cbor", DAG_CBOR),
     ("dag-json", DAG_JSON),
     ("cbor", CBOR),
     ("json", JSON),
+    ("git-raw", GIT_RAW),
+    ("dag-jose", DAG_JOSE),
     ("libp2p-key", LIBP2P_KEY),
     ("identity", IDENTITY),
 ];

@@ -2,7 +2,10 @@
 
 mod canonical;
 mod cbor;
+pub mod git;
+pub mod jose;
 mod json;
+mod value;
 
 use bytes::Bytes;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
@@ -21,8 +24,8 @@ enum Strictness {
     Lenient,
 }
 
-/// Returns the links of a block, in the order of the block and with repetitions. Blocks of dag-pb, dag-cbor and
-/// dag-json can have links; blocks of raw and all other codecs have none.
+/// Returns the links of a block, in the order of the block and with repetitions. Blocks of dag-pb, dag-cbor, dag-json,
+/// git-raw and dag-jose can have links; blocks of raw and all other codecs have none.
 ///
 /// This function takes milliseconds for a large block. In a Tokio runtime, call it on a blocking thread.
 ///
@@ -60,9 +63,21 @@ fn links_of(cid: &Cid, data: &Bytes, strictness: Strictness) -> Result<CidList> 
         codec::DAG_PB => dag_pb::decode_cids(data),
         codec::DAG_CBOR => cbor::links(data, strictness),
         codec::DAG_JSON => json::links(data),
+        codec::GIT_RAW => lenient(git::links(data), strictness),
+        codec::DAG_JOSE => lenient(jose::links(data), strictness),
         _ => return Ok(CidList::default()),
     };
     links.map_err(|error| named(cid, &error))
+}
+
+/// Earlier versions stored and pinned malformed blocks of these codecs, which had no links.
+fn lenient(links: Result<CidList>, strictness: Strictness) -> Result<CidList> {
+    match links {
+        Err(error) if strictness == Strictness::Lenient && error.kind() == ErrorKind::InvalidInput => {
+            Ok(CidList::default())
+        }
+        links => links,
+    }
 }
 
 /// Adds the name of the block to an error.
@@ -90,7 +105,7 @@ pub(crate) enum Step {
     Missing(usize),
 }
 
-/// Follows `segments` in a block of dag-cbor, dag-json, cbor or json up to the first link. The segments are keys of
+/// Follows `segments` in a block of dag-cbor, dag-json, cbor, json, git-raw or dag-jose up to the first link. The segments are keys of
 /// maps and indices of lists. A block that is only a link has no segments below it.
 ///
 /// # Errors
@@ -98,9 +113,17 @@ pub(crate) enum Step {
 pub(crate) fn follow(cid: &Cid, data: &[u8], segments: &[String]) -> Result<Step> {
     let step = match cid.codec() {
         codec::DAG_JSON | codec::JSON => json::follow(data, segments),
+        codec::GIT_RAW => git::follow(data, segments),
+        codec::DAG_JOSE => jose::follow(data, segments),
         _ => cbor::follow(data, segments),
     };
     step.map_err(|error| named(cid, &error))
+}
+
+/// Whether paths lead into blocks of a codec by [`follow`].
+pub(crate) fn has_paths(cid: &Cid) -> bool {
+    use codec::{CBOR, DAG_CBOR, DAG_JOSE, DAG_JSON, GIT_RAW, JSON};
+    matches!(cid.codec(), DAG_CBOR | DAG_JSON | CBOR | JSON | GIT_RAW | DAG_JOSE)
 }
 
 /// Parses a list index: decimal digits.

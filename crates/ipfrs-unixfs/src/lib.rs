@@ -29,7 +29,7 @@ pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, FileSettings, ImportOptions, Importer, Layout, Mark, Overrides,
     Profile, entry_hash,
 };
-pub use ipld::{canonical_cbor, lenient_links, link_names, links};
+pub use ipld::{canonical_cbor, git, jose, lenient_links, link_names, links};
 pub use link_name::LinkName;
 pub use list::{Entries, Place, entries, page};
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};

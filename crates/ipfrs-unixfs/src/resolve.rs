@@ -9,7 +9,7 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 
 use crate::blocks::{BlockSource, load};
 use crate::hamt::{HamtShard, HashBits};
-use crate::ipld::{Step, follow};
+use crate::ipld::{Step, follow, has_paths};
 use crate::link_name::LinkName;
 use crate::node::{Node, decode_async, in_turns, plain_links, take_turns};
 use crate::search::{Found, find};
@@ -26,6 +26,8 @@ pub struct Resolved {
     /// Content IDs of the root and of each block that the path leads to, in path order. The last one is `cid`. Inner
     /// blocks of sharded directories are not included.
     pub roots: Vec<Cid>,
+    /// Content IDs of the inner blocks of sharded directories that the path leads through.
+    pub shards: Vec<Cid>,
     /// Segments that lead from the root of the last block to a value in it. Only dag-cbor and dag-json have any.
     pub remainder: Vec<String>,
 }
@@ -75,7 +77,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
         )));
     }
     let mut cid = *root;
-    let mut roots = vec![cid];
+    let (mut roots, mut shards) = (vec![cid], Vec::new());
     let mut rest = segments;
     let data = loop {
         let Some(segment) = rest.first() else { break load(source, &cid).await? };
@@ -83,7 +85,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
             let cause = NoSuchLink { roots: roots.to_vec() };
             Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)
         };
-        if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON | codec::CBOR | codec::JSON) {
+        if has_paths(&cid) {
             let block = load(source, &cid).await?;
             match follow_async(cid, block, rest).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),
@@ -91,7 +93,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
                 (Step::Missing(at), _) => return Err(missing(&rest[at], &roots)),
             }
         } else {
-            let found = lookup(source, cid, segment).await?;
+            let found = lookup(source, cid, segment, &mut shards).await?;
             (cid, rest) = (found.ok_or_else(|| missing(segment, &roots))?, &rest[1..]);
         }
         roots.push(cid);
@@ -99,7 +101,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
     let node = decode_async(cid, data.clone()).await.ok();
     // Only keys of maps and indices of lists are left, and both are text.
     let remainder = rest.iter().map(|segment| segment.to_string_lossy().into_owned()).collect();
-    Ok(Resolved { cid, data, node, roots, remainder })
+    Ok(Resolved { cid, data, node, roots, shards, remainder })
 }
 
 /// Follows segments like [`follow`], without blocking the runtime, and also returns the block. Keys are UTF-8, so a
@@ -121,8 +123,8 @@ const MAX_INLINE_SEARCH_BYTES: usize = 512 * 1024;
 const SEARCHED_PER_TURN: usize = 16 * 1024;
 
 /// Looks up `name` in a block of a codec other than dag-cbor and dag-json. In a sharded directory, each level consumes
-/// bits of the name's hash, which bounds the depth.
-async fn lookup(source: &dyn BlockSource, cid: Cid, name: &LinkName) -> Result<Option<Cid>> {
+/// bits of the name's hash, which bounds the depth. Adds the inner blocks of the directory to `shards`.
+async fn lookup(source: &dyn BlockSource, cid: Cid, name: &LinkName, shards: &mut Vec<Cid>) -> Result<Option<Cid>> {
     let mut bits = HashBits::of(name.as_bytes());
     let (mut next, mut is_shard) = (cid, false);
     loop {
@@ -149,7 +151,10 @@ async fn lookup(source: &dyn BlockSource, cid: Cid, name: &LinkName) -> Result<O
         match found {
             Found::Entry(cid) => return Ok(Some(cid)),
             Found::Nothing => return Ok(None),
-            Found::Shard(shard) => (next, is_shard) = (shard, true),
+            Found::Shard(shard) => {
+                shards.push(shard);
+                (next, is_shard) = (shard, true);
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `dag/get` and `dag/put`: nodes in the IPLD codecs.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use bytes::Bytes;
 use ipfrs_core::parse_cid;
 use serde_json::{Value, json};
@@ -165,4 +167,54 @@ async fn dag_put_refuses_unrepresentable_values() {
         assert!(message.contains(named), "{query}: {message}");
     }
     assert_eq!(gateway.blocks().await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_objects_have_the_digests_of_git_and_their_links_are_followed() {
+    let gateway = TestGateway::start().await;
+    let as_git = "input-codec=git-raw&store-codec=git-raw&hash=sha1";
+    let with_head = |kind: &str, body: &[u8]| [format!("{kind} {}\0", body.len()).as_bytes(), body].concat();
+    let digest_of = |cid: &str| parse_cid(cid).unwrap().hash().digest().to_vec();
+    let hex = |digest: &[u8]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let blob = put(&gateway, as_git, with_head("blob", b"what is up, doc?")).await;
+    assert_eq!(hex(&digest_of(&blob)), "bd9dbf5aae1a3862dd1526723246b20206e5fc37");
+    let tree = put(&gateway, as_git, with_head("tree", &[b"100644 doc\0", &digest_of(&blob)[..]].concat())).await;
+    let headers = format!("tree {}\nauthor A <a@example.com> 1 +0000\n\nsubject\n", hex(&digest_of(&tree)));
+    let commit = put(&gateway, &format!("{as_git}&pin=true"), with_head("commit", headers.as_bytes())).await;
+    assert_eq!(get(&gateway, &format!("{commit}/author/name")).await, r#""A""#);
+    let entry = format!(r#"{{"hash":{{"/":"{blob}"}},"mode":"100644"}}"#);
+    assert_eq!(get(&gateway, &format!("{commit}/tree/doc")).await, entry);
+    let content = get(&gateway, &format!("{commit}/tree/doc/hash&output-codec=git-raw")).await;
+    assert_eq!(content, with_head("blob", b"what is up, doc?"));
+    // The result of dag/get can be stored again.
+    let shown = get(&gateway, &commit).await;
+    assert_eq!(put(&gateway, "store-codec=git-raw&hash=sha1", &shown).await, commit);
+    let shown = get(&gateway, &tree).await;
+    assert_eq!(put(&gateway, "store-codec=git-raw&hash=sha1", &shown).await, tree);
+    gateway.rpc_bytes("repo/gc").await;
+    for cid in [&blob, &tree, &commit] {
+        block(&gateway, cid).await;
+    }
+    let message = refused(&gateway, as_git, b"blob 2\0").await;
+    assert!(message.contains("its head says 2 bytes, and 0 follow"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_objects_show_texts_and_link_to_their_payload() {
+    let gateway = TestGateway::start().await;
+    let payload = put(&gateway, "", r#"{"signed":true}"#).await;
+    let encoded = BASE64URL.encode(parse_cid(&payload).unwrap().to_bytes());
+    let flat = format!(r#"{{"payload":"{encoded}","protected":"e30","signature":"c2ln"}}"#);
+    let cid = put(&gateway, "store-codec=dag-jose&pin=true", &flat).await;
+    let shown = format!(
+        r#"{{"link":{{"/":"{payload}"}},"payload":"{encoded}","signatures":[{{"protected":"e30","signature":"c2ln"}}]}}"#
+    );
+    assert_eq!(get(&gateway, &cid).await, shown);
+    assert_eq!(get(&gateway, &format!("{cid}/link/signed")).await, "true");
+    assert_eq!(get(&gateway, &format!("{cid}/signatures/0/signature")).await, r#""c2ln""#);
+    assert_eq!(put(&gateway, "store-codec=dag-jose", &shown).await, cid);
+    gateway.rpc_bytes("repo/gc").await;
+    block(&gateway, &payload).await;
+    let message = refused(&gateway, "store-codec=dag-jose", r#"{"payload":"e30"}"#).await;
+    assert!(message.contains("payload is not a valid CID"), "{message}");
 }

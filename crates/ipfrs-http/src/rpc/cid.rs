@@ -18,8 +18,17 @@ use super::output;
 const V0_BYTES: usize = 46;
 
 /// Codecs that commands of this daemon read or write.
-const SUPPORTED: [u64; 7] =
-    [codec::CBOR, codec::RAW, codec::DAG_PB, codec::DAG_CBOR, codec::LIBP2P_KEY, codec::DAG_JSON, codec::JSON];
+const SUPPORTED: [u64; 9] = [
+    codec::CBOR,
+    codec::RAW,
+    codec::DAG_PB,
+    codec::DAG_CBOR,
+    codec::LIBP2P_KEY,
+    codec::GIT_RAW,
+    codec::DAG_JOSE,
+    codec::DAG_JSON,
+    codec::JSON,
+];
 
 /// Conversion of content IDs.
 struct Conversion {

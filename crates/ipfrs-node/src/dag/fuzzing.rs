@@ -5,7 +5,16 @@ use ipfrs_core::codec;
 
 use super::node::{convert, decode};
 
-const CODECS: [u64; 6] = [codec::DAG_CBOR, codec::DAG_JSON, codec::DAG_PB, codec::CBOR, codec::JSON, codec::RAW];
+const CODECS: [u64; 8] = [
+    codec::DAG_CBOR,
+    codec::DAG_JSON,
+    codec::DAG_PB,
+    codec::CBOR,
+    codec::JSON,
+    codec::RAW,
+    codec::GIT_RAW,
+    codec::DAG_JOSE,
+];
 
 /// Converts a node from and to every codec. What was converted to a codec with the whole data model must have the same
 /// value in it.

@@ -126,7 +126,8 @@ impl Frame {
 
 /// Whether blocks of a codec can have links.
 fn can_link(cid: &Cid) -> bool {
-    matches!(cid.codec(), codec::DAG_PB | codec::DAG_CBOR | codec::DAG_JSON)
+    use codec::{DAG_CBOR, DAG_JOSE, DAG_JSON, DAG_PB, GIT_RAW};
+    matches!(cid.codec(), DAG_PB | DAG_CBOR | DAG_JSON | GIT_RAW | DAG_JOSE)
 }
 
 impl LinkWalk {

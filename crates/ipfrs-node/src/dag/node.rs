@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{LinkName, canonical_cbor, dag_pb};
+use ipfrs_unixfs::{LinkName, canonical_cbor, dag_pb, git, jose};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
@@ -26,7 +26,7 @@ const INLINE_BYTES: usize = 4 * 1024;
 pub struct PutNode {
     /// The node, encoded in the codec `input`.
     pub data: Bytes,
-    /// Multicodec code of `data`: dag-json, dag-cbor, dag-pb or raw.
+    /// Multicodec code of `data`: dag-json, dag-cbor, json, cbor, dag-pb, git-raw, dag-jose or raw.
     pub input: u64,
     /// Multicodec code of the stored block: one of the same codecs.
     pub store: u64,
@@ -41,8 +41,8 @@ impl Node {
     /// `output`. A whole block that is already in this codec is returned unchanged.
     ///
     /// # Errors
-    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for codecs other than dag-json,
-    /// dag-cbor, dag-pb and raw, and for a link name that is not UTF-8 when converting to dag-cbor;
+    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for codecs other than those of
+    /// [`PutNode::input`], and for a link name that is not UTF-8 when converting to dag-cbor;
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a value that the codec cannot represent, such as a map
     /// in raw.
     pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
@@ -83,9 +83,9 @@ impl Node {
                     Error::new(e.kind(), format!("the node: {e} (set input-codec to the codec of the data)"))
                 };
                 // A dag-pb field that is absent and one that has its default value decode to the same value but are
-                // two blocks. The data is therefore stored as it is.
-                if input == store && input == codec::DAG_PB {
-                    return dag_pb::decode(data).map(|_| data.clone()).map_err(explained);
+                // two blocks, and the headers of a git object keep no order. The data is therefore stored as it is.
+                if input == store && matches!(input, codec::DAG_PB | codec::GIT_RAW) {
+                    return decode(input, data).map(|_| data.clone()).map_err(explained);
                 }
                 convert(input, data, store).map_err(|e| if e.is_input { explained(e.error) } else { e.error })
             })
@@ -146,6 +146,8 @@ pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         codec::CBOR => decode_plain_cbor(data).map(Plain::into_ipld),
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
         codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
+        codec::GIT_RAW => git::decode(data),
+        codec::DAG_JOSE => jose::decode(data),
         codec::DAG_CBOR => {
             // The parser is stricter than Kubo in some respects and more lenient in others.
             let canonical = canonical_cbor(data).map_err(|e| match e.kind() {
@@ -231,6 +233,8 @@ fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
         (codec::RAW, Ipld::Bytes(bytes)) => Ok(bytes.clone().into()),
         (codec::RAW, _) => Err(Error::invalid("raw can represent only bytes: use dag-json or dag-cbor")),
         (codec::DAG_PB, value) => encode_dag_pb(value),
+        (codec::GIT_RAW, value) => git::encode(value).map(Bytes::from),
+        (codec::DAG_JOSE, value) => jose::encode(value).map(Bytes::from),
         (codec::DAG_CBOR, value) => serde_ipld_dagcbor::to_vec(value)
             .map(Bytes::from)
             .map_err(|e| Error::invalid(format!("dag-cbor cannot represent it: {e}")).with_source(e)),
@@ -245,7 +249,9 @@ fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
 
 fn unsupported(code: u64) -> Error {
     let name = codec::name(code).map_or_else(|| format!("0x{code:x}"), str::to_owned);
-    Error::unsupported(format!("codec {name} is not one of dag-json, dag-cbor, json, cbor, dag-pb and raw"))
+    Error::unsupported(format!(
+        "codec {name} is not one of dag-json, dag-cbor, json, cbor, dag-pb, git-raw, dag-jose and raw"
+    ))
 }
 
 /// Returns the value that `segments` lead to.

@@ -248,12 +248,14 @@ fn class(codec: u64) -> u128 {
         codec::DAG_PB => 1,
         codec::DAG_CBOR => 2,
         codec::DAG_JSON => 3,
+        codec::GIT_RAW => 4,
+        codec::DAG_JOSE => 5,
         _ => 0,
     }
 }
 
-/// Largest value of [`class`].
-const CLASSES: u128 = 3;
+/// Bits of the values of [`class`].
+const CLASSES: u128 = 7;
 
 /// Number of shards of the set, so that growing one of them takes little time.
 const SHARDS: usize = 256;
