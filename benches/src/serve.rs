@@ -135,6 +135,9 @@ fn log_of(repo: &Path) -> PathBuf {
 /// # Errors
 /// Returns an error if the arguments are invalid or the gateway fails.
 pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    // As `ipfrs-cli` does.
+    #[cfg(target_os = "linux")]
+    rustix::thread::disable_transparent_huge_pages(true)?;
     let repo = PathBuf::from(arguments.next().context("serve needs a repo")?);
     let workers =
         arguments.next().map(|workers| workers.parse()).transpose().context("the number of workers is not valid")?;

@@ -66,8 +66,8 @@ pub use ipfrs_store::{
     refuse_all,
 };
 pub use ipfrs_store::{
-    DamagedPack, Disk, Durability, Engine, EpochCache, LinkedPack, Mappings, Pin, PinMode, PutMode, Reserve, Stats,
-    StoreConfig, StoreEpoch, Stored,
+    DamagedPack, Disk, Durability, Engine, EpochCache, Footprint, LinkedPack, Mappings, Pin, PinMode, Provenance,
+    PutMode, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]

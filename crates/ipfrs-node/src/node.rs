@@ -268,7 +268,7 @@ impl Node {
     }
 
     /// Creates an empty cache for data that a front-end derives from content. It is sized for `entries` entries and
-    /// limited to a total weight of `weight`. Its entries become stale when [`Self::epoch`] changes.
+    /// limited to a total weight of `weight`. Its entries become stale when one of their blocks is removed or blocked.
     #[must_use]
     pub fn epoch_cache<K, V, W>(&self, entries: usize, weight: u64, weighter: W) -> Arc<EpochCache<K, V, W>>
     where

@@ -19,12 +19,12 @@ use tracing::Instrument;
 
 pub use self::retrieval_timeout::ReadConfig;
 pub(crate) use self::retrieval_timeout::RetrievalTimeout;
-use crate::StoreEpoch;
 use crate::events::{EventData, Events, Topic};
 use crate::fetched::Fetched;
 use crate::gc::Protection;
 use crate::metrics::Metrics;
 use crate::trace::{number, span};
+use crate::{Footprint, StoreEpoch};
 
 /// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, limits the wait for
 /// each block, and keeps the ledger of fetched blocks up to date.
@@ -273,6 +273,17 @@ impl BlockStore for NodeStore {
 
     fn epoch(&self) -> StoreEpoch {
         self.inner.epoch()
+    }
+
+    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
+        self.inner.epoch_of(footprint)
+    }
+
+    fn note_use(&self, cids: &[Cid]) {
+        if let Some(fetched) = &self.fetched {
+            cids.iter().for_each(|cid| fetched.touched(cid));
+        }
+        self.inner.note_use(cids);
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

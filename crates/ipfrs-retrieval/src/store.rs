@@ -15,8 +15,8 @@ use futures::stream::{BoxStream, FuturesOrdered};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
-    StoreEpoch, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
+    Stats, StoreEpoch, Stored,
 };
 use ipfrs_stream::Part;
 use parking_lot::Mutex;
@@ -293,6 +293,14 @@ impl BlockStore for RetrievingStore {
 
     fn epoch(&self) -> StoreEpoch {
         self.local.epoch()
+    }
+
+    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
+        self.local.epoch_of(footprint)
+    }
+
+    fn note_use(&self, cids: &[Cid]) {
+        self.local.note_use(cids);
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

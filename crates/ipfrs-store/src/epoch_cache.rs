@@ -1,4 +1,4 @@
-//! Store epochs, and caches of values derived from blocks. An entry is valid only for the epoch at which it was made.
+//! Caches of values derived from blocks. An entry is valid until one of its blocks is removed from the store.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -10,30 +10,11 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use crate::BlockStore;
-
-/// State of a store's content at one point in time; see [`BlockStore::epoch`]. A value that
-/// was derived from blocks at one epoch may be wrong at another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreEpoch(u64);
-
-impl StoreEpoch {
-    /// Creates an epoch from a number that never decreases.
-    #[must_use]
-    pub fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Returns an epoch that changes when this one changes and when `number`, which never decreases, does.
-    #[must_use]
-    pub fn combined_with(self, number: u64) -> Self {
-        Self(self.0.wrapping_add(number))
-    }
-}
+use crate::{BlockStore, Footprint, Provenance, StoreEpoch};
 
 /// A cache that can drop its stale entries.
 pub trait DropStale: Send + Sync {
-    /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::epoch`]).
+    /// Drops every entry with blocks that were removed from the store since ([`BlockStore::epoch_of`]).
     /// Such an entry may hold slices of a removed file, and the disk does not get the space of that file back
     /// before the last slice is dropped.
     fn drop_stale(&self);
@@ -70,8 +51,8 @@ impl fmt::Debug for Caches {
 /// Typical weight of an entry, in bytes.
 const TYPICAL_WEIGHT: u64 = 2_048;
 
-/// A bounded cache of values derived from blocks. It never returns a value that was made before blocks were last
-/// removed from the store. The values may hold slices of stored files. When [`BlockStore::compact`] removes files,
+/// A bounded cache of values derived from blocks. It never returns a value one of whose blocks was removed from the
+/// store afterwards. The values may hold slices of stored files. When [`BlockStore::compact`] removes files,
 /// the cache drops the values with their slices, so that the disk reclaims the space.
 pub struct EpochCache<K, V, W> {
     entries: Cache<K, Stamped<V>, ByValue<W>>,
@@ -106,8 +87,7 @@ impl Requested {
 #[derive(Clone)]
 struct Stamped<V> {
     value: V,
-    /// Store epoch ([`BlockStore::epoch`]) before anything was read for the value.
-    epoch: StoreEpoch,
+    provenance: Provenance,
 }
 
 /// Weighs only the value.
@@ -144,15 +124,24 @@ where
         self.store.epoch()
     }
 
+    /// Returns the provenance of a value; see [`Provenance::new`].
+    #[must_use]
+    pub fn provenance(&self, since: StoreEpoch, footprint: Footprint) -> Option<Provenance> {
+        Provenance::new(&*self.store, since, footprint)
+    }
+
     /// Returns the value of `key`. Drops the entry and returns `None` if it is stale.
     pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
         let found = self.entries.get(key)?;
-        let now = self.store.epoch();
-        if found.epoch == now {
+        if found.provenance.is_current(&*self.store) {
             return Some(found.value);
         }
-        self.entries.remove_if(key, |entry| entry.epoch != now);
+        self.remove_stale(key);
         None
+    }
+
+    fn remove_stale<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) {
+        self.entries.remove_if(key, |entry| !entry.provenance.is_current(&*self.store));
     }
 
     /// Whether a value of `key`, which was requested and is not in the cache, is worth inserting: its key was requested
@@ -161,20 +150,16 @@ where
         self.requested.note(key) || self.entries.contains_key(key)
     }
 
-    /// Stores a value derived from data that was read since the store epoch was `epoch`. Does nothing if the epoch
-    /// has changed.
-    pub fn insert(&self, key: K, value: V, epoch: StoreEpoch)
+    /// Stores a value. Does nothing without a provenance, or if one of its blocks has been removed.
+    pub fn insert(&self, key: K, value: V, provenance: Option<Provenance>)
     where
         K: Clone,
     {
-        if self.store.epoch() != epoch {
-            return;
-        }
-        self.entries.insert(key.clone(), Stamped { value, epoch });
+        let Some(provenance) = provenance.filter(|provenance| provenance.is_current(&*self.store)) else { return };
+        self.entries.insert(key.clone(), Stamped { value, provenance });
         // A concurrent `drop_stale` may already have passed this entry, and does not visit it again.
-        let now = self.store.epoch();
-        if now != epoch {
-            self.entries.remove_if(&key, |entry| entry.epoch != now);
+        if !provenance.is_current(&*self.store) {
+            self.remove_stale(&key);
         }
     }
 
@@ -192,8 +177,7 @@ where
     W: Weighter<K, V> + Clone + Send + Sync + 'static,
 {
     fn drop_stale(&self) {
-        let now = self.store.epoch();
-        self.entries.retain(|_, entry| entry.epoch == now);
+        self.entries.retain(|_, entry| entry.provenance.is_current(&*self.store));
     }
 }
 
@@ -225,11 +209,15 @@ mod tests {
         (store, garbage, cache)
     }
 
+    fn any(cache: &EpochCache<u8, Arc<()>, UnitWeighter>) -> Option<Provenance> {
+        cache.provenance(cache.epoch(), Footprint::ANY)
+    }
+
     #[tokio::test]
     async fn stale_entry_is_dropped_by_lookup() {
         let (store, garbage, cache) = store().await;
         let value = Arc::new(());
-        cache.insert(1, value.clone(), cache.epoch());
+        cache.insert(1, value.clone(), any(&cache));
         assert!(cache.get(&1).is_some());
         store.delete_many(&[*garbage.cid()]).await.unwrap();
         assert!(cache.get(&1).is_none());
@@ -240,9 +228,9 @@ mod tests {
     async fn stale_entries_are_dropped_by_compaction() {
         let (store, garbage, cache) = store().await;
         let (old, new) = (Arc::new(()), Arc::new(()));
-        cache.insert(1, old.clone(), cache.epoch());
+        cache.insert(1, old.clone(), any(&cache));
         store.delete_many(&[*garbage.cid()]).await.unwrap();
-        cache.insert(2, new.clone(), cache.epoch());
+        cache.insert(2, new.clone(), any(&cache));
         store.compact(CompactOptions::default()).await.unwrap();
         assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 2));
     }
@@ -251,7 +239,7 @@ mod tests {
     async fn value_is_wanted_when_its_key_is_requested_again() {
         let (_, _, cache) = store().await;
         assert_eq!([cache.is_wanted(&1), cache.is_wanted(&1)], [false, true]);
-        cache.insert(2, Arc::default(), cache.epoch());
+        cache.insert(2, Arc::default(), any(&cache));
         assert!(cache.is_wanted(&2));
     }
 
@@ -260,7 +248,7 @@ mod tests {
         let (store, garbage, cache) = store().await;
         let (before, value) = (cache.epoch(), Arc::new(()));
         store.delete_many(&[*garbage.cid()]).await.unwrap();
-        cache.insert(1, value.clone(), before);
+        cache.insert(1, value.clone(), cache.provenance(before, Footprint::ANY));
         assert_eq!((Arc::strong_count(&value), cache.weight()), (1, 0));
     }
 }

@@ -7,6 +7,7 @@
 
 mod batch;
 mod config;
+mod epoch;
 mod epoch_cache;
 mod mapping;
 mod memory;
@@ -19,7 +20,8 @@ pub mod testing;
 
 pub use batch::{BlockBatch, Section, StoredSection};
 pub use config::{Durability, Engine, StoreConfig};
-pub use epoch_cache::{DropStale, EpochCache, StoreEpoch};
+pub use epoch::{Footprint, Provenance, StoreEpoch};
+pub use epoch_cache::{DropStale, EpochCache};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{LinkedPack, PackOptions, PackStore};

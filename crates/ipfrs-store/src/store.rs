@@ -12,7 +12,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
-use crate::{BlockBatch, DropStale, Mappings, StoreEpoch};
+use crate::{BlockBatch, DropStale, Footprint, Mappings, StoreEpoch};
 
 /// Codec of the records with which the pack engine stores deletions, from the private-use range of the multicodec
 /// table. Blocks with this codec are rejected, so that no client can forge a deletion.
@@ -342,6 +342,16 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// changes before a [`delete_many`](Self::delete_many) that removed a block returns, and when
     /// [`compact`](Self::compact) has removed a file, because slices in caches would keep occupying its disk space.
     fn epoch(&self) -> StoreEpoch;
+
+    /// Returns an epoch that changes at least when [`epoch`](Self::epoch) changes because of the blocks of a footprint,
+    /// or because of a file. It changes after [`epoch`](Self::epoch) does.
+    fn epoch_of(&self, _footprint: &Footprint) -> StoreEpoch {
+        self.epoch()
+    }
+
+    /// Notes that blocks were used without being read from the store, because a cache has what is derived from them.
+    /// An engine that evicts blocks should count this as a read.
+    fn note_use(&self, _cids: &[Cid]) {}
 
     /// Registers a cache of values derived from blocks, for as long as the cache exists. [`compact`](Self::compact)
     /// makes it drop its stale entries. Engines that return no slices of files may ignore the call.

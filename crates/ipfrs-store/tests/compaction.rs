@@ -14,7 +14,8 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, new_cid};
 use ipfrs_store::{
-    BlockStore, BlockStoreExt, CompactOptions, Compacted, DropStale, PackOptions, PackStore, RESERVED_CODEC,
+    BlockStore, BlockStoreExt, CompactOptions, Compacted, DropStale, Footprint, PackOptions, PackStore, Provenance,
+    RESERVED_CODEC,
 };
 
 use crate::fixture::{
@@ -466,4 +467,27 @@ async fn compaction_stops_at_the_requested_size_after_the_packs_with_most_dead_b
     assert!(pack(dir.path(), 1).exists() && !pack(dir.path(), 2).exists() && pack(dir.path(), 3).exists());
     assert_eq!(store.compact(until(0)).await.unwrap().packs, 2);
     store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn epoch_of_blocks_changes_with_their_removal_and_with_that_of_packs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks = numbered(0..20);
+    put_all(&store, &blocks).await;
+    let (of_kept, of_gone) = (Footprint::of([blocks[0].cid()]), Footprint::of([blocks[0].cid(), blocks[1].cid()]));
+    let since = store.epoch();
+    let [kept, gone, any] =
+        [of_kept, of_gone, Footprint::ANY].map(|footprint| Provenance::new(&store, since, footprint).unwrap());
+    store.delete_many(&[*blocks[1].cid()]).await.unwrap();
+    assert_eq!([kept, gone, any].map(|provenance| provenance.is_current(&store)), [true, false, false]);
+    // A value from before the removal may be derived from the removed block.
+    assert_eq!(Provenance::new(&store, since, of_kept), None);
+    let again = Provenance::new(&store, store.epoch(), of_gone).unwrap();
+    put_all(&store, &blocks[1..2]).await;
+    assert!(again.is_current(&store));
+    assert!(store.compact(ALL).await.unwrap().packs > 0);
+    assert_eq!([kept, again].map(|provenance| provenance.is_current(&store)), [false, false]);
+    let many = numbered(0..16);
+    assert_eq!(Footprint::of(many.iter().map(Block::cid)), Footprint::ANY);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, codec};
-use ipfrs_store::{BlockStore, EpochCache, StoreEpoch};
+use ipfrs_store::{BlockStore, EpochCache, Footprint, StoreEpoch};
 use ipfrs_unixfs::{Child, DirectoryIndex, FileNode};
 use quick_cache::Weighter;
 
@@ -21,9 +21,10 @@ const ORDINARY_BYTES: u64 = 32 * 1024;
 /// than sending a small part of the data below it. The same holds for searching a name in a directory. The cache keeps
 /// links and copies, and no slice of any block.
 ///
-/// The cache returns only nodes that the store would also return. The removal of a block invalidates all entries that
-/// were read before ([`BlockStore::epoch`]).
+/// The cache returns only nodes that the store would also return. The removal of a block invalidates its entry
+/// ([`BlockStore::epoch_of`]).
 pub struct NodeCache {
+    store: Arc<dyn BlockStore>,
     nodes: Arc<EpochCache<Cid, Cached, ByLinks>>,
     /// Maximum size of a directory block that is indexed, in bytes.
     max_directory_bytes: usize,
@@ -60,9 +61,9 @@ impl NodeCache {
     /// is not kept.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, bytes: u64) -> Self {
-        let nodes = EpochCache::new(store, (bytes / ORDINARY_BYTES) as usize, bytes, ByLinks);
+        let nodes = EpochCache::new(store.clone(), (bytes / ORDINARY_BYTES) as usize, bytes, ByLinks);
         let max_directory_bytes = MAX_DIRECTORY_BYTES.min(bytes / MAX_DIRECTORY_FRACTION) as usize;
-        Self { nodes, max_directory_bytes, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self { store, nodes, max_directory_bytes, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     /// Returns the number of hits, the number of nodes that had to be decoded, and the approximate size in bytes.
@@ -84,6 +85,7 @@ impl NodeCache {
         }
         let Cached::File(cached) = self.nodes.get(cid)? else { return None };
         self.hits.fetch_add(1, Ordering::Relaxed);
+        self.store.note_use(&[*cid]);
         Some(cached)
     }
 
@@ -98,6 +100,9 @@ impl NodeCache {
         };
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
+        if found.is_some() {
+            self.store.note_use(&[*cid]);
+        }
         found
     }
 
@@ -108,7 +113,8 @@ impl NodeCache {
             && self.nodes.is_wanted(cid)
             && let Ok(index) = DirectoryIndex::new(block)
         {
-            self.nodes.insert(*cid, Cached::Directory(Arc::new(index)), epoch);
+            let provenance = self.nodes.provenance(epoch, Footprint::of([cid]));
+            self.nodes.insert(*cid, Cached::Directory(Arc::new(index)), provenance);
         }
     }
 
@@ -117,7 +123,8 @@ impl NodeCache {
     pub(crate) fn keep(&self, cid: Cid, node: FileNode, epoch: StoreEpoch) {
         self.misses.fetch_add(1, Ordering::Relaxed);
         if node.inline.is_empty() {
-            self.nodes.insert(cid, Cached::File(Arc::new(node)), epoch);
+            let provenance = self.nodes.provenance(epoch, Footprint::of([&cid]));
+            self.nodes.insert(cid, Cached::File(Arc::new(node)), provenance);
         }
     }
 }

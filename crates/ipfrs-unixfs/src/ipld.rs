@@ -105,7 +105,7 @@ pub(crate) enum Step {
     Missing(usize),
 }
 
-/// Follows `segments` in a block of dag-cbor, dag-json, cbor, json, git-raw or dag-jose up to the first link. The segments are keys of
+/// Follows `segments` in a block for which [`has_paths`] is true up to the first link. The segments are keys of
 /// maps and indices of lists. A block that is only a link has no segments below it.
 ///
 /// # Errors

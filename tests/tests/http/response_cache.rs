@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_NONE_MATCH, RANGE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use ipfrs_http::{HostConfig, Lifecycle, SerializedResponse, Service};
 use ipfrs_interface::Config;
 use ipfrs_middleware::MemoryPool;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tokio::time::timeout;
 
 use crate::content::{self, assert_same};
-use crate::harness::TestGateway;
+use crate::harness::{TestGateway, ndjson};
 use crate::wire::{Answer, Wire};
 
 /// Watchdog timeout, longer than any operation of the tests.
@@ -350,5 +350,42 @@ async fn paths_and_directories_are_cached_when_they_are_requested_again() {
     assert_eq!(gateway.metric("ipfrs_cache_hits_total{cache=\"node\"}").await, 1);
     assert_eq!((size("path").await, size("answer").await), (0, 0));
     assert_eq!(gateway.content(&format!("/ipfs/{root}/a")).await, "1");
-    assert!(size("path").await > 0 && size("answer").await > 0);
+    // A cached response needs no path.
+    assert!(size("path").await == 0 && size("answer").await > 0);
+    for _ in 0..2 {
+        let request = gateway.request(Method::GET, &format!("/ipfs/{root}/b")).header(RANGE, "bytes=0-0");
+        assert_eq!(request.send().await.unwrap().status(), 206);
+    }
+    assert!(size("path").await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removal_of_other_blocks_leaves_cached_responses() {
+    let gateway = TestGateway::start().await;
+    // A sharded directory: the responses depend on its inner blocks as well.
+    let names: Vec<_> = (0..2_000).map(|number| (format!("d/file-{number}"), format!("content {number}"))).collect();
+    let files: Vec<_> = names.iter().map(|(name, content)| (name.as_str(), content.as_str())).collect();
+    let root = gateway.add_tree("max-directory-links=8", &files).await;
+    let path = format!("/ipfs/{root}/file-7");
+    let fast = async || gateway.metric("ipfrs_http_served_total{path=\"fast_path\"}").await;
+    let mut wire = Wire::connect(&gateway).await;
+    for _ in 0..3 {
+        wire.send(get(&path)).await;
+        assert_eq!(wire.answer().await.status, 200);
+    }
+    assert_eq!(fast().await, 1);
+    gateway.add("pin=false", "garbage").await;
+    gateway.rpc_bytes("repo/gc").await;
+    wire.send(get(&path)).await;
+    wire.answer().await;
+    assert_eq!(fast().await, 2, "gc removed another block");
+    // Removing an inner block of the directory makes the path unreadable.
+    let shards = ndjson(gateway.rpc(&format!("refs?arg={root}")).send().await.unwrap()).await;
+    gateway.rpc_bytes(&format!("pin/rm?arg={root}")).await;
+    for shard in &shards {
+        gateway.rpc_bytes(&format!("block/rm?arg={}", shard["Ref"].as_str().unwrap())).await;
+    }
+    wire.send(get(&path)).await;
+    assert_eq!(wire.answer().await.status, 404);
+    assert_eq!(fast().await, 2);
 }

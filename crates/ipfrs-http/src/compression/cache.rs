@@ -11,7 +11,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use http::HeaderValue;
-use ipfrs_node::{CacheMeter, EpochCache, Node, StoreEpoch};
+use ipfrs_node::{CacheMeter, EpochCache, Footprint, Node, StoreEpoch};
 use quick_cache::Weighter;
 
 use crate::body::Sized;
@@ -131,7 +131,8 @@ impl Gathering {
         let bodies = self.bodies.clone();
         let pieces = std::mem::take(&mut self.pieces);
         let body = CompressedBody { pieces, length: self.length };
-        bodies.cache.insert(self.tag.clone(), Arc::new(body), self.epoch);
+        let provenance = bodies.cache.provenance(self.epoch, Footprint::ANY);
+        bodies.cache.insert(self.tag.clone(), Arc::new(body), provenance);
         bodies.meter.set_bytes(bodies.cache.weight());
     }
 }

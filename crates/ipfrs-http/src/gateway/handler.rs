@@ -2,10 +2,11 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
-use ipfrs_node::{Limit, Object, ObjectKind, StoreEpoch, with_context};
+use ipfrs_node::{Limit, Object, ObjectKind, with_context};
 
 use super::codec::Codec;
 use super::cors::{self, ALLOW};
@@ -16,7 +17,9 @@ use super::name::{self, Located};
 use super::path_cache::CachedPath;
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
-use super::{address, block, car, ipfs_uri, ipns_record, range_response, redirects, retrieval, tar, trustless};
+use super::{
+    address, block, car, ipfs_uri, ipns_record, range_response, redirects, response_cache, retrieval, tar, trustless,
+};
 use crate::access::check_root;
 use crate::access_rule::Access;
 use crate::config::Namespace;
@@ -85,7 +88,6 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
 // Futures of rare cases are boxed to keep this future small, since it is moved together with its space for all
 // awaited futures.
 async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
-    let epoch = state.node.epoch();
     let content_path = site.content_path(parts.uri.path());
     check_root(&parts.extensions, &content_path)?;
     if ipfs_uri::is_without_root(&content_path) {
@@ -115,17 +117,15 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     if request.format == Format::Car {
         return Box::pin(car::respond(state, &request, &parts.headers)).await;
     }
-    Box::pin(resolved(state, parts, request, target, epoch)).await
+    Box::pin(resolved(state, parts, request, target)).await
 }
 
-/// Responds with the content of a path in the requested format. `epoch` is [`ipfrs_node::Node::epoch`] from
-/// before anything was read.
+/// Responds with the content of a path in the requested format.
 async fn resolved(
     state: &AppState,
     parts: &Parts,
     mut request: GatewayRequest<'_>,
     target: Target<'_>,
-    epoch: StoreEpoch,
 ) -> Result<Response> {
     let object = match target.cached {
         Some(cached) => state.node.load(cached.resolved.clone()).await?,
@@ -133,7 +133,11 @@ async fn resolved(
             Ok(object) => {
                 let object = object.whole()?;
                 let cached = CachedPath::new(object.resolved.clone());
-                state.path_cache.insert(&target.key, &cached);
+                let takes = |body: Bytes| request.is_plain() && response_cache::takes(parts, &body);
+                // A response in the response cache needs no path.
+                if !matches!(&object.kind, ObjectKind::File(file) if file.inline().is_some_and(takes)) {
+                    state.path_cache.insert(&target.key, &cached);
+                }
                 request.cached = Some(cached);
                 object
             }
@@ -155,13 +159,13 @@ async fn resolved(
         (requested, _) => return mismatch(requested, &object).await,
     }
     let plain = match &object.kind {
-        ObjectKind::File(file) if request.is_plain() => Some(file.clone()),
+        ObjectKind::File(file) if request.is_plain() => Some((file.clone(), object.resolved.clone())),
         _ => None,
     };
     let answer = shown(state, &request, &parts.headers, object).await?;
-    if let Some(file) = plain {
+    if let Some((file, resolved)) = plain {
         match file.inline() {
-            Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, epoch),
+            Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, &resolved),
             None => range_response::keep(state, parts, &request, &answer, file.size()),
         }
     }

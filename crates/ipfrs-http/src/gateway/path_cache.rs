@@ -76,7 +76,7 @@ impl PathCache {
     /// Stores the entry of a path that was requested before.
     pub(super) fn insert(&self, text: &str, path: &Arc<CachedPath>) {
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_wanted(text)) {
-            cache.insert(text.to_owned(), path.clone(), path.resolved.epoch);
+            cache.insert(text.to_owned(), path.clone(), path.resolved.provenance);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The response cache: responses for small files that were requested before without conditions.
 //!
 //! For a file of a kilobyte, parsing the path, querying the store and building the headers cost more than sending it.
-//! The result is kept, and is valid until a block is removed from the store. Bodies are slices of mapped packs: the
-//! cache holds only a reference, which is dropped when the pack is removed.
+//! The result is kept, and is valid until one of its blocks is removed from the store. Bodies are slices of mapped
+//! packs: the cache holds only a reference, which is dropped when the pack is removed.
 
 mod lookup;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use ipfrs_node::{CacheMeter, EpochCache, Node, StoreEpoch};
+use ipfrs_node::{CacheMeter, Cid, EpochCache, Node, ResolvedPath};
 use quick_cache::Weighter;
 use tokio::sync::Semaphore;
 
@@ -57,6 +57,8 @@ struct CachedResponse {
     varies: bool,
     /// When the body was last found in memory, in seconds since `started`.
     checked: AtomicU64,
+    /// Blocks that the response was made of.
+    blocks: Arc<[Cid]>,
 }
 
 /// A response with a serialized head.
@@ -95,8 +97,8 @@ impl CacheableRequest {
 struct ByText;
 
 impl Weighter<String, Arc<CachedResponse>> for ByText {
-    fn weight(&self, path: &String, _: &Arc<CachedResponse>) -> u64 {
-        ENTRY_BYTES + path.len() as u64
+    fn weight(&self, path: &String, response: &Arc<CachedResponse>) -> u64 {
+        ENTRY_BYTES + (path.len() + size_of_val(&*response.blocks)) as u64
     }
 }
 
@@ -122,11 +124,10 @@ impl ResponseCache {
         path: &str,
         response: &Response,
         body: Bytes,
-        epoch: StoreEpoch,
+        resolved: &ResolvedPath,
     ) {
         let Some(cache) = &self.cache else { return };
-        let fits = response.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
-        if !fits || !is_plain(&request.method, &request.uri, &request.headers) || !cache.is_wanted(path) {
+        if response.status() != StatusCode::OK || !takes(request, &body) || !cache.is_wanted(path) {
             return;
         }
         let checked = AtomicU64::new(self.started.elapsed().as_secs());
@@ -134,8 +135,8 @@ impl ResponseCache {
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
-        let cached = CachedResponse { headers, head, body, varies, checked };
-        cache.insert(path.to_owned(), Arc::new(cached), epoch);
+        let cached = CachedResponse { headers, head, body, varies, checked, blocks: resolved.blocks.clone() };
+        cache.insert(path.to_owned(), Arc::new(cached), resolved.provenance);
     }
 
     /// Updates the gauge of the size.
@@ -146,6 +147,11 @@ impl ResponseCache {
 
 /// Headers that may affect the response.
 const DECIDING: [HeaderName; 4] = [RANGE, IF_MATCH, IF_NONE_MATCH, SERVICE_WORKER];
+
+/// Whether the response to a request for a file with this body may be cached.
+pub(super) fn takes(request: &Parts, body: &Bytes) -> bool {
+    body.len() <= MAX_BODY_BYTES && is_plain(&request.method, &request.uri, &request.headers)
+}
 
 /// Whether the response depends only on the path.
 fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use ipfrs_core::{Result, identity_payload};
-use ipfrs_store::BlockStoreExt;
+use ipfrs_core::{Cid, Result, identity_payload};
+use ipfrs_store::{BlockStoreExt, Provenance};
 use ipfrs_stream::{IndexingSource, Part};
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 use tracing::Instrument;
@@ -53,7 +53,7 @@ impl Node {
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(&path, resolved.node.take(), &self.inner.directories)?;
-        let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), epoch));
+        let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), &*self.inner.served, epoch));
         Ok(Object { cid, resolved, block, kind })
     }
 
@@ -63,22 +63,38 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
     pub async fn load(&self, resolved: Arc<ResolvedPath>) -> Result<Object> {
+        if let [inner @ .., _] = &*resolved.blocks {
+            self.note_use(inner);
+        }
         let store = self.path_store(&resolved.path, self.expected_part());
         let block = store.require(&resolved.target).await?;
         Ok(Object { cid: resolved.target, kind: resolved.kind.clone(), resolved, block })
     }
 
     /// Returns the file that a resolved path leads to, without reading the store. This works only for a file whose
-    /// bytes are all below its root, and only while the epoch has not changed since the root was read.
+    /// bytes are all below its root, and only as long as the blocks of the path are in the store.
     #[must_use]
     pub fn file_below_root(&self, resolved: &ResolvedPath) -> Option<FileContent> {
         match &resolved.kind {
-            ObjectKind::File(file) if resolved.remainder.is_empty() && resolved.epoch == self.epoch() => {
+            ObjectKind::File(file) if resolved.remainder.is_empty() && self.is_current(resolved.provenance) => {
                 let is_below = file.node.inline.is_empty() && !file.node.children.is_empty();
-                is_below.then(|| file.clone())
+                is_below.then(|| {
+                    self.note_use(&resolved.blocks);
+                    file.clone()
+                })
             }
             _ => None,
         }
+    }
+
+    fn is_current(&self, provenance: Option<Provenance>) -> bool {
+        provenance.is_some_and(|provenance| provenance.is_current(&*self.inner.served))
+    }
+
+    /// Notes that blocks were used without being read, because a cache has what is derived from them. They are evicted
+    /// later.
+    pub fn note_use(&self, cids: &[Cid]) {
+        self.inner.served.note_use(cids);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ipfrs_core::Cid;
-use ipfrs_store::StoreEpoch;
+use ipfrs_store::{BlockStore, Footprint, Provenance, StoreEpoch};
 use ipfrs_unixfs::{LinkName, Resolved};
 
 use super::object::{ObjectKind, memory_of};
@@ -20,21 +20,32 @@ pub struct ResolvedPath {
     pub roots: String,
     /// Segments that lead to a value inside the target's block (dag-cbor or dag-json); otherwise empty.
     pub remainder: Vec<String>,
-    /// Store epoch before anything was read. At another epoch, the path must be resolved again.
-    pub epoch: StoreEpoch,
+    /// Provenance of the path. `None` if one of the blocks may have been removed meanwhile.
+    pub provenance: Option<Provenance>,
+    /// All blocks that were read, the target last.
+    pub blocks: Arc<[Cid]>,
     pub(super) target: Cid,
     /// Decoded root block. Decoding a root with a thousand links costs more than sending a small range of the file.
     pub(super) kind: ObjectKind,
 }
 
 impl ResolvedPath {
-    pub(super) fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, epoch: StoreEpoch) -> Self {
+    /// `since` is the store epoch before anything was read.
+    pub(super) fn new(
+        path: Arc<ContentPath>,
+        resolved: Resolved,
+        kind: ObjectKind,
+        store: &dyn BlockStore,
+        since: StoreEpoch,
+    ) -> Self {
         let cid = resolved.cid.to_string();
         let roots = match resolved.roots.as_slice() {
             [one] if *one == resolved.cid => cid.clone(),
             many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         };
-        Self { path, cid, roots, remainder: resolved.remainder, epoch, target: resolved.cid, kind }
+        let blocks: Arc<[Cid]> = resolved.shards.into_iter().chain(resolved.roots).collect();
+        let provenance = Provenance::new(store, since, Footprint::of(&*blocks));
+        Self { path, cid, roots, remainder: resolved.remainder, provenance, blocks, target: resolved.cid, kind }
     }
 
     /// Whether the path leads to a file whose bytes are below its root block.
@@ -54,6 +65,7 @@ impl ResolvedPath {
             ObjectKind::Symlink(_) | ObjectKind::Other => 0,
         };
         let texts = self.cid.len() + self.roots.len();
-        (size_of::<Self>() + size_of::<ContentPath>() + names + texts + links) as u64
+        let blocks = size_of_val(&*self.blocks);
+        (size_of::<Self>() + size_of::<ContentPath>() + names + texts + blocks + links) as u64
     }
 }

@@ -13,7 +13,7 @@ use ipfrs_store::{
 };
 
 use super::Denylists;
-use crate::StoreEpoch;
+use crate::{Footprint, StoreEpoch};
 
 /// A store that neither returns nor accepts blocks that a denylist blocks. Reading or putting one fails with the
 /// error of [`Denylists::check_block`], and queries report the block as missing. All other calls are passed on.
@@ -122,6 +122,14 @@ impl BlockStore for Guarded {
     fn epoch(&self) -> StoreEpoch {
         // Both numbers only grow, so their sum changes whenever one of them does.
         self.store.epoch().combined_with(self.denylists.generation())
+    }
+
+    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
+        self.store.epoch_of(footprint).combined_with(self.denylists.generation())
+    }
+
+    fn note_use(&self, cids: &[Cid]) {
+        self.store.note_use(cids);
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

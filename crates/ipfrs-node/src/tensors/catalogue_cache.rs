@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ipfrs_core::Cid;
-use ipfrs_store::{BlockStore, EpochCache, StoreEpoch};
+use ipfrs_store::{BlockStore, EpochCache, Footprint, StoreEpoch};
 use ipfrs_tensor::Catalogue;
 use quick_cache::Weighter;
 
@@ -44,7 +44,8 @@ impl Catalogues {
 
     /// Stores the catalogue of a file that was read since `epoch`.
     pub(super) fn insert(&self, cid: Cid, catalogue: Arc<Catalogue>, epoch: StoreEpoch) {
-        self.cache.insert(cid, catalogue, epoch);
+        let provenance = self.cache.provenance(epoch, Footprint::ANY);
+        self.cache.insert(cid, catalogue, provenance);
         self.meter.set_bytes(self.cache.weight());
     }
 }

@@ -341,3 +341,18 @@ async fn limit_outside_its_range_is_refused() {
         assert!(error.message().contains(&format!("store.max_bytes = {max_bytes}")), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_caches_serve_are_not_evicted() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(repo.path(), limited()).await;
+    let (used, unused) = (block(1, 1_000), block(2, 1_000));
+    fetch(&node, vec![used.clone(), unused.clone()]).await;
+    for part in 0..2 * LIMIT / MIB {
+        // As a cache does that serves data derived from the block.
+        node.note_use(&[*used.cid()]);
+        flood(&node, 1_000 + 8 * part, 1).await;
+    }
+    assert!(has(&node, &used).await && !has(&node, &unused).await);
+    node.close().await.unwrap();
+}

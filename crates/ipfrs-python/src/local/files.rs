@@ -17,7 +17,7 @@ pub(super) async fn object(node: &OpenNode, path: &LinkName) -> Result<Object> {
     }
     let object = node.resolve(path.clone()).await?;
     if let Some(paths) = &node.paths {
-        paths.insert(path, object.resolved.clone(), object.resolved.epoch);
+        paths.insert(path, object.resolved.clone(), object.resolved.provenance);
     }
     object.whole()
 }

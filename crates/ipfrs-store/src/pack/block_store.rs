@@ -15,8 +15,8 @@ use super::shared::Shared;
 use super::walk::Walk;
 use crate::store::{self, Admission};
 use crate::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
-    StoreEpoch, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
+    Stats, StoreEpoch, Stored,
 };
 
 impl PackStore {
@@ -75,6 +75,10 @@ impl BlockStore for PackStore {
 
     fn epoch(&self) -> StoreEpoch {
         self.shared.epoch()
+    }
+
+    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
+        self.shared.epoch_of(footprint)
     }
 
     fn watch(&self, cache: Weak<dyn DropStale>) {

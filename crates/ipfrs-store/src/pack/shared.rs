@@ -16,9 +16,10 @@ use super::file::Pack;
 use super::index::{INDEX, Index, Totals};
 use super::lock::StoreLock;
 use super::readahead::LongReads;
+use crate::epoch::Removals;
 use crate::epoch_cache::Caches;
 use crate::mapping::{Claimed, wait_until};
-use crate::{Mappings, Stats, StoreEpoch};
+use crate::{Footprint, Mappings, Stats, StoreEpoch};
 
 /// Time that a compaction waits for reads that are about to end, because they hold files that it has removed.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
@@ -39,8 +40,8 @@ pub(super) struct Shared {
     pub(super) compaction: tokio::sync::Mutex<()>,
     /// Caches of values derived from blocks.
     pub(super) caches: Caches,
-    /// Number of removals, for [`BlockStore::epoch`](crate::BlockStore::epoch).
-    removal_count: AtomicU64,
+    /// Removals of blocks and packs, for [`BlockStore::epoch`](crate::BlockStore::epoch).
+    pub(super) removals: Removals,
     /// Packs that were removed and may still be open.
     removed: Mutex<Vec<RemovedPack>>,
     /// Reason why the store can no longer be written.
@@ -114,7 +115,7 @@ impl Shared {
             totals,
             compaction: tokio::sync::Mutex::default(),
             caches: Caches::default(),
-            removal_count: AtomicU64::new(0),
+            removals: Removals::new(),
             removed: Mutex::default(),
             failed: OnceLock::new(),
             is_doubtful: AtomicBool::new(false),
@@ -260,7 +261,7 @@ impl Shared {
         }
         self.long_reads.retain(|kept| kept != number);
         // Caches must drop their slices of the pack, which occupy disk space.
-        self.count_removal();
+        self.removals.count_file();
     }
 
     /// Returns the disk space of removed packs that are still open, in bytes.
@@ -286,13 +287,12 @@ impl Shared {
     /// Returns the store epoch. It changes when blocks are removed or bytes of returned slices turn out to be
     /// missing.
     pub(super) fn epoch(&self) -> StoreEpoch {
-        // Neither number ever decreases, so the sum changes whenever one of them does.
-        StoreEpoch::new(self.removal_count.load(Ordering::Acquire) + self.mappings.faults())
+        self.removals.epoch().combined_with(self.mappings.faults())
     }
 
-    /// Advances the store epoch. Must be called before any caller learns that blocks were removed.
-    pub(super) fn count_removal(&self) {
-        self.removal_count.fetch_add(1, Ordering::Release);
+    /// Like [`Self::epoch`], but changes only with the removal of blocks that may be in the footprint.
+    pub(super) fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
+        self.removals.epoch_of(footprint).combined_with(self.mappings.faults())
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -268,7 +268,8 @@ impl Writer {
         if committed.is_ok() {
             self.shared.totals.add_written(written);
             if replies.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
-                self.shared.count_removal();
+                let gone = batch.changes().blocks.iter().filter(|(_, change)| change.to.is_none());
+                self.shared.removals.count_blocks(gone.map(|(key, _)| &**key));
             }
         }
         for answer in replies {

@@ -11,7 +11,7 @@ use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, codec, new_cid};
 
 use super::blocks::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
-use crate::{BlockStore, BlockStoreExt, CompactOptions, PutMode, RESERVED_CODEC, Stored};
+use crate::{BlockStore, BlockStoreExt, CompactOptions, Footprint, PutMode, RESERVED_CODEC, Stored};
 
 type Store = Arc<dyn BlockStore>;
 
@@ -199,9 +199,11 @@ pub async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
     assert_holds(&*store, &blocks).await;
     let (gone, kept) = blocks.split_at(100);
     let twice = [*gone[0].cid(), *gone[0].cid(), *block("never there").cid()];
-    let epoch = store.epoch();
+    let (epoch, footprint) = (store.epoch(), Footprint::of([kept[0].cid(), gone[0].cid()]));
+    let epoch_of = store.epoch_of(&footprint);
     assert_eq!(store.delete_many(&twice).await.unwrap(), [true, false, false]);
     assert_ne!(store.epoch(), epoch);
+    assert_ne!(store.epoch_of(&footprint), epoch_of);
     assert_eq!(store.delete_many(&cids(&gone[1..])).await.unwrap(), vec![true; 99]);
     assert_lacks(&*store, gone).await;
     assert_eq!(store.has_many(&cids(gone)).await.unwrap(), vec![None; 100]);

@@ -48,6 +48,7 @@ impl CachedResponse {
         let is_resident = node.is_resident(&self.body);
         if is_resident {
             self.checked.store(now, Ordering::Relaxed);
+            node.note_use(&self.blocks);
         }
         is_resident
     }
