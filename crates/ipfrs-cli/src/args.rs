@@ -219,9 +219,28 @@ pub(crate) struct AddArgs {
     /// Name of the pins
     #[arg(long, value_name = "NAME")]
     pub(crate) pin_name: Option<String>,
+    /// Name of standard input
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stdin_name: Option<String>,
     /// Include hidden files of directories
     #[arg(short = 'H', long)]
     pub(crate) hidden: bool,
+    /// Leave out entries of directories that match a rule as in .gitignore; may be repeated
+    #[arg(long, value_name = "RULE")]
+    pub(crate) ignore: Vec<String>,
+    /// File with rules for --ignore, which apply before those
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ignore_rules_path: Option<PathBuf>,
+    /// Include empty directories [default: true]
+    #[arg(short = 'E', long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) empty_dirs: Option<bool>,
+    /// Add the targets of all symlinks instead of the symlinks
+    #[arg(long)]
+    pub(crate) dereference_symlinks: bool,
+    /// Add the target of each symlink that is a PATH
+    #[arg(long)]
+    pub(crate) dereference_args: bool,
     /// Show a progress bar [default: if standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
@@ -233,7 +252,7 @@ pub(crate) struct AddArgs {
     pub(crate) raw_leaves: Option<bool>,
     /// Chunking of files: size-BYTES for chunks of a fixed size; rabin, rabin-AVG, rabin-MIN-AVG-MAX or buzhash for
     /// content-defined chunks [default: set by the profile]
-    #[arg(long, value_parser = value::as_a::<Chunker>)]
+    #[arg(short = 's', long, value_parser = value::as_a::<Chunker>)]
     pub(crate) chunker: Option<String>,
     /// Use the trickle layout, in which the beginning of a file is near the root
     #[arg(short, long)]

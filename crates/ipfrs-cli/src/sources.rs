@@ -15,17 +15,25 @@ pub(crate) struct Sources(Vec<Source>);
 impl Sources {
     /// Returns the files that `paths` name. No path, and the path `-`, mean standard input.
     pub(crate) fn files(paths: &[PathBuf]) -> Result<Self> {
-        Self::new(paths, false, false)
+        Self::new(paths, false, &WalkOptions::default(), None)
     }
 
-    /// Same as [`files`](Self::files), with directories if `is_recursive`. Hidden directory entries are skipped
-    /// unless `hidden` is true.
-    pub(crate) fn new(paths: &[PathBuf], is_recursive: bool, hidden: bool) -> Result<Self> {
+    /// Same as [`files`](Self::files), with directories if `is_recursive`. Standard input has the name `stdin_name`.
+    pub(crate) fn new(
+        paths: &[PathBuf],
+        is_recursive: bool,
+        options: &WalkOptions,
+        stdin_name: Option<&str>,
+    ) -> Result<Self> {
+        let is_stdin = |path: &PathBuf| path == Path::new("-");
+        if stdin_name.is_some() && !paths.is_empty() && !paths.iter().any(is_stdin) {
+            bail!("--stdin-name needs standard input: give no path, or \"-\"");
+        }
         if paths.is_empty() {
-            return Ok(Self(vec![stdin()]));
+            return Ok(Self(vec![stdin(stdin_name)]));
         }
         let source = |path: &PathBuf| {
-            if path == Path::new("-") { Ok(stdin()) } else { tree(path, is_recursive, hidden) }
+            if is_stdin(path) { Ok(stdin(stdin_name)) } else { tree(path, is_recursive, options) }
         };
         Ok(Self(paths.iter().map(source).collect::<Result<_>>()?))
     }
@@ -52,16 +60,17 @@ impl Sources {
     }
 }
 
-fn stdin() -> Source {
-    Source::Reader { content: Box::new(io::stdin()), name: "standard input" }
+fn stdin(file_name: Option<&str>) -> Source {
+    let file_name = file_name.unwrap_or_default().to_owned();
+    Source::Reader { file_name, content: Box::new(io::stdin()), name: "standard input" }
 }
 
-fn tree(path: &Path, is_recursive: bool, hidden: bool) -> Result<Source> {
-    let metadata = path.symlink_metadata().map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
+fn tree(path: &Path, is_recursive: bool, options: &WalkOptions) -> Result<Source> {
+    let is_followed = options.follow_root || options.follow_all;
+    let metadata = if is_followed { path.metadata() } else { path.symlink_metadata() };
+    let metadata = metadata.map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
     if metadata.is_dir() && !is_recursive {
         bail!("{} is a directory: use -r to add it recursively", path.display());
     }
-    // As in Kubo, a symlink is added as a symlink.
-    let options = WalkOptions { hidden, ..WalkOptions::default() };
-    Ok(Source::Tree { path: path.to_owned(), options })
+    Ok(Source::Tree { path: path.to_owned(), options: options.clone() })
 }

@@ -78,7 +78,7 @@ pub use ipfrs_tensor::{
     Catalogue, Dtype, FileFormat, Order, Slice, Summary, TensorFormat, TensorInfo, safetensors_head,
 };
 /// How [`Node::add_path`] walks over a local tree.
-pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
+pub use ipfrs_unixfs::local_tree::{IgnoreRules, WalkOptions, size_of_tree};
 pub use ipfrs_unixfs::{
     Attributes, Chunker, CidFormat, EntryKind, Layout, LinkName, Mtime, Place, Profile, leads_nowhere,
 };

@@ -96,7 +96,7 @@ impl AddOptions {
     pub(crate) fn walk(&self) -> WalkOptions {
         // The name is only used in a wrapping directory.
         let name = Some(self.name.as_bytes().to_vec()).filter(|name| self.wrap_with_directory && !name.is_empty());
-        WalkOptions { name, hidden: self.hidden, follow_root: true }
+        WalkOptions { name, hidden: self.hidden, follow_root: true, ..WalkOptions::default() }
     }
 }
 

@@ -31,7 +31,7 @@ use response::OpenResponses;
 
 /// How to walk over a local tree.
 pub use ipfrs_unixfs::Attributes;
-pub use ipfrs_unixfs::local_tree::{WalkOptions, size_of_tree};
+pub use ipfrs_unixfs::local_tree::{IgnoreRules, WalkOptions, size_of_tree};
 pub use multipart::{Form, Source, multipart};
 pub use request::{Request, escape_path};
 pub use response::Response;

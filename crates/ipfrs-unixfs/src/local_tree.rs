@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ipfrs_core::{Error, Result};
 
 use crate::{Attributes, Mtime};
@@ -14,8 +16,39 @@ use crate::{Attributes, Mtime};
 /// Maximum depth of nested directories. Limits of local paths apply long before.
 const MAX_DEPTH: usize = 1_024;
 
+/// Rules in the syntax of `.gitignore` (<https://git-scm.com/docs/gitignore>). Their paths are relative to the root of
+/// the tree.
+#[derive(Debug, Clone)]
+pub struct IgnoreRules(Arc<Gitignore>);
+
+impl IgnoreRules {
+    /// Reads rules from a file, and then from `rules`. Later rules override earlier ones.
+    ///
+    /// # Errors
+    /// Returns an error that names the file or the rule that cannot be read.
+    pub fn new(file: Option<&Path>, rules: &[String]) -> Result<Self> {
+        let mut builder = GitignoreBuilder::new("");
+        if let Some(file) = file {
+            let text = fs::read_to_string(file).map_err(|e| unreadable(file, e))?;
+            for (number, line) in text.lines().enumerate() {
+                let failed = |e| Error::invalid(format!("{}, line {}: {e}", file.display(), number + 1));
+                builder.add_line(None, line).map_err(failed)?;
+            }
+        }
+        for rule in rules {
+            builder.add_line(None, rule).map_err(|e| Error::invalid(format!("the rule {rule:?}: {e}")))?;
+        }
+        let rules = builder.build().map_err(|e| Error::invalid(format!("the rules to ignore: {e}")))?;
+        Ok(Self(Arc::new(rules)))
+    }
+
+    fn excludes(&self, path: &Path, is_directory: bool) -> bool {
+        self.0.matched(path, is_directory).is_ignore()
+    }
+}
+
 /// How to walk over a tree.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct WalkOptions {
     /// Name of the root, or `None` for its last component.
     pub name: Option<Vec<u8>>,
@@ -23,6 +56,16 @@ pub struct WalkOptions {
     pub hidden: bool,
     /// Whether a symlink at the root means its target.
     pub follow_root: bool,
+    /// Whether every symlink means its target.
+    pub follow_all: bool,
+    /// Entries of directories that are left out, with everything below them.
+    pub ignore: Option<IgnoreRules>,
+}
+
+impl WalkOptions {
+    fn follows(&self, depth: usize) -> bool {
+        self.follow_all || (self.follow_root && depth == 0)
+    }
 }
 
 /// Receiver of the entries of a tree. Paths begin with the name of the root, and are separated by slashes. An error
@@ -56,7 +99,7 @@ pub fn walk(path: &Path, options: &WalkOptions, visitor: &mut impl TreeVisitor) 
         Some(name) => name.clone(),
         None => name_of(path)?,
     };
-    Walk { options, visitor }.entry(path, name, 0)
+    Walk { options, visitor, ancestors: Vec::new() }.entry(path, name, Path::new(""))
 }
 
 /// Returns the last component of a path.
@@ -75,11 +118,21 @@ fn name_of(path: &Path) -> Result<Vec<u8>> {
 struct Walk<'a, V> {
     options: &'a WalkOptions,
     visitor: &'a mut V,
+    ancestors: Vec<FileId>,
+}
+
+/// Device and inode of a directory.
+type FileId = (u64, u64);
+
+fn id_of(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
 }
 
 impl<V: TreeVisitor> Walk<'_, V> {
-    fn entry(&mut self, path: &Path, name: Vec<u8>, depth: usize) -> Result<()> {
-        let is_followed = depth == 0 && self.options.follow_root;
+    /// Visits what is at `path`. `below_root` is its path below the root of the tree.
+    fn entry(&mut self, path: &Path, name: Vec<u8>, below_root: &Path) -> Result<()> {
+        let depth = self.ancestors.len();
+        let is_followed = self.options.follows(depth);
         let metadata = metadata(path, is_followed).map_err(|e| unreadable(path, e))?;
         let (kind, attributes) = (metadata.file_type(), attributes(&metadata));
         if kind.is_symlink() {
@@ -90,12 +143,17 @@ impl<V: TreeVisitor> Walk<'_, V> {
             if depth == MAX_DEPTH {
                 return Err(Error::too_large(format!("{} is more than {MAX_DEPTH} directories deep", path.display())));
             }
-            self.visitor.directory(&name, attributes)?;
-            for entry in names(path, self.options.hidden).map_err(|e| unreadable(path, e))? {
-                let path = path.join(&entry);
-                let name = [&name, &b"/"[..], entry.as_bytes()].concat();
-                self.entry(&path, name, depth + 1)?;
+            if self.ancestors.contains(&id_of(&metadata)) {
+                let why = "leads back to a directory that contains it: add it without following symlinks";
+                return Err(Error::invalid(format!("{} {why}", path.display())));
             }
+            self.ancestors.push(id_of(&metadata));
+            self.visitor.directory(&name, attributes)?;
+            for entry in names(path, below_root, self.options, depth + 1).map_err(|e| unreadable(path, e))? {
+                let name = [&name, &b"/"[..], entry.as_bytes()].concat();
+                self.entry(&path.join(&entry), name, &below_root.join(&entry))?;
+            }
+            self.ancestors.pop();
             return Ok(());
         }
         if kind.is_file() {
@@ -122,14 +180,19 @@ pub fn read_piece(path: &Path, content: &mut dyn Read, bytes: usize, piece: &mut
 /// Returns the total size in bytes of the files that [`walk`] would visit, without those that cannot be read.
 #[must_use]
 pub fn size_of_tree(path: &Path, options: &WalkOptions) -> u64 {
-    size_of(path, options, 0)
+    size_of(path, Path::new(""), options, &mut Vec::new())
 }
 
-fn size_of(path: &Path, options: &WalkOptions, depth: usize) -> u64 {
-    match metadata(path, depth == 0 && options.follow_root) {
-        Ok(metadata) if metadata.is_dir() && depth < MAX_DEPTH => {
-            let names = names(path, options.hidden).unwrap_or_default();
-            names.iter().map(|name| size_of(&path.join(name), options, depth + 1)).sum()
+fn size_of(path: &Path, below_root: &Path, options: &WalkOptions, ancestors: &mut Vec<FileId>) -> u64 {
+    let depth = ancestors.len();
+    match metadata(path, options.follows(depth)) {
+        Ok(metadata) if metadata.is_dir() && depth < MAX_DEPTH && !ancestors.contains(&id_of(&metadata)) => {
+            ancestors.push(id_of(&metadata));
+            let names = names(path, below_root, options, depth + 1).unwrap_or_default();
+            let sizes = names.iter().map(|name| size_of(&path.join(name), &below_root.join(name), options, ancestors));
+            let size = sizes.sum();
+            ancestors.pop();
+            size
         }
         Ok(metadata) if metadata.is_file() => metadata.len(),
         _ => 0,
@@ -160,10 +223,16 @@ fn attributes(metadata: &Metadata) -> Attributes {
     Attributes { mode, mtime: Some(Mtime { seconds: metadata.mtime(), nanos }) }
 }
 
-/// Returns the names in a directory in byte order.
-fn names(path: &Path, hidden: bool) -> io::Result<Vec<OsString>> {
+/// Returns the names of the entries of a directory that are visited, in byte order. Entries are at `depth`.
+fn names(path: &Path, below_root: &Path, options: &WalkOptions, depth: usize) -> io::Result<Vec<OsString>> {
     let names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
-    let is_wanted = |name: &OsStr| hidden || !name.as_bytes().starts_with(b".");
+    let is_directory =
+        |name: &OsStr| metadata(&path.join(name), options.follows(depth)).is_ok_and(|metadata| metadata.is_dir());
+    let is_ignored = |rules: &IgnoreRules, name: &OsStr| rules.excludes(&below_root.join(name), is_directory(name));
+    let is_wanted = |name: &OsStr| {
+        (options.hidden || !name.as_bytes().starts_with(b"."))
+            && !options.ignore.as_ref().is_some_and(|rules| is_ignored(rules, name))
+    };
     let names = names.filter(|name| name.as_ref().map_or(true, |name| is_wanted(name)));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;
     names.sort();

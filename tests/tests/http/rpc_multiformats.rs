@@ -112,7 +112,7 @@ async fn names_and_codes_are_listed() {
     assert_eq!(codecs.as_array().unwrap().len(), 44);
     has(&codecs, 133, "dag-jose");
     let supported = gateway.rpc_json("cid/codecs?s=true").await;
-    assert_eq!(supported.as_array().unwrap().len(), 7);
+    assert_eq!(supported.as_array().unwrap().len(), 9);
     has(&supported, 297, "dag-json");
     has(&gateway.rpc_json("cid/hashes").await, 45_600, "blake2b-256");
 }

@@ -1,7 +1,7 @@
 //! `add`.
 
 use anyhow::{Result, bail};
-use ipfrs_rpc::client::Request;
+use ipfrs_rpc::client::{IgnoreRules, Request, WalkOptions};
 use ipfrs_rpc::types::{Added, ImportedLine};
 
 use super::ls::exact;
@@ -12,7 +12,7 @@ use crate::progress::{Progress, Watched};
 use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<()> {
-    let sources = Sources::new(&args.paths, args.recursive, args.hidden)?;
+    let sources = Sources::new(&args.paths, args.recursive, &walk_options(args)?, args.stdin_name.as_deref())?;
     let is_silent = out.is_json() || args.quiet || args.quieter;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
     sources.measure(&progress);
@@ -21,6 +21,7 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with("progress", progress.is_shown())
         .with("only-hash", args.only_hash)
         .with("wrap-with-directory", args.wrap_with_directory)
+        .with_some("empty-dirs", args.empty_dirs)
         .with_some("pin", args.pin)
         .with_some("pin-name", args.pin_name.as_ref())
         .with_some("cid-version", args.cid_version)
@@ -60,6 +61,19 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         Some(_) => Ok(()),
         None => bail!("nothing was added"),
     }
+}
+
+/// As in Kubo, a symlink is added as a symlink by default.
+fn walk_options(args: &AddArgs) -> Result<WalkOptions> {
+    let has_rules = !args.ignore.is_empty() || args.ignore_rules_path.is_some();
+    let rules = has_rules.then(|| IgnoreRules::new(args.ignore_rules_path.as_deref(), &args.ignore)).transpose()?;
+    Ok(WalkOptions {
+        name: None,
+        hidden: args.hidden,
+        follow_root: args.dereference_args,
+        follow_all: args.dereference_symlinks,
+        ignore: rules,
+    })
 }
 
 fn print(added: &Added, args: &AddArgs, out: &mut Output) -> Result<()> {

@@ -106,6 +106,51 @@ fn add_includes_hidden_files_if_requested_or_named() {
 }
 
 #[test]
+fn add_leaves_out_what_rules_name() {
+    let place = Place::new();
+    for file in ["a.log", "keep.log", "sub/b.log", "sub/c", "build/d", "sub/build", "deep/build/e", ".hidden"] {
+        place.write(&format!("tree/{file}"), b"1");
+    }
+    fs::create_dir(place.path("tree/empty")).unwrap();
+    place.write("rules", b"# comment\n*.log\n!keep.log\n");
+    let added = |options: &[&str]| {
+        let output = place.ok(&[&["add", "-r", "tree"], options].concat());
+        let names = output.lines().map(|line| line.split_once(" tree").unwrap().1.to_owned());
+        names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let without = ["--ignore", "build/", "--ignore-rules-path", "rules"];
+    assert_eq!(added(&without), "/keep.log /sub/build /sub/c /deep /empty /sub");
+    assert_eq!(added(&["--ignore", "/sub", "--ignore", "*.log", "--ignore=build", "-E=false"]), "");
+    assert_eq!(added(&["--ignore=*", "--ignore=!sub", "--ignore=!sub/c"]), "/sub/c /sub");
+    let refused = |options: &[&str], reason: &str| {
+        let error = place.fails(&[&["add", "tree"], options].concat());
+        assert!(error.contains(reason), "{error}");
+    };
+    refused(&["-r", "--ignore", "a{b"], "the rule \"a{b\"");
+    refused(&["-r", "--ignore-rules-path", "missing"], "missing");
+}
+
+#[test]
+fn add_follows_symlinks_on_request() {
+    let place = Place::new();
+    place.write("tree/file", b"1");
+    std::os::unix::fs::symlink("file", place.path("tree/link")).unwrap();
+    std::os::unix::fs::symlink("tree", place.path("root")).unwrap();
+    let file = place.ok(&["add", "-Q", "tree/file"]);
+    assert_ne!(place.ok(&["add", "-Q", "tree/link"]), file);
+    assert_eq!(place.ok(&["add", "-Q", "--dereference-args", "tree/link"]), file);
+    let tree = place.ok(&["add", "-rQ", "tree"]);
+    assert_eq!(place.ok(&["add", "-rQ", "--dereference-args", "root"]), tree);
+    place.write("copies/file", b"1");
+    place.write("copies/link", b"1");
+    let copies = place.ok(&["add", "-rQ", "copies"]);
+    assert_eq!(place.ok(&["add", "-rQ", "--dereference-symlinks", "tree"]), copies);
+    std::os::unix::fs::symlink("..", place.path("tree/back")).unwrap();
+    let error = place.fails(&["add", "-rQ", "--dereference-symlinks", "tree"]);
+    assert!(error.contains("tree/back") && error.contains("leads back"), "{error}");
+}
+
+#[test]
 fn add_names_unreadable_input_and_prints_no_id() {
     let place = Place::new();
     place.write("tree/a", b"1");

@@ -84,8 +84,14 @@ impl Node {
                 };
                 // A dag-pb field that is absent and one that has its default value decode to the same value but are
                 // two blocks, and the headers of a git object keep no order. The data is therefore stored as it is.
-                if input == store && matches!(input, codec::DAG_PB | codec::GIT_RAW) {
-                    return decode(input, data).map(|_| data.clone()).map_err(explained);
+                let checked = match input {
+                    _ if input != store => None,
+                    codec::DAG_PB => Some(dag_pb::decode(data).map(drop)),
+                    codec::GIT_RAW => Some(git::check(data).map_err(|e| is_not("git-raw", &e))),
+                    _ => None,
+                };
+                if let Some(checked) = checked {
+                    return checked.map(|()| data.clone()).map_err(explained);
                 }
                 convert(input, data, store).map_err(|e| if e.is_input { explained(e.error) } else { e.error })
             })
@@ -146,14 +152,11 @@ pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         codec::CBOR => decode_plain_cbor(data).map(Plain::into_ipld),
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
         codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
-        codec::GIT_RAW => git::decode(data),
-        codec::DAG_JOSE => jose::decode(data),
+        codec::GIT_RAW => git::decode(data).map_err(|e| is_not("git-raw", &e)),
+        codec::DAG_JOSE => jose::decode(data).map_err(|e| is_not("dag-jose", &e)),
         codec::DAG_CBOR => {
             // The parser is stricter than Kubo in some respects and more lenient in others.
-            let canonical = canonical_cbor(data).map_err(|e| match e.kind() {
-                ErrorKind::InvalidInput => Error::invalid(format!("it is not dag-cbor: {e}")),
-                kind => Error::new(kind, e.message()),
-            })?;
+            let canonical = canonical_cbor(data).map_err(|e| is_not("dag-cbor", &e))?;
             serde_ipld_dagcbor::from_slice(&canonical).map_err(not_cbor)
         }
         codec::DAG_JSON => {
@@ -162,6 +165,13 @@ pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
                 .map_err(|e| Error::invalid(format!("it is not dag-json: {e}")).with_source(e))
         }
         other => Err(unsupported(other)),
+    }
+}
+
+fn is_not(codec: &str, error: &Error) -> Error {
+    match error.kind() {
+        ErrorKind::InvalidInput => Error::invalid(format!("it is not {codec}: {error}")),
+        kind => Error::new(kind, error.message()),
     }
 }
 

@@ -87,8 +87,10 @@ impl Form {
 
 /// Content of a multipart body.
 pub enum Source {
-    /// An unnamed file.
+    /// A file.
     Reader {
+        /// Its name, which may be empty.
+        file_name: String,
         /// Its content.
         content: Box<dyn Read + Send>,
         /// How errors call it.
@@ -149,8 +151,8 @@ impl Writer {
     fn write(&mut self, sources: Vec<Source>) -> Result<()> {
         for source in sources {
             match source {
-                Source::Reader { mut content, name } => {
-                    let head = self.form.file(b"", Attributes::default());
+                Source::Reader { file_name, mut content, name } => {
+                    let head = self.form.file(file_name.as_bytes(), Attributes::default());
                     self.append(head.as_bytes())?;
                     self.content(Path::new(name), &mut content)?;
                 }

@@ -39,6 +39,19 @@ pub(super) fn links(object: &[u8]) -> Result<CidList> {
     Ok(links)
 }
 
+/// Checks the form of an object.
+///
+/// # Errors
+/// If it is malformed.
+pub fn check(object: &[u8]) -> Result<()> {
+    match Object::of(object)? {
+        Object::Blob => Ok(()),
+        Object::Tree(_) => links(object).map(drop),
+        Object::Commit(text) => commit::check(text, b"tree "),
+        Object::Tag(text) => commit::check(text, b"object "),
+    }
+}
+
 /// Follows `segments` in an object up to the first link.
 pub(super) fn follow(object: &[u8], segments: &[String]) -> Result<Step> {
     match (Object::of(object)?, segments) {
@@ -60,7 +73,13 @@ pub(super) fn follow(object: &[u8], segments: &[String]) -> Result<Step> {
         _ if object.len() > MAX_FOLLOWED_BYTES => Err(Error::too_large(format!(
             "paths lead into commits and tags of at most {MAX_FOLLOWED_BYTES} bytes: request the whole block"
         ))),
-        _ => value::follow(&decode(object)?, segments),
+        // Links are ASCII, whatever the encoding of names.
+        (Object::Commit(text), _) => {
+            value::follow(&commit::decode_commit(String::from_utf8_lossy(text).as_bytes())?, segments)
+        }
+        (Object::Tag(text), _) => {
+            value::follow(&commit::decode_tag(String::from_utf8_lossy(text).as_bytes())?, segments)
+        }
     }
 }
 
@@ -77,7 +96,7 @@ pub fn decode(object: &[u8]) -> Result<Ipld> {
                 let value = map([("mode", text(entry.mode)?), ("hash", link_of(entry.digest))]);
                 let Ipld::String(name) = text(entry.name)? else { continue };
                 if tree.contains_key(&name) {
-                    return Err(Error::invalid(format!("it is not git-raw: two entries have the name {name:?}")));
+                    return Err(Error::invalid(format!("two entries have the name {name:?}")));
                 }
                 tree.insert(name, value);
             }
@@ -149,12 +168,12 @@ enum Object<'a> {
 impl<'a> Object<'a> {
     /// Reads the head: the kind, a space, the length in digits and a zero byte.
     fn of(object: &'a [u8]) -> Result<Self> {
-        let malformed = || Error::invalid("it is not git-raw: it has no head such as \"tree 120\" with a zero byte");
+        let malformed = || Error::invalid("it has no head such as \"tree 120\" with a zero byte");
         let end = object.iter().take(32).position(|byte| *byte == 0).ok_or_else(malformed)?;
         let head = str::from_utf8(&object[..end]).ok().and_then(|head| head.split_once(' ')).ok_or_else(malformed)?;
         let (kind, length, body) = (head.0, head.1.parse::<usize>().map_err(|_| malformed())?, &object[end + 1..]);
         if length != body.len() {
-            let message = format!("it is not git-raw: its head says {length} bytes, and {} follow", body.len());
+            let message = format!("its head says {length} bytes, and {} follow", body.len());
             return Err(Error::invalid(message));
         }
         match kind {
@@ -179,7 +198,7 @@ impl<'a> Entry<'a> {
         if rest.is_empty() {
             return Ok(None);
         }
-        let cut_off = || Error::invalid("it is not git-raw: the last entry of the tree is cut off");
+        let cut_off = || Error::invalid("the last entry of the tree is cut off");
         let mut until = |end: u8| {
             let length = rest.iter().position(|byte| *byte == end)?;
             let (before, behind) = rest.split_at(length);

@@ -82,7 +82,7 @@ pub(super) fn follow(block: &[u8], segments: &[String]) -> Result<Step> {
 }
 
 fn malformed(why: &dyn Display) -> Error {
-    Error::invalid(format!("it is not dag-jose: {why}"))
+    Error::invalid(why.to_string())
 }
 
 /// Decodes a block to the values that Kubo shows.
@@ -93,7 +93,7 @@ pub fn decode(block: &[u8]) -> Result<Ipld> {
     let cbor = canonical_cbor(block).map_err(|e| malformed(&e))?;
     let value: Ipld = serde_ipld_dagcbor::from_slice(&cbor).map_err(|e| malformed(&e))?;
     let kind = kind_of(&value).map_err(|e| malformed(&e))?;
-    let mut object = convert(&kind, &value, &mut |bytes| match bytes {
+    let mut object = convert(&kind, &value, &|bytes| match bytes {
         Ipld::Bytes(bytes) => Some(Ipld::String(URL_SAFE_NO_PAD.encode(bytes))),
         _ => None,
     })
@@ -129,17 +129,18 @@ pub fn encode(value: &Ipld) -> Result<Vec<u8>> {
     if !part.is_empty() || (!has_parts && kind.needs_parts) {
         general.insert(kind.parts.to_owned(), Ipld::List(vec![Ipld::Map(part)]));
     }
-    let block = convert(&kind, &Ipld::Map(general), &mut |text| match text {
+    let bytes_of = |text: &Ipld| match text {
         Ipld::String(text) => URL_SAFE_NO_PAD.decode(text).ok().map(Ipld::Bytes),
         _ => None,
-    })?;
-    if let Some(Ipld::Bytes(payload)) = block.get("payload") {
-        let of_payload = LinkCid::try_from(payload.as_slice())
-            .map_err(|e| Error::invalid(format!("payload is not a valid CID: {e}")))?;
+    };
+    if let Some(Ipld::Bytes(payload)) = general.get("payload").and_then(bytes_of) {
+        let of_payload =
+            LinkCid::try_from(payload).map_err(|e| Error::invalid(format!("payload is not a valid CID: {e}")))?;
         if link.is_some_and(|link| link != Ipld::Link(of_payload)) {
             return Err(Error::invalid("cid mismatch: link is not the content ID in payload"));
         }
     }
+    let block = convert(&kind, &Ipld::Map(general), &bytes_of)?;
     serde_ipld_dagcbor::to_vec(&Ipld::Map(block)).map_err(|e| Error::invalid(format!("dag-jose: {e}")))
 }
 
@@ -153,7 +154,7 @@ fn kind_of(value: &Ipld) -> Result<Kind> {
 }
 
 /// Converts the byte strings of an object, and checks its fields.
-fn convert(kind: &Kind, value: &Ipld, bytes: &mut dyn FnMut(&Ipld) -> Option<Ipld>) -> Result<BTreeMap<String, Ipld>> {
+fn convert(kind: &Kind, value: &Ipld, bytes: &dyn Fn(&Ipld) -> Option<Ipld>) -> Result<BTreeMap<String, Ipld>> {
     let mut object = BTreeMap::new();
     for (name, field) in Fields::of(value, kind.name)?.to_map() {
         let converted = match &field {
@@ -169,7 +170,7 @@ fn convert(kind: &Kind, value: &Ipld, bytes: &mut dyn FnMut(&Ipld) -> Option<Ipl
     Ok(object)
 }
 
-fn convert_part(part: &Part, value: &Ipld, bytes: &mut dyn FnMut(&Ipld) -> Option<Ipld>) -> Result<Ipld> {
+fn convert_part(part: &Part, value: &Ipld, bytes: &dyn Fn(&Ipld) -> Option<Ipld>) -> Result<Ipld> {
     let mut fields = BTreeMap::new();
     for (name, field) in Fields::of(value, part.name)?.to_map() {
         let converted = match name.as_str() {
@@ -185,7 +186,7 @@ fn convert_part(part: &Part, value: &Ipld, bytes: &mut dyn FnMut(&Ipld) -> Optio
     Ok(Ipld::Map(fields))
 }
 
-fn converted(name: &str, field: &Ipld, bytes: &mut dyn FnMut(&Ipld) -> Option<Ipld>) -> Result<Ipld> {
+fn converted(name: &str, field: &Ipld, bytes: &dyn Fn(&Ipld) -> Option<Ipld>) -> Result<Ipld> {
     bytes(field).ok_or_else(|| Error::invalid(format!("{name} must be bytes, or base64url as text")))
 }
 

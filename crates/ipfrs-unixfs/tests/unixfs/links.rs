@@ -51,7 +51,7 @@ fn links_come_in_the_order_of_the_block_and_repeat() {
 #[test]
 fn leaves_and_other_codecs_have_no_links() {
     let link = cbor_link(&cid(codec::RAW, b"a"));
-    for codec in [codec::RAW, codec::CBOR, codec::JSON, codec::LIBP2P_KEY, 0x78] {
+    for codec in [codec::RAW, codec::CBOR, codec::JSON, codec::LIBP2P_KEY, 0x7b] {
         assert_eq!(links_of(codec, link.clone()).unwrap(), []);
     }
     assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&[], &[8, 2, 0x12, 1, b'x'])).unwrap(), []);

@@ -24,6 +24,16 @@ pub(super) fn digests(text: &[u8], prefixes: &[&[u8]], links: &mut CidList) -> R
     Ok(())
 }
 
+/// Checks that there is a header that begins with `required`, and that the digests of all links are well-formed.
+pub(super) fn check(text: &[u8], required: &[u8]) -> Result<()> {
+    let mut links = CidList::default();
+    digests(text, &[b"tree ", b"parent ", b"mergetag object ", b"object "], &mut links)?;
+    match Lines(text).take_while(|line| !line.is_empty()).any(|line| line.starts_with(required)) {
+        true => Ok(()),
+        false => Err(Error::invalid("the commit has no tree, or the tag no object")),
+    }
+}
+
 pub(super) fn decode_commit(body: &[u8]) -> Result<Ipld> {
     let mut fields = BTreeMap::new();
     let (mut parents, mut tags, mut other) = (Vec::new(), Vec::new(), Vec::new());
@@ -62,7 +72,7 @@ pub(super) fn decode_commit(body: &[u8]) -> Result<Ipld> {
     set("mergetag", Ipld::List(tags));
     set("other", Ipld::List(other));
     if !fields.contains_key("tree") {
-        return Err(Error::invalid("it is not git-raw: the commit has no tree"));
+        return Err(Error::invalid("the commit has no tree"));
     }
     Ok(Ipld::Map(fields))
 }
@@ -95,7 +105,7 @@ fn signature(lines: &mut Lines<'_>) -> Result<Ipld> {
                 all.extend_from_slice(line);
                 all.push(b'\n');
             }
-            _ => return Err(Error::invalid("it is not git-raw: the signature has no end")),
+            _ => return Err(Error::invalid("the signature has no end")),
         }
     }
 }
@@ -115,7 +125,7 @@ pub(super) fn decode_tag(body: &[u8]) -> Result<Ipld> {
             _ => {}
         }
     }
-    let object = object.ok_or_else(|| Error::invalid("it is not git-raw: the tag has no object"))?;
+    let object = object.ok_or_else(|| Error::invalid("the tag has no object"))?;
     Ok(map([("object", object), ("type", kind), ("tag", tag), ("tagger", tagger), ("message", text(lines.0)?)]))
 }
 
@@ -207,8 +217,7 @@ fn hex(digest: &[u8]) -> String {
 }
 
 fn digest(digits: &[u8]) -> Result<[u8; DIGEST_BYTES]> {
-    let malformed =
-        || Error::invalid(format!("it is not git-raw: {:?} is not a SHA-1 digest", String::from_utf8_lossy(digits)));
+    let malformed = || Error::invalid(format!("{:?} is not a SHA-1 digest", String::from_utf8_lossy(digits)));
     if digits.len() != 2 * DIGEST_BYTES {
         return Err(malformed());
     }

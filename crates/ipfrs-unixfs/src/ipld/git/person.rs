@@ -8,7 +8,7 @@ use crate::ipld::value::{Fields, map};
 
 /// Decodes the part of a line behind `author` and a space.
 pub(super) fn decode(line: &[u8]) -> Result<Ipld> {
-    let malformed = || Error::invalid(format!("it is not git-raw: {:?} has no <email>", String::from_utf8_lossy(line)));
+    let malformed = || Error::invalid(format!("{:?} has no <email>", String::from_utf8_lossy(line)));
     let start = line.iter().position(|byte| *byte == b'<').ok_or_else(malformed)?;
     let length = line[start..].iter().position(|byte| *byte == b'>').ok_or_else(malformed)?;
     let (name, email) = (line[..start].trim_ascii_end(), &line[start + 1..start + length]);

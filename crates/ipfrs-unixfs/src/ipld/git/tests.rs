@@ -37,6 +37,7 @@ fn decoded_objects_are_encoded_to_the_same_bytes() {
     let minimal = object("commit", &format!("tree {DIGEST}\n\nmessage"));
     for object in [object("blob", "content"), tree(), object("tree", ""), commit(), tag(), untagged, minimal] {
         let value = decode(&object).unwrap();
+        check(&object).unwrap();
         assert_eq!(String::from_utf8_lossy(&encode(&value).unwrap()), String::from_utf8_lossy(&object));
     }
 }
@@ -58,6 +59,12 @@ fn links_and_paths_lead_to_other_objects() {
     assert!(matches!(path(&commit(), "mergetag/0/object"), Step::Link { used: 3, .. }));
     assert_eq!([path(&commit(), "author/name"), path(&commit(), "parents/2")], [Step::Within, Step::Missing(1)]);
     assert_eq!(path(&object("blob", ""), "a"), Step::Missing(0));
+    // Latin-1: such commits are stored and followed, but not converted.
+    let latin = [format!("tree {DIGEST}\nauthor Ren").as_bytes(), b"\xe9 <r@example.com> 1 +0000\n\nsubject"].concat();
+    let latin = with_head("commit", &latin);
+    check(&latin).unwrap();
+    assert!(matches!(path(&latin, "tree/a"), Step::Link { used: 1, .. }));
+    assert!(decode(&latin).unwrap_err().message().contains("is not UTF-8"));
 }
 
 #[test]
