@@ -6,6 +6,7 @@
 //! response is sent, and passes it the socket.
 
 mod config;
+mod frames;
 mod handshake;
 mod takeover;
 
@@ -33,6 +34,7 @@ use crate::metrics::registered;
 use crate::request_permits::{RequestPermit, RequestPermits, Requests};
 
 pub use config::WebSocketConfig;
+use frames::FramedSocket;
 pub use handshake::{HandshakeError, is_websocket};
 pub use takeover::{Session, Takeover, Transport};
 pub use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WebSocketCloseCode;
@@ -184,7 +186,7 @@ pub struct Disconnected;
 /// An open WebSocket connection. Dropping it closes the socket.
 #[derive(Debug)]
 pub struct WebSocket {
-    inner: WebSocketStream<Box<dyn Transport>>,
+    inner: WebSocketStream<FramedSocket>,
     shared: Arc<Shared>,
     /// Time at which something last arrived.
     heard: Instant,
@@ -212,7 +214,7 @@ impl WebSocket {
             .write_buffer_size(0)
             .max_message_size(Some(most))
             .max_frame_size(Some(most));
-        let inner = WebSocketStream::from_raw_socket(transport, Role::Server, Some(config)).await;
+        let inner = WebSocketStream::from_raw_socket(FramedSocket::new(transport), Role::Server, Some(config)).await;
         Self {
             inner,
             shared,
@@ -258,7 +260,10 @@ impl WebSocket {
                 }
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => self.flush().await.ok()?,
                 Err(error) => {
-                    self.violation = close_of(&error, self.message_key);
+                    self.violation = match self.inner.get_ref().is_flooded() {
+                        true => Some((CloseCode::Policy, frames::FLOODED.to_owned())),
+                        false => close_of(&error, self.message_key),
+                    };
                     return None;
                 }
             }
@@ -344,7 +349,7 @@ impl WebSocket {
         let frame = CloseFrame { code, reason: reason[..end].into() };
         let closing = async {
             // A client that is gone needs no close frame.
-            if self.inner.close(Some(frame)).await.is_ok() {
+            if self.inner.close(Some(frame)).await.is_ok() && !self.inner.get_ref().is_flooded() {
                 while let Some(Ok(_)) = self.inner.next().await {}
                 self.end().await;
             }

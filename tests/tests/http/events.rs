@@ -167,6 +167,37 @@ async fn violations_of_the_protocol_have_their_close_codes() {
     gateway.until_metric("ipfrs_websocket_connections_active", |active| active == 0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_frames_without_data_end_the_connection() {
+    let gateway = TestGateway::start().await;
+    let (ping, pong) = (&b"\x89\x80\0\0\0\0"[..], &b"\x8a\x82\0\0\0\0hi"[..]);
+    // A text that begins and is never continued.
+    let fragments = [&b"\x01\x81\0\0\0\0{"[..], &b"\x00\x80\0\0\0\0".repeat(1_000)[..]].concat();
+    for (frames, repeated) in [(ping, ping), (pong, pong), (&fragments[..], &fragments[7..])] {
+        let (mut reader, mut writer) = connect(&gateway).await.into_inner().into_split();
+        let reading = tokio::spawn(async move {
+            let mut last = Vec::new();
+            let mut piece = vec![0; 1 << 16];
+            while let Ok(bytes @ 1..) = reader.read(&mut piece).await {
+                last.extend_from_slice(&piece[..bytes]);
+                last.drain(..last.len().saturating_sub(200));
+            }
+            last
+        });
+        let repeated = repeated.repeat(60_000 / repeated.len());
+        let mut sent = frames.len();
+        let mut result = writer.write_all(frames).await;
+        while result.is_ok() {
+            result = writer.write_all(&repeated).await;
+            sent += repeated.len();
+            assert!(sent < 64 << 20, "{frames:?} were read without end");
+        }
+        let last = reading.await.unwrap();
+        assert!(String::from_utf8_lossy(&last).contains("than data"), "{last:?}");
+    }
+    gateway.until_metric("ipfrs_websocket_connections_active", |active| active == 0).await;
+}
+
 #[tokio::test]
 async fn handshakes_from_pages_and_without_a_permit_are_refused() {
     let gateway = TestGateway::start_with(|config| config.websocket.max_connections_per_client = 2).await;
