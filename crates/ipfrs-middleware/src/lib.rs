@@ -13,6 +13,7 @@ mod lifecycle;
 mod metrics;
 mod multipart_feed;
 mod network;
+pub mod overhead;
 mod panic;
 mod protection;
 pub mod rate_limit;

@@ -31,10 +31,11 @@ use crate::auth::Caller;
 use crate::client::Client;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::registered;
+use crate::overhead::{CountedSocket, FLOODED};
 use crate::request_permits::{RequestPermit, RequestPermits, Requests};
 
 pub use config::WebSocketConfig;
-use frames::FramedSocket;
+use frames::Frames;
 pub use handshake::{HandshakeError, is_websocket};
 pub use takeover::{Session, Takeover, Transport};
 pub use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WebSocketCloseCode;
@@ -186,7 +187,7 @@ pub struct Disconnected;
 /// An open WebSocket connection. Dropping it closes the socket.
 #[derive(Debug)]
 pub struct WebSocket {
-    inner: WebSocketStream<FramedSocket>,
+    inner: WebSocketStream<CountedSocket<Box<dyn Transport>, Frames>>,
     shared: Arc<Shared>,
     /// Time at which something last arrived.
     heard: Instant,
@@ -214,7 +215,8 @@ impl WebSocket {
             .write_buffer_size(0)
             .max_message_size(Some(most))
             .max_frame_size(Some(most));
-        let inner = WebSocketStream::from_raw_socket(FramedSocket::new(transport), Role::Server, Some(config)).await;
+        let socket = CountedSocket::new(transport, Frames::default(), Instant::now());
+        let inner = WebSocketStream::from_raw_socket(socket, Role::Server, Some(config)).await;
         Self {
             inner,
             shared,
@@ -261,7 +263,7 @@ impl WebSocket {
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => self.flush().await.ok()?,
                 Err(error) => {
                     self.violation = match self.inner.get_ref().is_flooded() {
-                        true => Some((CloseCode::Policy, frames::FLOODED.to_owned())),
+                        true => Some((CloseCode::Policy, FLOODED.to_owned())),
                         false => close_of(&error, self.message_key),
                     };
                     return None;

@@ -16,6 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ipfrs_http::log_broken_off;
 use ipfrs_middleware::RequestDeadline;
+use ipfrs_middleware::overhead::CountedSocket;
 use ipfrs_middleware::websocket::Session;
 use ipfrs_node::Node;
 use ipfrs_stream::{Socket, Traffic};
@@ -26,7 +27,7 @@ use super::deadlines::{DEADLINE_GRACE, Deadlines, Draining};
 use super::direct::{Answer, Answering, Begun};
 use super::fast_path::{Asks, IdleConnection};
 use super::front_end::{FrontEnd, Received};
-use super::http2_frames::FramedSocket;
+use super::http2_frames::Frames;
 use super::http2_idle::OpenStreams;
 use super::http2_stall::{StreamExecutor, Watched};
 use super::one_request::OneRequest;
@@ -212,7 +213,7 @@ impl Protocols {
         deadlines: &mut Deadlines<'_, '_>,
     ) -> hyper::Result<()> {
         let streams = Arc::clone(&front.streams);
-        let socket = FramedSocket::new(socket, since);
+        let socket = CountedSocket::new(socket, Frames::default(), since);
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(socket), front));
         let mut ending: Option<Instant> = None;
         poll_fn(|cx| {
