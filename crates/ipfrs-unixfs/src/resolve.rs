@@ -28,7 +28,7 @@ pub struct Resolved {
     pub roots: Vec<Cid>,
     /// Content IDs of the inner blocks of sharded directories that the path leads through.
     pub shards: Vec<Cid>,
-    /// Segments that lead from the root of the last block to a value in it. Only dag-cbor and dag-json have any.
+    /// Segments that lead from the root of the last block to a value in it. Only blocks with paths inside of them (dag-cbor, git-raw) have any.
     pub remainder: Vec<String>,
 }
 

@@ -131,6 +131,16 @@ fn add_leaves_out_what_rules_name() {
 }
 
 #[test]
+fn add_names_standard_input_on_request() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    let wrapped = place.ok(&["add", "-wQ", "hello"]);
+    let ran = place.run_with_input(&["add", "-wQ", "--stdin-name", "hello"], b"hello\n");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout).trim_end(), wrapped, "{}", ran.stderr);
+    assert!(place.fails(&["add", "--stdin-name", "name", "hello"]).contains("--stdin-name needs standard input"));
+}
+
+#[test]
 fn add_follows_symlinks_on_request() {
     let place = Place::new();
     place.write("tree/file", b"1");

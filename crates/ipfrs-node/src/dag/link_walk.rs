@@ -7,12 +7,13 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
 use ipfrs_core::limits::MAX_DAG_BLOCKS;
-use ipfrs_core::{Cid, CidList, Error, Result, codec};
+use ipfrs_core::{Cid, CidList, Error, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_stream::Part;
 use ipfrs_unixfs::{LinkName, link_names, links};
 use tokio::task::coop::consume_budget;
 
+use super::reachable::can_link;
 use crate::fingerprint::{ByItself, Fingerprints};
 use crate::{ContentPath, Node};
 
@@ -124,12 +125,6 @@ impl Frame {
     }
 }
 
-/// Whether blocks of a codec can have links.
-fn can_link(cid: &Cid) -> bool {
-    use codec::{DAG_CBOR, DAG_JOSE, DAG_JSON, DAG_PB, GIT_RAW};
-    matches!(cid.codec(), DAG_PB | DAG_CBOR | DAG_JSON | GIT_RAW | DAG_JOSE)
-}
-
 impl LinkWalk {
     async fn next(&mut self) -> Option<Result<DagLink>> {
         loop {
@@ -168,7 +163,7 @@ impl LinkWalk {
         (frame.offset, frame.index) = (rest.offset(), index + 1);
         let name = frame.names.get_mut(index).map(std::mem::take).unwrap_or_default();
         let (goes_deeper, is_returned) = self.visit(&to, depth)?;
-        if goes_deeper && can_link(&to) {
+        if goes_deeper && can_link(to.codec()) {
             if self.frames.last().is_some_and(Frame::is_done) {
                 // A long chain of blocks needs no memory for each of them.
                 self.leave();
@@ -211,7 +206,7 @@ impl LinkWalk {
         let block = self.store.get(&cid).await;
         let block = block.and_then(|block| block.ok_or_else(|| missing(&cid)));
         let data = block.or_else(|error| self.node.check_block(&cid).and(Err(error)))?;
-        if self.options.max_depth.is_some_and(|most| depth >= most) || !can_link(&cid) {
+        if self.options.max_depth.is_some_and(|most| depth >= most) || !can_link(cid.codec()) {
             return Ok(());
         }
         let (links, names) = self.decode(cid, data).await?;

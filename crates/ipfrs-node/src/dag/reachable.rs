@@ -111,7 +111,7 @@ impl Reachable {
 
     fn enqueue(&mut self, cid: &Cid) {
         if self.marks.visit(cid) {
-            if class(cid.codec()) == 0 { self.loose.push(cid) } else { self.nodes.push(cid) }
+            if can_link(cid.codec()) { self.nodes.push(cid) } else { self.loose.push(cid) }
         }
     }
 
@@ -240,6 +240,11 @@ fn last(list: &mut CidList, count: usize) -> Vec<Cid> {
 
 fn missing(cid: &Cid) -> Error {
     Error::no_block(cid, format!("block {cid} is not in this store"))
+}
+
+/// Whether blocks of a codec can have links.
+pub(super) fn can_link(codec: u64) -> bool {
+    class(codec) != 0
 }
 
 /// Returns a number for the rules by which a codec's links are read; 0 if the codec has no links.
