@@ -5,6 +5,7 @@ mod bench;
 mod cid;
 mod dag;
 mod files;
+mod filestore;
 mod key;
 mod migrate;
 mod name;
@@ -28,6 +29,7 @@ pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, BenchIngestArgs, Inges
 pub(crate) use self::cid::{CidCommand, CidFormatTextArgs, RefsArgs};
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagPutArgs, DagStatArgs};
 pub(crate) use self::files::{CidFormatArgs, FilesCommand, FilesWriteArgs, FlushArgs};
+pub(crate) use self::filestore::{FilestoreCommand, FilestoreLsArgs, FilestoreVerifyArgs};
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
 pub(crate) use self::migrate::{MigrateCommand, MigrateExportArgs, MigrateKuboArgs};
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
@@ -110,6 +112,9 @@ pub(crate) enum Command {
     /// Work with mutable files and directories
     #[command(subcommand)]
     Files(FilesCommand),
+    /// List and check blocks that stay in files (`add --nocopy`)
+    #[command(subcommand)]
+    Filestore(FilestoreCommand),
     /// Pin content, so that garbage collection keeps it
     #[command(subcommand)]
     Pin(PinCommand),
@@ -247,6 +252,13 @@ pub(crate) struct AddArgs {
     /// Version of content IDs: 0 or 1 [default: set by the profile]
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) cid_version: Option<u8>,
+    /// Leave the content in the files, and store only references to them; needs store.filestore_root in the
+    /// configuration of the daemon, which must see the files under the same paths
+    #[arg(long)]
+    pub(crate) nocopy: bool,
+    /// Do not store blocks that --nocopy has stored references to
+    #[arg(long)]
+    pub(crate) fscache: bool,
     /// Store the leaves of files as raw blocks [default: set by the profile, and true for CID version 1]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) raw_leaves: Option<bool>,

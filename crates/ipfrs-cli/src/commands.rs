@@ -11,6 +11,7 @@ mod dag;
 mod denylist;
 mod doctor;
 mod files;
+mod filestore;
 mod gateway;
 mod get;
 mod key;
@@ -55,6 +56,9 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
         Command::Tensor(command) => with_api(&globals, "tensor", async |api| tensor::run(api, command, &mut out).await),
         Command::Files(command) => with_api(&globals, "files", async |api| files::run(api, command, &mut out).await),
+        Command::Filestore(command) => {
+            with_api(&globals, "filestore", async |api| filestore::run(api, command, &mut out).await)
+        }
         Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
         Command::Key(KeyCommand::Export(args)) => key::export(&globals, &args, &mut out),
         Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),

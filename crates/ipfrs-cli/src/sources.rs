@@ -38,12 +38,21 @@ impl Sources {
         Ok(Self(paths.iter().map(source).collect::<Result<_>>()?))
     }
 
+    /// Sends the absolute path of each file with it.
+    pub(crate) fn send_paths(&mut self) {
+        for source in &mut self.0 {
+            if let Source::Tree { sends_paths, .. } = source {
+                *sends_paths = true;
+            }
+        }
+    }
+
     /// Starts a thread that computes the total size for `progress`. The upload reports unreadable files. The total is
     /// unknown if standard input is among the sources.
     pub(crate) fn measure(&self, progress: &Progress) {
         let trees = self.0.iter().map(|source| match source {
             Source::Reader { .. } => None,
-            Source::Tree { path, options } => Some((path.clone(), options.clone())),
+            Source::Tree { path, options, .. } => Some((path.clone(), options.clone())),
         });
         let (Some(trees), true) = (trees.collect::<Option<Vec<_>>>(), progress.is_shown()) else { return };
         let progress = progress.clone();
@@ -72,5 +81,5 @@ fn tree(path: &Path, is_recursive: bool, options: &WalkOptions) -> Result<Source
     if metadata.is_dir() && !is_recursive {
         bail!("{} is a directory: use -r to add it recursively", path.display());
     }
-    Ok(Source::Tree { path: path.to_owned(), options: options.clone() })
+    Ok(Source::Tree { path: path.to_owned(), options: options.clone(), sends_paths: false })
 }

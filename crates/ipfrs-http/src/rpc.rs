@@ -16,6 +16,7 @@ pub(crate) mod definition;
 mod diag;
 mod duration;
 mod files;
+mod filestore;
 mod get;
 pub(crate) mod globals;
 mod key;

@@ -4,6 +4,7 @@ mod add;
 mod directory_tree;
 mod local_path;
 mod options;
+mod sinks;
 mod sorted_table;
 
 pub use add::AddSession;

@@ -11,6 +11,7 @@ mod denylist;
 mod durable_directory;
 mod events;
 mod fetched;
+mod filestore;
 mod fingerprint;
 mod gc;
 mod import;
@@ -66,8 +67,8 @@ pub use ipfrs_store::{
     refuse_all,
 };
 pub use ipfrs_store::{
-    DamagedPack, Disk, Durability, Engine, EpochCache, Footprint, LinkedPack, Mappings, Pin, PinMode, Provenance,
-    PutMode, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
+    DamagedPack, Disk, Durability, Engine, EpochCache, FileState, Footprint, LinkedPack, Mappings, Pin, PinMode,
+    Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]

@@ -19,6 +19,7 @@ use crate::config::NodeConfig;
 use crate::denylist::Denylists;
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched};
+use crate::filestore::References;
 use crate::gc::Protection;
 use crate::ingest::Ingestion;
 use crate::keys::Identity;
@@ -77,6 +78,8 @@ pub(crate) struct Inner {
     pub(crate) denylists: Option<Denylists>,
     /// The pack engine, if the node uses it. It holds a lock that [`Node::close`] releases.
     pub(crate) pack: Option<PackStore>,
+    /// References to blocks that stay in files; `None` unless they are enabled.
+    pub(crate) references: Option<References>,
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Arc<Metrics>,
     /// Cache of inner nodes of files.

@@ -2,6 +2,7 @@
 
 mod retrieval_timeout;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
@@ -10,10 +11,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_core::{Block, Cid, Error, FileOffset, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
-    Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Filestore, Mappings, PutMode, Scrubbed, Spared,
+    Stats, Stored,
 };
 use tracing::Instrument;
 
@@ -81,13 +82,13 @@ impl NodeStore {
 
     /// Stores blocks and tells those who watch, even if the caller is gone by then: the engine completes what it has
     /// begun.
-    async fn put_watched(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        let put: Vec<_> = blocks.iter().map(|block| (*block.cid(), block.data().len() as u64)).collect();
+    async fn put_watched(&self, blocks: Vec<Block>, put: Put) -> Vec<Result<Stored>> {
+        let cids: Vec<_> = blocks.iter().map(|block| (*block.cid(), block.data().len() as u64)).collect();
         let (inner, events, on_stored) = (Arc::clone(&self.inner), self.events.clone(), Arc::clone(&self.on_stored));
         let count = blocks.len();
         let put = tokio::spawn(async move {
-            let outcomes = inner.put_many(blocks, mode).await;
-            let new = put.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome)).map(|(put, _)| put);
+            let outcomes = put.run(&*inner, blocks).await;
+            let new = cids.into_iter().zip(&outcomes).filter(|(_, outcome)| is_new(outcome)).map(|(put, _)| put);
             let new: Vec<_> = new.collect();
             if let Some(on_stored) = on_stored.get() {
                 (on_stored.0)(&new.iter().map(|(cid, _)| *cid).collect::<Vec<_>>());
@@ -110,13 +111,13 @@ impl NodeStore {
     }
 
     /// Stores blocks. They are content of users unless the ledger learns otherwise.
-    async fn store(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+    async fn store(&self, blocks: Vec<Block>, put: Put) -> Vec<Result<Stored>> {
         let is_watched = self.events.are_recorded(Topic::Blocks) || self.on_stored.get().is_some();
         let span = span!("write", blocks = number(blocks.len()));
         let outcomes = match is_watched {
-            true => self.put_watched(blocks, mode).instrument(span).await,
+            true => self.put_watched(blocks, put).instrument(span).await,
             false => {
-                let outcomes = self.inner.put_many(blocks, mode).instrument(span).await;
+                let outcomes = put.run(&*self.inner, blocks).instrument(span).await;
                 self.events.count(Topic::Blocks, outcomes.iter().filter(|outcome| is_new(outcome)).count());
                 outcomes
             }
@@ -129,7 +130,54 @@ impl NodeStore {
 
     /// Stores blocks that the caller records as fetched.
     pub(crate) async fn put_fetched(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        self.store(blocks, mode).await
+        self.store(blocks, Put::Packed(mode)).await
+    }
+
+    /// Stores references to blocks in files. Each block is content of users from then on.
+    pub(crate) async fn put_references(&self, filestore: &Filestore, leaves: Vec<(Block, FileOffset)>) -> Result<()> {
+        // As in `put_many`.
+        self.protection.touch(leaves.iter().map(|(block, _)| block.cid().hash()));
+        let (blocks, parts): (Vec<_>, Vec<_>) =
+            leaves.into_iter().map(|(block, part)| (block.clone(), (*block.cid(), part))).unzip();
+        let put = Put::Referenced(filestore.clone(), Arc::new(parts.into_iter().collect()));
+        let outcomes = match &self.fetched {
+            None => self.store(blocks, put).await,
+            Some(fetched) => {
+                let store = |blocks| self.store(blocks, put.clone()).boxed();
+                fetched.put_user_content(&*self.inner, &self.protection, blocks, PutMode::Atomic, store).await
+            }
+        };
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+
+    /// Removes references. The files stay.
+    pub(crate) async fn remove_references(&self, filestore: &Filestore, cids: &[Cid]) -> Result<()> {
+        let result = filestore.remove_references(cids).await;
+        self.deleted(cids, &result).await;
+        result.map(drop)
+    }
+}
+
+/// Destination of blocks.
+#[derive(Clone)]
+enum Put {
+    Packed(PutMode),
+    /// The blocks stay in files, at the given places.
+    Referenced(Filestore, Arc<HashMap<Cid, FileOffset>>),
+}
+
+impl Put {
+    async fn run(self, inner: &dyn BlockStore, blocks: Vec<Block>) -> Vec<Result<Stored>> {
+        let (filestore, parts) = match self {
+            Self::Packed(mode) => return inner.put_many(blocks, mode).await,
+            Self::Referenced(filestore, parts) => (filestore, parts),
+        };
+        let count = blocks.len();
+        let part = |block: Block| parts.get(block.cid()).cloned().map(|part| (block, part));
+        match filestore.put_references(blocks.into_iter().filter_map(part).collect()).await {
+            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            Err(error) => (0..count).map(|_| Err(Error::new(error.kind(), error.message()))).collect(),
+        }
     }
 }
 
@@ -219,9 +267,9 @@ impl BlockStore for NodeStore {
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         // Blocks must be touched before the engine may find that they exist already.
         self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
-        let Some(fetched) = &self.fetched else { return self.store(blocks, mode).await };
+        let Some(fetched) = &self.fetched else { return self.store(blocks, Put::Packed(mode)).await };
         fetched.note_written(blocks.iter().map(|block| block.data().len() as u64).sum());
-        let put = |blocks| self.store(blocks, mode).boxed();
+        let put = |blocks| self.store(blocks, Put::Packed(mode)).boxed();
         fetched.put_user_content(&*self.inner, &self.protection, blocks, mode, put).await
     }
 

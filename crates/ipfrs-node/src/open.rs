@@ -13,7 +13,7 @@ use ipfrs_core::ErrorKind;
 use ipfrs_core::{Error, Result};
 #[cfg(feature = "bitswap")]
 use ipfrs_retrieval::Exchange;
-use ipfrs_store::{BlockStore, Engine, MemoryStore, PackOptions, PackStore, Pins, StoreConfig};
+use ipfrs_store::{BlockStore, Engine, Filestore, MemoryStore, PackOptions, PackStore, Pins, StoreConfig};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
 use tokio::sync::{Mutex, Semaphore};
@@ -23,6 +23,7 @@ use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched, FetchedHeads, FetchedMetrics};
+use crate::filestore::References;
 use crate::gc::Protection;
 use crate::ingest::Ingestion;
 use crate::keys::Identity;
@@ -189,6 +190,7 @@ impl NodeBuilder {
         // Directory of the ledger of fetched blocks and of the root of the mutable files; `None` if it is in memory,
         // like the blocks or their pins.
         let mut ledger_dir = Some(path.clone());
+        let mut filestore = None;
         let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
             (Some(engine), _) if keeps_pins_in_memory => {
                 ledger_dir = None;
@@ -213,7 +215,12 @@ impl NodeBuilder {
                     true => Pins::open_read_only(&dir)?,
                     false => Pins::open(&dir, !pack.is_empty())?,
                 };
-                (Arc::new(pack.clone()), Some(pack), pins)
+                filestore = open_filestore(&pack, &path, store.filestore_root.as_deref(), read_only)?;
+                let engine: Arc<dyn BlockStore> = match filestore.clone() {
+                    Some(filestore) => Arc::new(filestore),
+                    None => Arc::new(pack.clone()),
+                };
+                (engine, Some(pack), pins)
             }
         };
         #[cfg(feature = "pinning")]
@@ -230,6 +237,7 @@ impl NodeBuilder {
         Ok(Opened {
             engine,
             pack,
+            filestore,
             pins,
             #[cfg(feature = "pinning")]
             pin_requests,
@@ -249,6 +257,8 @@ struct Opened {
     engine: Arc<dyn BlockStore>,
     /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
+    /// The same engine, if blocks can stay in files.
+    filestore: Option<Filestore>,
     pins: Pins,
     #[cfg(feature = "pinning")]
     pin_requests: PinRequests,
@@ -275,6 +285,7 @@ impl Opened {
         let Self {
             engine,
             pack,
+            filestore,
             pins,
             #[cfg(feature = "pinning")]
             pin_requests,
@@ -308,6 +319,7 @@ impl Opened {
             .clone()
             .zip(heads)
             .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads));
+        let references = filestore.map(|filestore| References { filestore, store: Arc::clone(&store) });
         let store: Arc<dyn BlockStore> = store;
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
@@ -344,6 +356,7 @@ impl Opened {
             #[cfg(feature = "bitswap")]
             exchange,
             pack,
+            references,
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,
             read_only,
@@ -379,6 +392,22 @@ impl Opened {
             repo,
         };
         Ok(Node { inner: Arc::new(inner) })
+    }
+}
+
+/// Opens the references of a store to blocks in files, if `root` says where the files are. Waits for the disk.
+fn open_filestore(pack: &PackStore, repo: &Path, root: Option<&Path>, read_only: bool) -> Result<Option<Filestore>> {
+    match root {
+        Some(root) => Filestore::open(pack.clone(), &repo.join(root), read_only).map(Some),
+        None if Filestore::exists(pack.directory()) => {
+            tracing::warn!(
+                store = %pack.directory().display(),
+                "the store refers to blocks in files, which are not available: set store.filestore_root to the directory \
+                 of the files, or remove filestore.redb"
+            );
+            Ok(None)
+        }
+        None => Ok(None),
     }
 }
 

@@ -40,7 +40,7 @@ const CLAIM_TIME: Duration = Duration::from_secs(60);
 /// A snapshot of the repo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Directory with the packs, `pins.redb` and, if the mutable files were used, `mutable-files.root`.
+    /// Directory with the packs, `pins.redb` and, if they were used, `mutable-files.root` and `filestore.redb`.
     pub directory: PathBuf,
     /// File in it to lock with flock(2) while it is used, and to write a process ID to.
     pub lock: PathBuf,
@@ -91,8 +91,17 @@ impl Node {
 
     async fn fill(&self, directory: &Path) -> Result<Vec<LinkedPack>> {
         let (node, runtime, place) = (self.clone(), Handle::current(), directory.to_owned());
-        let link = move || runtime.block_on(node.link_while_root_is_kept(&place));
-        let (root, packs) = self.inner.pins.save(directory, link).await?;
+        let link = move || {
+            let linked = runtime.block_on(node.link_while_root_is_kept(&place))?;
+            // References that were removed in between are below no pin.
+            let references = node.inner.references.as_ref().map(|references| references.filestore.moment());
+            Ok((linked, references.transpose()?))
+        };
+        let ((root, packs), references) = self.inner.pins.save(directory, link).await?;
+        if let Some(save) = references {
+            let directory = directory.to_owned();
+            blocking(move || save(&directory)).await?;
+        }
         if let Some(root) = root {
             let directory = directory.to_owned();
             blocking(move || RootFile::new(&directory).write(&root, &[], None)).await?;

@@ -13,6 +13,7 @@ mod commands;
 mod dag;
 mod failure;
 mod files;
+mod filestore;
 mod import;
 mod key;
 mod listing;
@@ -39,6 +40,7 @@ pub use dag::{
 };
 pub use failure::{Failure, RpcFailure};
 pub use files::{FileEntry, FileList, FileStat, FlushedFile};
+pub use filestore::FileReference;
 pub use import::{Added, FileAttributes, ImportProgress, ImportedLine};
 pub use key::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 pub use listing::{Link, Listing, Listings};

@@ -45,6 +45,9 @@ pub struct StoreConfig {
     pub verify_on_read: bool,
     /// Whether the store is read-only: blocks can be read, but neither added nor removed.
     pub read_only: bool,
+    /// Directory of files that blocks may stay in (`add --nocopy`), absolute or relative to the repo. If unset, the
+    /// store has no references to files.
+    pub filestore_root: Option<PathBuf>,
     /// Maximum size of the store in bytes, as far as evicting fetched blocks can hold it; 0 for no limit.
     pub max_bytes: u64,
 }
@@ -77,6 +80,14 @@ impl StoreConfig {
                 "store.max_bytes = {}: accepted values are {least} to {most}, and 0 for no limit",
                 self.max_bytes
             )));
+        }
+        if self.filestore_root.is_some() && self.engine == Engine::Memory {
+            return Err(Error::invalid(
+                "store.filestore_root: a store in memory has no references to files; omit it, or set store.engine = \"pack\"",
+            ));
+        }
+        if self.filestore_root.as_ref().is_some_and(|root| root.as_os_str().is_empty()) {
+            return Err(Error::invalid("store.filestore_root = \"\": set a directory, or omit the key"));
         }
         match &self.path {
             Some(path) if path.as_os_str().is_empty() => {

@@ -2,6 +2,7 @@
 //!
 //! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index of sorted runs. A
 //!   write that was acknowledged is durable.
+//! * [`Filestore`] adds blocks to a pack store that stay in files of the user.
 //! * [`MemoryStore`] keeps blocks in memory, for tests and for gateways that only relay content.
 //! * [`Pins`] name the blocks and DAGs that garbage collection must keep.
 
@@ -9,10 +10,12 @@ mod batch;
 mod config;
 mod epoch;
 mod epoch_cache;
+mod filestore;
 mod mapping;
 mod memory;
 mod pack;
 mod pins;
+mod redb_file;
 mod redb_overlay;
 mod store;
 #[cfg(feature = "testing")]
@@ -22,6 +25,7 @@ pub use batch::{BlockBatch, Section, StoredSection};
 pub use config::{Durability, Engine, StoreConfig};
 pub use epoch::{Footprint, Provenance, StoreEpoch};
 pub use epoch_cache::{DropStale, EpochCache};
+pub use filestore::{FileState, Filestore, Reference, ReferenceOrder};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{LinkedPack, PackOptions, PackStore};

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
@@ -232,24 +232,7 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Like [`get_many`](Self::get_many), for callers that read many small blocks: blocks that are available together
     /// are returned together. No batch is empty. The batches together hold one result for each of `cids`, in order.
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
-        let mut blocks = self.get_many(cids.to_vec()).fuse();
-        let batches = stream::poll_fn(move |cx| {
-            let (mut batch, mut bytes) = (BlockBatch::default(), 0);
-            while batch.len() < BATCH_BLOCKS && bytes < BATCH_BYTES {
-                match blocks.poll_next_unpin(cx) {
-                    Poll::Ready(Some(result)) => {
-                        let found = result.map(|(_, found)| found);
-                        bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
-                        batch.push(found);
-                    }
-                    Poll::Ready(None) if batch.is_empty() => return Poll::Ready(None),
-                    Poll::Pending if batch.is_empty() => return Poll::Pending,
-                    Poll::Ready(None) | Poll::Pending => break,
-                }
-            }
-            Poll::Ready(Some(batch))
-        });
-        batches.boxed()
+        batches_of(self.get_many(cids.to_vec()).map(|found| found.map(|(_, found)| found)))
     }
 
     /// Stores blocks and returns once they are durable. Returns one outcome per block, in order. With
@@ -378,6 +361,29 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     fn mappings(&self) -> Option<Mappings> {
         None
     }
+}
+
+/// Combines blocks that are available together into batches. No batch is empty.
+pub(crate) fn batches_of(
+    blocks: impl Stream<Item = Result<Option<Bytes>>> + Send + 'static,
+) -> BoxStream<'static, BlockBatch> {
+    let mut blocks = blocks.fuse().boxed();
+    let batches = stream::poll_fn(move |cx| {
+        let (mut batch, mut bytes) = (BlockBatch::default(), 0);
+        while batch.len() < BATCH_BLOCKS && bytes < BATCH_BYTES {
+            match blocks.poll_next_unpin(cx) {
+                Poll::Ready(Some(found)) => {
+                    bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
+                    batch.push(found);
+                }
+                Poll::Ready(None) if batch.is_empty() => return Poll::Ready(None),
+                Poll::Pending if batch.is_empty() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(batch))
+    });
+    batches.boxed()
 }
 
 /// Convenience methods for every [`BlockStore`].

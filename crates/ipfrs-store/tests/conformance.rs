@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use ipfrs_store::{BlockStore, Durability, MemoryStore, PackOptions, PackStore};
+use ipfrs_store::{BlockStore, Durability, Filestore, MemoryStore, PackOptions, PackStore};
 
 use crate::fixture::small_packs;
 
@@ -25,6 +25,18 @@ async fn with_options<F: Future<Output = ()>>(options: PackOptions, contract: im
     let store = PackStore::open(dir.path(), options).unwrap();
     contract(Arc::new(store.clone())).await;
     store.close().await.unwrap();
+}
+
+/// Packs, and references to files, of which there are none.
+async fn on_filestore<F: Future<Output = ()>>(contract: impl FnOnce(Arc<dyn BlockStore>) -> F) {
+    let (dir, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let packs = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    contract(Arc::new(Filestore::open(packs.clone(), files.path(), false).unwrap())).await;
+    packs.close().await.unwrap();
+}
+
+mod filestore {
+    ipfrs_store::engine_tests!(super::on_filestore);
 }
 
 mod memory {

@@ -7,6 +7,7 @@ mod compaction_damage;
 mod conformance;
 mod crash;
 mod disk_full;
+mod filestore;
 mod fixture;
 mod layout;
 mod model;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid, Result, identity_payload};
+use ipfrs_core::{Block, Cid, FileOffset, Result, identity_payload};
 
 use crate::directory_index::DirectoryIndex;
 
@@ -35,6 +35,15 @@ pub trait BlockSink: Send + Sync {
     /// # Errors
     /// Returns an error if any of the blocks could not be stored. The import then ends with this error.
     async fn put(&self, blocks: Vec<Block>) -> Result<()>;
+
+    /// Stores a batch of raw leaves that are parts of local files, like [`put`](Self::put). A sink may store references
+    /// to the files in place of the blocks.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    async fn put_leaves(&self, leaves: Vec<(Block, FileOffset)>) -> Result<()> {
+        self.put(leaves.into_iter().map(|(block, _)| block).collect()).await
+    }
 }
 
 /// Returns the bytes of a block. For an identity CID, they are in the CID itself and `source` is not queried.

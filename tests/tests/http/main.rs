@@ -29,6 +29,7 @@ mod download;
 mod endings;
 mod events;
 mod fast_path;
+mod filestore;
 mod full_disk;
 mod gateway_absence;
 mod gateway_car;

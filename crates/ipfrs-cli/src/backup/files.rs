@@ -14,13 +14,14 @@ use super::{Copier, Destination, cannot, create_directory, create_private};
 
 /// Entries of the repo and of the store that are not copied: what the snapshot has, what is derived from it, and what
 /// belongs to the running process. `fetched` does not match older packs. Unfinished uploads begin again.
-const LEFT_OUT: [&str; 12] = [
+const LEFT_OUT: [&str; 13] = [
     "packs",
     "index",
     "index.redb",
     "pins.redb",
     "mutable-files.root",
     "mutable-files.root-new",
+    "filestore.redb",
     "fetched",
     "snapshots",
     "uploads",

@@ -12,7 +12,10 @@ use crate::progress::{Progress, Watched};
 use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<()> {
-    let sources = Sources::new(&args.paths, args.recursive, &walk_options(args)?, args.stdin_name.as_deref())?;
+    let mut sources = Sources::new(&args.paths, args.recursive, &walk_options(args)?, args.stdin_name.as_deref())?;
+    if args.nocopy {
+        sources.send_paths();
+    }
     let is_silent = out.is_json() || args.quiet || args.quieter;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
     sources.measure(&progress);
@@ -39,6 +42,8 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with_some("mode", args.mode.as_ref())
         .with_some("mtime", args.mtime)
         .with_some("mtime-nsecs", args.mtime_nsecs)
+        .with("nocopy", args.nocopy)
+        .with("fscache", args.fscache)
         .with_some("to-files", args.to_files.as_ref())
         .with_some("profile", args.profile.as_ref());
     // The daemon reports the progress of the import.

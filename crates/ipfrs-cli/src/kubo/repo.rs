@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::flatfs::{Flatfs, from_base32};
+use super::leveldb::LevelDb;
 use super::pins::PinStore;
 
 /// Maximum wait for a daemon that may run on the repo.
@@ -52,6 +53,30 @@ impl KuboRepo {
     /// Opens the datastore with the pins.
     pub(crate) fn pins(&self) -> Result<PinStore> {
         PinStore::open(&self.datastore("/", "levelds", "datastore")?)
+    }
+
+    /// Checks that all blocks are in the datastore, and none in files (`ipfs add --nocopy`).
+    ///
+    /// # Errors
+    /// With the number of the blocks that are in files.
+    pub(crate) fn check_filestore(&self) -> Result<()> {
+        let mut count = 0_u64;
+        LevelDb::open(&self.datastore("/", "levelds", "datastore")?)?.scan(b"/filestore/", |_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        if count > 0 {
+            bail!(
+                "{count} blocks of {} are in files (filestore), which only Kubo reads: start Kubo and use --from URL",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the directory that contains the repo, which is the root of Kubo's filestore.
+    pub(crate) fn parent(&self) -> Option<PathBuf> {
+        Some(fs::canonicalize(&self.path).ok()?.parent()?.to_owned())
     }
 
     /// Returns the directory of a datastore, which must have a certain type.

@@ -14,6 +14,7 @@ mod dag;
 mod disk;
 mod doctor;
 mod files;
+mod filestore;
 mod harness;
 mod help;
 mod hostile;

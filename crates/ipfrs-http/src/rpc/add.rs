@@ -33,11 +33,6 @@ use crate::state::AppState;
 /// Default of `inline-limit` if only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
-/// Kubo's error without a filestore, with the remedy.
-const NO_FILESTORE: &str = "either the filestore or the urlstore must be enabled to use nocopy, see: \
-    https://github.com/ipfs/kubo/blob/master/docs/experimental-features.md#ipfs-filestore: ipfrs stores all content in \
-    its packs, leave nocopy out";
-
 /// Maximum length of a symlink target, in bytes (`PATH_MAX` on Linux).
 const MAX_TARGET_BYTES: usize = 4_096;
 
@@ -92,13 +87,6 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
-    if args.is_set("nocopy") {
-        let why = match args.bool("raw-leaves") {
-            Some(false) => "nocopy option requires '--raw-leaves' to be enabled as well",
-            _ => NO_FILESTORE,
-        };
-        return Err(Error::unsupported(why).into());
-    }
     let pin = args.bool("pin").unwrap_or(true);
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
     if args.text("pin-name").is_some() && (!pin || args.is_set("only-hash")) {
@@ -121,6 +109,8 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         max_file_links: args.number("max-file-links")?,
         max_directory_links: args.number("max-directory-links")?,
         hamt_fanout: args.number("max-hamt-fanout")?,
+        nocopy: args.is_set("nocopy"),
+        fscache: args.is_set("fscache"),
         only_hash: args.is_set("only-hash"),
         wrap_with_directory: args.is_set("wrap-with-directory"),
         skip_empty_directories: !args.bool("empty-dirs").unwrap_or(true),
@@ -193,7 +183,9 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
             PartKind::Directory => session.directory(&name, attributes).await?,
             PartKind::Symlink => session.symlink(&name, attributes, &target(part).await?).await?,
             PartKind::File => {
-                session.file(&name, attributes, part, |bytes| reporter.progress(&name, bytes)).await?;
+                let source = part.source();
+                let progress = |bytes| reporter.progress(&name, bytes);
+                session.file_at(&name, source.as_deref(), attributes, part, progress).await?;
                 reporter.end_progress(&name);
             }
         }

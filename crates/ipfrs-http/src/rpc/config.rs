@@ -116,6 +116,7 @@ async fn effective(state: &AppState) -> Result<Value> {
             "StorageMax": max_bytes.map_or_else(String::new, |bytes| format!("{bytes}B")),
             "HashOnRead": at("/store/verify_on_read"),
         },
+        "Experimental": { "FilestoreEnabled": state.node.has_filestore() },
         "Gateway": {
             "NoFetch": !is_set("/retrieval/enabled"),
             "NoDNSLink": !is_set("/dns/enabled"),

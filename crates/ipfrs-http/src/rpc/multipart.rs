@@ -1,6 +1,9 @@
 //! Multipart bodies of `add`, `block/put` and other commands in the form that Kubo's clients send, parsed with
 //! bounded memory.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -134,6 +137,18 @@ impl Part {
     /// Returns the headers of the part.
     pub(super) fn headers(&self) -> &HeaderMap {
         self.field.headers()
+    }
+
+    /// Returns the absolute path of the file on the machine of the client, if it sends one.
+    pub(super) fn source(&self) -> Option<PathBuf> {
+        let header = |name| Some(self.field.headers().get(name)?.as_bytes());
+        // Escaped as a query component.
+        let encoded = header("abspath-encoded").map(|path| {
+            let spaced: Vec<_> = path.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+            percent_decode(&spaced).collect()
+        });
+        let path = encoded.or_else(|| header("abspath").map(<[u8]>::to_vec))?;
+        Some(PathBuf::from(OsString::from_vec(path)))
     }
 
     /// Returns the kind of the part, according to its content type.

@@ -71,7 +71,7 @@ pub(super) async fn local(State(state): State<AppState>, args: Args) -> CommandR
 }
 
 /// Sends lines, several at a time if they are ready.
-fn respond(lines: impl Stream<Item = Result<Reference>> + Send + 'static, takes_trailers: bool) -> Response {
+pub(super) fn respond(lines: impl Stream<Item = Result<Reference>> + Send + 'static, takes_trailers: bool) -> Response {
     let chunks = lines.map(|line| output::line(&line?)).ready_chunks(LINES).map(|lines| {
         let mut chunk = Vec::new();
         for line in lines {

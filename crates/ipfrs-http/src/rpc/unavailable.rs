@@ -16,7 +16,6 @@ use crate::state::AppState;
 const NO_PUBSUB: &str = "experimental pubsub feature not enabled, run daemon with --enable-pubsub-experiment to use: \
                          ipfrs has no pubsub, use the events of /ws or a message broker";
 const NO_P2P: &str = "libp2p stream mounting not enabled: ipfrs forwards no streams, use a tunnel such as SSH";
-const NO_FILESTORE: &str = "filestore is not enabled, see https://git.io/vNItf: ipfrs stores all content in its packs";
 const ONLINE: &str = "this command must be run in online mode. Try running 'ipfs daemon' first";
 const NO_DHT: &str = "routing service is not a DHT";
 
@@ -93,11 +92,6 @@ pub(super) async fn p2p_listen(args: Args) -> CommandResult {
 pub(super) async fn p2p_forward(args: Args) -> CommandResult {
     args.all(&["protocol", "listen-address", "target-address"])?;
     unsupported(NO_P2P)
-}
-
-/// `filestore/dups`, `filestore/ls`, `filestore/verify`.
-pub(super) async fn filestore() -> CommandResult {
-    unsupported(NO_FILESTORE)
 }
 
 /// `provide/stat`, `stats/provide`, `stats/reprovide`, with the options of each.

@@ -1,21 +1,21 @@
 //! Imports of files and directory trees.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
-use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::Pin;
-use ipfrs_stream::StoreSink;
-use ipfrs_unixfs::{Attributes, BlockSink, Entry, FileSettings, ImportOptions, Importer, Mark, Overrides};
+use ipfrs_unixfs::{Attributes, Entry, FileSettings, ImportOptions, Importer, Mark, Overrides};
 use prometheus::IntCounter;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::directory_tree::Tree;
+use super::sinks::{Counted, sink};
 use crate::content::segments;
 use crate::gc::Lease;
 use crate::metrics::Active;
@@ -36,6 +36,8 @@ const MAX_ENTRIES: usize = 100_000_000;
 /// unreferenced.
 pub struct AddSession {
     importer: Importer,
+    /// Whether leaves stay in the files.
+    nocopy: bool,
     keeping: Keeping,
     upload_bytes: IntCounter,
     /// Number of blocks that the store has acknowledged.
@@ -89,32 +91,6 @@ impl Keeping {
     }
 }
 
-/// Sink that discards all blocks, for imports that only compute content IDs.
-struct Discard;
-
-#[async_trait]
-impl BlockSink for Discard {
-    async fn put(&self, _blocks: Vec<Block>) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Sink that counts the blocks that another sink has accepted.
-struct Counted {
-    sink: Arc<dyn BlockSink>,
-    blocks: Arc<AtomicU64>,
-}
-
-#[async_trait]
-impl BlockSink for Counted {
-    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
-        let count = blocks.len() as u64;
-        self.sink.put(blocks).await?;
-        self.blocks.fetch_add(count, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 impl Node {
     /// Begins an import.
     ///
@@ -133,10 +109,10 @@ impl Node {
         if !options.only_hash {
             self.check_writable()?;
         }
-        let sink: Arc<dyn BlockSink> = match options.only_hash {
-            true => Arc::new(Discard),
-            false => Arc::new(StoreSink(self.inner.served.clone())),
-        };
+        if options.nocopy && !import.file_settings().raw_leaves {
+            return Err(Error::invalid("nocopy option requires '--raw-leaves' to be enabled as well"));
+        }
+        let sink = sink(self, &options)?;
         let blocks = Arc::new(AtomicU64::new(0));
         let sink = Arc::new(Counted { sink, blocks: blocks.clone() });
         let begin = |id| self.inner.operations.begin(id, OperationKind::Add, 0, None);
@@ -158,6 +134,7 @@ impl Node {
         };
         Ok(AddSession {
             importer: Importer::new(import, sink),
+            nocopy: options.nocopy,
             keeping,
             upload_bytes: self.inner.metrics.upload_bytes.clone(),
             blocks,
@@ -196,7 +173,10 @@ impl Node {
         let overrides = Overrides {
             cid_version: options.cid_version.or(defaults.cid_version),
             // Raw leaves cannot hold attributes, which the request asks for.
-            raw_leaves: options.raw_leaves.or(defaults.raw_leaves.filter(|_| !attributes)),
+            raw_leaves: options
+                .raw_leaves
+                .or(options.nocopy.then_some(true))
+                .or(defaults.raw_leaves.filter(|_| !attributes)),
             chunker: options.chunker.or(defaults.chunker),
             hash: options.hash.or(defaults.hash),
             attributes,
@@ -229,9 +209,29 @@ impl AddSession {
         path: impl AsRef<[u8]>,
         attributes: Attributes,
         content: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<()> {
+        self.file_at(path, None, attributes, content, progress).await
+    }
+
+    /// Imports a file like [`Self::file`] that is `source` on this machine, an absolute path. With
+    /// [`AddOptions::nocopy`], its leaves stay there.
+    ///
+    /// # Errors
+    /// As [`Self::file`]; also, with `nocopy`, if the source is missing or does not have the content.
+    pub async fn file_at(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        source: Option<&Path>,
+        attributes: Attributes,
+        content: impl Stream<Item = Result<Bytes>> + Send + Unpin,
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<()> {
         let names = self.names(path.as_ref())?;
+        let source: Option<Arc<Path>> = source.filter(|_| self.nocopy).map(Arc::from);
+        if self.nocopy && source.is_none() {
+            return Err(Error::invalid("missing file path or URL, can't create filestore reference"));
+        }
         let mut counted = 0;
         let upload_bytes = self.upload_bytes.clone();
         let (operation, blocks, before) = (self.operation.as_ref(), &self.blocks, self.imported_bytes);
@@ -243,7 +243,7 @@ impl AddSession {
                 operation.advance(before + total, blocks.load(Ordering::Relaxed));
             }
         };
-        let entry = self.importer.file(content, self.keeping.of(attributes), &mut count).await;
+        let entry = self.importer.file_at(content, source, self.keeping.of(attributes), &mut count).await;
         if let (Err(e), Some(operation)) = (&entry, operation) {
             operation.fail(e);
         }

@@ -78,7 +78,7 @@ impl Node {
             match event {
                 TreeEvent::Directory { path, attributes } => session.directory(&path, attributes).await?,
                 TreeEvent::Symlink { path, attributes, target } => session.symlink(&path, attributes, &target).await?,
-                TreeEvent::File { path, attributes } => {
+                TreeEvent::File { path, source, attributes } => {
                     let mut counted = 0;
                     let count = |total: u64| {
                         if let Some(progress) = &mut progress {
@@ -86,7 +86,7 @@ impl Node {
                             counted = total;
                         }
                     };
-                    session.file(&path, attributes, tree.content(), count).await?;
+                    session.file_at(&path, source.as_deref(), attributes, tree.content(), count).await?;
                 }
                 TreeEvent::Piece(_) | TreeEvent::FileEnd => {
                     return Err(Error::internal("received content without a file"));
@@ -124,6 +124,8 @@ enum TreeEvent {
     /// A file. Its content follows in pieces, and then [`Self::FileEnd`].
     File {
         path: Vec<u8>,
+        /// Absolute path in the file system; `None` if the working directory is unknown.
+        source: Option<PathBuf>,
         attributes: Attributes,
     },
     Piece(Bytes),
@@ -204,7 +206,7 @@ impl TreeVisitor for Events {
     }
 
     fn file(&mut self, path: &[u8], attributes: Attributes, source: &Path, content: &mut dyn Read) -> Result<()> {
-        self.send(TreeEvent::File { path: path.to_vec(), attributes })?;
+        self.send(TreeEvent::File { path: path.to_vec(), source: std::path::absolute(source).ok(), attributes })?;
         loop {
             let mut piece = Vec::with_capacity(PIECE_BYTES);
             let read = read_piece(source, content, PIECE_BYTES, &mut piece)?;

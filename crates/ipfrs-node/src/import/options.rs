@@ -37,6 +37,11 @@ pub struct AddOptions {
     pub max_directory_links: Option<usize>,
     /// Fan-out of HAMT directory shards.
     pub hamt_fanout: Option<u32>,
+    /// Whether raw leaves stay in the files that they are read from, so that the filestore stores only references to
+    /// them. The leaves are raw by default then. Each file needs its absolute path on this machine.
+    pub nocopy: bool,
+    /// Whether blocks that the filestore has a reference to are not stored a second time.
+    pub fscache: bool,
     /// Whether the import only computes content IDs and stores nothing.
     pub only_hash: bool,
     /// Whether the import puts everything into one more directory.

@@ -27,6 +27,8 @@ impl AddOptions {
             max_file_links: self.max_file_links,
             max_directory_links: self.max_directory_links,
             hamt_fanout: self.hamt_fanout,
+            nocopy: false,
+            fscache: false,
             only_hash: self.only_hash,
             wrap_with_directory: self.wrap_with_directory,
             skip_empty_directories: false,

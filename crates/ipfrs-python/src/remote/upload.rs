@@ -36,7 +36,7 @@ pub(super) async fn add_path(
     progress: Option<Progress>,
 ) -> Result<Added> {
     progress.iter().for_each(|progress| progress.measure(path.clone(), options.walk()));
-    let source = Source::Tree { path, options: options.walk() };
+    let source = Source::Tree { path, options: options.walk(), sends_paths: false };
     let count = move |bytes| progress.iter().for_each(|progress| progress.advance(bytes));
     let (media_type, body) = multipart(vec![source], count);
     send(client, options, &media_type, body).await

@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -57,10 +58,10 @@ impl Form {
 
     /// Returns the text before the content of a file, including the end of the previous part.
     pub fn file(&mut self, path: &[u8], attributes: Attributes) -> String {
-        self.part(path, attributes, FILE)
+        self.part(path, attributes, FILE, None)
     }
 
-    fn part(&mut self, path: &[u8], attributes: Attributes, media_type: &str) -> String {
+    fn part(&mut self, path: &[u8], attributes: Attributes, media_type: &str, source: Option<&Path>) -> String {
         let before = if std::mem::replace(&mut self.has_parts, true) { "\r\n" } else { "" };
         // As in Kubo's clients, the field name has the attributes, and the whole path is escaped, including its
         // slashes. The daemon decides which attributes to keep.
@@ -68,9 +69,11 @@ impl Form {
         let mtime = attributes.mtime.map(|time| format!("mtime={}&mtime-nsecs={}", time.seconds, time.nanos));
         let attributes: Vec<_> = [mode, mtime].into_iter().flatten().collect();
         let query = if attributes.is_empty() { String::new() } else { format!("?{}", attributes.join("&")) };
+        let source = source.map(|source| percent_encode(source.as_os_str().as_bytes(), NON_ALPHANUMERIC));
+        let source = source.map(|source| format!("Abspath-Encoded: {source}\r\n")).unwrap_or_default();
         format!(
             "{before}--{}\r\nContent-Disposition: form-data; name=\"file{}\"; filename=\"{}\"\r\n\
-             Content-Type: {media_type}\r\n\r\n",
+             Content-Type: {media_type}\r\n{source}\r\n",
             self.boundary,
             query,
             percent_encode(path, NON_ALPHANUMERIC)
@@ -102,6 +105,8 @@ pub enum Source {
         path: PathBuf,
         /// How to walk over it.
         options: WalkOptions,
+        /// Whether the body has the absolute path of each file, for imports with `nocopy`.
+        sends_paths: bool,
     },
 }
 
@@ -121,7 +126,8 @@ pub fn multipart(sources: Vec<Source>, mut sent: impl FnMut(u64) + Send + 'stati
     let form = Form::new();
     let media_type = form.media_type();
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
-    let mut writer = Writer { sender, form, piece: Vec::with_capacity(PIECE_BYTES), content_bytes: 0 };
+    let mut writer =
+        Writer { sender, form, piece: Vec::with_capacity(PIECE_BYTES), content_bytes: 0, sends_paths: false };
     tokio::task::spawn_blocking(move || {
         if let Err(error) = writer.write(sources) {
             // Fails if the connection no longer reads the body.
@@ -145,6 +151,8 @@ struct Writer {
     piece: Vec<u8>,
     /// Bytes of content in the piece.
     content_bytes: u64,
+    /// Whether parts have the paths of their files.
+    sends_paths: bool,
 }
 
 impl Writer {
@@ -156,7 +164,10 @@ impl Writer {
                     self.append(head.as_bytes())?;
                     self.content(Path::new(name), &mut content)?;
                 }
-                Source::Tree { path, options } => walk(&path, &options, self)?,
+                Source::Tree { path, options, sends_paths } => {
+                    self.sends_paths = sends_paths;
+                    walk(&path, &options, self)?;
+                }
             }
         }
         let end = self.form.end();
@@ -191,18 +202,19 @@ impl Writer {
 
 impl TreeVisitor for Writer {
     fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<()> {
-        let head = self.form.part(path, attributes, DIRECTORY);
+        let head = self.form.part(path, attributes, DIRECTORY, None);
         self.append(head.as_bytes())
     }
 
     fn symlink(&mut self, path: &[u8], attributes: Attributes, target: &[u8]) -> Result<()> {
-        let head = self.form.part(path, attributes, SYMLINK);
+        let head = self.form.part(path, attributes, SYMLINK, None);
         self.append(head.as_bytes())?;
         self.append(target)
     }
 
     fn file(&mut self, path: &[u8], attributes: Attributes, source: &Path, content: &mut dyn Read) -> Result<()> {
-        let head = self.form.part(path, attributes, FILE);
+        let absolute = self.sends_paths.then(|| std::path::absolute(source).ok()).flatten();
+        let head = self.form.part(path, attributes, FILE, absolute.as_deref());
         self.append(head.as_bytes())?;
         self.content(source, content)
     }

@@ -1,12 +1,13 @@
 //! The import pipeline, which gathers, hashes, lays out and stores blocks.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::limits::MAX_CHUNK_BYTES;
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, FileOffset, Result, codec, identity_payload};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::layout::{FileLayout, Part, node_block};
@@ -87,7 +88,25 @@ impl Importer {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options do not declare.
     pub async fn file<S>(
         &mut self,
+        content: S,
+        attributes: Attributes,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<Entry>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        self.file_at(content, None, attributes, progress).await
+    }
+
+    /// Imports a file like [`file`](Self::file). If `path` is the absolute path of the file that `content` is read
+    /// from, its raw leaves are passed to [`BlockSink::put_leaves`].
+    ///
+    /// # Errors
+    /// As [`file`](Self::file).
+    pub async fn file_at<S>(
+        &mut self,
         mut content: S,
+        path: Option<Arc<Path>>,
         attributes: Attributes,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<Entry>
@@ -97,7 +116,7 @@ impl Importer {
         self.check(&attributes)?;
         let mut gatherer = LeafGatherer::new(&self.options);
         let is_content_defined = self.options.chunker.is_content_defined();
-        let mut file = FileImport::new(self);
+        let mut file = FileImport::new(self, path);
         let mut read_bytes = 0;
         while let Some(piece) = content.next().await {
             let mut piece = piece?;
@@ -184,11 +203,17 @@ struct FileImport<'a> {
     batch_bytes: usize,
     hashing: VecDeque<HashTask>,
     layout: FileLayout,
+    /// Absolute path of the file, if leaves are parts of it.
+    path: Option<Arc<Path>>,
+    /// Number of file bytes in the leaves that were placed.
+    placed_bytes: u64,
 }
 
 impl<'a> FileImport<'a> {
-    fn new(importer: &'a mut Importer) -> Self {
+    fn new(importer: &'a mut Importer, path: Option<Arc<Path>>) -> Self {
         Self {
+            path,
+            placed_bytes: 0,
             layout: FileLayout::new(ImportOptions::clone(&importer.options)),
             options: Arc::clone(&importer.options),
             writer: &mut importer.writer,
@@ -236,7 +261,12 @@ impl<'a> FileImport<'a> {
     async fn place(&mut self, leaves: Vec<HashedLeaf>) -> Result<()> {
         let mut nodes = Vec::new();
         for HashedLeaf { block, part } in leaves {
-            self.writer.push(block).await?;
+            let is_part = block.cid().codec() == codec::RAW && identity_payload(block.cid()).is_none();
+            match self.path.clone().filter(|_| is_part) {
+                Some(path) => self.writer.push_leaf(block, FileOffset { path, offset: self.placed_bytes }).await?,
+                None => self.writer.push(block).await?,
+            }
+            self.placed_bytes += part.size;
             self.layout.push(part, &mut nodes)?;
             for node in nodes.drain(..) {
                 self.writer.push(node).await?;

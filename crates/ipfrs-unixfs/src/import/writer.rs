@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ipfrs_core::{Block, Error, ErrorKind, Result};
+use ipfrs_core::{Block, Error, ErrorKind, FileOffset, Result};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
@@ -25,6 +25,8 @@ pub struct Mark(u64);
 pub(crate) struct BlockWriter {
     sink: Arc<dyn BlockSink>,
     batch: Vec<Block>,
+    /// Blocks of the batch that are parts of local files.
+    leaves: Vec<(Block, FileOffset)>,
     batch_bytes: usize,
     in_flight: VecDeque<Put>,
     /// Position after the last block that was pushed.
@@ -46,6 +48,7 @@ impl BlockWriter {
         Self {
             sink,
             batch: Vec::new(),
+            leaves: Vec::new(),
             batch_bytes: 0,
             in_flight: VecDeque::new(),
             mark: Mark::default(),
@@ -56,15 +59,31 @@ impl BlockWriter {
 
     /// Adds a block. Waits while the sink has the maximum number of batches. An error may concern an earlier block.
     pub(crate) async fn push(&mut self, block: Block) -> Result<()> {
+        self.make_room(&block).await?;
+        self.batch.push(block);
+        self.end_push().await
+    }
+
+    /// Like [`push`](Self::push), for a raw leaf that is a part of a local file.
+    pub(crate) async fn push_leaf(&mut self, block: Block, part: FileOffset) -> Result<()> {
+        self.make_room(&block).await?;
+        self.leaves.push((block, part));
+        self.end_push().await
+    }
+
+    async fn make_room(&mut self, block: &Block) -> Result<()> {
         self.check()?;
         let len = block.data().len();
         if self.batch_bytes + len > MAX_BATCH_BYTES {
             self.send().await?;
         }
         self.batch_bytes += len;
-        self.batch.push(block);
+        Ok(())
+    }
+
+    async fn end_push(&mut self) -> Result<()> {
         self.mark.0 += 1;
-        if self.batch.len() >= MAX_BATCH_BLOCKS {
+        if self.batch.len() + self.leaves.len() >= MAX_BATCH_BLOCKS {
             self.send().await?;
         }
         Ok(())
@@ -95,16 +114,21 @@ impl BlockWriter {
         {
             self.finish_oldest().await?;
         }
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && self.leaves.is_empty() {
             return Ok(());
         }
         self.batch_bytes = 0;
-        let batch = std::mem::take(&mut self.batch);
+        let (batch, leaves) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.leaves));
         let sink = Arc::clone(&self.sink);
         let is_acknowledged = Arc::new(AtomicBool::new(false));
         let acknowledge = Arc::clone(&is_acknowledged);
         let put = async move {
-            sink.put(batch).await?;
+            if !leaves.is_empty() {
+                sink.put_leaves(leaves).await?;
+            }
+            if !batch.is_empty() {
+                sink.put(batch).await?;
+            }
             acknowledge.store(true, Ordering::Release);
             Ok(())
         };
@@ -123,6 +147,7 @@ impl BlockWriter {
                     self.failure = Some((error.kind(), error.message().to_owned()));
                     self.in_flight.clear();
                     self.batch.clear();
+                    self.leaves.clear();
                     return Err(error);
                 }
             };

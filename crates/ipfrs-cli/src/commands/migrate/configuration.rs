@@ -48,6 +48,15 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     if let Some(bytes) = text("/Datastore/StorageMax").and_then(bytes) {
         report.configuration.push(format!("store.max_bytes = {bytes}"));
     }
+    if config.pointer("/Experimental/FilestoreEnabled").and_then(Value::as_bool) == Some(true) {
+        // Only with the repo at hand is its directory known, in which Kubo's files are.
+        let root = match source {
+            Source::Repo(repo, _) => repo.parent().map(|root| root.display().to_string()),
+            Source::Rpc(_) => None,
+        };
+        let root = root.unwrap_or_else(|| "the directory that contains Kubo's repo".to_owned());
+        report.configuration.push(format!("store.filestore_root = {root:?}"));
+    }
     let headers = config.pointer("/API/HTTPHeaders").and_then(Value::as_object);
     for (name, values) in headers.into_iter().flatten() {
         let values: Vec<_> = values.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -81,6 +90,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
         is_import(key)
             || [
                 "Pinning.RemoteServices",
+                "Experimental.FilestoreEnabled",
                 "Addresses.API",
                 "Addresses.Gateway",
                 "API.HTTPHeaders",

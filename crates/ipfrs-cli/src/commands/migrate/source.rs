@@ -54,6 +54,7 @@ impl Source {
         };
         let repo = KuboRepo::open(&path)?;
         let blocks = repo.blocks()?;
+        repo.check_filestore()?;
         Ok(Self::Repo(repo, blocks))
     }
 

@@ -182,7 +182,7 @@ impl Begun {
     /// Returns the files to copy, except the journals, which are copied.
     fn found(&self) -> Result<Vec<Found>> {
         let mut found = find(&self.repo, &self.store, None, JOURNALS, self.with_keys)?;
-        for name in ["pins.redb", "mutable-files.root"] {
+        for name in ["pins.redb", "mutable-files.root", "filestore.redb"] {
             found.extend(Found::in_store(self.snapshot.directory().join(name), name)?);
         }
         found.extend(Found::in_store(self.store.join("version"), "version")?);

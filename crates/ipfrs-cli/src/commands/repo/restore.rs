@@ -1,13 +1,13 @@
 //! `repo restore`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use indicatif::HumanBytes;
-use ipfrs_interface::{Config, Embedded};
+use ipfrs_interface::{Config, Embedded, Sources};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{VerifiedPin, VerifyLine};
 use serde::Serialize;
@@ -116,11 +116,23 @@ fn print(summary: &Summary, store: Option<&str>, out: &mut Output) -> Result<()>
     Ok(())
 }
 
+/// Returns where the files of a restored repo are that blocks are parts of, as its configuration says.
+fn filestore_root(built: &Path) -> Result<Option<PathBuf>> {
+    let files = ["config.toml", "config.toml.restored"].map(|name| built.join(name));
+    let Some(file) = files.into_iter().find(|file| file.exists()) else { return Ok(None) };
+    let why = || format!("cannot verify blocks in files: {} is not valid", file.display());
+    let config = Config::load(&Sources::of_process(Some(file.clone()))).with_context(why)?;
+    Ok(config.store.filestore_root)
+}
+
 /// Opens a repo that was built, which makes its index, hashes every block and looks for the blocks below each pin.
 /// Returns the number of blocks.
 async fn verified(built: &Path, manifest: &Manifest, watched: Watched) -> Result<u64> {
     let mut config = Config::default();
     config.store.path = manifest.store.as_ref().filter(|store| !Path::new(store).is_absolute()).map(Into::into);
+    if manifest.files.iter().any(|file| file.in_store && file.path == "filestore.redb") {
+        config.store.filestore_root = filestore_root(built)?;
+    }
     let api = Api::local(Embedded::open(&config, built, "ipfrs-cli repo restore").await?);
     let checked = async {
         let progress = Progress::items(watched, "blocks");

@@ -47,8 +47,7 @@ static ADD: &[Opt] = &[
     Opt::bool(&["inline"]),
     Opt::int(&["inline-limit"]),
     Opt::bool(&["nocopy"]),
-    // Concerns only a filestore.
-    Opt::bool(&["fscache"]).unused(),
+    Opt::bool(&["fscache"]),
     Opt::bool(&["preserve-mode"]),
     Opt::bool(&["preserve-mtime"]),
     Opt::uint(&["mode"]),

@@ -2,12 +2,12 @@
 
 use axum::routing::any;
 use ipfrs_middleware::auth::Scope;
-use ipfrs_rpc::types::{FileList, FileStat, FlushedFile};
+use ipfrs_rpc::types::{FileList, FileReference, FileStat, FlushedFile, Reference};
 
-use super::responses::{done, json, never, octets};
+use super::responses::{done, json, lines, octets};
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
-use crate::rpc::{files, unavailable};
+use crate::rpc::{files, filestore};
 
 /// Option of all commands on mutable files, with effect on those that write.
 static GROUP: &[Opt] = &[Opt::bool(&["flush", "f"])];
@@ -82,11 +82,24 @@ pub(super) static COMMANDS: &[Command] = &[
         .arguments(&[text("path"), file("data")])
         .options(FILES_WRITE)
         .in_group(GROUP),
-    command("filestore/dups", Scope::Read, "Not available: fails", never, || any(unavailable::filestore)),
-    command("filestore/ls", Scope::Read, "Not available: fails", never, || any(unavailable::filestore))
-        .arguments(&[text("obj").optional().repeated()])
-        .options(&[Opt::bool(&["file-order"]).unused()]),
-    command("filestore/verify", Scope::Read, "Not available: fails", never, || any(unavailable::filestore))
-        .arguments(&[text("obj").optional().repeated()])
-        .options(&[Opt::bool(&["file-order"]).unused(), Opt::bool(&["remove-bad-blocks"]).unused()]),
+    command(
+        "filestore/dups",
+        Scope::Read,
+        "List blocks that are in files and in the packs",
+        lines::<Reference>,
+        || any(filestore::dups),
+    )
+    .without_deadline(),
+    command("filestore/ls", Scope::Read, "List blocks that stay in files", lines::<FileReference>, || {
+        any(filestore::ls)
+    })
+    .arguments(&[text("obj").optional().repeated()])
+    .options(&[Opt::bool(&["file-order"])])
+    .without_deadline(),
+    command("filestore/verify", Scope::Write, "Check blocks that stay in files", lines::<FileReference>, || {
+        any(filestore::verify)
+    })
+    .arguments(&[text("obj").optional().repeated()])
+    .options(&[Opt::bool(&["file-order"]), Opt::bool(&["remove-bad-blocks"])])
+    .without_deadline(),
 ];

@@ -1,0 +1,138 @@
+//! Blocks that stay in files of the user (`add --nocopy`), and their references.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt};
+use ipfrs_core::{Block, Cid, Error, FileOffset, Result};
+use ipfrs_store::{FileState, Filestore, PutMode, Reference, ReferenceOrder};
+use ipfrs_unixfs::BlockSink;
+
+use crate::Node;
+use crate::gc::Protection;
+use crate::node_store::NodeStore;
+
+/// References whose blocks are looked up in the packs at a time.
+const LOOKUP_REFERENCES: usize = 256;
+
+/// The filestore, with the store of the node that it is a part of.
+#[derive(Debug, Clone)]
+pub(crate) struct References {
+    pub(crate) filestore: Filestore,
+    pub(crate) store: Arc<NodeStore>,
+}
+
+/// Sink of an import that keeps leaves in their files (`nocopy`), or does not copy those that are there (`fscache`).
+struct FilestoreSink {
+    node: Node,
+    references: References,
+    protection: Protection,
+    /// Whether a block with a reference is not stored again.
+    fscache: bool,
+}
+
+#[async_trait]
+impl BlockSink for FilestoreSink {
+    async fn put(&self, mut blocks: Vec<Block>) -> Result<()> {
+        if self.fscache {
+            // Before the look-up, so that gc spares what is found.
+            self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
+            let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+            let mut found = self.references.filestore.references(&cids).await?.into_iter();
+            blocks.retain(|_| found.next().flatten().is_none());
+        }
+        let outcomes = self.node.inner.served.put_many(blocks, PutMode::Atomic).await;
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+
+    async fn put_leaves(&self, leaves: Vec<(Block, FileOffset)>) -> Result<()> {
+        if let Some(denylists) = &self.node.inner.denylists {
+            leaves.iter().try_for_each(|(block, _)| denylists.check_block(block.cid()))?;
+        }
+        self.references.store.put_references(&self.references.filestore, leaves).await
+    }
+}
+
+impl Node {
+    /// Whether blocks can stay in files (`store.filestore_root`).
+    #[must_use]
+    pub fn has_filestore(&self) -> bool {
+        self.inner.references.is_some()
+    }
+
+    fn references(&self) -> Result<&References> {
+        let why = "filestore is not enabled, see https://git.io/vNItf: set store.filestore_root to the directory of the files";
+        self.inner.references.as_ref().ok_or_else(|| Error::unsupported(why))
+    }
+
+    /// Returns the sink of an import with `nocopy` or `fscache`.
+    pub(crate) fn filestore_sink(&self, fscache: bool) -> Result<Arc<dyn BlockSink>> {
+        let Some(references) = self.inner.references.clone() else {
+            return Err(Error::unsupported(
+                "either the filestore or the urlstore must be enabled to use nocopy, see: \
+                 https://github.com/ipfs/kubo/blob/master/docs/experimental-features.md#ipfs-filestore: set \
+                 store.filestore_root to the directory of the files and restart, or leave nocopy out",
+            ));
+        };
+        let protection = self.inner.protection.clone();
+        Ok(Arc::new(FilestoreSink { node: self.clone(), references, protection, fscache }))
+    }
+
+    /// Returns all references of the filestore in an order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) without a filestore.
+    pub fn file_references(&self, order: ReferenceOrder) -> Result<BoxStream<'static, Result<Reference>>> {
+        Ok(self.references()?.filestore.list(order))
+    }
+
+    /// Returns the reference to a block, if there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) without a filestore; also if the references cannot be read.
+    pub async fn file_reference(&self, cid: &Cid) -> Result<Option<Reference>> {
+        Ok(self.references()?.filestore.references(&[*cid]).await?.pop().flatten())
+    }
+
+    /// Compares the part of a file with the block that refers to it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) without a filestore.
+    pub async fn verify_file_reference(&self, reference: &Reference) -> Result<FileState> {
+        self.references()?.filestore.verify(reference).await
+    }
+
+    /// Removes the reference to a block, even if the block is pinned. The file stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) without a filestore;
+    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) if the repo is read-only.
+    pub async fn remove_file_reference(&self, cid: &Cid) -> Result<()> {
+        self.check_writable()?;
+        let References { filestore, store } = self.references()?;
+        store.remove_references(filestore, &[*cid]).await
+    }
+
+    /// Returns the blocks that are both in a file and in the packs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) without a filestore.
+    pub fn duplicated_blocks(&self) -> Result<BoxStream<'static, Result<Cid>>> {
+        let filestore = self.references()?.filestore.clone();
+        let references = filestore.list(ReferenceOrder::Hash).ready_chunks(LOOKUP_REFERENCES);
+        let duplicates = references.then(move |references| {
+            let filestore = filestore.clone();
+            async move {
+                let found = async {
+                    let cids: Vec<_> =
+                        references.into_iter().map(|found| found.map(|found| found.cid)).collect::<Result<_>>()?;
+                    let are_in_packs = filestore.are_in_packs(&cids).await?;
+                    Ok(cids.into_iter().zip(are_in_packs).filter(|(_, is_in)| *is_in).map(|(cid, _)| Ok(cid)).collect())
+                };
+                let found: Result<Vec<Result<Cid>>> = found.await;
+                futures::stream::iter(found.unwrap_or_else(|error| vec![Err(error)]))
+            }
+        });
+        Ok(duplicates.flatten().boxed())
+    }
+}
