@@ -63,6 +63,9 @@ pub struct GatewayConfig {
     pub max_concurrent_requests: usize,
     /// Maximum number of requests of one client in progress; 0 for its share of the total and no other limit.
     pub max_requests_per_client: usize,
+    /// Whether files and directories are served, unless the settings of a host say otherwise. If false, only data that
+    /// clients can verify is served: blocks, CARs and IPNS records.
+    pub deserialized: bool,
     /// Maximum size in bytes of content served as a file or an archive; 0 for no limit.
     pub max_deserialized_bytes: u64,
     /// Maximum size in bytes of a file that ranges are served of; 0 for no limit.
@@ -91,6 +94,7 @@ impl Default for GatewayConfig {
             max_request_seconds: 3_600,
             max_concurrent_requests: 4_096,
             max_requests_per_client: 0,
+            deserialized: true,
             max_deserialized_bytes: 0,
             max_range_request_bytes: 0,
             denylists: Vec::new(),

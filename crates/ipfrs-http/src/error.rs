@@ -193,6 +193,7 @@ fn in_words_of_kubo(error: &Error, text: String) -> String {
             let text = text.replacen(&format!("cannot pin {cid}: "), "pin: ", 1);
             if text.contains(&plain) { text.replacen(&plain, &kubo, 1) } else { format!("{text}: {kubo}") }
         }
+        None if let Some(missing) = Unretrieved::of(error) => format!("{text}: ipld: could not find {}", missing.cid),
         None if text.contains("dag-pb node without data, which is not UnixFS") => {
             format!("proto: required field \"Type\" not set: {text}")
         }

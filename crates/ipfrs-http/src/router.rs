@@ -58,7 +58,7 @@ pub fn app(
     config.validate()?;
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
-    let response_cache = ResponseCache::new(&node, &metrics);
+    let response_cache = ResponseCache::new(&node, &metrics, config.gateway.deserialized);
     let (most, per_client) = (config.gateway.max_concurrent_requests, config.gateway.max_requests_per_client);
     let permits = RequestPermits::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
     let websockets = WebSockets::register(&node, &config.websocket, lifecycle.clone(), registry)?;

@@ -183,7 +183,11 @@ impl Service {
                 }
                 // Same result as the router, with fewer instructions.
                 if Namespace::of_path(request.uri().path()).is_some() {
-                    let answer = serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
+                    let answer = serve_site(
+                        self.state.clone(),
+                        Site::paths(self.state.config.deserialized),
+                        request.map(Body::new),
+                    );
                     return Step::Content { inner: Box::pin(answer) };
                 }
                 Step::Routed { inner: self.router.clone().call(request) }

@@ -155,6 +155,12 @@ async fn imports_that_cannot_refer_to_files_store_nothing() {
             "missing file path or URL, can't create filestore reference",
         ),
         (
+            "nocopy=true",
+            Form::new()
+                .part("abspath-encoded: \r\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"", b"x"),
+            "missing file path or URL, can't create filestore reference",
+        ),
+        (
             "nocopy=true&raw-leaves=false",
             Form::new().file("small", &contents[0]),
             "nocopy option requires '--raw-leaves'",

@@ -148,7 +148,7 @@ async fn car_of_missing_path_comes_from_each_host_without_redirects() {
     let site = TestGateway::start().await;
     let root = site.add_tree("cid-version=1", &[("d/_redirects", "/* /file 301"), ("d/file", "x")]).await;
     let gateway = TestGateway::start_on(site.stop().await, |config| {
-        let trustless = HostConfig { deserialized: false, ..HostConfig::default() };
+        let trustless = HostConfig { deserialized: Some(false), ..HostConfig::default() };
         config.gateway.hosts.insert("trustless.example".into(), trustless);
         let subdomains = HostConfig { subdomains: true, ..HostConfig::default() };
         config.gateway.hosts.insert("example.com".into(), subdomains);

@@ -18,7 +18,7 @@ fn hosts(config: &mut Config) {
     gateway.hosts.insert("paths.example".into(), HostConfig::default());
     gateway.hosts.insert("ipfs.example".into(), HostConfig { paths: vec![Namespace::Ipfs], ..HostConfig::default() });
     gateway.hosts.insert("closed.example".into(), HostConfig { paths: vec![], ..HostConfig::default() });
-    gateway.hosts.insert("trustless.example".into(), HostConfig { deserialized: false, ..HostConfig::default() });
+    gateway.hosts.insert("trustless.example".into(), HostConfig { deserialized: Some(false), ..HostConfig::default() });
     gateway.hosts.insert("127.0.0.2".into(), HostConfig::default());
     // The tests send no DNS queries.
     config.dns.enabled = false;
@@ -242,6 +242,34 @@ async fn a_trustless_host_serves_only_what_can_be_verified() {
     }
     let probe = gateway.request(Method::HEAD, "/ipfs/bafkqaaa?format=raw").header("host", "trustless.example");
     assert_eq!(probe.send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn files_are_served_only_under_names_that_say_so() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.deserialized = false;
+        config.gateway.hosts.insert("default.example".into(), HostConfig::default());
+        let files = HostConfig { deserialized: Some(true), ..HostConfig::default() };
+        config.gateway.hosts.insert("files.example".into(), files.clone());
+        let subdomains = HostConfig { subdomains: true, ..files };
+        config.gateway.hosts.insert("roots.example".into(), subdomains);
+        config.dns.enabled = false;
+    })
+    .await;
+    let cid = gateway.add("cid-version=1", "hello\n").await;
+    let (path, root) = (format!("/ipfs/{cid}"), format!("{cid}.ipfs.roots.example"));
+    // Repeated, for the caches.
+    for _ in 0..3 {
+        for host in ["files.example", "localhost", "default.example", "127.0.0.1", "10.0.0.1"] {
+            let expected = if host == "files.example" { 200 } else { 406 };
+            assert_eq!(status(&gateway, host, &path).await, expected, "{host}");
+            assert_eq!(status(&gateway, host, &format!("{path}?format=tar")).await, expected, "{host}");
+            for format in ["raw", "car"] {
+                assert_eq!(status(&gateway, host, &format!("{path}?format={format}")).await, 200, "{host} {format}");
+            }
+        }
+        assert_eq!(status(&gateway, &root, "/").await, 200);
+    }
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn gateway() -> TestGateway {
         let subdomains = HostConfig { subdomains: true, inline_dnslink: true, ..HostConfig::default() };
         config.gateway.hosts.insert("example.com".into(), subdomains);
         config.gateway.hosts.insert("paths.example".into(), HostConfig::default());
-        let blocks = HostConfig { deserialized: false, ..HostConfig::default() };
+        let blocks = HostConfig { deserialized: Some(false), ..HostConfig::default() };
         config.gateway.hosts.insert("blocks.example".into(), blocks);
         for domain in ["my.v-long.example.org", "xn--bcher-kva.example", "under_score.example"] {
             config.gateway.dnslink.insert(domain.into(), format!("/ipfs/{HELLO}"));

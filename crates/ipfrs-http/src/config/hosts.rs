@@ -48,9 +48,9 @@ pub struct HostConfig {
     pub inline_dnslink: bool,
     /// Namespaces that are served; all others are not found.
     pub paths: Vec<Namespace>,
-    /// Whether files and directories are served. If false, only data that the client can verify is served: blocks,
-    /// CARs and IPNS records.
-    pub deserialized: bool,
+    /// Whether files and directories are served, instead of only blocks, CARs and IPNS records. By default as
+    /// [`GatewayConfig::deserialized`](super::GatewayConfig).
+    pub deserialized: Option<bool>,
     /// Whether content that is not in the store is retrieved from other servers. If false, only content of the store is
     /// served.
     pub retrieve: bool,
@@ -62,9 +62,16 @@ impl Default for HostConfig {
             subdomains: false,
             inline_dnslink: false,
             paths: vec![Namespace::Ipfs, Namespace::Ipns],
-            deserialized: true,
+            deserialized: None,
             retrieve: true,
         }
+    }
+}
+
+impl HostConfig {
+    /// Whether files and directories are served. The default of the gateway must be filled in.
+    pub(crate) fn serves_deserialized(&self) -> bool {
+        self.deserialized.unwrap_or(true)
     }
 }
 

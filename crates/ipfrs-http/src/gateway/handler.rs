@@ -32,7 +32,8 @@ use crate::state::AppState;
 
 /// Handles every method under `/ipfs` and `/ipns`.
 pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
-    serve_site(state, Site::PATHS, request).await
+    let site = Site::paths(state.config.deserialized);
+    serve_site(state, site, request).await
 }
 
 /// Responds to a request to a site. It records its own metrics: for a small file, a layer would cost more than the

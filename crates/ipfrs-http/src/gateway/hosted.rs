@@ -221,7 +221,7 @@ async fn decide_by_place(
                     Ok(Decision::Moved { content_path, location })
                 }
                 subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
-                    let site = Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized);
+                    let site = Site::subdomain(*namespace, &id, gateway.clone(), config.serves_deserialized());
                     Ok(Decision::Site(site.retrieving(config.retrieve)))
                 }
             }
@@ -249,7 +249,7 @@ async fn gateway(
         {
             return Ok(Decision::Moved { content_path: path.to_owned(), location });
         }
-        return Ok(Decision::Site(Site::paths(config.deserialized).retrieving(config.retrieve)));
+        return Ok(Decision::Site(Site::paths(config.serves_deserialized()).retrieving(config.retrieve)));
     }
     if !config.paths.is_empty() && SERVED_ROUTES.iter().any(|route| is_below(path, route)) {
         if *method == Method::PUT {
@@ -310,7 +310,7 @@ fn location(
 async fn site(state: &AppState, hosted_request: &HostedRequest, config: &HostConfig) -> Result<Option<Site>> {
     let is_website = website(state, &hosted_request.name).await?;
     let (name, host) = (&hosted_request.name, &hosted_request.host);
-    let website = || Site::website(name, host.clone(), config.deserialized).retrieving(config.retrieve);
+    let website = || Site::website(name, host.clone(), config.serves_deserialized()).retrieving(config.retrieve);
     Ok(is_website.then(website))
 }
 

@@ -243,13 +243,19 @@ pub(crate) struct Hosts {
     proxies: TrustedProxies,
     /// Whether the gateway is a forward proxy.
     pub(crate) is_proxy: bool,
+    /// Whether files are served under names without a setting of their own.
+    deserialized: bool,
 }
 
 impl Hosts {
     pub(crate) fn new(config: &GatewayConfig, known: &[String]) -> Self {
         // Normalizes IPv6 addresses, as in requests.
         let key = |name: &str| Named { name, port: None }.lower().into_owned();
-        let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(host.clone())));
+        let inherited = |host: &HostConfig| HostConfig {
+            deserialized: host.deserialized.or(Some(config.deserialized)),
+            ..host.clone()
+        };
+        let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(inherited(host))));
         let (patterns, exact): (Vec<_>, Vec<_>) = hosts.partition(|(name, _)| name.contains('*'));
         let labels = |name: String| name.split('.').map(str::to_owned).collect::<Vec<_>>();
         Self {
@@ -258,6 +264,7 @@ impl Hosts {
             known: known.iter().map(|name| labels(name.to_ascii_lowercase())).collect(),
             proxies: TrustedProxies::new(&config.trusted_proxies),
             is_proxy: config.proxy,
+            deserialized: config.deserialized,
         }
     }
 
@@ -312,7 +319,7 @@ impl Hosts {
         {
             return Route::Daemon;
         }
-        let is_plain_gateway = || self.of(&request_host.own.lower()).is_some_and(|config| is_plain(config, path));
+        let is_plain_gateway = || self.of(&request_host.own.lower()).is_some_and(|config| self.is_plain(config, path));
         if request_host.forwarded.is_none() && is_plain_gateway() {
             return Route::Gateway;
         }
@@ -337,7 +344,7 @@ impl Hosts {
                     beside,
                 }))
             }
-            Some(hosted_request) if matches!(&hosted_request.place, Place::Gateway(config) if is_plain(config, path)) => {
+            Some(hosted_request) if matches!(&hosted_request.place, Place::Gateway(config) if self.is_plain(config, path)) => {
                 Route::Gateway
             }
             Some(mut hosted_request) => {
@@ -401,6 +408,12 @@ impl Hosts {
         let by_pattern = || self.patterns.iter().find(|(pattern, _)| fits(pattern, name)).map(|(_, config)| config);
         self.exact.get(name).or_else(by_pattern)
     }
+
+    /// Whether a host serves a path in the same way as the default path gateway.
+    fn is_plain(&self, config: &HostConfig, path: &str) -> bool {
+        let serves_all = config.serves_deserialized() == self.deserialized && config.retrieve;
+        path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && serves_all
+    }
 }
 
 /// Whether a name in lower case has the labels of a pattern, of which `*` is any.
@@ -408,12 +421,6 @@ fn fits(pattern: &[String], name: &str) -> bool {
     let mut labels = name.split('.');
     pattern.iter().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))
         && labels.next().is_none()
-}
-
-/// Whether a host serves a path in the same way as the default path gateway.
-fn is_plain(config: &HostConfig, path: &str) -> bool {
-    let serves_all = config.deserialized && config.retrieve;
-    path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && serves_all
 }
 
 fn with_port(name: &str, port: Option<&str>) -> String {

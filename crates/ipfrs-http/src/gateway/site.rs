@@ -35,11 +35,8 @@ enum Mount {
 }
 
 impl Site {
-    /// All content by its path.
-    pub(crate) const PATHS: Self = Self { mount: Mount::Paths, is_trustless: false, retrieves: true };
-
-    /// Creates a site for all content by its path; `deserialized` as in `[gateway.hosts]`.
-    pub(super) fn paths(deserialized: bool) -> Self {
+    /// Creates a site for all content by its path; `deserialized` as in `[gateway]`.
+    pub(crate) fn paths(deserialized: bool) -> Self {
         Self { mount: Mount::Paths, is_trustless: !deserialized, retrieves: true }
     }
 

@@ -120,6 +120,7 @@ async fn effective(state: &AppState) -> Result<Value> {
         "Gateway": {
             "NoFetch": !is_set("/retrieval/enabled"),
             "NoDNSLink": !is_set("/dns/enabled"),
+            "DeserializedResponses": at("/gateway/deserialized"),
             "ExposeRoutingAPI": true,
             "RetrievalTimeout": seconds("/gateway/retrieval_timeout_seconds"),
             "MaxRequestDuration": seconds("/gateway/max_request_seconds"),

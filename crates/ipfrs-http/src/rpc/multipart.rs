@@ -139,7 +139,8 @@ impl Part {
         self.field.headers()
     }
 
-    /// Returns the absolute path of the file on the machine of the client, if it sends one.
+    /// Returns the absolute path of the file on the machine of the client, if it sends one. Kubo's Go client sends an
+    /// empty one for content that is in no file.
     pub(super) fn source(&self) -> Option<PathBuf> {
         let header = |name| Some(self.field.headers().get(name)?.as_bytes());
         // Escaped as a query component.
@@ -147,7 +148,7 @@ impl Part {
             let spaced: Vec<_> = path.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
             percent_decode(&spaced).collect()
         });
-        let path = encoded.or_else(|| header("abspath").map(<[u8]>::to_vec))?;
+        let path = encoded.or_else(|| header("abspath").map(<[u8]>::to_vec)).filter(|path| !path.is_empty())?;
         Some(PathBuf::from(OsString::from_vec(path)))
     }
 

@@ -258,8 +258,8 @@ fn hosts_and_proxies_are_read_and_shown_with_origin() {
     let settings = Settings::read(&sources).unwrap();
     let config = settings.config().unwrap().gateway;
     let (com, org) = (&config.hosts["example.com"], &config.hosts["*.example.org"]);
-    assert_eq!((com.subdomains, com.inline_dnslink, com.paths.len(), com.deserialized), (true, false, 2, true));
-    assert_eq!((org.subdomains, org.paths.len(), org.deserialized), (false, 1, false));
+    assert_eq!((com.subdomains, com.inline_dnslink, com.paths.len(), com.deserialized), (true, false, 2, None));
+    assert_eq!((org.subdomains, org.paths.len(), org.deserialized), (false, 1, Some(false)));
     assert!(config.trusted_proxies[1].contains("10.1.2.3".parse().unwrap()));
     let shown = settings.to_toml().unwrap();
     assert!(shown.contains(r#"hosts = { "*.example.org" = { "#), "{shown}");

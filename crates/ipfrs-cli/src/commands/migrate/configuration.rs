@@ -48,6 +48,9 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     if let Some(bytes) = text("/Datastore/StorageMax").and_then(bytes) {
         report.configuration.push(format!("store.max_bytes = {bytes}"));
     }
+    if let Some(is_on) = config.pointer("/Gateway/DeserializedResponses").and_then(Value::as_bool) {
+        report.configuration.push(format!("gateway.deserialized = {is_on}"));
+    }
     if config.pointer("/Experimental/FilestoreEnabled").and_then(Value::as_bool) == Some(true) {
         // Only with the repo at hand is its directory known, in which Kubo's files are.
         let root = match source {
@@ -70,7 +73,9 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     let hosts = config.pointer("/Gateway/PublicGateways").and_then(Value::as_object);
     for (host, settings) in hosts.into_iter().flatten() {
         let subdomains = settings["UseSubdomains"].as_bool().unwrap_or(false);
-        report.configuration.push(format!("gateway.hosts.{host:?} = {{ subdomains = {subdomains} }}"));
+        let deserialized = settings["DeserializedResponses"].as_bool();
+        let deserialized = deserialized.map(|is_on| format!(", deserialized = {is_on}")).unwrap_or_default();
+        report.configuration.push(format!("gateway.hosts.{host:?} = {{ subdomains = {subdomains}{deserialized} }}"));
     }
     for (kubo, own) in IMPORT {
         let value = config.pointer(&format!("/Import/{kubo}")).filter(|value| !value.is_null());
@@ -91,6 +96,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
             || [
                 "Pinning.RemoteServices",
                 "Experimental.FilestoreEnabled",
+                "Gateway.DeserializedResponses",
                 "Addresses.API",
                 "Addresses.Gateway",
                 "API.HTTPHeaders",
