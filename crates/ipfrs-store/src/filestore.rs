@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::{Block, Cid, Error, ErrorKind, FileOffset, Multihash, Result, codec};
+use tokio::sync::Semaphore;
 
 use self::file::Source;
 pub use self::reference::{FileState, Reference, ReferenceOrder};
@@ -22,6 +23,10 @@ use crate::{BlockStore, PackStore, Stored};
 
 /// File name in the directory of the store.
 const FILE: &str = "filestore.redb";
+
+/// Most files that are read at the same time. A file server that does not respond would otherwise occupy all threads
+/// that may block.
+const MAX_FILE_READS: usize = 32;
 
 /// References per page of a listing.
 const PAGE_REFERENCES: usize = 1_000;
@@ -51,6 +56,8 @@ struct Inner {
     bytes: AtomicU64,
     /// Number of times that references were removed.
     removals: AtomicU64,
+    /// One permit for each file that is being read.
+    reads: Arc<Semaphore>,
 }
 
 impl Filestore {
@@ -71,7 +78,8 @@ impl Filestore {
         let table = Table::open(&packs.directory().join(FILE), is_read_only)?;
         let totals = table.totals()?;
         let (blocks, bytes) = (totals.blocks.into(), totals.bytes.into());
-        Ok(Self { inner: Arc::new(Inner { packs, root, table, blocks, bytes, removals: AtomicU64::new(0) }) })
+        let (removals, reads) = (AtomicU64::new(0), Arc::new(Semaphore::new(MAX_FILE_READS)));
+        Ok(Self { inner: Arc::new(Inner { packs, root, table, blocks, bytes, removals, reads }) })
     }
 
     /// Whether the directory of a store has references.
@@ -90,7 +98,7 @@ impl Filestore {
     pub async fn put_references(&self, blocks: Vec<(Block, FileOffset)>) -> Result<Vec<Stored>> {
         let cids: Vec<_> = blocks.iter().map(|(block, _)| *block.cid()).collect();
         let in_packs = self.inner.packs.has_many(&cids).await?;
-        self.blocking(move |inner| {
+        self.reading(move |inner| {
             let mut outcomes = vec![Stored::Present; blocks.len()];
             let (mut records, mut places) = (Vec::new(), Vec::new());
             let mut source = None;
@@ -160,7 +168,7 @@ impl Filestore {
     pub async fn verify(&self, reference: &Reference) -> Result<FileState> {
         let (hash, record) = (*reference.cid.hash(), Record::from(reference));
         let state = move |inner: &Inner| Ok(file::read(&inner.root, &record, &hash).err().unwrap_or(FileState::Intact));
-        self.blocking(state).await
+        self.reading(state).await
     }
 
     /// Removes the references of blocks, and returns once that is durable. Returns for each whether there was one.
@@ -192,19 +200,28 @@ impl Filestore {
 
     /// Returns a block that is in a file, or `None` if it has no reference.
     async fn load(&self, cid: Cid) -> Result<Option<Bytes>> {
-        self.blocking(move |inner| match inner.table.get(&[key_of(cid.hash())])?.pop().flatten() {
-            None => Ok(None),
-            Some(record) => match file::read(&inner.root, &record, cid.hash()) {
-                Ok(data) => Ok(Some(data)),
-                Err(state) => Err(broken(&cid, &state)),
-            },
-        })
-        .await
+        let record = self.blocking(move |inner| Ok(inner.table.get(&[key_of(cid.hash())])?.pop().flatten())).await?;
+        let Some(record) = record else { return Ok(None) };
+        let read =
+            move |inner: &Inner| file::read(&inner.root, &record, cid.hash()).map_err(|state| broken(&cid, &state));
+        self.reading(read).await.map(Some)
     }
 
     /// Whether there are no references, so that nothing needs to be looked up.
     fn is_empty(&self) -> bool {
         self.inner.blocks.load(Ordering::Acquire) == 0
+    }
+
+    /// Runs `work`, which reads files of the user.
+    async fn reading<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {
+        let permit = Arc::clone(&self.inner.reads).acquire_owned().await;
+        let permit = permit.map_err(|e| Error::internal("the filestore is closed").with_source(e))?;
+        self.blocking(move |inner| {
+            // Kept until the thread is free, even if the caller is gone.
+            let _until_done = permit;
+            work(inner)
+        })
+        .await
     }
 
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {

@@ -260,7 +260,7 @@ impl Walk {
 
     /// Descends into a block that `depth` links lead to, if it has links within `part`.
     async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
-        let links = match links_below(cid, data, part).await {
+        let links = match links_below(&*self.store, cid, data, part).await {
             Err(error) if self.is_partial && is_undecodable(&error) => return Ok(()),
             links => links?,
         };

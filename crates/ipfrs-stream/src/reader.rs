@@ -11,9 +11,10 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::{BlockStore, StoreEpoch};
-use ipfrs_unixfs::{FileNode, Node, decode_async};
+use ipfrs_unixfs::{FileNode, Node, decode_measured};
 use tokio::task::coop::poll_proceed;
 
+use crate::source::StoreRef;
 use crate::walk::{Accepted, Walk};
 use crate::{NodeCache, Span, StreamingConfig};
 
@@ -193,11 +194,15 @@ impl DagReader {
         let epoch = self.nodes.as_ref().map(|nodes| nodes.epoch());
         let nodes = if let [cid] = *run {
             let store = self.store.clone();
-            Nodes::One(Box::pin(async move { decoded(cid, store.get(&cid).await?).await }))
+            Nodes::One(Box::pin(async move { decoded(&*store, cid, store.get(&cid).await?).await }))
         } else {
-            let nodes = self.store.get_many(run).then(|item| async {
-                let (cid, block) = item?;
-                decoded(cid, block).await
+            let store = self.store.clone();
+            let nodes = self.store.get_many(run).then(move |item| {
+                let store = store.clone();
+                async move {
+                    let (cid, block) = item?;
+                    decoded(&*store, cid, block).await
+                }
             });
             Nodes::Many(nodes.boxed())
         };
@@ -238,14 +243,13 @@ impl DagReader {
 }
 
 /// Decodes a block, if the store has it.
-async fn decoded(cid: Cid, block: Option<Bytes>) -> Result<Option<Node>> {
-    match block {
-        Some(block) => decode_async(cid, block).await.map(Some).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => Error::invalid_content(format!("part of a file is not UnixFS: {error}")),
-            _ => error,
-        }),
-        None => Ok(None),
-    }
+async fn decoded(store: &dyn BlockStore, cid: Cid, block: Option<Bytes>) -> Result<Option<Node>> {
+    let Some(block) = block else { return Ok(None) };
+    let node = decode_measured(&StoreRef(store), cid, block).await;
+    node.map(Some).map_err(|error| match error.kind() {
+        ErrorKind::Unsupported => Error::invalid_content(format!("part of a file is not UnixFS: {error}")),
+        _ => error,
+    })
 }
 
 impl Stream for DagReader {

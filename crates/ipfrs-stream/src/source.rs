@@ -21,6 +21,17 @@ impl BlockSource for BlockStoreSource {
     }
 }
 
+/// A block source like [`BlockStoreSource`], for a store that is borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreRef<'a>(pub &'a dyn BlockStore);
+
+#[async_trait]
+impl BlockSource for StoreRef<'_> {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.0.require(cid).await
+    }
+}
+
 /// A block source like [`BlockStoreSource`] that keeps indexes of directories which are searched repeatedly.
 #[derive(Debug)]
 pub struct IndexingSource {

@@ -17,6 +17,14 @@ pub trait BlockSource: Send + Sync {
     /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the block is absent. The message names the CID.
     async fn block(&self, cid: &Cid) -> Result<Bytes>;
 
+    /// Returns the bytes of a block like [`block`](Self::block), for a caller that examines it without entering it.
+    ///
+    /// # Errors
+    /// As [`block`](Self::block).
+    async fn peek(&self, cid: &Cid) -> Result<Bytes> {
+        self.block(cid).await
+    }
+
     /// Returns the index of a directory block, if the source keeps one. A source that does checks everything that
     /// [`block`](Self::block) checks.
     fn directory(&self, _cid: &Cid) -> Option<Arc<DirectoryIndex>> {

@@ -19,6 +19,7 @@ mod murmur3;
 mod node;
 mod resolve;
 mod search;
+mod sizes;
 
 pub use blocks::{BlockSink, BlockSource};
 pub use data::{Attributes, Mtime};
@@ -32,5 +33,6 @@ pub use import::{
 pub use ipld::{canonical_cbor, git, jose, lenient_links, link_names, links};
 pub use link_name::LinkName;
 pub use list::{Entries, Place, entries, page};
-pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
+pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async, is_without_sizes};
 pub use resolve::{Resolved, leads_nowhere, resolve, roots_before};
+pub use sizes::decode_measured;

@@ -1,5 +1,6 @@
 //! Decoded UnixFS nodes.
 
+use std::fmt;
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
@@ -102,15 +103,54 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
             children: Vec::new(),
             attributes: Attributes::default(),
         })),
-        codec::DAG_PB => decode_dag_pb(data).map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid} is not valid UnixFS: {error}")),
-            kind => Error::new(kind, format!("block {cid}: {error}")),
-        }),
+        codec::DAG_PB => decode_dag_pb(data).map_err(|error| in_block(cid, error)),
         other => {
             let name = codec::name(other).map_or_else(|| format!("0x{other:x}"), str::to_owned);
             Err(Error::unsupported(format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)")))
         }
     }
+}
+
+/// Adds the block to an error.
+fn in_block(cid: &Cid, error: Error) -> Error {
+    let named = match error.kind() {
+        ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid} is not valid UnixFS: {error}")),
+        kind => Error::new(kind, format!("block {cid}: {error}")),
+    };
+    if is_without_sizes(&error) { named.with_source(WithoutSizes) } else { named }
+}
+
+/// The cause of errors about a file whose links have no sizes.
+#[derive(Debug)]
+struct WithoutSizes;
+
+impl fmt::Display for WithoutSizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the links of a file have no sizes")
+    }
+}
+
+impl std::error::Error for WithoutSizes {}
+
+/// Whether an error of [`decode`] says that a block is a file whose links have no sizes.
+#[must_use]
+pub fn is_without_sizes(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|cause| cause.is::<WithoutSizes>())
+}
+
+/// Returns the content IDs of the parts of a dag-pb file.
+pub(crate) fn part_cids(block: &Bytes) -> Result<Vec<Cid>> {
+    RawNode::read(block)?.cids().collect()
+}
+
+/// Decodes a block of a file whose links have no sizes, with the given ones.
+pub(crate) fn decode_with_sizes(cid: &Cid, block: &Bytes, sizes: Vec<u64>) -> Result<Node> {
+    let decoded = || {
+        let node = RawNode::read(block)?;
+        let data = Data::read(block.slice_ref(node.data.unwrap_or_default()))?;
+        Ok(Node::File(decode_file(&node, &Data { blocksizes: sizes, ..data })?))
+    };
+    decoded().map_err(|error| in_block(cid, error))
 }
 
 /// Bytes of a node, excluding content, that consume one unit of a task's budget. Decoding them takes a few
@@ -213,7 +253,8 @@ pub(crate) fn plain_links(block: &Bytes) -> Result<Option<Vec<PbLink>>> {
 
 fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
     if node.link_count() != data.blocksizes.len() {
-        return Err(Error::invalid(format!("{} links with {} sizes", node.link_count(), data.blocksizes.len())));
+        let error = Error::invalid(format!("{} links with {} sizes", node.link_count(), data.blocksizes.len()));
+        return Err(if data.blocksizes.is_empty() { error.with_source(WithoutSizes) } else { error });
     }
     // The checked sum of all sizes, so the additions below cannot overflow.
     let size = data.file_size()?;

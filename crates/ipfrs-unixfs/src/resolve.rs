@@ -13,6 +13,7 @@ use crate::ipld::{Step, follow, has_paths};
 use crate::link_name::LinkName;
 use crate::node::{Node, decode_async, in_turns, plain_links, take_turns};
 use crate::search::{Found, find};
+use crate::sizes::decode_measured;
 
 /// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +99,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
         }
         roots.push(cid);
     };
-    let node = decode_async(cid, data.clone()).await.ok();
+    let node = decode_measured(source, cid, data.clone()).await.ok();
     // Only keys of maps and indices of lists are left, and both are text.
     let remainder = rest.iter().map(|segment| segment.to_string_lossy().into_owned()).collect();
     Ok(Resolved { cid, data, node, roots, shards, remainder })

@@ -90,6 +90,7 @@ mod tensor_slices;
 mod tensors;
 mod tls;
 mod tus;
+mod unsized_files;
 mod upload;
 mod websocket;
 mod wire;

@@ -11,7 +11,7 @@ use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
-use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixFsNode, decode_async};
+use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixFsNode, decode_measured};
 
 use super::directory_memory::DirectoryMemory;
 use crate::metrics::Active;
@@ -49,9 +49,10 @@ impl Node {
     /// block is missing or is not UnixFS, if a name in a directory leads out of the archive, or if directories are
     /// nested more than [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
     pub async fn archive(&self, object: &Object, name: &LinkName, default_mtime: Option<Mtime>) -> Result<Archive> {
-        let root = decode_async(object.cid, object.block.clone()).await?;
+        let source = BlockStoreSource(self.part_store(&object.resolved.path, Part::All));
+        let root = decode_measured(&source, object.cid, object.block.clone()).await?;
         let mut walk = Walk {
-            store: self.part_store(&object.resolved.path, Part::All),
+            store: source.0,
             node: self.clone(),
             path: Vec::new(),
             content: None,
@@ -164,7 +165,7 @@ impl Walk {
                 let has_ended = std::mem::replace(&mut self.has_ended, true);
                 return Ok((!has_ended).then(tar::end));
             };
-            let next = directory.next(&*self.store).await?;
+            let next = directory.next(&self.store).await?;
             let bytes = directory.memory();
             self.open_bytes.replace(std::mem::replace(&mut directory.bytes, bytes), bytes);
             self.check_open()?;
@@ -291,7 +292,7 @@ impl Directory {
     }
 
     /// Returns the next entry.
-    async fn next(&mut self, store: &dyn BlockStore) -> Result<Option<Entry>> {
+    async fn next(&mut self, store: &Arc<dyn BlockStore>) -> Result<Option<Entry>> {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {
                 let Some(entry) = self.entries.next().await? else { break };
@@ -308,7 +309,7 @@ impl Directory {
             let path = LinkName::from(&*path);
             Error::no_block(&cid, format!("block {cid} of {path:?} is not in this store"))
         })?;
-        let node = decode_async(cid, data).await?;
+        let node = decode_measured(&BlockStoreSource(store.clone()), cid, data).await?;
         Ok(Some(Entry { path, has_path_name: entry.name.as_bytes().contains(&b'/'), node }))
     }
 }

@@ -9,8 +9,8 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use ipfrs_store::BlockStore;
-use ipfrs_stream::{BlockStoreSource, Part};
-use ipfrs_unixfs::{Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, decode_async};
+use ipfrs_stream::{BlockStoreSource, Part, StoreRef};
+use ipfrs_unixfs::{Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, decode_measured};
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout_at};
 
@@ -188,7 +188,10 @@ impl Node {
             };
             let Ok(next) = next else { break };
             let target = match next {
-                Some(Ok((_, Some(data)))) => decode_async(cid, data).await.ok().map(|node| Ok(Target::of(&node))),
+                Some(Ok((_, Some(data)))) => {
+                    let node = decode_measured(&StoreRef(store), cid, data).await;
+                    node.ok().map(|node| Ok(Target::of(&node)))
+                }
                 Some(Ok((_, None))) => None,
                 // Entries whose target is blocked are listed, but the target is not read.
                 Some(Err(e)) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => None,

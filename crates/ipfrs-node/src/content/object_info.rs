@@ -29,26 +29,33 @@ impl Node {
     pub async fn object_info(&self, object: &Object) -> Result<ObjectInfo> {
         let block = object.block.clone();
         let in_block = block.len() as u64;
-        match &object.kind {
+        let file = match &object.kind {
             ObjectKind::Other => return Err(object.not_unixfs("request its block, or use the DAG service").await),
             ObjectKind::File(file) if object.cid.codec() == codec::RAW => {
                 let (kind, attributes) = (ListedKind::File, Attributes::default());
                 return Ok(ObjectInfo { kind, size: file.size(), dag_size: in_block, links: 0, attributes });
             }
-            ObjectKind::File(_) | ObjectKind::Directory(_) | ObjectKind::Symlink(_) => {}
-        }
+            ObjectKind::File(file) => Some((file.size(), file.node.attributes)),
+            ObjectKind::Directory(_) | ObjectKind::Symlink(_) => None,
+        };
         let cid = object.cid;
-        // The block is decoded twice and may have some megabytes with thousands of links, which is too much for a
-        // runtime worker.
+        // The block may have some megabytes with thousands of links, which is too much for a runtime worker.
         let described = spawn_blocking(move || {
-            let (node, links) = (decode(&cid, &block)?, dag_pb::decode(&block)?.links);
-            let (kind, size) = match &node {
-                UnixFsNode::File(file) => (ListedKind::File, file.size),
-                UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => (ListedKind::Directory, 0),
-                UnixFsNode::Symlink { .. } => (ListedKind::Symlink, 0),
+            let (kind, size, attributes) = match file {
+                Some((size, attributes)) => (ListedKind::File, size, attributes),
+                None => {
+                    let node = decode(&cid, &block)?;
+                    let kind = match &node {
+                        UnixFsNode::File(_) => ListedKind::File,
+                        UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => ListedKind::Directory,
+                        UnixFsNode::Symlink { .. } => ListedKind::Symlink,
+                    };
+                    (kind, 0, node.attributes())
+                }
             };
+            let links = dag_pb::decode(&block)?.links;
             let dag_size = links.iter().fold(in_block, |sum, link| sum.saturating_add(link.tsize));
-            Ok(ObjectInfo { kind, size, dag_size, links: links.len(), attributes: node.attributes() })
+            Ok(ObjectInfo { kind, size, dag_size, links: links.len(), attributes })
         });
         described.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?
     }

@@ -173,6 +173,10 @@ impl BlockSource for Recording {
         self.read.lock().push(*cid);
         Ok(block)
     }
+
+    async fn peek(&self, cid: &Cid) -> Result<Bytes> {
+        self.source.block(cid).await
+    }
 }
 
 #[cfg(test)]

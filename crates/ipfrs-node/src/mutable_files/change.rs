@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, Mtime, NewLink, Staging, decode_async};
+use ipfrs_unixfs::{
+    AttributeChange, CidFormat, DirectoryEdit, FileEdit, Mtime, NewLink, Staging, decode_async, is_without_sizes,
+};
 
 use super::directory::{Cached, link_of};
 use super::files_state::is_tree_codec;
@@ -236,8 +238,10 @@ impl Node {
         }
         let staging = Staging::new(Arc::new(self.tree_source()));
         let block = staging.load(&source.cid).await?;
-        let decoded = decode_async(source.cid, block).await;
-        decoded.map(drop).map_err(|e| Error::new(e.kind(), format!("{INVALID}: {e}")))
+        match decode_async(source.cid, block).await {
+            Err(error) if !is_without_sizes(&error) => Err(Error::new(error.kind(), format!("{INVALID}: {error}"))),
+            _ => Ok(()),
+        }
     }
 
     /// Moves a file or directory. If the target is a directory, the source is moved into it; an existing file is

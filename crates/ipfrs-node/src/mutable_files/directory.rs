@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{DirectoryEdit, NewLink, Node as UnixFsNode, Staging, dag_pb, decode_async};
+use ipfrs_unixfs::{DirectoryEdit, NewLink, Node as UnixFsNode, Staging, dag_pb, decode_async, is_without_sizes};
 
 use crate::LinkName;
 
@@ -131,12 +131,15 @@ async fn load(staging: &Staging, cid: &Cid) -> Result<Cached> {
     }
     let block = staging.load(cid).await?;
     let file = CachedFile::new(link_of(cid, &block)?);
-    Ok(match decode_async(*cid, block.clone()).await? {
-        UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => {
-            Cached::Directory(Box::new(Directory::new(DirectoryEdit::decode(cid, &block)?)))
-        }
-        UnixFsNode::File(_) => Cached::File(file),
-        UnixFsNode::Symlink { .. } => Cached::File(CachedFile { is_symlink: true, ..file }),
+    Ok(match decode_async(*cid, block.clone()).await {
+        Err(error) if is_without_sizes(&error) => Cached::File(file),
+        decoded => match decoded? {
+            UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => {
+                Cached::Directory(Box::new(Directory::new(DirectoryEdit::decode(cid, &block)?)))
+            }
+            UnixFsNode::File(_) => Cached::File(file),
+            UnixFsNode::Symlink { .. } => Cached::File(CachedFile { is_symlink: true, ..file }),
+        },
     })
 }
 

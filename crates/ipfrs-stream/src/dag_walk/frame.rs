@@ -99,7 +99,7 @@ impl Path {
                 Error::no_block(&cid, format!("block {cid} was removed from this store while the DAG was read"))
             })?,
         };
-        let mut frame = Frame::new(cid, part, links_below(cid, data, part).await?, depth);
+        let mut frame = Frame::new(cid, part, links_below(&**store, cid, data, part).await?, depth);
         frame.skip(next as usize);
         self.open_bytes += frame.memory();
         self.open.push_back(frame);

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{FileNode, Node, ShardLink, decode_async, links};
+use ipfrs_store::BlockStore;
+use ipfrs_unixfs::{FileNode, Node, ShardLink, decode_measured, links};
 use tokio::task::coop::consume_budget;
 
 use crate::Span;
+use crate::source::StoreRef;
 
 /// Largest node, in bytes, that a task decodes inline. Larger nodes are decoded on a blocking thread.
 const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
@@ -78,8 +80,8 @@ pub(super) fn has_no_links(cid: &Cid, block: &[u8]) -> bool {
     }
 }
 
-/// Returns the links of block `cid` that are within `part`.
-pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Links> {
+/// Returns the links of block `cid` that are within `part`. If a file has no sizes, they are found in `store`.
+pub(super) async fn links_below(store: &dyn BlockStore, cid: Cid, data: Bytes, part: Part) -> Result<Links> {
     let none = Links { cids: CidList::default(), below: Below::Each(Part::Block) };
     let span = match part {
         Part::Block => return Ok(none),
@@ -92,7 +94,7 @@ pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Lin
         Part::Bytes(span) => Some(span),
     };
     let entity = |cids| Links { cids, below: Below::Each(Part::Entity) };
-    Ok(match (decode_async(cid, data).await, span) {
+    Ok(match (decode_measured(&StoreRef(store), cid, data).await, span) {
         (Ok(Node::File(file)), Some(span)) => links_within(&file, span),
         (Ok(Node::File(file)), None) => entity(file.children.iter().map(|child| child.cid).collect()),
         (Ok(Node::HamtShard(shard)), _) => entity(shard.slots().iter().filter_map(inner_shard).collect()),
