@@ -37,6 +37,7 @@ impl BlockSink for FilestoreSink {
         if self.fscache {
             // Before the look-up, so that gc spares what is found.
             self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
+            self.protection.settled().await;
             let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
             let mut found = self.references.filestore.references(&cids).await?.into_iter();
             blocks.retain(|_| found.next().flatten().is_none());
@@ -102,15 +103,15 @@ impl Node {
         self.references()?.filestore.verify(reference).await
     }
 
-    /// Removes the reference to a block, even if the block is pinned. The file stays.
+    /// Removes a reference, even if its block is pinned, unless it was replaced since it was read. The file stays.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) without a filestore;
     /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) if the repo is read-only.
-    pub async fn remove_file_reference(&self, cid: &Cid) -> Result<()> {
+    pub async fn remove_file_reference(&self, reference: &Reference) -> Result<()> {
         self.check_writable()?;
         let References { filestore, store } = self.references()?;
-        store.remove_references(filestore, &[*cid]).await
+        store.remove_reference(filestore, reference).await
     }
 
     /// Returns the blocks that are both in a file and in the packs.

@@ -154,6 +154,11 @@ impl Node {
             eviction.close().await;
         }
         let pins = self.inner.pins.close().await;
+        let references = match &self.inner.references {
+            Some(references) => references.filestore.close().await,
+            None => Ok(()),
+        };
+        let pins = pins.and(references);
         match &self.inner.pack {
             Some(pack) => pack.close().await.and(pins),
             None => pins,

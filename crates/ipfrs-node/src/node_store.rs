@@ -4,6 +4,7 @@ mod retrieval_timeout;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -13,8 +14,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use ipfrs_core::{Block, Cid, Error, FileOffset, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Filestore, Mappings, PutMode, Scrubbed, Spared,
-    Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Filestore, Mappings, PutMode, Reference,
+    Scrubbed, Spared, Stats, Stored,
 };
 use tracing::Instrument;
 
@@ -39,6 +40,8 @@ pub(crate) struct NodeStore {
     /// Which blocks were fetched; `None` if the store is read-only.
     fetched: Option<Arc<Fetched>>,
     on_stored: OnStored,
+    /// Whether blocks may stay in files.
+    has_references: AtomicBool,
 }
 
 /// Function that learns about blocks that were not in the store before; it is set once.
@@ -65,7 +68,8 @@ impl NodeStore {
         fetched: Option<Arc<Fetched>>,
     ) -> Self {
         let on_stored = OnStored::default();
-        Self { inner, read_timeout, metrics, protection, events, fetched, on_stored }
+        let has_references = AtomicBool::new(false);
+        Self { inner, read_timeout, metrics, protection, events, fetched, on_stored, has_references }
     }
 
     /// Returns the place of the function that learns about new blocks.
@@ -130,13 +134,36 @@ impl NodeStore {
 
     /// Stores blocks that the caller records as fetched.
     pub(crate) async fn put_fetched(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        self.store(blocks, Put::Packed(mode)).await
+        if !self.has_references.load(Ordering::Acquire) {
+            return self.store(blocks, Put::Packed(mode)).await;
+        }
+        // A block that stays in a file must not become one that was fetched: eviction would delete both.
+        let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+        let sizes = match self.inner.has_many(&cids).await {
+            Ok(sizes) => sizes,
+            Err(error) => return cids.iter().map(|_| Err(Error::new(error.kind(), error.message()))).collect(),
+        };
+        let absent = blocks.into_iter().zip(&sizes).filter(|(_, size)| size.is_none()).map(|(block, _)| block);
+        let mut stored = self.store(absent.collect(), Put::Packed(mode)).await.into_iter();
+        let missing = || Err(Error::internal("the store returned no outcome for a block"));
+        let outcome = |size: &Option<u64>| match size {
+            Some(_) => Ok(Stored::Present),
+            None => stored.next().unwrap_or_else(missing),
+        };
+        sizes.iter().map(outcome).collect()
+    }
+
+    /// Notes that blocks may stay in files.
+    pub(crate) fn expect_references(&self) {
+        self.has_references.store(true, Ordering::Release);
     }
 
     /// Stores references to blocks in files. Each block is content of users from then on.
     pub(crate) async fn put_references(&self, filestore: &Filestore, leaves: Vec<(Block, FileOffset)>) -> Result<()> {
         // As in `put_many`.
         self.protection.touch(leaves.iter().map(|(block, _)| block.cid().hash()));
+        // Blocks are looked up before they are put.
+        self.protection.settled().await;
         let (blocks, parts): (Vec<_>, Vec<_>) =
             leaves.into_iter().map(|(block, part)| (block.clone(), (*block.cid(), part))).unzip();
         let put = Put::Referenced(filestore.clone(), Arc::new(parts.into_iter().collect()));
@@ -150,10 +177,10 @@ impl NodeStore {
         outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 
-    /// Removes references. The files stay.
-    pub(crate) async fn remove_references(&self, filestore: &Filestore, cids: &[Cid]) -> Result<()> {
-        let result = filestore.remove_references(cids).await;
-        self.deleted(cids, &result).await;
+    /// Removes a reference. The file stays.
+    pub(crate) async fn remove_reference(&self, filestore: &Filestore, reference: &Reference) -> Result<()> {
+        let result = filestore.remove_references(std::slice::from_ref(reference)).await;
+        self.deleted(&[reference.cid], &result).await;
         result.map(drop)
     }
 }

@@ -319,7 +319,10 @@ impl Opened {
             .clone()
             .zip(heads)
             .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads));
-        let references = filestore.map(|filestore| References { filestore, store: Arc::clone(&store) });
+        let references = filestore.map(|filestore| {
+            store.expect_references();
+            References { filestore, store: Arc::clone(&store) }
+        });
         let store: Arc<dyn BlockStore> = store;
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),

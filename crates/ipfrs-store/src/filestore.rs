@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::{Block, Cid, Error, ErrorKind, FileOffset, Multihash, Result, codec};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use self::file::Source;
@@ -54,6 +55,8 @@ struct Inner {
     /// Number of references, and the sum of their lengths.
     blocks: AtomicU64,
     bytes: AtomicU64,
+    /// Held while the totals are updated.
+    counting: Mutex<()>,
     /// Number of times that references were removed.
     removals: AtomicU64,
     /// One permit for each file that is being read.
@@ -79,7 +82,14 @@ impl Filestore {
         let totals = table.totals()?;
         let (blocks, bytes) = (totals.blocks.into(), totals.bytes.into());
         let (removals, reads) = (AtomicU64::new(0), Arc::new(Semaphore::new(MAX_FILE_READS)));
-        Ok(Self { inner: Arc::new(Inner { packs, root, table, blocks, bytes, removals, reads }) })
+        let counting = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { packs, root, table, blocks, bytes, counting, removals, reads }) })
+    }
+
+    /// Returns the packs, without the references.
+    #[must_use]
+    pub fn packs(&self) -> &PackStore {
+        &self.inner.packs
     }
 
     /// Whether the directory of a store has references.
@@ -123,7 +133,7 @@ impl Filestore {
                     outcomes[index] = Stored::New;
                 }
             }
-            inner.count()?;
+            inner.count();
             Ok(outcomes)
         })
         .await
@@ -171,13 +181,27 @@ impl Filestore {
         self.reading(state).await
     }
 
-    /// Removes the references of blocks, and returns once that is durable. Returns for each whether there was one.
+    /// Removes references, unless they were replaced since they were read, and returns once that is durable. Returns
+    /// for each whether it was removed.
     ///
     /// # Errors
     /// If the references cannot be written. Nothing has changed then.
-    pub async fn remove_references(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        let hashes: Vec<_> = cids.iter().map(|cid| *cid.hash()).collect();
-        self.blocking(move |inner| inner.remove(&hashes, |_| false)).await
+    pub async fn remove_references(&self, references: &[Reference]) -> Result<Vec<bool>> {
+        let hashes: Vec<_> = references.iter().map(|reference| *reference.cid.hash()).collect();
+        let known: Vec<_> = references.iter().map(Record::from).collect();
+        self.blocking(move |inner| inner.remove(&hashes, |index, record| known.get(index) != Some(record))).await
+    }
+
+    /// Closes the file of the references. Later calls return [`ErrorKind::Unavailable`].
+    ///
+    /// # Errors
+    /// If the task that closes it fails.
+    pub async fn close(&self) -> Result<()> {
+        self.blocking(|inner| {
+            inner.table.close();
+            Ok(())
+        })
+        .await
     }
 
     /// Whether the packs have each of the blocks, regardless of references.
@@ -232,22 +256,29 @@ impl Filestore {
 }
 
 impl Inner {
-    /// Updates the totals. Waits for the disk.
-    fn count(&self) -> Result<()> {
-        let totals = self.table.totals()?;
-        self.blocks.store(totals.blocks, Ordering::Release);
-        self.bytes.store(totals.bytes, Ordering::Release);
-        Ok(())
+    /// Updates the totals after a change. Waits for the disk.
+    fn count(&self) {
+        // Otherwise an older count could replace a newer one.
+        let _counting = self.counting.lock();
+        match self.table.totals() {
+            Ok(totals) => {
+                self.blocks.store(totals.blocks, Ordering::Release);
+                self.bytes.store(totals.bytes, Ordering::Release);
+            }
+            // The change is durable. That there may be references is what matters.
+            Err(_) => drop(self.blocks.fetch_max(1, Ordering::AcqRel)),
+        }
     }
 
-    /// Removes the references of `hashes`, except those that `is_spared` keeps. Waits for the disk.
-    fn remove(&self, hashes: &[Multihash], is_spared: impl Fn(&Multihash) -> bool) -> Result<Vec<bool>> {
+    /// Removes the references of `hashes`, except those that `is_spared` keeps, which gets the index of the hash. Waits
+    /// for the disk.
+    fn remove(&self, hashes: &[Multihash], is_spared: impl Fn(usize, &Record) -> bool) -> Result<Vec<bool>> {
         let keys: Vec<_> = hashes.iter().map(key_of).collect();
-        let removed = self.table.remove(&keys, |index| hashes.get(index).is_some_and(&is_spared))?;
+        let removed = self.table.remove(&keys, is_spared)?;
         if removed.contains(&true) {
             // Before the caller learns of it.
             self.removals.fetch_add(1, Ordering::Release);
-            self.count()?;
+            self.count();
         }
         Ok(removed)
     }

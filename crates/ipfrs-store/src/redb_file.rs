@@ -33,13 +33,15 @@ enum State {
     /// Changes would be lost.
     Readable(Database),
     Unavailable,
+    /// Until the end of the process.
+    Closed,
 }
 
 impl State {
     fn database(&self) -> Option<&Database> {
         match self {
             Self::Writable(database) | Self::Readable(database) => Some(database),
-            Self::Unavailable => None,
+            Self::Unavailable | Self::Closed => None,
         }
     }
 }
@@ -117,6 +119,11 @@ impl RedbFile {
         written
     }
 
+    /// Closes the file, once running calls have ended. Later calls fail. Waits for the disk.
+    pub(crate) fn close(&self) {
+        *self.state.write() = State::Closed;
+    }
+
     /// Runs `run` and converts its errors. redb panics if damage violates its invariants.
     fn guarded<T>(&self, action: &str, run: impl FnOnce() -> Result<T, redb::Error>) -> Result<T> {
         match catch_unwind(AssertUnwindSafe(run)) {
@@ -161,6 +168,9 @@ impl RedbFile {
         if matches!(&*state, State::Writable(_)) {
             return Ok(());
         }
+        if matches!(&*state, State::Closed) {
+            return Err(self.unavailable());
+        }
         // The readable database stays if this fails.
         *state = State::Writable(self.writable()?);
         Ok(())
@@ -169,6 +179,9 @@ impl RedbFile {
     /// Opens the file again, for writing if that is possible.
     fn reopen(&self) -> Result<()> {
         let mut state = self.state.write();
+        if matches!(&*state, State::Closed) {
+            return Err(self.unavailable());
+        }
         // The failed database must release its lock first.
         *state = State::Unavailable;
         *state = match self.writable() {

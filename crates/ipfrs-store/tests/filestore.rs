@@ -30,6 +30,12 @@ impl Fixture {
         self.open_with(PackOptions::default())
     }
 
+    /// Closes the store and opens it again.
+    async fn reopened(&self, filestore: Filestore) -> Filestore {
+        close(filestore).await;
+        self.open()
+    }
+
     fn open_with(&self, options: PackOptions) -> Filestore {
         let read_only = options.read_only;
         let packs = PackStore::open(self.store.path(), options).unwrap();
@@ -49,6 +55,12 @@ impl Fixture {
         };
         blocks.iter().map(place).collect()
     }
+}
+
+/// Closes the store, which releases its locks.
+async fn close(filestore: Filestore) {
+    filestore.close().await.unwrap();
+    filestore.packs().close().await.unwrap();
 }
 
 async fn listing(filestore: &Filestore, order: ReferenceOrder) -> Vec<(String, u64)> {
@@ -88,9 +100,7 @@ async fn a_history_of_blocks_and_references_is_that_of_a_map() {
             }
         }
         if step % 50 == 49 {
-            // The locks of the files are released with the last handle.
-            drop(filestore);
-            filestore = fixture.open();
+            filestore = fixture.reopened(filestore).await;
         }
         check(&filestore, &blocks, &model).await;
     }
@@ -199,10 +209,20 @@ async fn a_file_that_changes_is_an_error_of_its_blocks_only() {
         listing(&filestore, ReferenceOrder::File).await,
         [("elsewhere/file".into(), 0), ("elsewhere/file".into(), 3_000)]
     );
+    // References that were read before they were replaced stay.
+    let old: Vec<_> = filestore.references(&[*a.cid(), *b.cid()]).await.unwrap().into_iter().flatten().collect();
+    filestore.put_references(fixture.file("again", std::slice::from_ref(&a))).await.unwrap();
     let epoch = filestore.epoch();
-    assert_eq!(filestore.remove_references(&all).await.unwrap(), [true, false, true]);
+    assert_eq!(filestore.remove_references(&old).await.unwrap(), [false, true]);
     assert_ne!(filestore.epoch(), epoch);
-    assert_eq!(reads().await, "0y0");
+    assert_eq!(reads().await, "yy0");
+    // A file that has changed is no damage of a block that the packs have too.
+    filestore.put(a.clone()).await.unwrap();
+    fs::write(fixture.files.path().join("again"), "").unwrap();
+    let scrubbed: Vec<_> = filestore.scrub().try_collect().await.unwrap();
+    assert!(scrubbed.iter().all(|scrubbed| matches!(scrubbed, Scrubbed::Read { corrupt, .. } if corrupt.is_empty())));
+    filestore.close().await.unwrap();
+    assert_eq!(filestore.references(&all).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -248,12 +268,12 @@ async fn references_lead_to_the_content_below_the_root_or_are_refused() {
     let both = fixture.file("both", &[packed, inline]);
     assert_eq!(filestore.put_references(both).await.unwrap(), [Stored::Present; 2]);
     assert_eq!(listing(&filestore, ReferenceOrder::Hash).await.len(), 1);
-    drop(filestore);
+    close(filestore).await;
     let filestore = fixture.open_with(PackOptions { read_only: true, ..PackOptions::default() });
     assert_eq!(filestore.get(kept.cid()).await.unwrap().as_ref(), Some(kept.data()));
-    assert!(filestore.remove_references(&[*kept.cid()]).await.unwrap_err().is_read_only());
+    let reference = filestore.references(&[*kept.cid()]).await.unwrap().remove(0).unwrap();
+    assert!(filestore.remove_references(&[reference]).await.unwrap_err().is_read_only());
     let moment = filestore.moment().unwrap();
-    drop(filestore);
     let copy = Fixture { store: tempfile::tempdir().unwrap(), files: fixture.files };
     tokio::task::spawn_blocking({
         let path = copy.store.path().to_owned();
@@ -262,18 +282,20 @@ async fn references_lead_to_the_content_below_the_root_or_are_refused() {
     .await
     .unwrap()
     .unwrap();
+    close(filestore).await;
     assert_eq!(copy.open().get(kept.cid()).await.unwrap().as_ref(), Some(kept.data()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_references_are_reported() {
     let fixture = Fixture::new();
-    drop(fixture.open());
+    close(fixture.open()).await;
     let path = fixture.store.path().join("filestore.redb");
     for damage in [&b""[..], b"not a database", &[0; 10_000]] {
         fs::write(&path, damage).unwrap();
         let packs = PackStore::open(fixture.store.path(), PackOptions::default()).unwrap();
-        let error = Filestore::open(packs, fixture.files.path(), false).unwrap_err();
+        let error = Filestore::open(packs.clone(), fixture.files.path(), false).unwrap_err();
+        packs.close().await.unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.message().contains("filestore.redb"), "{error}");
     }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ pub use part::Part;
 use part::{Below, Links, has_no_links, links_below};
 use seen::Seen;
 
-use crate::StreamingConfig;
+use crate::{MEASURED_PARTS, StreamingConfig};
 
 /// Most blocks in the queue for the consumer. This bounds the memory of a DAG of tiny blocks.
 const MAX_READY_BLOCKS: usize = 1024;
@@ -150,7 +151,8 @@ impl DagWalk {
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
         let ready = Arc::new(Mutex::new(Ready { blocks: VecDeque::new(), bytes: 0, window_bytes }));
         let (config, seen) = (config.clone(), Seen::new(repeats));
-        let walk = Walk { store, config, seen, path, ready: Arc::clone(&ready), is_partial };
+        let measurable = AtomicUsize::new(MEASURED_PARTS);
+        let walk = Walk { store, config, seen, path, ready: Arc::clone(&ready), is_partial, measurable };
         Self { walk: Some(walk.run().boxed()), ready, failed: None }
     }
 
@@ -216,11 +218,13 @@ struct Walk {
     ready: Arc<Mutex<Ready>>,
     /// Whether blocks that are not available are left out.
     is_partial: bool,
+    /// Number of parts that may still be read to find sizes.
+    measurable: AtomicUsize,
 }
 
 impl Walk {
     async fn run(mut self) -> Result<()> {
-        while let Some(frame) = self.path.current(&self.store).await? {
+        while let Some(frame) = self.path.current(&self.store, &self.measurable).await? {
             let (cid, part) = frame.take()?;
             let depth = frame.depth;
             if frame.next % LINKS_PER_TURN == 0 {
@@ -260,7 +264,7 @@ impl Walk {
 
     /// Descends into a block that `depth` links lead to, if it has links within `part`.
     async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
-        let links = match links_below(&*self.store, cid, data, part).await {
+        let links = match links_below(&*self.store, &self.measurable, cid, data, part).await {
             Err(error) if self.is_partial && is_undecodable(&error) => return Ok(()),
             links => links?,
         };

@@ -28,6 +28,6 @@ pub use dag_walk::{DagWalk, DepthWalk, Part};
 pub use node_cache::NodeCache;
 pub use reader::DagReader;
 pub use socket::{Encrypted, Socket, Traffic};
-pub use source::{BlockStoreSource, IndexingSource, StoreRef, StoreSink};
+pub use source::{BlockStoreSource, IndexingSource, MEASURED_PARTS, StoreSink};
 pub use span::Span;
 pub use visited::Visited;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tokio::task::coop::poll_proceed;
 
 use crate::source::StoreRef;
 use crate::walk::{Accepted, Walk};
-use crate::{NodeCache, Span, StreamingConfig};
+use crate::{MEASURED_PARTS, NodeCache, Span, StreamingConfig};
 
 /// Number of queued pieces from which no further blocks are requested. This bounds the memory of a file of tiny
 /// blocks.
@@ -41,6 +42,8 @@ const MAX_READY_PIECES: usize = 256;
 pub struct DagReader {
     store: Arc<dyn BlockStore>,
     nodes: Option<Arc<NodeCache>>,
+    /// Number of parts that may still be read to find sizes.
+    measurable: Arc<AtomicUsize>,
     chunk_bytes: usize,
     window_bytes: u64,
     /// The walk, or `None` once all blocks have been requested and accepted or reading has failed.
@@ -84,6 +87,7 @@ impl DagReader {
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, file: &FileNode, span: Span, config: &StreamingConfig) -> Self {
         let mut reader = Self {
+            measurable: Arc::new(AtomicUsize::new(MEASURED_PARTS)),
             store,
             nodes: None,
             chunk_bytes: (config.chunk_size as usize).max(1),
@@ -193,15 +197,15 @@ impl DagReader {
         let left = run.len();
         let epoch = self.nodes.as_ref().map(|nodes| nodes.epoch());
         let nodes = if let [cid] = *run {
-            let store = self.store.clone();
-            Nodes::One(Box::pin(async move { decoded(&*store, cid, store.get(&cid).await?).await }))
+            let (store, left) = (self.store.clone(), self.measurable.clone());
+            Nodes::One(Box::pin(async move { decoded(&*store, cid, store.get(&cid).await?, &left).await }))
         } else {
-            let store = self.store.clone();
+            let (store, left) = (self.store.clone(), self.measurable.clone());
             let nodes = self.store.get_many(run).then(move |item| {
-                let store = store.clone();
+                let (store, left) = (store.clone(), left.clone());
                 async move {
                     let (cid, block) = item?;
-                    decoded(&*store, cid, block).await
+                    decoded(&*store, cid, block, &left).await
                 }
             });
             Nodes::Many(nodes.boxed())
@@ -243,9 +247,9 @@ impl DagReader {
 }
 
 /// Decodes a block, if the store has it.
-async fn decoded(store: &dyn BlockStore, cid: Cid, block: Option<Bytes>) -> Result<Option<Node>> {
+async fn decoded(store: &dyn BlockStore, cid: Cid, block: Option<Bytes>, left: &AtomicUsize) -> Result<Option<Node>> {
     let Some(block) = block else { return Ok(None) };
-    let node = decode_measured(&StoreRef(store), cid, block).await;
+    let node = decode_measured(&StoreRef(store), cid, block, left).await;
     node.map(Some).map_err(|error| match error.kind() {
         ErrorKind::Unsupported => Error::invalid_content(format!("part of a file is not UnixFS: {error}")),
         _ => error,

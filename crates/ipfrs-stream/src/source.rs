@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{BlockStore, BlockStoreExt, PutMode, StoreEpoch};
-use ipfrs_unixfs::{BlockSink, BlockSource, DirectoryIndex};
+use ipfrs_unixfs::{BlockSink, BlockSource, DirectoryIndex, MAX_MEASURED_PARTS};
 
 use crate::node_cache::NodeCache;
 
@@ -21,9 +21,12 @@ impl BlockSource for BlockStoreSource {
     }
 }
 
+/// Most parts of files without sizes that one reader or walk reads to find the sizes. A file may be measured again on
+/// each of its levels.
+pub const MEASURED_PARTS: usize = 8 * MAX_MEASURED_PARTS;
+
 /// A block source like [`BlockStoreSource`], for a store that is borrowed.
-#[derive(Debug, Clone, Copy)]
-pub struct StoreRef<'a>(pub &'a dyn BlockStore);
+pub(crate) struct StoreRef<'a>(pub(crate) &'a dyn BlockStore);
 
 #[async_trait]
 impl BlockSource for StoreRef<'_> {

@@ -138,8 +138,18 @@ pub fn is_without_sizes(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|cause| cause.is::<WithoutSizes>())
 }
 
+/// Returns the size that a dag-pb file declares, or 0 if it declares none.
+#[must_use]
+pub fn declared_size(block: &Bytes) -> u64 {
+    let data = RawNode::read(block).ok().and_then(|node| Data::read(block.slice_ref(node.data?)).ok());
+    data.and_then(|data| data.filesize).unwrap_or(0)
+}
+
 /// Returns the content IDs of the parts of a dag-pb file.
-pub(crate) fn part_cids(block: &Bytes) -> Result<Vec<Cid>> {
+///
+/// # Errors
+/// Returns [`ErrorKind::InvalidInput`] for a malformed block.
+pub fn part_cids(block: &Bytes) -> Result<Vec<Cid>> {
     RawNode::read(block)?.cids().collect()
 }
 

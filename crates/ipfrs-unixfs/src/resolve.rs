@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
@@ -13,7 +14,7 @@ use crate::ipld::{Step, follow, has_paths};
 use crate::link_name::LinkName;
 use crate::node::{Node, decode_async, in_turns, plain_links, take_turns};
 use crate::search::{Found, find};
-use crate::sizes::decode_measured;
+use crate::sizes::{MAX_MEASURED_PARTS, decode_measured};
 
 /// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +100,8 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
         }
         roots.push(cid);
     };
-    let node = decode_measured(source, cid, data.clone()).await.ok();
+    let left = AtomicUsize::new(MAX_MEASURED_PARTS);
+    let node = decode_measured(source, cid, data.clone(), &left).await.ok();
     // Only keys of maps and indices of lists are left, and both are text.
     let remainder = rest.iter().map(|segment| segment.to_string_lossy().into_owned()).collect();
     Ok(Resolved { cid, data, node, roots, shards, remainder })

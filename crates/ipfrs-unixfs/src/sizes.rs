@@ -4,6 +4,8 @@
 //! implementations read such a file from its beginning. Here the sizes are found by reading the nodes of the parts, so
 //! that ranges work as well.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,27 +14,24 @@ use ipfrs_core::{Cid, Error, Result};
 use crate::blocks::BlockSource;
 use crate::node::{Node, decode_async, decode_with_sizes, is_without_sizes, part_cids};
 
-/// Most parts that are read to find the sizes in one node.
-const MAX_PARTS: usize = 1_024;
+/// Most parts that are read to find the sizes of one file.
+pub const MAX_MEASURED_PARTS: usize = 1_024;
 
-/// Largest node whose links get sizes, in bytes. It has room for [`MAX_PARTS`] links.
+/// Largest node whose links get sizes, in bytes. It has room for [`MAX_MEASURED_PARTS`] links.
 const MAX_NODE_BYTES: usize = 64 * 1024;
 
 /// Most nodes without sizes above each other.
 const MAX_DEPTH: usize = 8;
 
 /// Decodes a block like [`decode_async`]. If it is a file whose links have no sizes, reads its parts from `source` to
-/// find them.
+/// find them, and counts them off `left`, the number of parts that the caller may still read in this way.
 ///
 /// # Errors
-/// Returns the errors of [`decode_async`], which concern missing sizes if the file has more than 1,024 parts below the
+/// Returns the errors of [`decode_async`], which concern missing sizes if there are more than `left` parts below the
 /// nodes without sizes, and the errors of `source`.
-pub async fn decode_measured(source: &dyn BlockSource, cid: Cid, data: Bytes) -> Result<Node> {
+pub async fn decode_measured(source: &dyn BlockSource, cid: Cid, data: Bytes, left: &AtomicUsize) -> Result<Node> {
     match decode_async(cid, data.clone()).await {
-        Err(error) if is_without_sizes(&error) => {
-            let mut left = MAX_PARTS;
-            measured(source, cid, data, error, &mut left, MAX_DEPTH).await
-        }
+        Err(error) if is_without_sizes(&error) => measured(source, cid, data, error, left, MAX_DEPTH).await,
         decoded => decoded,
     }
 }
@@ -43,7 +42,7 @@ fn measured<'a>(
     cid: Cid,
     data: Bytes,
     error: Error,
-    left: &'a mut usize,
+    left: &'a AtomicUsize,
     depth: usize,
 ) -> BoxFuture<'a, Result<Node>> {
     async move {
@@ -51,8 +50,10 @@ fn measured<'a>(
             return Err(error);
         }
         let parts = part_cids(&data)?;
-        let Some(rest) = left.checked_sub(parts.len()) else { return Err(error) };
-        *left = rest;
+        let take = |left: usize| left.checked_sub(parts.len());
+        if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            return Err(error);
+        }
         let mut sizes = Vec::with_capacity(parts.len());
         for part in parts {
             let block = match ipfrs_core::identity_payload(&part) {

@@ -253,6 +253,8 @@ async fn files_are_served_only_under_names_that_say_so() {
         config.gateway.hosts.insert("files.example".into(), files.clone());
         let subdomains = HostConfig { subdomains: true, ..files };
         config.gateway.hosts.insert("roots.example".into(), subdomains);
+        config.gateway.dnslink.insert("site.example".into(), "/ipfs/bafkqaaa".into());
+        config.gateway.dnslink.insert("files.example".into(), "/ipfs/bafkqaaa".into());
         config.dns.enabled = false;
     })
     .await;
@@ -269,6 +271,8 @@ async fn files_are_served_only_under_names_that_say_so() {
             }
         }
         assert_eq!(status(&gateway, &root, "/").await, 200);
+        assert_eq!(status(&gateway, "site.example", "/").await, 406);
+        assert_eq!(status(&gateway, "files.example", "/").await, 200);
     }
 }
 

@@ -135,8 +135,10 @@ async fn resolved(
                 let object = object.whole()?;
                 let cached = CachedPath::new(object.resolved.clone());
                 let takes = |body: Bytes| request.is_plain() && response_cache::takes(parts, &body);
-                // A response in the response cache needs no path.
-                if !matches!(&object.kind, ObjectKind::File(file) if file.inline().is_some_and(takes)) {
+                // A response in the response cache needs no path, and a file whose sizes were not found may get them.
+                let is_final =
+                    !matches!(object.kind, ObjectKind::Other) || object.cid.codec() != ipfrs_core::codec::DAG_PB;
+                if is_final && !matches!(&object.kind, ObjectKind::File(file) if file.inline().is_some_and(takes)) {
                     state.path_cache.insert(&target.key, &cached);
                 }
                 request.cached = Some(cached);

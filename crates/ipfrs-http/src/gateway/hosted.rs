@@ -191,7 +191,8 @@ async fn decide_by_place(
     match &hosted_request.place {
         Place::Local => Ok(Decision::Daemon { is_public: false }),
         Place::Unknown => {
-            match (site(state, hosted_request, &HostConfig::default()).await, &hosted_request.otherwise) {
+            let config = HostConfig { deserialized: Some(state.config.deserialized), ..HostConfig::default() };
+            match (site(state, hosted_request, &config).await, &hosted_request.otherwise) {
                 (Ok(Some(site)), _) => Ok(Decision::Site(site)),
                 (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
                 (_, Some(own)) => Box::pin(decide_by_place(state, own, uri, method)).await,

@@ -95,7 +95,7 @@ async fn checked(node: &Node, argument: &str, removes: bool) -> Result<FileRefer
 async fn verified(node: &Node, reference: &Reference, removes: bool) -> Result<FileReference> {
     let state = node.verify_file_reference(reference).await?;
     if removes && !matches!(state, FileState::Intact) {
-        node.remove_file_reference(&reference.cid).await?;
+        node.remove_file_reference(reference).await?;
     }
     Ok(line(reference, state))
 }

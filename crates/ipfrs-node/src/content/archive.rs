@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -10,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
-use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
+use ipfrs_stream::{BlockStoreSource, DagReader, MEASURED_PARTS, Part, Span};
 use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixFsNode, decode_measured};
 
 use super::directory_memory::DirectoryMemory;
@@ -50,9 +51,11 @@ impl Node {
     /// nested more than [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
     pub async fn archive(&self, object: &Object, name: &LinkName, default_mtime: Option<Mtime>) -> Result<Archive> {
         let source = BlockStoreSource(self.part_store(&object.resolved.path, Part::All));
-        let root = decode_measured(&source, object.cid, object.block.clone()).await?;
+        let measurable = AtomicUsize::new(MEASURED_PARTS);
+        let root = decode_measured(&source, object.cid, object.block.clone(), &measurable).await?;
         let mut walk = Walk {
             store: source.0,
+            measurable,
             node: self.clone(),
             path: Vec::new(),
             content: None,
@@ -89,6 +92,8 @@ pub fn saved_name(path: &ContentPath) -> LinkName {
 struct Walk {
     node: Node,
     store: Arc<dyn BlockStore>,
+    /// Number of parts that may still be read to find the sizes of files that have none.
+    measurable: AtomicUsize,
     /// Open directories, from the root to the current entry.
     path: Vec<Directory>,
     content: Option<Content>,
@@ -165,7 +170,7 @@ impl Walk {
                 let has_ended = std::mem::replace(&mut self.has_ended, true);
                 return Ok((!has_ended).then(tar::end));
             };
-            let next = directory.next(&self.store).await?;
+            let next = directory.next(&self.store, &self.measurable).await?;
             let bytes = directory.memory();
             self.open_bytes.replace(std::mem::replace(&mut directory.bytes, bytes), bytes);
             self.check_open()?;
@@ -292,7 +297,7 @@ impl Directory {
     }
 
     /// Returns the next entry.
-    async fn next(&mut self, store: &Arc<dyn BlockStore>) -> Result<Option<Entry>> {
+    async fn next(&mut self, store: &Arc<dyn BlockStore>, measurable: &AtomicUsize) -> Result<Option<Entry>> {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {
                 let Some(entry) = self.entries.next().await? else { break };
@@ -309,7 +314,7 @@ impl Directory {
             let path = LinkName::from(&*path);
             Error::no_block(&cid, format!("block {cid} of {path:?} is not in this store"))
         })?;
-        let node = decode_measured(&BlockStoreSource(store.clone()), cid, data).await?;
+        let node = decode_measured(&BlockStoreSource(store.clone()), cid, data, measurable).await?;
         Ok(Some(Entry { path, has_path_name: entry.name.as_bytes().contains(&b'/'), node }))
     }
 }

@@ -9,8 +9,10 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use ipfrs_store::BlockStore;
-use ipfrs_stream::{BlockStoreSource, Part, StoreRef};
-use ipfrs_unixfs::{Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, decode_measured};
+use ipfrs_stream::{BlockStoreSource, Part};
+use ipfrs_unixfs::{
+    Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, declared_size, decode_async, is_without_sizes,
+};
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout_at};
 
@@ -189,8 +191,12 @@ impl Node {
             let Ok(next) = next else { break };
             let target = match next {
                 Some(Ok((_, Some(data)))) => {
-                    let node = decode_measured(&StoreRef(store), cid, data).await;
-                    node.ok().map(|node| Ok(Target::of(&node)))
+                    match decode_async(cid, data.clone()).await {
+                        Ok(node) => Some(Ok(Target::of(&node))),
+                        // Its parts are not read for a listing.
+                        Err(error) if is_without_sizes(&error) => Some(Ok(Target::file(declared_size(&data)))),
+                        Err(_) => None,
+                    }
                 }
                 Some(Ok((_, None))) => None,
                 // Entries whose target is blocked are listed, but the target is not read.
@@ -227,6 +233,12 @@ impl Target {
             _ => LinkName::default(),
         };
         Self { kind, size, symlink, attributes: node.attributes() }
+    }
+
+    /// Returns a file without attributes.
+    fn file(size: u64) -> Self {
+        let (symlink, attributes) = (LinkName::default(), Attributes::default());
+        Self { kind: ListedKind::File, size, symlink, attributes }
     }
 
     fn under(self, entry: DirEntry) -> Listed {

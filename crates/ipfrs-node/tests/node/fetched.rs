@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use futures::StreamExt;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec};
 use ipfrs_node::{
@@ -354,5 +355,25 @@ async fn blocks_that_caches_serve_are_not_evicted() {
         flood(&node, 1_000 + 8 * part, 1).await;
     }
     assert!(has(&node, &used).await && !has(&node, &unused).await);
+    node.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fetched_block_that_stays_in_a_file_is_not_evicted_with_it() {
+    let (repo, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = StoreConfig { filestore_root: Some(files.path().to_owned()), ..limited() };
+    let node = open(repo.path(), store).await;
+    let (kept, packed) = (block(1, 100_000), block(2, 100_000));
+    // One block is added without a copy and fetched afterwards, the other one in the opposite order.
+    fetch(&node, vec![packed.clone()]).await;
+    for (name, block) in [("kept", &kept), ("packed", &packed)] {
+        fs::write(files.path().join(name), block.data()).unwrap();
+        let options = AddOptions { nocopy: true, ..AddOptions::default() };
+        assert_eq!(node.add_path(files.path().join(name), options).await.unwrap().cid.hash(), block.cid().hash());
+    }
+    fetch(&node, vec![kept.clone(), packed.clone()]).await;
+    assert_eq!(node.duplicated_blocks().unwrap().count().await, 0);
+    flood(&node, 1_000, 80).await;
+    assert!(has(&node, &kept).await && has(&node, &packed).await);
     node.close().await.unwrap();
 }

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::{Block, Cid, Multihash, Result};
 
 use super::reference::{Position, Reference, ReferenceOrder};
-use super::{FileState, Filestore, PAGE_REFERENCES, broken, key_of};
+use super::{FileState, Filestore, Inner, PAGE_REFERENCES, broken, key_of};
 use crate::store;
 use crate::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
@@ -70,8 +70,11 @@ impl Filestore {
     /// Verifies some references.
     async fn scrub_references(self, references: Vec<Result<Reference>>) -> Result<Scrubbed> {
         let (mut blocks, mut bytes, mut corrupt) = (0, 0, Vec::new());
-        for reference in references {
-            let reference = reference?;
+        let references: Vec<_> = references.into_iter().collect::<Result<_>>()?;
+        let cids: Vec<_> = references.iter().map(|reference| reference.cid).collect();
+        let in_packs = self.are_in_packs(&cids).await?;
+        // A repair deletes corrupt blocks, so blocks that the packs have are left to their own scrub.
+        for (reference, _) in references.into_iter().zip(in_packs).filter(|(_, is_in)| !is_in) {
             match self.verify(&reference).await? {
                 FileState::Intact => {}
                 state => corrupt.push((reference.cid, broken(&reference.cid, &state))),
@@ -158,7 +161,10 @@ impl BlockStore for Filestore {
         let mut removed = self.inner.packs.delete_unless(cids, Arc::clone(&spared)).await?;
         if !self.is_empty() {
             let hashes: Vec<_> = cids.iter().map(|cid| *cid.hash()).collect();
-            let in_files = self.blocking(move |inner| inner.remove(&hashes, |hash| spared(hash))).await?;
+            let is_spared =
+                move |hashes: &[Multihash], index: usize| hashes.get(index).is_some_and(|hash| spared(hash));
+            let remove = move |inner: &Inner| inner.remove(&hashes, |index, _| is_spared(&hashes, index));
+            let in_files = self.blocking(remove).await?;
             removed.iter_mut().zip(in_files).for_each(|(removed, in_file)| *removed |= in_file);
         }
         Ok(removed)

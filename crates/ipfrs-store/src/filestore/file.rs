@@ -77,8 +77,11 @@ impl Source {
         };
         // The path that is stored neither has links nor leads out of the root. A client does not learn whether a file
         // elsewhere exists.
-        let path =
-            part.path.canonicalize().map_err(|e| if part.path.starts_with(root) { cannot(e) } else { outside() })?;
+        let is_inside = || {
+            let directory = part.path.parent().and_then(|directory| directory.canonicalize().ok());
+            directory.is_some_and(|directory| directory.starts_with(root))
+        };
+        let path = part.path.canonicalize().map_err(|e| if is_inside() { cannot(e) } else { outside() })?;
         let relative = path.strip_prefix(root).map_err(|_| outside())?;
         let file = open(&path).map_err(cannot)?;
         Ok(Self { path: part.path.clone(), relative: relative.to_owned(), file })

@@ -108,12 +108,13 @@ impl Table {
         })
     }
 
-    /// Removes the records of `keys`, except those that `is_spared` keeps. Returns for each whether it was removed.
-    pub(super) fn remove(&self, keys: &[Box<[u8]>], is_spared: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+    /// Removes the records of `keys`, except those that `is_spared` keeps, which gets the index of the key. Returns for
+    /// each whether it was removed.
+    pub(super) fn remove(&self, keys: &[Box<[u8]>], is_spared: impl Fn(usize, &Record) -> bool) -> Result<Vec<bool>> {
         self.change(|references, files, bytes| {
             let mut are_removed = Vec::with_capacity(keys.len());
             for (index, key) in keys.iter().enumerate() {
-                let old = record(references, key)?.filter(|_| !is_spared(index));
+                let old = record(references, key)?.filter(|old| !is_spared(index, old));
                 are_removed.push(old.is_some());
                 if let Some(old) = old {
                     references.remove(&**key)?;
@@ -176,6 +177,10 @@ impl Table {
             }
             Ok(page)
         })
+    }
+
+    pub(super) fn close(&self) {
+        self.0.close();
     }
 
     /// Returns the tables as they are now. Later changes do not affect them.

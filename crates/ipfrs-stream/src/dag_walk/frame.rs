@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
@@ -51,10 +52,15 @@ impl Path {
     }
 
     /// Returns the innermost node that has links left to take, or `None` at the end.
-    pub(super) async fn current(&mut self, store: &Arc<dyn BlockStore>) -> Result<Option<&mut Frame>> {
+    /// Counts parts that are read to find sizes off `measurable`.
+    pub(super) async fn current(
+        &mut self,
+        store: &Arc<dyn BlockStore>,
+        measurable: &AtomicUsize,
+    ) -> Result<Option<&mut Frame>> {
         self.drop_done();
         if self.open.is_empty() && !self.closed.is_empty() {
-            self.reopen(store).await?;
+            self.reopen(store, measurable).await?;
         }
         let frame = self.open.back_mut().unwrap_or(&mut self.roots);
         Ok(if frame.is_done() { None } else { Some(frame) })
@@ -86,7 +92,7 @@ impl Path {
     }
 
     /// Reads the links of the innermost closed node again.
-    async fn reopen(&mut self, store: &Arc<dyn BlockStore>) -> Result<()> {
+    async fn reopen(&mut self, store: &Arc<dyn BlockStore>, measurable: &AtomicUsize) -> Result<()> {
         let (Some(Closed { part, next, depth }), Some(cid)) = (self.closed.pop(), self.closed_nodes.pop()) else {
             return Ok(());
         };
@@ -99,7 +105,7 @@ impl Path {
                 Error::no_block(&cid, format!("block {cid} was removed from this store while the DAG was read"))
             })?,
         };
-        let mut frame = Frame::new(cid, part, links_below(&**store, cid, data, part).await?, depth);
+        let mut frame = Frame::new(cid, part, links_below(&**store, measurable, cid, data, part).await?, depth);
         frame.skip(next as usize);
         self.open_bytes += frame.memory();
         self.open.push_back(frame);

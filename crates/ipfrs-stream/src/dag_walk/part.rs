@@ -1,9 +1,11 @@
 //! Parts of DAGs: which links of each node a walk follows.
 
+use std::sync::atomic::AtomicUsize;
+
 use bytes::Bytes;
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use ipfrs_store::BlockStore;
-use ipfrs_unixfs::{FileNode, Node, ShardLink, decode_measured, links};
+use ipfrs_unixfs::{FileNode, Node, ShardLink, decode_async, decode_measured, is_without_sizes, links, part_cids};
 use tokio::task::coop::consume_budget;
 
 use crate::Span;
@@ -80,8 +82,15 @@ pub(super) fn has_no_links(cid: &Cid, block: &[u8]) -> bool {
     }
 }
 
-/// Returns the links of block `cid` that are within `part`. If a file has no sizes, they are found in `store`.
-pub(super) async fn links_below(store: &dyn BlockStore, cid: Cid, data: Bytes, part: Part) -> Result<Links> {
+/// Returns the links of block `cid` that are within `part`. Sizes that the part needs and a file lacks are found in
+/// `store`, by reading at most `measurable` parts.
+pub(super) async fn links_below(
+    store: &dyn BlockStore,
+    measurable: &AtomicUsize,
+    cid: Cid,
+    data: Bytes,
+    part: Part,
+) -> Result<Links> {
     let none = Links { cids: CidList::default(), below: Below::Each(Part::Block) };
     let span = match part {
         Part::Block => return Ok(none),
@@ -94,7 +103,14 @@ pub(super) async fn links_below(store: &dyn BlockStore, cid: Cid, data: Bytes, p
         Part::Bytes(span) => Some(span),
     };
     let entity = |cids| Links { cids, below: Below::Each(Part::Entity) };
-    Ok(match (decode_measured(&StoreRef(store), cid, data).await, span) {
+    let decoded = match span {
+        Some(_) => decode_measured(&StoreRef(store), cid, data, measurable).await,
+        None => match decode_async(cid, data.clone()).await {
+            Err(error) if is_without_sizes(&error) => return Ok(entity(part_cids(&data)?.into_iter().collect())),
+            decoded => decoded,
+        },
+    };
+    Ok(match (decoded, span) {
         (Ok(Node::File(file)), Some(span)) => links_within(&file, span),
         (Ok(Node::File(file)), None) => entity(file.children.iter().map(|child| child.cid).collect()),
         (Ok(Node::HamtShard(shard)), _) => entity(shard.slots().iter().filter_map(inner_shard).collect()),

@@ -1,6 +1,6 @@
 //! `repo restore`.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -59,9 +59,9 @@ pub(super) fn run(globals: &Globals, args: &RepoRestoreArgs, out: &mut Output) -
         let restored = interruptible(restoring, &interrupted).await;
         let target = Arc::into_inner(target).context("the task that restores has not ended")?;
         let verified = match restored {
-            Ok(manifest) if args.verify => {
-                verified(&target.built(), &manifest, watched).await.map(|blocks| (manifest, Some(blocks)))
-            }
+            Ok(manifest) if args.verify => verified(&target.built(), target.repo(), &manifest, watched)
+                .await
+                .map(|blocks| (manifest, Some(blocks))),
             restored => restored.map(|manifest| (manifest, None)),
         };
         match verified {
@@ -116,22 +116,41 @@ fn print(summary: &Summary, store: Option<&str>, out: &mut Output) -> Result<()>
     Ok(())
 }
 
-/// Returns where the files of a restored repo are that blocks are parts of, as its configuration says.
-fn filestore_root(built: &Path) -> Result<Option<PathBuf>> {
+/// Returns where the files are that blocks of the repo are parts of, as the restored configuration says.
+fn filestore_root(built: &Path, repo: &Path) -> Result<PathBuf> {
     let files = ["config.toml", "config.toml.restored"].map(|name| built.join(name));
-    let Some(file) = files.into_iter().find(|file| file.exists()) else { return Ok(None) };
-    let why = || format!("cannot verify blocks in files: {} is not valid", file.display());
-    let config = Config::load(&Sources::of_process(Some(file.clone()))).with_context(why)?;
-    Ok(config.store.filestore_root)
+    let root = match files.into_iter().find(|file| file.exists()) {
+        Some(file) => {
+            let why = || format!("cannot verify blocks in files: {} is not valid", file.display());
+            Config::load(&Sources::of_process(Some(file.clone()))).with_context(why)?.store.filestore_root
+        }
+        None => None,
+    };
+    let Some(root) = root else {
+        bail!(
+            "blocks of the backup are parts of files, and its configuration does not say where the files are \
+             (store.filestore_root): restore it without --verify"
+        )
+    };
+    // The repo does not exist yet.
+    let mut absolute = PathBuf::new();
+    for component in std::path::absolute(repo)?.join(root).components() {
+        match component {
+            Component::ParentDir => drop(absolute.pop()),
+            Component::CurDir => {}
+            other => absolute.push(other),
+        }
+    }
+    Ok(absolute)
 }
 
 /// Opens a repo that was built, which makes its index, hashes every block and looks for the blocks below each pin.
 /// Returns the number of blocks.
-async fn verified(built: &Path, manifest: &Manifest, watched: Watched) -> Result<u64> {
+async fn verified(built: &Path, repo: &Path, manifest: &Manifest, watched: Watched) -> Result<u64> {
     let mut config = Config::default();
     config.store.path = manifest.store.as_ref().filter(|store| !Path::new(store).is_absolute()).map(Into::into);
     if manifest.files.iter().any(|file| file.in_store && file.path == "filestore.redb") {
-        config.store.filestore_root = filestore_root(built)?;
+        config.store.filestore_root = Some(filestore_root(built, repo)?);
     }
     let api = Api::local(Embedded::open(&config, built, "ipfrs-cli repo restore").await?);
     let checked = async {
@@ -143,6 +162,11 @@ async fn verified(built: &Path, manifest: &Manifest, watched: Watched) -> Result
             progress.reached(line.progress);
             if line.msg.starts_with("block ") {
                 let block = printable(&line.msg);
+                if block.contains("of the filestore") {
+                    bail!(
+                        "{block}; the backup itself is sound: restore the file, or restore the backup without --verify"
+                    );
+                }
                 bail!("{block}: it was damaged when it was backed up; restore it without --verify");
             }
         }
