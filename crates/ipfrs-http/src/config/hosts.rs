@@ -69,9 +69,9 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// Whether files and directories are served. The default of the gateway must be filled in.
-    pub(crate) fn serves_deserialized(&self) -> bool {
-        self.deserialized.unwrap_or(true)
+    /// Whether files and directories are served. `default` is that of the gateway.
+    pub(crate) fn serves_deserialized(&self, default: bool) -> bool {
+        self.deserialized.unwrap_or(default)
     }
 }
 

@@ -191,8 +191,7 @@ async fn decide_by_place(
     match &hosted_request.place {
         Place::Local => Ok(Decision::Daemon { is_public: false }),
         Place::Unknown => {
-            let config = HostConfig { deserialized: Some(state.config.deserialized), ..HostConfig::default() };
-            match (site(state, hosted_request, &config).await, &hosted_request.otherwise) {
+            match (site(state, hosted_request, &HostConfig::default()).await, &hosted_request.otherwise) {
                 (Ok(Some(site)), _) => Ok(Decision::Site(site)),
                 (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
                 (_, Some(own)) => Box::pin(decide_by_place(state, own, uri, method)).await,
@@ -222,7 +221,12 @@ async fn decide_by_place(
                     Ok(Decision::Moved { content_path, location })
                 }
                 subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
-                    let site = Site::subdomain(*namespace, &id, gateway.clone(), config.serves_deserialized());
+                    let site = Site::subdomain(
+                        *namespace,
+                        &id,
+                        gateway.clone(),
+                        config.serves_deserialized(state.config.deserialized),
+                    );
                     Ok(Decision::Site(site.retrieving(config.retrieve)))
                 }
             }
@@ -250,7 +254,9 @@ async fn gateway(
         {
             return Ok(Decision::Moved { content_path: path.to_owned(), location });
         }
-        return Ok(Decision::Site(Site::paths(config.serves_deserialized()).retrieving(config.retrieve)));
+        return Ok(Decision::Site(
+            Site::paths(config.serves_deserialized(state.config.deserialized)).retrieving(config.retrieve),
+        ));
     }
     if !config.paths.is_empty() && SERVED_ROUTES.iter().any(|route| is_below(path, route)) {
         if *method == Method::PUT {
@@ -311,7 +317,10 @@ fn location(
 async fn site(state: &AppState, hosted_request: &HostedRequest, config: &HostConfig) -> Result<Option<Site>> {
     let is_website = website(state, &hosted_request.name).await?;
     let (name, host) = (&hosted_request.name, &hosted_request.host);
-    let website = || Site::website(name, host.clone(), config.serves_deserialized()).retrieving(config.retrieve);
+    let website = || {
+        Site::website(name, host.clone(), config.serves_deserialized(state.config.deserialized))
+            .retrieving(config.retrieve)
+    };
     Ok(is_website.then(website))
 }
 

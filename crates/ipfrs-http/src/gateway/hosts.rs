@@ -251,11 +251,7 @@ impl Hosts {
     pub(crate) fn new(config: &GatewayConfig, known: &[String]) -> Self {
         // Normalizes IPv6 addresses, as in requests.
         let key = |name: &str| Named { name, port: None }.lower().into_owned();
-        let inherited = |host: &HostConfig| HostConfig {
-            deserialized: host.deserialized.or(Some(config.deserialized)),
-            ..host.clone()
-        };
-        let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(inherited(host))));
+        let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(host.clone())));
         let (patterns, exact): (Vec<_>, Vec<_>) = hosts.partition(|(name, _)| name.contains('*'));
         let labels = |name: String| name.split('.').map(str::to_owned).collect::<Vec<_>>();
         Self {
@@ -411,7 +407,7 @@ impl Hosts {
 
     /// Whether a host serves a path in the same way as the default path gateway.
     fn is_plain(&self, config: &HostConfig, path: &str) -> bool {
-        let serves_all = config.serves_deserialized() == self.deserialized && config.retrieve;
+        let serves_all = config.serves_deserialized(self.deserialized) == self.deserialized && config.retrieve;
         path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && serves_all
     }
 }
