@@ -85,3 +85,22 @@ async fn sizes_are_not_searched_for_without_a_limit() {
         assert_eq!(response.status(), 200, "{cid}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_without_sizes_is_served_once_its_parts_are_there() {
+    let gateway = TestGateway::start().await;
+    let (mut dag, mut later) = (Dag::default(), Dag::default());
+    let part = later.put(codec::RAW, b"part".to_vec());
+    let file = bare(&mut dag, None, b"", &[part, part]);
+    dag.import(&gateway).await;
+    let status = async |query: &str| {
+        let request = gateway.request(Method::GET, &format!("/ipfs/{file}{query}"));
+        request.send().await.unwrap().status().as_u16()
+    };
+    // Repeated, for the caches of paths.
+    for _ in 0..3 {
+        assert_eq!((status("").await, status("?format=raw").await), (422, 200));
+    }
+    later.import(&gateway).await;
+    assert_eq!(gateway.content(&format!("/ipfs/{file}")).await, "partpart");
+}
