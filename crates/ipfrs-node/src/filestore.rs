@@ -5,7 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Error, FileOffset, Result};
-use ipfrs_store::{FileState, Filestore, PutMode, Reference, ReferenceOrder};
+use ipfrs_store::{FileState, Filestore, Reference, ReferenceOrder};
+use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::BlockSink;
 
 use crate::Node;
@@ -42,8 +43,7 @@ impl BlockSink for FilestoreSink {
             let mut found = self.references.filestore.references(&cids).await?.into_iter();
             blocks.retain(|_| found.next().flatten().is_none());
         }
-        let outcomes = self.node.inner.served.put_many(blocks, PutMode::Atomic).await;
-        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+        StoreSink(self.node.inner.served.clone()).put(blocks).await
     }
 
     async fn put_leaves(&self, leaves: Vec<(Block, FileOffset)>) -> Result<()> {

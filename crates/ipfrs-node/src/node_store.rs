@@ -4,7 +4,6 @@ mod retrieval_timeout;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -41,7 +40,7 @@ pub(crate) struct NodeStore {
     fetched: Option<Arc<Fetched>>,
     on_stored: OnStored,
     /// Whether blocks may stay in files.
-    has_references: AtomicBool,
+    has_references: bool,
 }
 
 /// Function that learns about blocks that were not in the store before; it is set once.
@@ -59,8 +58,10 @@ impl fmt::Debug for StoredFn {
 }
 
 impl NodeStore {
+    /// Creates the store over an engine, in which blocks may stay in files if `has_references`.
     pub(crate) fn new(
         inner: Arc<dyn BlockStore>,
+        has_references: bool,
         read_timeout: RetrievalTimeout,
         metrics: Arc<Metrics>,
         protection: Protection,
@@ -68,7 +69,6 @@ impl NodeStore {
         fetched: Option<Arc<Fetched>>,
     ) -> Self {
         let on_stored = OnStored::default();
-        let has_references = AtomicBool::new(false);
         Self { inner, read_timeout, metrics, protection, events, fetched, on_stored, has_references }
     }
 
@@ -134,7 +134,7 @@ impl NodeStore {
 
     /// Stores blocks that the caller records as fetched.
     pub(crate) async fn put_fetched(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        if !self.has_references.load(Ordering::Acquire) {
+        if !self.has_references {
             return self.store(blocks, Put::Packed(mode)).await;
         }
         // A block that stays in a file must not become one that was fetched: eviction would delete both.
@@ -151,11 +151,6 @@ impl NodeStore {
             None => stored.next().unwrap_or_else(missing),
         };
         sizes.iter().map(outcome).collect()
-    }
-
-    /// Notes that blocks may stay in files.
-    pub(crate) fn expect_references(&self) {
-        self.has_references.store(true, Ordering::Release);
     }
 
     /// Stores references to blocks in files. Each block is content of users from then on.

@@ -311,7 +311,15 @@ impl Opened {
         let events = Events::default();
         let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
         let (metered, known) = (metrics.clone(), fetched.clone());
-        let store = NodeStore::new(engine, read_timeout, metered, protection.clone(), events.clone(), known);
+        let store = NodeStore::new(
+            engine,
+            filestore.is_some(),
+            read_timeout,
+            metered,
+            protection.clone(),
+            events.clone(),
+            known,
+        );
         #[cfg(feature = "bitswap")]
         let stored = store.on_stored();
         let store = Arc::new(store);
@@ -319,10 +327,7 @@ impl Opened {
             .clone()
             .zip(heads)
             .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads));
-        let references = filestore.map(|filestore| {
-            store.expect_references();
-            References { filestore, store: Arc::clone(&store) }
-        });
+        let references = filestore.map(|filestore| References { filestore, store: Arc::clone(&store) });
         let store: Arc<dyn BlockStore> = store;
         let served: Arc<dyn BlockStore> = match &denylists {
             Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),

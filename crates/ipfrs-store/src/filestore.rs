@@ -19,6 +19,7 @@ use self::file::Source;
 pub use self::reference::{FileState, Reference, ReferenceOrder};
 use self::reference::{Position, Record};
 use self::table::Table;
+use crate::pack::key_of;
 use crate::store::{self, Admission};
 use crate::{BlockStore, PackStore, Stored};
 
@@ -293,10 +294,6 @@ impl From<&Reference> for Record {
 fn reference(hash: &Multihash, record: Record) -> Reference {
     let Record { path, offset, len } = record;
     Reference { cid: Cid::new_v1(codec::RAW, *hash), path, offset, len }
-}
-
-fn key_of(hash: &Multihash) -> Box<[u8]> {
-    hash.to_bytes().into()
 }
 
 fn hash_of(key: &[u8]) -> Result<Multihash> {

@@ -50,3 +50,4 @@ mod writer;
 pub use link::LinkedPack;
 pub use options::PackOptions;
 pub use pack_store::PackStore;
+pub(crate) use record::{Key, key_of};

@@ -43,13 +43,13 @@ async fn verify(api: &Api, args: &FilestoreVerifyArgs, out: &mut Output) -> Resu
         .with("remove-bad-blocks", args.remove_bad_blocks);
     let (mut response, mut bad) = (api.call(request).await?, 0_u64);
     while let Some(line) = response.line::<FileReference>().await? {
-        let is_bad = line.status != 0;
+        let is_bad = line.status != FileReference::INTACT;
         bad += u64::from(is_bad);
         if out.is_json() {
             out.object(&line)?;
             continue;
         }
-        let action = match (args.remove_bad_blocks, is_bad && line.status != 20) {
+        let action = match (args.remove_bad_blocks, is_bad && line.status != FileReference::INVALID) {
             (false, _) => "",
             (true, true) => " remove",
             (true, false) => " keep",

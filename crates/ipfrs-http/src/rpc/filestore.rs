@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use ipfrs_core::{Cid, Result, codec, parse_cid};
 use ipfrs_node::{FileState, Node, Reference, ReferenceOrder};
 use ipfrs_rpc::types::{CidLink, FileReference, Reference as Line};
@@ -13,43 +12,47 @@ use super::{long_command, refs};
 use crate::error::rpc_part_message;
 use crate::state::AppState;
 
-/// Kubo's numbers of the states.
-const INTACT: i32 = 0;
-const FILE_ERROR: i32 = 10;
-const NO_FILE: i32 = 11;
-const CHANGED: i32 = 12;
-const OTHER_ERROR: i32 = 20;
-const NO_REFERENCE: i32 = 30;
-
 /// `filestore/ls[?arg=cid...][&file-order=]`: sends a line for each reference. Given blocks are verified, as in Kubo.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
-    let references = listed(&state.node, &args)?;
-    let arguments = args.arguments().to_vec();
-    long_command::answer(args.takes_trailers, state.config.idle_patience(), |lines| async move {
-        for argument in arguments {
-            lines.send(&checked(&state.node, &argument, false).await?).await?;
-        }
-        let Some(mut references) = references else { return Ok(()) };
-        while let Some(reference) = references.next().await.transpose()? {
-            lines.send(&line(&reference, FileState::Intact)).await?;
-        }
-        Ok(())
-    })
-    .await
+    send(state, args, Task::List).await
 }
 
 /// `filestore/verify[?arg=cid...][&file-order=][&remove-bad-blocks=]`: compares each reference, or those of the given
 /// blocks, with its file, and sends a line for each.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
-    let references = listed(&state.node, &args)?;
-    let (arguments, removes) = (args.arguments().to_vec(), args.is_set("remove-bad-blocks"));
+    let removes = args.is_set("remove-bad-blocks");
+    send(state, args, Task::Verify { removes }).await
+}
+
+/// Use of all references.
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    List,
+    /// With `removes`, references that are not intact are removed.
+    Verify {
+        removes: bool,
+    },
+}
+
+/// Sends a line for each given block, or for each reference.
+async fn send(state: AppState, args: Args, task: Task) -> CommandResult {
+    let order = if args.is_set("file-order") { ReferenceOrder::File } else { ReferenceOrder::Hash };
+    // Fails without a filestore in any case.
+    let mut references = state.node.file_references(order)?;
+    let (arguments, removes) = (args.arguments().to_vec(), matches!(task, Task::Verify { removes: true }));
     long_command::answer(args.takes_trailers, state.config.idle_patience(), |lines| async move {
-        for argument in arguments {
-            lines.send(&checked(&state.node, &argument, removes).await?).await?;
+        for argument in &arguments {
+            lines.send(&checked(&state.node, argument, removes).await?).await?;
         }
-        let Some(mut references) = references else { return Ok(()) };
+        if !arguments.is_empty() {
+            return Ok(());
+        }
         while let Some(reference) = references.next().await.transpose()? {
-            lines.send(&verified(&state.node, &reference, removes).await?).await?;
+            let line = match task {
+                Task::List => line(&reference, FileState::Intact),
+                Task::Verify { removes } => verified(&state.node, &reference, removes).await?,
+            };
+            lines.send(&line).await?;
         }
         Ok(())
     })
@@ -66,28 +69,20 @@ pub(super) async fn dups(State(state): State<AppState>, args: Args) -> CommandRe
     Ok(refs::respond(lines, args.takes_trailers))
 }
 
-/// Returns all references, or `None` if blocks are given.
-fn listed(node: &Node, args: &Args) -> Result<Option<BoxStream<'static, Result<Reference>>>> {
-    let order = if args.is_set("file-order") { ReferenceOrder::File } else { ReferenceOrder::Hash };
-    // Fails without a filestore in any case.
-    let references = node.file_references(order)?;
-    Ok((!args.has_arguments()).then_some(references))
-}
-
 /// Verifies the reference to a given block.
 async fn checked(node: &Node, argument: &str, removes: bool) -> Result<FileReference> {
     let cid = match parse_cid(argument) {
         Ok(cid) => cid,
         Err(error) => {
             let why = format!("{argument}: {}", rpc_part_message(&error));
-            return Ok(without_reference(None, OTHER_ERROR, why));
+            return Ok(without_reference(None, FileReference::INVALID, why));
         }
     };
     match node.file_reference(&cid).await? {
         Some(reference) => verified(node, &reference, removes).await,
         None => {
             let cid = Cid::new_v1(codec::RAW, *cid.hash());
-            Ok(without_reference(Some(cid), NO_REFERENCE, format!("ipld: could not find {cid}")))
+            Ok(without_reference(Some(cid), FileReference::NO_REFERENCE, format!("ipld: could not find {cid}")))
         }
     }
 }
@@ -102,10 +97,10 @@ async fn verified(node: &Node, reference: &Reference, removes: bool) -> Result<F
 
 fn line(reference: &Reference, state: FileState) -> FileReference {
     let (status, error_msg) = match state {
-        FileState::Intact => (INTACT, String::new()),
-        FileState::Changed(why) => (CHANGED, why),
-        FileState::NoFile(why) => (NO_FILE, why),
-        FileState::Unreadable(why) => (FILE_ERROR, why),
+        FileState::Intact => (FileReference::INTACT, String::new()),
+        FileState::Changed(why) => (FileReference::CHANGED, why),
+        FileState::NoFile(why) => (FileReference::NO_FILE, why),
+        FileState::Unreadable(why) => (FileReference::UNREADABLE, why),
     };
     FileReference {
         status,

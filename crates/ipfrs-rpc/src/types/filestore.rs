@@ -21,16 +21,29 @@ pub struct FileReference {
 }
 
 impl FileReference {
+    /// Status of a part of a file that has the bytes of its block.
+    pub const INTACT: i32 = 0;
+    /// Status of a file that cannot be read.
+    pub const UNREADABLE: i32 = 10;
+    /// Status of a file that does not exist.
+    pub const NO_FILE: i32 = 11;
+    /// Status of a part of a file that has other bytes.
+    pub const CHANGED: i32 = 12;
+    /// Status of an argument that is no content ID.
+    pub const INVALID: i32 = 20;
+    /// Status of a block without a reference.
+    pub const NO_REFERENCE: i32 = 30;
+
     /// Returns Kubo's name of the status.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self.status {
-            0 => "ok",
-            10 => "error",
-            11 => "no-file",
-            12 => "changed",
-            20 => "ERROR",
-            30 => "missing",
+            Self::INTACT => "ok",
+            Self::UNREADABLE => "error",
+            Self::NO_FILE => "no-file",
+            Self::CHANGED => "changed",
+            Self::INVALID => "ERROR",
+            Self::NO_REFERENCE => "missing",
             _ => "???",
         }
     }

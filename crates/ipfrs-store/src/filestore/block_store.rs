@@ -1,5 +1,7 @@
 //! The filestore as a block store.
 
+use std::cmp;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -7,10 +9,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use ipfrs_core::{Block, Cid, Multihash, Result};
+use ipfrs_core::{Block, Cid, Result};
 
 use super::reference::{Position, Reference, ReferenceOrder};
-use super::{FileState, Filestore, Inner, PAGE_REFERENCES, broken, key_of};
+use super::{FileState, Filestore, broken};
+use crate::pack::key_of;
 use crate::store;
 use crate::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
@@ -37,22 +40,21 @@ impl Filestore {
         let both = (packs.peekable(), files.boxed().peekable());
         let merged = stream::unfold(both, |(packs, files)| async move {
             let (mut packs, mut files) = (packs, files);
-            let (pack, file) =
-                (std::pin::Pin::new(&mut packs).peek().await, std::pin::Pin::new(&mut files).peek().await);
+            let (pack, file) = (Pin::new(&mut packs).peek().await, Pin::new(&mut files).peek().await);
             let order = match (pack, file) {
                 (None, None) => return None,
                 (Some(Ok(pack)), Some(Ok(file))) => key_of(pack.hash()).cmp(&key_of(file.hash())),
                 // Errors come first.
-                (_, None) | (Some(Err(_)), _) => std::cmp::Ordering::Less,
-                (None, _) | (_, Some(Err(_))) => std::cmp::Ordering::Greater,
+                (_, None) | (Some(Err(_)), _) => cmp::Ordering::Less,
+                (None, _) | (_, Some(Err(_))) => cmp::Ordering::Greater,
             };
             let next = match order {
-                std::cmp::Ordering::Less => packs.next().await,
-                std::cmp::Ordering::Equal => {
+                cmp::Ordering::Less => packs.next().await,
+                cmp::Ordering::Equal => {
                     files.next().await;
                     packs.next().await
                 }
-                std::cmp::Ordering::Greater => files.next().await,
+                cmp::Ordering::Greater => files.next().await,
             };
             next.map(|next| (next, (packs, files)))
         });
@@ -161,10 +163,10 @@ impl BlockStore for Filestore {
         let mut removed = self.inner.packs.delete_unless(cids, Arc::clone(&spared)).await?;
         if !self.is_empty() {
             let hashes: Vec<_> = cids.iter().map(|cid| *cid.hash()).collect();
-            let is_spared =
-                move |hashes: &[Multihash], index: usize| hashes.get(index).is_some_and(|hash| spared(hash));
-            let remove = move |inner: &Inner| inner.remove(&hashes, |index, _| is_spared(&hashes, index));
-            let in_files = self.blocking(remove).await?;
+            let remove = self.blocking(move |inner| {
+                inner.remove(&hashes, |index, _| hashes.get(index).is_some_and(|hash| spared(hash)))
+            });
+            let in_files = remove.await?;
             removed.iter_mut().zip(in_files).for_each(|(removed, in_file)| *removed |= in_file);
         }
         Ok(removed)
@@ -185,7 +187,7 @@ impl BlockStore for Filestore {
         }
         let filestore = self.clone();
         // In the order of files, which is faster to read.
-        let references = self.list(ReferenceOrder::File).chunks(SCRUB_BLOCKS.min(PAGE_REFERENCES));
+        let references = self.list(ReferenceOrder::File).chunks(SCRUB_BLOCKS);
         packs.chain(references.then(move |some| filestore.clone().scrub_references(some))).boxed()
     }
 

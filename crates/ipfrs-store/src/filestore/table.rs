@@ -17,6 +17,7 @@ use redb::{
 };
 
 use super::reference::{Position, Record, ReferenceOrder};
+use crate::pack::Key;
 use crate::redb_file::RedbFile;
 
 const REFERENCES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("references");
@@ -43,7 +44,7 @@ pub(super) struct Totals {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) position: Position,
-    pub(super) key: Box<[u8]>,
+    pub(super) key: Key,
     pub(super) record: Record,
 }
 
@@ -82,7 +83,7 @@ impl Table {
     }
 
     /// Returns the record of each of `keys`.
-    pub(super) fn get(&self, keys: &[Box<[u8]>]) -> Result<Vec<Option<Record>>> {
+    pub(super) fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         self.0.read(|database| {
             let table = database.begin_read()?.open_table(REFERENCES)?;
             keys.iter().map(|key| record(&table, key)).collect()
@@ -90,7 +91,7 @@ impl Table {
     }
 
     /// Stores records, in place of existing ones with the same keys. Returns for each whether it is new.
-    pub(super) fn put(&self, records: &[(Box<[u8]>, Record)]) -> Result<Vec<bool>> {
+    pub(super) fn put(&self, records: &[(Key, Record)]) -> Result<Vec<bool>> {
         self.change(|references, files, bytes| {
             let mut are_new = Vec::with_capacity(records.len());
             for (key, new) in records {
@@ -110,7 +111,7 @@ impl Table {
 
     /// Removes the records of `keys`, except those that `is_spared` keeps, which gets the index of the key. Returns for
     /// each whether it was removed.
-    pub(super) fn remove(&self, keys: &[Box<[u8]>], is_spared: impl Fn(usize, &Record) -> bool) -> Result<Vec<bool>> {
+    pub(super) fn remove(&self, keys: &[Key], is_spared: impl Fn(usize, &Record) -> bool) -> Result<Vec<bool>> {
         self.change(|references, files, bytes| {
             let mut are_removed = Vec::with_capacity(keys.len());
             for (index, key) in keys.iter().enumerate() {
@@ -162,14 +163,14 @@ impl Table {
                 ReferenceOrder::Hash => {
                     for entry in references.range::<&[u8]>((start, Bound::Unbounded))?.take(most) {
                         let (key, value) = entry?;
-                        let key: Box<[u8]> = key.value().into();
+                        let key: Key = key.value().into();
                         page.push(Entry { position: Position(key.clone()), key, record: decode(value.value())? });
                     }
                 }
                 ReferenceOrder::File => {
                     for entry in read.open_table(FILES)?.range::<&[u8]>((start, Bound::Unbounded))?.take(most) {
                         let position: Box<[u8]> = entry?.0.value().into();
-                        let key: Box<[u8]> = hash_of_file_key(&position).ok_or_else(malformed)?.into();
+                        let key: Key = hash_of_file_key(&position).ok_or_else(malformed)?.into();
                         let record = record(&references, &key)?.ok_or_else(malformed)?;
                         page.push(Entry { position: Position(position), key, record });
                     }

@@ -25,14 +25,14 @@ pub(super) const MAX_PREFIX_BYTES: usize = 10 + MAX_CID_BYTES;
 pub(super) const MAX_SECTION_BYTES: usize = MAX_PREFIX_BYTES + MAX_BIG_BLOCK_BYTES;
 
 /// Key of a block: its binary multihash.
-pub(super) type Key = Box<[u8]>;
+pub(crate) type Key = Box<[u8]>;
 
 /// A map by key. The keys are digests and the hasher has a random seed, so a hasher that does not resist chosen
 /// inputs is sufficient.
 pub(super) type KeyMap<T> = foldhash::HashMap<Key, T>;
 
 /// Returns the key of a block.
-pub(super) fn key_of(hash: &Multihash) -> Key {
+pub(crate) fn key_of(hash: &Multihash) -> Key {
     hash.to_bytes().into_boxed_slice()
 }
 
