@@ -11,7 +11,7 @@ use ipfrs_core::{Error, Result};
 #[cfg(feature = "retrieval")]
 use ipfrs_retrieval::RetrievalConfig;
 use ipfrs_stream::StreamingConfig;
-use ipfrs_unixfs::{Chunker, ImportOptions, Overrides, Profile};
+use ipfrs_unixfs::{Chunker, DirectorySize, ImportOptions, Layout, Overrides, Profile};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -149,6 +149,9 @@ impl CacheConfig {
     }
 }
 
+/// Size of the smallest default chunk, in bytes. A write to a mutable file holds the leaves of 2 MiB in memory.
+const MIN_CHUNK_BYTES: usize = 256;
+
 /// `[concurrency]`: limits of concurrent work.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -173,8 +176,8 @@ impl ConcurrencyConfig {
     }
 }
 
-/// `[import]`: defaults of imports for options that a request does not set. They do not apply to a request that names a
-/// profile.
+/// `[import]`: defaults of imports, mutable files and `put`s for options that a request does not set. They do not apply
+/// to a request that names a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImportConfig {
@@ -190,8 +193,15 @@ pub struct ImportConfig {
     /// Hash function of content IDs, such as `"sha2-256"`.
     #[serde(deserialize_with = "hash_function")]
     pub hash: Option<HashFunction>,
-    /// Maximum number of links of an inner node of a file.
+    /// Layout of the nodes above the leaves: `"balanced"` or `"trickle"`. Mutable files always have a trickle layout.
+    pub layout: Option<Layout>,
+    /// Maximum number of links of an inner node of a file; not of mutable files.
     pub max_file_links: Option<usize>,
+    /// Size of a directory in bytes above which it is sharded, at least 1.
+    pub sharding_threshold_bytes: Option<usize>,
+    /// The size that is compared with that threshold: `"links"` (of the names and content IDs), `"block"` (of the
+    /// block) or `"disabled"` (only the number of entries decides).
+    pub directory_size: Option<DirectorySize>,
     /// Maximum number of entries of an unsharded directory; 0 for no limit.
     pub max_directory_links: Option<usize>,
     /// Fan-out of HAMT directory shards.
@@ -204,8 +214,15 @@ impl ImportConfig {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the option and the accepted values.
     pub fn validate(&self) -> Result<()> {
-        let checked = ImportOptions::new(self.named_profile(), self.overrides());
-        checked.map(drop).map_err(|e| Error::invalid(format!("[import]: {e}")))
+        let options = ImportOptions::new(self.named_profile(), self.overrides());
+        let chunker = options.map_err(|e| Error::invalid(format!("[import]: {e}")))?.chunker();
+        if chunker.min_chunk_bytes() < MIN_CHUNK_BYTES {
+            return Err(Error::invalid(format!(
+                "import.chunker = \"{chunker}\" makes chunks of less than {MIN_CHUNK_BYTES} bytes: use a larger size, or \
+                 name such a chunker in single requests"
+            )));
+        }
+        Ok(())
     }
 
     /// Returns the profile. The default one is Kubo's behavior without a profile, where CIDv1 implies raw leaves.
@@ -219,7 +236,10 @@ impl ImportConfig {
             raw_leaves: self.raw_leaves,
             chunker: self.chunker,
             hash: self.hash,
+            layout: self.layout,
             max_file_links: self.max_file_links,
+            sharding_threshold_bytes: self.sharding_threshold_bytes,
+            directory_size: self.directory_size,
             max_directory_links: self.max_directory_links,
             hamt_fanout: self.max_hamt_fanout,
             ..Overrides::default()

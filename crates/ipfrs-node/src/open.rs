@@ -30,7 +30,7 @@ use crate::keys::Identity;
 #[cfg(feature = "keys")]
 use crate::keys::Keystore;
 use crate::metrics::Metrics;
-use crate::mutable_files::{MutableFiles, RootFile, SavedRoot};
+use crate::mutable_files::{MutableFiles, RootFile, SavedRoot, TreeSettings};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::node::{Inner, WORK_KIB};
@@ -307,7 +307,8 @@ impl Opened {
         let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
-        let mutable_files = MutableFiles::open(root_file, &saved_roots, &engine).await?;
+        let mutable_files =
+            MutableFiles::open(root_file, &saved_roots, &engine, TreeSettings::new(&config.import)?).await?;
         let events = Events::default();
         let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
         let (metered, known) = (metrics.clone(), fetched.clone());

@@ -10,6 +10,7 @@ mod leaf;
 mod options;
 mod rabin;
 mod shard;
+mod sharding;
 mod trickle;
 mod writer;
 
@@ -18,6 +19,7 @@ pub(crate) use directory::check_name;
 pub use directory::{DirectoryBuilder, entry_hash};
 pub use importer::{Entry, EntryKind, Importer};
 pub(crate) use layout::Part;
-pub(crate) use options::SHARDING_THRESHOLD_BYTES;
-pub use options::{FileSettings, ImportOptions, Layout, Overrides, Profile};
+pub use options::{ImportOptions, Layout, Overrides, Profile};
+pub(crate) use sharding::basic_data;
+pub use sharding::{DirectorySize, Sharding};
 pub use writer::Mark;

@@ -27,8 +27,8 @@ pub use directory_index::DirectoryIndex;
 pub use edit::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, MAX_HOLE_BYTES, NewLink, Staging};
 pub use hamt::{HamtShard, ShardLink};
 pub use import::{
-    Chunker, DirectoryBuilder, Entry, EntryKind, FileSettings, ImportOptions, Importer, Layout, Mark, Overrides,
-    Profile, entry_hash,
+    Chunker, DirectoryBuilder, DirectorySize, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides,
+    Profile, Sharding, entry_hash,
 };
 pub use ipld::{canonical_cbor, git, jose, lenient_links, link_names, links};
 pub use link_name::LinkName;

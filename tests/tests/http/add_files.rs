@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use ipfrs_node::Layout;
 use reqwest::Body;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -37,18 +38,24 @@ async fn configured_settings_are_those_of_an_add_without_options() {
         config.import.chunker = Some("size-1000".parse().unwrap());
         config.import.hash = Some(ipfrs_core::hash::HashFunction::from_name("blake3").unwrap());
         config.import.max_file_links = Some(2);
+        config.import.layout = Some(Layout::Trickle);
     })
     .await;
     let content = content::bytes(10_000);
     let plain = TestGateway::start().await;
-    let same = "cid-version=1&chunker=size-1000&hash=blake3&max-file-links=2";
+    let same = "cid-version=1&chunker=size-1000&hash=blake3&max-file-links=2&trickle=true";
     let cid = gateway.add("", content.clone()).await;
     assert_eq!(cid, plain.add(same, content.clone()).await);
     // Options take precedence, and a profile replaces all of them.
     let other = gateway.add("chunker=size-2000&hash=sha2-256", content.clone()).await;
-    assert_eq!(other, plain.add("cid-version=1&chunker=size-2000&max-file-links=2", content.clone()).await);
+    assert_eq!(
+        other,
+        plain.add("cid-version=1&chunker=size-2000&max-file-links=2&trickle=true", content.clone()).await
+    );
     let profile = "profile=unixfs-v1-2025";
     assert_eq!(gateway.add(profile, content.clone()).await, plain.add(profile, content.clone()).await);
+    let flat = gateway.add("trickle=false", content.clone()).await;
+    assert_eq!(flat, plain.add(same.trim_end_matches("&trickle=true"), content.clone()).await);
     let kept = gateway.add("mtime=1", content.clone()).await;
     assert_eq!(kept, plain.add(&format!("{same}&mtime=1"), content).await);
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use futures::future::join_all;
+use ipfrs_core::hash::HashFunction;
 use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
@@ -349,4 +350,56 @@ async fn add_puts_files_into_the_tree() {
         let text = response.text().await.unwrap_or_default();
         assert!(text.contains(&serde_json::to_string(message).unwrap()) || text.is_empty(), "{options}: {text}");
     }
+}
+
+/// Kubo's CIDs with the same `Import.*`.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_files_and_directories_have_the_configured_form() {
+    let gateway = TestGateway::start_with(|config| {
+        config.import.cid_version = Some(1);
+        config.import.hash = Some(HashFunction::from_name("sha2-512").unwrap());
+        config.import.chunker = Some("size-1024".parse().unwrap());
+        config.import.directory_size = Some("block".parse().unwrap());
+        config.import.sharding_threshold_bytes = Some(600);
+        config.import.max_directory_links = Some(5);
+        config.import.max_hamt_fanout = Some(64);
+    })
+    .await;
+    let empty = "bafybgqe5nnhmihs4pga4k4xhbnfzs24sxuhxjdirpqamhpyx5zhst52pkrnfk7vjdmr7g7lopssextjnqmkc4ygusjcultofxzma3wsiifrxa";
+    assert_eq!(cid(&gateway, "/").await, empty);
+    for n in 0..7_u8 {
+        write(&gateway, &format!("/d/{n}&create=true&parents=true"), [n; 3_000]).await;
+    }
+    let file = "bafybgqhzik33rl35b5gxcejgux6byw7ipnfj7qlq73tabrlsp4prs6y7a5umcjxfztw7ky43zfsan2hzg4vdwg2pyegy3dq7r3u7dsdwder3m";
+    assert_eq!(cid(&gateway, "/d/0").await, file);
+    let sharded = "bafybgqhmotswm25zk3de5a3wvfzmhfzldmz7lvng7snas464sui76atacuopknuxk7fl6rzrsuvb7glhuqgegrocsg3swjfgdvsg3ifqf2sn2";
+    assert_eq!(cid(&gateway, "/d").await, sharded);
+    for n in 0..3 {
+        run(&gateway, &format!("rm?arg=/d/{n}")).await;
+    }
+    let unsharded = "bafybgqalrd3dso2babqs7twbfzleolm25ndm4isjlwihd4d3zatuqlnlg573nceg5omjvt45afnrvixjrd4spsv63bozdshfudxfcxu54c2ha";
+    assert_eq!(cid(&gateway, "/d").await, unsharded);
+    let root = "bafybgqcrnx6rxejc77zaggbjtlzaahnmk3mmjdlushdk5pnxzrcqdml74syqp3jrkqh4y5ilqlmyr6fyakvanrcsfxij73od3qkvj2mwmmubk";
+    assert_eq!(cid(&gateway, "/").await, root);
+    // Options of a request take precedence.
+    write(&gateway, "/v0&create=true&cid-version=0&raw-leaves=false", "x").await;
+    run(&gateway, "mkdir?arg=/v0-too&cid-version=0").await;
+    assert!(cid(&gateway, "/v0").await.starts_with("Qm"));
+    assert!(cid(&gateway, "/v0-too").await.starts_with("Qm"));
+    // The hash is also that of blocks and nodes.
+    let block = gateway.post_form("block/put", Form::new().file("data", "x")).await.json::<Value>().await.unwrap();
+    let of_x = "bafkrgqfevpkejdcjkywyfaiv2e5b7thksj7vfngviwjjp6fuhzbnvcjdrpatmjxehxftrxnqqjeisj7msbh3iicxiq4yh2efqulz2ucvdl7ge";
+    assert_eq!(block["Key"], of_x);
+    let node = gateway.post_form("dag/put", Form::new().file("data", "{}")).await.json::<Value>().await.unwrap();
+    let of_map = "bafyrgqdr25dz4ynvgcr5vzvmwki2j6opp65gwx7zun73vk5mnhoqwbgwgtjd7d4es3lvqui5nas6vpqrcepnrx2lmj4fzkh2w5te5dnmhmaey";
+    assert_eq!(node["Cid"]["/"], of_map);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profile_in_the_configuration_is_that_of_mutable_files() {
+    let gateway = TestGateway::start_with(|config| config.import.profile = ipfrs_node::Profile::UnixfsV1_2025).await;
+    write(&gateway, "/small&create=true", "hello world").await;
+    assert_eq!(cid(&gateway, "/small").await, "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e");
+    write(&gateway, "/long&create=true", vec![0; 1_500_000]).await;
+    assert_eq!(stat(&gateway, "/long").await["Blocks"], 2);
 }

@@ -121,6 +121,11 @@ async fn configuration_is_read_by_the_names_of_kubo() {
         ("Import.CidVersion", json!(0)),
         ("Import.UnixFSChunker", json!("size-262144")),
         ("Import.UnixFSFileMaxLinks", json!(174)),
+        ("Import.UnixFSDAGLayout", json!("balanced")),
+        ("Import.UnixFSDirectoryMaxLinks", json!(0)),
+        ("Import.UnixFSHAMTDirectoryMaxFanout", json!(256)),
+        ("Import.UnixFSHAMTDirectorySizeThreshold", json!("262144B")),
+        ("Import.UnixFSHAMTDirectorySizeEstimation", json!("links")),
         ("Routing.Type", json!("none")),
         ("Addresses", shown["Addresses"].clone()),
     ] {

@@ -44,7 +44,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
 /// `block/put[?cid-codec=][&mhtype=][&mhlen=][&pin=][&allow-big-block=]`: stores each file of a multipart body, or the
 /// body itself, as a block. With `pin`, pins the block recursively.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
-    let format = format(&args)?;
+    let format = format(&args, state.node.default_hash())?;
     let options = put_options(&args);
     let (blocks, _memory) = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
@@ -137,8 +137,8 @@ async fn files(
 
 /// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only
 /// `format=v0` produces a CIDv0. Kubo's command line also sends `cid-codec=raw`, its default, when `format` is given.
-fn format(args: &Args) -> Result<BlockFormat, RpcError> {
-    let hash = args.nonempty_text("mhtype").map_or(Ok(HashFunction::default()), multihash)?;
+fn format(args: &Args, default_hash: HashFunction) -> Result<BlockFormat, RpcError> {
+    let hash = args.nonempty_text("mhtype").map_or(Ok(default_hash), multihash)?;
     // Kubo's clients send -1 for the whole digest.
     let digest_bytes = args.number::<i64>("mhlen")?.filter(|length| *length != -1).map(digest_bytes).transpose()?;
     let (version, codec) = match (args.nonempty_text("format"), args.nonempty_text("cid-codec")) {

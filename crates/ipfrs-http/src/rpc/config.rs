@@ -101,7 +101,8 @@ async fn effective(state: &AppState) -> Result<Value> {
         .map(|service| (service.name, json!({ "API": { "Endpoint": service.endpoint } })))
         .collect();
     let seconds = |pointer: &str| at(pointer).as_u64().map(|seconds| format!("{seconds}s"));
-    let import = state.node.default_file_settings()?;
+    let import = state.node.default_import_options()?;
+    let sharding = import.sharding();
     Ok(json!({
         "API": { "HTTPHeaders": at("/api/http_headers") },
         "Addresses": {
@@ -129,11 +130,16 @@ async fn effective(state: &AppState) -> Result<Value> {
         },
         "Identity": { "PeerID": state.node.identity().peer_id() },
         "Import": {
-            "CidVersion": import.cid_version,
-            "HashFunction": import.hash.name(),
-            "UnixFSRawLeaves": import.raw_leaves,
-            "UnixFSChunker": import.chunker.to_string(),
-            "UnixFSFileMaxLinks": import.max_file_links,
+            "CidVersion": import.cid_version(),
+            "HashFunction": import.hash().name(),
+            "UnixFSRawLeaves": import.raw_leaves(),
+            "UnixFSChunker": import.chunker().to_string(),
+            "UnixFSDAGLayout": import.layout(),
+            "UnixFSFileMaxLinks": import.max_file_links(),
+            "UnixFSDirectoryMaxLinks": sharding.max_links.unwrap_or(0),
+            "UnixFSHAMTDirectoryMaxFanout": sharding.fanout,
+            "UnixFSHAMTDirectorySizeThreshold": format!("{}B", sharding.threshold_bytes),
+            "UnixFSHAMTDirectorySizeEstimation": sharding.size,
         },
         "Ipns": { "RecordLifetime": seconds("/ipns/record_lifetime_seconds") },
         "Peering": { "Peers": (!peers.is_empty()).then_some(peers) },

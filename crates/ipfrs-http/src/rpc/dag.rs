@@ -64,7 +64,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         data: Bytes::new(),
         input: named("input-codec", codec::DAG_JSON)?,
         store: named("store-codec", codec::DAG_CBOR)?,
-        hash: args.nonempty_text("hash").map_or(Ok(HashFunction::default()), HashFunction::from_name)?,
+        hash: args.nonempty_text("hash").map_or(Ok(state.node.default_hash()), HashFunction::from_name)?,
         options,
     };
     // Text can be larger than the block that it is converted to.

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::Stream;
+use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::Pin;
-use ipfrs_unixfs::{Attributes, Entry, FileSettings, ImportOptions, Importer, Mark, Overrides};
+use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Mark, Overrides};
 use prometheus::IntCounter;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -109,7 +110,7 @@ impl Node {
         if !options.only_hash {
             self.check_writable()?;
         }
-        if options.nocopy && !import.file_settings().raw_leaves {
+        if options.nocopy && !import.raw_leaves() {
             return Err(Error::invalid("nocopy option requires '--raw-leaves' to be enabled as well"));
         }
         let sink = sink(self, &options)?;
@@ -181,20 +182,27 @@ impl Node {
             hash: options.hash.or(defaults.hash),
             attributes,
             inline_limit: options.inline_limit,
-            layout: options.layout,
+            layout: options.layout.or(defaults.layout),
             max_file_links: options.max_file_links.or(defaults.max_file_links),
             max_directory_links: options.max_directory_links.or(defaults.max_directory_links),
             hamt_fanout: options.hamt_fanout.or(defaults.hamt_fanout),
+            ..defaults
         };
         ImportOptions::new(profile, overrides)
     }
 
-    /// Returns the settings of files that are imported without options.
+    /// Returns the hash function of content IDs that a request does not set.
+    #[must_use]
+    pub fn default_hash(&self) -> HashFunction {
+        self.inner.config.import.hash.unwrap_or_default()
+    }
+
+    /// Returns the options of imports that a request does not set: those of `[import]`.
     ///
     /// # Errors
     /// If the configuration of imports is invalid, in a program that has not checked it.
-    pub fn default_file_settings(&self) -> Result<FileSettings> {
-        Ok(self.import_options(&AddOptions::default())?.file_settings())
+    pub fn default_import_options(&self) -> Result<ImportOptions> {
+        self.import_options(&AddOptions::default())
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{CidFormat, FileEdit};
+use ipfrs_unixfs::{Chunker, FileEdit};
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, Instant};
 
@@ -61,10 +61,9 @@ impl TreeObject {
     /// Opens the file, which it creates durably. Returns its size too.
     pub(super) async fn open(node: &Node, name: &IngestName, append: bool) -> Result<(Self, u64)> {
         let path = path_of(name)?;
-        let opened = node.open_appended(&path, append, CidFormat::V0).await?;
+        let opened = node.open_appended(&path, append).await?;
         let Some(file) = opened else { return Err(exists(name)) };
-        let mut edit =
-            FileEdit::open(node.appended_source(), node.appended_sink(), file.cid(), Some(true), now()).await?;
+        let mut edit = open_edit(node, &file).await?;
         let size = edit.size();
         edit.seek(size).await?;
         let journal = Journal::create(journals(node).await?.join(name.as_str())).await?;
@@ -180,6 +179,12 @@ async fn journals(node: &Node) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Opens the file of an object. Its leaves have a fixed size, which the journal relies on.
+async fn open_edit(node: &Node, file: &AppendedFile) -> Result<FileEdit> {
+    let (source, sink) = (node.appended_source(), node.appended_sink());
+    FileEdit::open(source, sink, file.cid(), Some(true), Chunker::Size(LEAF_BYTES as usize), now()).await
+}
+
 impl Node {
     /// Moves what is left in journals into the tree, after a process that ended without doing so.
     pub(crate) async fn recover_ingested(&self) -> Result<()> {
@@ -219,9 +224,8 @@ impl Node {
         let read = read.map_err(|e| Error::internal("a task that reads a journal failed").with_source(e))?;
         match read.map_err(cannot)? {
             Some(leftover) if leftover.offset == size => {
-                let file = self.open_appended(&object, true, CidFormat::V0).await?.ok_or_else(|| exists(&name))?;
-                let (source, sink) = (self.appended_source(), self.appended_sink());
-                let mut edit = FileEdit::open(source, sink, file.cid(), Some(true), now()).await?;
+                let file = self.open_appended(&object, true).await?.ok_or_else(|| exists(&name))?;
+                let mut edit = open_edit(self, &file).await?;
                 edit.seek(size).await?;
                 edit.write(leftover.bytes).await?;
                 let (link, blocks) = edit.finish().await?;

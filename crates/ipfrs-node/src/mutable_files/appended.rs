@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{BlockSink, BlockSource, CidFormat, FileEdit, NewLink};
+use ipfrs_unixfs::{BlockSink, BlockSource, FileEdit, NewLink};
 
 use super::directory::CachedFile;
 use super::path::MutablePath;
@@ -26,13 +26,9 @@ impl AppendedFile {
 impl Node {
     /// Opens a file, or creates it durably with the directories above it. Returns `None` if it exists and `append` is
     /// not set.
-    pub(crate) async fn open_appended(
-        &self,
-        path: &MutablePath,
-        append: bool,
-        format: CidFormat,
-    ) -> Result<Option<AppendedFile>> {
+    pub(crate) async fn open_appended(&self, path: &MutablePath, append: bool) -> Result<Option<AppendedFile>> {
         let names = path.names();
+        let format = self.inner.mutable_files.settings.format;
         let Some((name, above)) = names.split_last() else { return Err(not_a_file(path)) };
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;

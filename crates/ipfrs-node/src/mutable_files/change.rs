@@ -11,6 +11,7 @@ use ipfrs_unixfs::{
 use super::directory::{Cached, link_of};
 use super::files_state::is_tree_codec;
 use super::path::{MutablePath, directory_text, text};
+use super::settings::TreeSettings;
 use super::tree::{Target, Tree, does_not_exist, is_absent};
 use crate::{ContentPath, LinkName, Node};
 
@@ -36,7 +37,7 @@ pub enum MutableAttribute {
 
 impl Node {
     /// Creates a directory, with `parents` also the directories above it. With `parents`, an existing directory is no
-    /// error.
+    /// error. The format is by default that of `[import]`.
     ///
     /// # Errors
     /// If the path exists or, without `parents`, the directory above it does not.
@@ -44,10 +45,12 @@ impl Node {
         &self,
         path: &MutablePath,
         parents: bool,
-        format: CidFormat,
+        format: Option<CidFormat>,
         flush: bool,
     ) -> Result<()> {
         self.check_writable()?;
+        let TreeSettings { format: default_format, sharding, .. } = self.inner.mutable_files.settings;
+        let format = format.unwrap_or(default_format);
         let _lease = self.inner.protection.lease();
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
@@ -67,7 +70,7 @@ impl Node {
             }
             tree.count(flush)?;
             let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
-            directory.add_directory(staging, name, DirectoryEdit::empty(format)).await?;
+            directory.add_directory(staging, name, DirectoryEdit::empty(format, sharding)).await?;
         }
         if flush {
             tree.flush_directory(staging, names).await?;
@@ -85,7 +88,7 @@ impl Node {
         &self,
         from: &CopySource,
         to: &MutablePath,
-        parents: Option<CidFormat>,
+        parents: bool,
         force: bool,
         flush: bool,
     ) -> Result<()> {
@@ -108,9 +111,10 @@ impl Node {
         let shown = to.to_string();
         let (above, name) = to.split();
         let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
-        self.check_target(tree, staging, (above, name), parents.is_some(), force, &shown).await?;
+        self.check_target(tree, staging, (above, name), parents, force, &shown).await?;
         tree.count(flush)?;
-        if let Some(format) = parents {
+        if parents {
+            let format = self.inner.mutable_files.settings.format;
             tree.make_directories(staging, above, format).await?;
         }
         let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{DirectoryEdit, NewLink, Node as UnixFsNode, Staging, dag_pb, decode_async, is_without_sizes};
+use ipfrs_unixfs::{
+    DirectoryEdit, NewLink, Node as UnixFsNode, Sharding, Staging, dag_pb, decode_async, is_without_sizes,
+};
 
 use crate::LinkName;
 
@@ -48,7 +50,7 @@ impl Directory {
     pub(super) async fn child(&mut self, staging: &Staging, name: &LinkName) -> Result<Option<&mut Cached>> {
         if !self.cached.contains_key(name) {
             let Some(link) = self.edit.find(staging, name).await? else { return Ok(None) };
-            let node = load(staging, &link.cid).await?;
+            let node = load(staging, &link.cid, self.edit.sharding()).await?;
             self.cached.insert(name.clone(), node);
         }
         Ok(self.cached.get_mut(name))
@@ -125,7 +127,7 @@ impl Directory {
 }
 
 /// Loads a node of the tree.
-async fn load(staging: &Staging, cid: &Cid) -> Result<Cached> {
+async fn load(staging: &Staging, cid: &Cid, sharding: Sharding) -> Result<Cached> {
     if !matches!(cid.codec(), codec::RAW | codec::DAG_PB) {
         return Err(Error::unsupported("unrecognized node type in cache node"));
     }
@@ -135,7 +137,7 @@ async fn load(staging: &Staging, cid: &Cid) -> Result<Cached> {
         Err(error) if is_without_sizes(&error) => Cached::File(file),
         decoded => match decoded? {
             UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => {
-                Cached::Directory(Box::new(Directory::new(DirectoryEdit::decode(cid, &block)?)))
+                Cached::Directory(Box::new(Directory::new(DirectoryEdit::decode(cid, &block, sharding)?)))
             }
             UnixFsNode::File(_) => Cached::File(file),
             UnixFsNode::Symlink { .. } => Cached::File(CachedFile { is_symlink: true, ..file }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_store::{BlockStore, BlockStoreExt, PutMode};
 use ipfrs_stream::StoreSink;
-use ipfrs_unixfs::{BlockSink, CidFormat, DirectoryEdit, Staging};
+use ipfrs_unixfs::{BlockSink, DirectoryEdit, Staging};
 use parking_lot::Mutex as Short;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
@@ -13,6 +13,7 @@ use tracing::Instrument;
 
 use super::path_locks::PathLocks;
 use super::root_file::{RootFile, SavedRoot};
+use super::settings::TreeSettings;
 use super::tree::Tree;
 use super::unstored::{MAX_UNSTORED_BYTES, TreeSource, Unstored};
 use crate::Node;
@@ -27,6 +28,7 @@ pub(crate) struct MutableFiles {
     pub(super) locks: PathLocks,
     /// Root on the disk. Held while a root is written, and taken before the lock of the tree.
     durable: Mutex<DurableRoot>,
+    pub(super) settings: TreeSettings,
 }
 
 /// The tree with what is needed to undo its changes.
@@ -62,7 +64,12 @@ impl MutableFiles {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(crate) async fn open(file: Option<RootFile>, saved: &[SavedRoot], store: &Arc<dyn BlockStore>) -> Result<Self> {
+    pub(crate) async fn open(
+        file: Option<RootFile>,
+        saved: &[SavedRoot],
+        store: &Arc<dyn BlockStore>,
+        settings: TreeSettings,
+    ) -> Result<Self> {
         // Without a complete root, the use of the files says which one is missing.
         let mut current = saved.first().filter(|latest| !latest.is_first_attempt());
         for candidate in saved {
@@ -81,6 +88,7 @@ impl MutableFiles {
             unstored: Unstored::default(),
             locks: PathLocks::default(),
             durable: Mutex::new(DurableRoot { version: 0, root, file }),
+            settings,
         })
     }
 }
@@ -179,14 +187,15 @@ impl Node {
         let mut guard = files.tree.lock().await;
         let mut staging = Staging::new(Arc::new(self.tree_source()));
         if guard.tree.is_none() {
+            let TreeSettings { format, sharding, .. } = files.settings;
             let root = match &guard.base {
-                None => DirectoryEdit::empty(CidFormat::V0),
-                Some(root) => DirectoryEdit::load(&staging, root).await.map_err(|e| {
+                None => DirectoryEdit::empty(format, sharding),
+                Some(root) => DirectoryEdit::load(&staging, root, sharding).await.map_err(|e| {
                     let message = format!("cannot load the root {root} of the mutable files: {e}");
                     Error::new(e.kind(), message).with_source(e)
                 })?,
             };
-            guard.tree = Some(Tree::new(root, guard.base_version, &mut staging)?);
+            guard.tree = Some(Tree::new(root, format, guard.base_version, &mut staging)?);
         }
         Ok(OpenTree { guard, staging, unstored: &files.unstored })
     }

@@ -34,9 +34,9 @@ pub(super) enum Target<'a> {
 
 impl Tree {
     /// Creates a tree with a root that was read from the disk or is empty, and the number of its flush.
-    pub(super) fn new(mut root: DirectoryEdit, version: u64, staging: &mut Staging) -> Result<Self> {
-        // As in Kubo, the root always has the default format.
-        root.set_format(CidFormat::V0);
+    pub(super) fn new(mut root: DirectoryEdit, format: CidFormat, version: u64, staging: &mut Staging) -> Result<Self> {
+        // As in Kubo, the root always has the configured format.
+        root.set_format(format);
         let flushed = root.commit(staging)?;
         Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0 })
     }
@@ -125,6 +125,7 @@ impl Tree {
         format: CidFormat,
     ) -> Result<()> {
         self.check_directories(staging, names).await?;
+        let sharding = self.root.edit.sharding();
         let mut directory = &mut self.root;
         for name in names {
             directory = match directory.child(staging, name).await?.is_some() {
@@ -132,7 +133,7 @@ impl Tree {
                     Some(Cached::Directory(child)) => child,
                     Some(Cached::File(_)) | None => return Err(Error::internal("a directory is a file")),
                 },
-                false => directory.add_directory(staging, name, DirectoryEdit::empty(format)).await?,
+                false => directory.add_directory(staging, name, DirectoryEdit::empty(format, sharding)).await?,
             };
         }
         Ok(())

@@ -27,10 +27,10 @@ pub struct WriteOptions {
     pub truncate: bool,
     /// Maximum number of bytes to write.
     pub count: u64,
-    /// Whether new leaves are raw; by default if the content ID of the file has version 1.
+    /// Whether new leaves are raw; by default as `[import]` says, or if the content ID of the file has version 1.
     pub raw_leaves: Option<bool>,
-    /// Format of the content IDs of a new file and new directories.
-    pub format: CidFormat,
+    /// Format of the content IDs of a new file and new directories; by default that of `[import]`.
+    pub format: Option<CidFormat>,
     /// Whether the change is flushed.
     pub flush: bool,
 }
@@ -55,17 +55,20 @@ impl Node {
         let _import_permit = self.import_permit().await?;
         let _lease = self.inner.protection.lease();
         let before = self.file_to_write(path, options).await?;
+        let settings = self.inner.mutable_files.settings;
+        let format = options.format.unwrap_or(settings.format);
         let (file, empty) = match before {
             Some(file) => (file, None),
             None => {
-                let empty = FileEdit::empty(options.format)?;
+                let empty = FileEdit::empty(format)?;
                 let link = NewLink { cid: *empty.cid(), tsize: empty.data().len() as u64 };
                 (CachedFile::new(link), Some(empty))
             }
         };
-        let raw_leaves = options.raw_leaves.unwrap_or(file.raw_leaves);
+        let raw_leaves = options.raw_leaves.or(settings.raw_leaves).unwrap_or(file.raw_leaves);
         let source = Arc::new(TreeSource { empty: empty.clone(), ..self.tree_source() });
-        let mut edit = FileEdit::open(source, self.tree_sink(), &file.link.cid, Some(raw_leaves), now()).await?;
+        let (sink, chunker) = (self.tree_sink(), settings.chunker);
+        let mut edit = FileEdit::open(source, sink, &file.link.cid, Some(raw_leaves), chunker, now()).await?;
         if options.truncate {
             edit.truncate(0).await?;
         }
@@ -88,7 +91,7 @@ impl Node {
             staging.insert(empty);
             let name = name.first().ok_or_else(does_not_exist)?;
             if options.parents {
-                tree.make_directories(staging, above, options.format).await?;
+                tree.make_directories(staging, above, format).await?;
             }
             let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
             directory.add(staging, name, file.link).await?;

@@ -14,12 +14,15 @@ use super::file_part::{FileNode, FilePart, MAX_DEPTH};
 use super::staging::Staging;
 use crate::dag_pb;
 use crate::data::{Data, DataType, WireMtime};
-use crate::import::Part;
+use crate::import::{Chunker, Part};
 
 /// Leaves of a node before its subtrees, as in boxo. The import options do not apply.
 const MAX_LEAVES: usize = 174;
 /// Number of consecutive subtrees of equal depth, as in boxo.
 const SUBTREES_OF_A_DEPTH: usize = 4;
+
+/// Size in bytes below which content is hashed on the runtime's thread.
+const MAX_INLINE_BYTES: usize = 32 * 1024;
 
 /// The leaves that are to be appended.
 pub(super) enum Leaves {
@@ -30,18 +33,21 @@ pub(super) enum Leaves {
 }
 
 impl Leaves {
-    /// Cuts `content` into leaves of `chunk_bytes`, hashes them on a blocking thread and adds them to `staging`.
+    /// Splits `content` into leaves, hashes them and adds them to `staging`. All but little content is processed on a
+    /// blocking thread.
     pub(super) async fn of_content(
         staging: &mut Staging,
         content: Bytes,
-        chunk_bytes: usize,
+        chunker: Chunker,
         format: CidFormat,
         is_raw: bool,
     ) -> Result<Self> {
-        let chunks = (0..content.len()).step_by(chunk_bytes);
-        let chunks: Vec<_> = chunks.map(|at| content.slice(at..content.len().min(at + chunk_bytes))).collect();
-        let hash = move || chunks.into_iter().map(|chunk| leaf(chunk, format, is_raw)).collect::<Result<Vec<_>>>();
-        let hashed = if content.len() < chunk_bytes / 8 {
+        let is_little = content.len() < MAX_INLINE_BYTES;
+        let hash = move || {
+            let chunks = chunker.split(content);
+            chunks.into_iter().map(|chunk| leaf(chunk, format, is_raw)).collect::<Result<Vec<_>>>()
+        };
+        let hashed = if is_little {
             hash()?
         } else {
             spawn_blocking(hash)

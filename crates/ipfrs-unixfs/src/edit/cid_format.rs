@@ -31,6 +31,11 @@ impl CidFormat {
         Ok(Self { version: if hash_implies_v1 { 1 } else { known }, hash: hash.unwrap_or_default() })
     }
 
+    /// Returns the format with a version of 0 or 1 that fits the hash function.
+    pub(crate) fn from_parts(version: u64, hash: HashFunction) -> Self {
+        Self { version, hash }
+    }
+
     /// Returns the format of a content ID.
     ///
     /// # Errors

@@ -10,21 +10,20 @@ use super::shard::Shard;
 use super::staging::{NewLink, Staging};
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Attributes, Data, DataType};
-use crate::import::{SHARDING_THRESHOLD_BYTES, check_name};
+use crate::hamt::prefix;
+use crate::import::{DirectorySize, Sharding, basic_data, check_name};
 use crate::link_name::LinkName;
-
-/// Fan-out of new shards, as in boxo.
-const FANOUT: u32 = 256;
 
 /// A directory that is being changed, in one block or sharded.
 ///
-/// Content IDs equal those of boxo, which converts a directory to shards when its links exceed 256 KiB, and back only
-/// after its links have become shorter since it was loaded or converted. Whether a directory is sharded therefore
-/// depends on its history, and boxo's estimate of that change is part of it.
+/// Content IDs equal those of boxo, which converts a directory to shards when its size exceeds a threshold, and back
+/// only after its links have become shorter since it was loaded or converted. Whether a directory is sharded therefore
+/// depends on its history, and boxo's estimates of that change and of the number of entries are part of it.
 #[derive(Debug)]
 pub struct DirectoryEdit {
     form: Form,
     attributes: Attributes,
+    sharding: Sharding,
 }
 
 #[derive(Debug)]
@@ -40,23 +39,25 @@ struct Basic {
     links: Vec<PbLink>,
     /// Encoded UnixFS data.
     data: Bytes,
-    /// Length of the names and binary content IDs of the entries.
+    /// Size that decides on sharding.
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Sharded {
     root: Shard,
-    /// Change of the length of names and binary content IDs, as boxo estimates it.
+    /// Change of the length of names and binary content IDs, as boxo estimates it whatever size decides on sharding.
     growth: i64,
+    /// Number of entries, as boxo counts it: in a loaded directory, those of the root shard.
+    links: usize,
 }
 
 impl DirectoryEdit {
     /// Creates an empty directory.
     #[must_use]
-    pub fn empty(format: CidFormat) -> Self {
+    pub fn empty(format: CidFormat, sharding: Sharding) -> Self {
         let attributes = Attributes::default();
-        Self { form: Form::Basic(Basic::empty(format, &attributes)), attributes }
+        Self { form: Form::Basic(Basic::new(format, Vec::new(), &attributes, &sharding)), attributes, sharding }
     }
 
     /// Loads a directory.
@@ -64,15 +65,15 @@ impl DirectoryEdit {
     /// # Errors
     /// Returns [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for anything but a directory,
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a malformed block, and the errors of the source.
-    pub async fn load(staging: &Staging, cid: &Cid) -> Result<Self> {
-        Self::decode(cid, &staging.load(cid).await?)
+    pub async fn load(staging: &Staging, cid: &Cid, sharding: Sharding) -> Result<Self> {
+        Self::decode(cid, &staging.load(cid).await?, sharding)
     }
 
     /// Decodes the root block of a directory.
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub fn decode(cid: &Cid, block: &Bytes) -> Result<Self> {
+    pub fn decode(cid: &Cid, block: &Bytes, sharding: Sharding) -> Result<Self> {
         if cid.codec() != codec::DAG_PB {
             return Err(Error::unsupported("merkledag node was not a directory or shard"));
         }
@@ -80,18 +81,15 @@ impl DirectoryEdit {
         let data = Data::read(node.data.clone().unwrap_or_default())?;
         match data.data_type()? {
             DataType::Directory => {
-                let bytes = node.links.iter().map(link_bytes).sum();
-                let basic = Basic {
-                    format: CidFormat::of(cid)?,
-                    links: node.links,
-                    data: node.data.unwrap_or_default(),
-                    bytes,
-                };
-                Ok(Self { form: Form::Basic(basic), attributes: data.attributes() })
+                let attributes = data.attributes();
+                let basic = Basic::new(CidFormat::of(cid)?, node.links, &attributes, &sharding);
+                let basic = Basic { data: node.data.unwrap_or_default(), ..basic };
+                Ok(Self { form: Form::Basic(basic), attributes, sharding })
             }
             DataType::HamtShard => {
                 let (root, attributes) = Shard::decode(cid, block)?;
-                Ok(Self { form: Form::Sharded(Sharded { root, growth: 0 }), attributes })
+                let links = root.used();
+                Ok(Self { form: Form::Sharded(Sharded { root, growth: 0, links }), attributes, sharding })
             }
             DataType::File | DataType::Raw | DataType::Symlink | DataType::Metadata => {
                 Err(Error::unsupported("merkledag node was not a directory or shard"))
@@ -103,6 +101,12 @@ impl DirectoryEdit {
     #[must_use]
     pub fn is_sharded(&self) -> bool {
         matches!(self.form, Form::Sharded(_))
+    }
+
+    /// Returns when and how the directory is sharded.
+    #[must_use]
+    pub fn sharding(&self) -> Sharding {
+        self.sharding
     }
 
     /// Returns the format of the content ID of the root.
@@ -144,20 +148,25 @@ impl DirectoryEdit {
         let link = PbLink { cid: entry.cid, name: name.clone(), tsize: entry.tsize };
         match &mut self.form {
             Form::Sharded(sharded) => {
-                if !sharded.fits_into_block(staging, name, Some(&link)).await? {
+                if !sharded.fits_into_block(staging, name, Some(&link), &self.attributes, &self.sharding).await? {
                     return sharded.swap(staging, name, Some(link)).await.map(drop);
                 }
-                let mut basic = sharded.to_basic(staging, &self.attributes).await?;
-                basic.insert(link);
+                let mut basic = sharded.to_basic(staging, &self.attributes, &self.sharding).await?;
+                basic.insert(link, &self.sharding);
                 self.form = Form::Basic(basic);
             }
             Form::Basic(basic) => {
-                let old = basic.position(name).map_or(0, |at| link_bytes(&basic.links[at]));
-                if basic.bytes - old + link_bytes(&link) <= SHARDING_THRESHOLD_BYTES {
-                    basic.insert(link);
+                let old = basic.position(name);
+                let old_bytes = old.map_or(0, |at| self.sharding.link_bytes(&basic.links[at]));
+                let bytes = basic.bytes - old_bytes + self.sharding.link_bytes(&link);
+                let is_over_links = old.is_none() && self.sharding.is_over_links(basic.links.len() + 1);
+                if !self.sharding.is_over_size(bytes) && !is_over_links {
+                    self.sharding.check_block(bytes)?;
+                    basic.insert(link, &self.sharding);
                     return Ok(());
                 }
-                let mut sharded = Sharded { root: Shard::new(FANOUT, basic.format), growth: 0 };
+                let root = Shard::new(self.sharding.fanout, basic.format);
+                let mut sharded = Sharded { root, growth: 0, links: basic.links.len() };
                 for link in &basic.links {
                     sharded.root.swap(staging, &link.name, Some(link.clone())).await?;
                 }
@@ -174,13 +183,13 @@ impl DirectoryEdit {
     /// Returns the errors of the source.
     pub async fn remove(&mut self, staging: &Staging, name: &LinkName) -> Result<bool> {
         match &mut self.form {
-            Form::Basic(basic) => Ok(basic.remove(name)),
+            Form::Basic(basic) => Ok(basic.remove(name, &self.sharding)),
             Form::Sharded(sharded) => {
-                if !sharded.fits_into_block(staging, name, None).await? {
+                if !sharded.fits_into_block(staging, name, None, &self.attributes, &self.sharding).await? {
                     return Ok(sharded.swap(staging, name, None).await?.is_some());
                 }
-                let mut basic = sharded.to_basic(staging, &self.attributes).await?;
-                let existed = basic.remove(name);
+                let mut basic = sharded.to_basic(staging, &self.attributes, &self.sharding).await?;
+                let existed = basic.remove(name, &self.sharding);
                 self.form = Form::Basic(basic);
                 Ok(existed)
             }
@@ -196,7 +205,9 @@ impl DirectoryEdit {
             Form::Basic(basic) => {
                 let mut data = Data::read(basic.data.clone())?;
                 change.apply(&mut data);
+                basic.bytes -= self.sharding.empty_bytes(&self.attributes);
                 self.attributes = data.attributes();
+                basic.bytes += self.sharding.empty_bytes(&self.attributes);
                 basic.data = data.encode_to_vec().into();
             }
             Form::Sharded(sharded) => {
@@ -204,7 +215,7 @@ impl DirectoryEdit {
                 change.apply(&mut data);
                 self.attributes = data.attributes();
                 // boxo loads the directory again.
-                sharded.growth = 0;
+                (sharded.growth, sharded.links) = (0, sharded.root.used());
             }
         }
         Ok(())
@@ -230,19 +241,19 @@ impl DirectoryEdit {
 }
 
 impl Basic {
-    fn empty(format: CidFormat, attributes: &Attributes) -> Self {
-        let data = Data { type_code: Some(DataType::Directory.code()), ..Data::default() };
-        let data = data.with_attributes(attributes).encode_to_vec().into();
-        Self { format, links: Vec::new(), data, bytes: 0 }
+    fn new(format: CidFormat, links: Vec<PbLink>, attributes: &Attributes, sharding: &Sharding) -> Self {
+        let bytes = links.iter().map(|link| sharding.link_bytes(link)).sum::<usize>();
+        let data = basic_data(attributes).encode_to_vec().into();
+        Self { format, links, data, bytes: sharding.empty_bytes(attributes) + bytes }
     }
 
     fn position(&self, name: &LinkName) -> Option<usize> {
         self.links.iter().position(|link| link.name == *name)
     }
 
-    fn insert(&mut self, link: PbLink) {
-        self.remove(&link.name);
-        self.bytes += link_bytes(&link);
+    fn insert(&mut self, link: PbLink, sharding: &Sharding) {
+        self.remove(&link.name, sharding);
+        self.bytes += sharding.link_bytes(&link);
         if !self.links.is_sorted_by(|a, b| a.name <= b.name) {
             self.links.sort_by(|a, b| a.name.cmp(&b.name));
         }
@@ -251,12 +262,12 @@ impl Basic {
     }
 
     /// Removes all entries with a name. Another implementation may have written several.
-    fn remove(&mut self, name: &LinkName) -> bool {
+    fn remove(&mut self, name: &LinkName, sharding: &Sharding) -> bool {
         let count = self.links.len();
         let mut removed = 0;
         self.links.retain(|link| {
             let is_kept = link.name != *name;
-            removed += if is_kept { 0 } else { link_bytes(link) };
+            removed += if is_kept { 0 } else { sharding.link_bytes(link) };
             is_kept
         });
         self.bytes -= removed;
@@ -272,50 +283,64 @@ impl Basic {
 }
 
 impl Sharded {
-    /// Replaces or removes an entry and updates the estimate. boxo counts the prefix of an old link as part of its
+    /// Replaces or removes an entry and updates the estimates. boxo counts the prefix of an old link as part of its
     /// name.
     async fn swap(&mut self, staging: &Staging, name: &LinkName, new: Option<PbLink>) -> Result<Option<PbLink>> {
-        let added = new.as_ref().map_or(0, |link| link_bytes(link) as i64);
+        let (added, is_added) = (new.as_ref().map_or(0, name_and_cid_bytes), new.is_some());
         let old = self.root.swap(staging, name, new).await?;
-        self.growth += added - old.as_ref().map_or(0, prefixed_bytes);
+        self.growth += added - old.as_ref().map_or(0, |old| name_and_cid_bytes(&self.prefixed(old)));
+        self.links = (self.links + usize::from(is_added)).saturating_sub(usize::from(old.is_some()));
         Ok(old)
     }
 
     /// Returns whether boxo would convert the directory into one block before it replaces or removes an entry. For a
-    /// new entry, boxo omits its name.
-    async fn fits_into_block(&mut self, staging: &Staging, name: &LinkName, new: Option<&PbLink>) -> Result<bool> {
+    /// new entry, boxo omits its name. Where it would convert a directory with too many entries and fail, the
+    /// directory stays sharded.
+    async fn fits_into_block(
+        &mut self,
+        staging: &Staging,
+        name: &LinkName,
+        new: Option<&PbLink>,
+        attributes: &Attributes,
+        sharding: &Sharding,
+    ) -> Result<bool> {
         let old = self.root.find(staging, name).await?;
-        let added = new.map_or(0, |link| link.cid.encoded_len() as i64);
-        let change = added - old.as_ref().map_or(0, prefixed_bytes);
-        if self.growth + change >= 0 {
+        let (added, removed) = (usize::from(new.is_some()), usize::from(old.is_some()));
+        if sharding.is_over_links((self.links + added).saturating_sub(removed)) {
             return Ok(false);
         }
-        let mut total = change;
+        let nameless = |link: &PbLink| PbLink { name: LinkName::default(), ..link.clone() };
+        let added_bytes = new.map_or(0, |link| sharding.link_bytes(&nameless(link)) as i64);
+        let change = added_bytes - old.as_ref().map_or(0, |old| sharding.link_bytes(&self.prefixed(old)) as i64);
+        match sharding.size {
+            DirectorySize::Disabled if sharding.max_links.is_none() => return Ok(false),
+            DirectorySize::Links | DirectorySize::Block if self.growth + change >= 0 => return Ok(false),
+            _ => {}
+        }
+        let (mut bytes, mut links) = (sharding.empty_bytes(attributes) as i64 + change, added);
         let mut is_over = |link: &PbLink| {
-            total += link_bytes(link) as i64;
-            total > SHARDING_THRESHOLD_BYTES as i64
+            bytes += sharding.link_bytes(link) as i64;
+            links += 1;
+            sharding.is_over_size(bytes.max(0) as usize) || sharding.is_over_links(links - removed)
         };
         Ok(!self.root.entries(staging, &mut Vec::new(), &mut is_over, 0).await?)
     }
 
-    async fn to_basic(&self, staging: &Staging, attributes: &Attributes) -> Result<Basic> {
-        let mut basic = Basic::empty(self.root.format(), attributes);
-        self.root.entries(staging, &mut basic.links, &mut |_| false, 0).await?;
-        basic.links.sort_by(|a, b| a.name.cmp(&b.name));
-        basic.bytes = basic.links.iter().map(link_bytes).sum();
-        Ok(basic)
+    async fn to_basic(&self, staging: &Staging, attributes: &Attributes, sharding: &Sharding) -> Result<Basic> {
+        let mut links = Vec::new();
+        self.root.entries(staging, &mut links, &mut |_| false, 0).await?;
+        links.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Basic::new(self.root.format(), links, attributes, sharding))
+    }
+
+    /// Returns a link of the root shard with a name as long as that with its prefix.
+    fn prefixed(&self, link: &PbLink) -> PbLink {
+        let name = [prefix(self.root.fanout(), 0).as_bytes(), link.name.as_bytes()].concat();
+        PbLink { name: name.into(), ..link.clone() }
     }
 }
 
-/// Returns the size of an entry for the decision on sharding.
-fn link_bytes(link: &PbLink) -> usize {
-    link.name.len() + link.cid.encoded_len()
-}
-
-fn prefixed_bytes(link: &PbLink) -> i64 {
-    (link_bytes(link) + prefix_len()) as i64
-}
-
-fn prefix_len() -> usize {
-    FANOUT.trailing_zeros().div_ceil(4) as usize
+/// Returns the size of an entry in boxo's estimate of the change of a directory.
+fn name_and_cid_bytes(link: &PbLink) -> i64 {
+    (link.name.len() + link.cid.encoded_len()) as i64
 }

@@ -15,12 +15,10 @@ use super::staging::{NewLink, Staging};
 use super::truncate::truncate;
 use crate::blocks::{BlockSink, BlockSource};
 use crate::data::{Mtime, WireMtime};
-use crate::import::Part;
+use crate::import::{Chunker, Part};
 
 /// Number of written bytes that are gathered before they are cut into leaves: eight leaves.
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
-/// Size of the leaves of new content, in bytes.
-const CHUNK_BYTES: usize = 256 * 1024;
 /// Size of the leaves of holes, in bytes.
 const HOLE_CHUNK_BYTES: usize = 4096;
 /// Size of new blocks, in bytes, above which they are passed to the sink before the change ends.
@@ -33,7 +31,8 @@ pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 /// 6 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset.
 ///
 /// The layout is that of Kubo's mutable files. Content within the file is replaced in the existing blocks. Content
-/// beyond its end is appended in the trickle layout, in leaves of 256 KiB; a leaf that is not full is not continued.
+/// beyond its end is appended in the trickle layout. Each 2 MiB of it are split by themselves, and a leaf that is not
+/// full is not continued.
 pub struct FileEdit {
     staging: Staging,
     sink: Arc<dyn BlockSink>,
@@ -43,6 +42,8 @@ pub struct FileEdit {
     /// Format of new nodes.
     format: CidFormat,
     raw_leaves: bool,
+    /// Chunker of new content.
+    chunker: Chunker,
     now: WireMtime,
     /// Offset of the first byte of `buffer`.
     offset: u64,
@@ -61,6 +62,7 @@ impl FileEdit {
         sink: Arc<dyn BlockSink>,
         cid: &Cid,
         raw_leaves: Option<bool>,
+        chunker: Chunker,
         now: Mtime,
     ) -> Result<Self> {
         let staging = Staging::new(source);
@@ -68,7 +70,18 @@ impl FileEdit {
         let format = CidFormat::of(cid)?;
         let raw_leaves = raw_leaves.unwrap_or(format.version() > 0);
         let now = WireMtime { seconds: Some(now.seconds), nanos: Some(now.nanos).filter(|nanos| *nanos > 0) };
-        Ok(Self { staging, sink, storing: None, root, format, raw_leaves, now, offset: 0, buffer: BytesMut::new() })
+        Ok(Self {
+            staging,
+            sink,
+            storing: None,
+            root,
+            format,
+            raw_leaves,
+            chunker,
+            now,
+            offset: 0,
+            buffer: BytesMut::new(),
+        })
     }
 
     /// Returns the block of an empty file.
@@ -198,7 +211,7 @@ impl FileEdit {
         overwrite(&mut self.staging, &mut self.root, self.offset, &mut content, &self.now, 0).await?;
         if !content.is_empty() {
             let is_raw = self.appends_raw_leaves();
-            let leaves = Leaves::of_content(&mut self.staging, content, CHUNK_BYTES, self.format, is_raw).await?;
+            let leaves = Leaves::of_content(&mut self.staging, content, self.chunker, self.format, is_raw).await?;
             self.append(leaves).await?;
         }
         self.offset = end;

@@ -60,6 +60,15 @@ impl Shard {
         Ok((Self { fanout: head.fanout, format: CidFormat::of(cid)?, slots }, data.attributes()))
     }
 
+    pub(super) fn fanout(&self) -> u32 {
+        self.fanout
+    }
+
+    /// Returns the number of entries and child shards in this shard itself.
+    pub(super) fn used(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn format(&self) -> CidFormat {
         self.format
     }

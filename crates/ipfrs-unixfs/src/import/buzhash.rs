@@ -3,7 +3,7 @@
 use super::cutter::Cut;
 
 /// Smallest chunk, in bytes, except the last one of a file.
-const MIN_BYTES: usize = 128 * 1024;
+pub(crate) const MIN_BYTES: usize = 128 * 1024;
 /// Largest chunk, in bytes.
 pub(crate) const MAX_BYTES: usize = 512 * 1024;
 /// A chunk ends where these bits of the hash are zero, which takes another 128 KiB on average.

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use ipfrs_core::limits::MAX_CHUNK_BYTES;
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::cutter::Cutter;
 use super::{buzhash, rabin};
 
 /// Chunk size of Kubo's default chunker, in bytes.
@@ -34,6 +36,13 @@ pub enum Chunker {
     /// Chunks of 128 KiB to 512 KiB whose ends a rolling hash of the content determines. Faster than
     /// [`Rabin`](Self::Rabin).
     Buzhash,
+}
+
+impl Default for Chunker {
+    /// Returns Kubo's default chunker.
+    fn default() -> Self {
+        Self::Size(DEFAULT_CHUNK_BYTES)
+    }
 }
 
 impl Chunker {
@@ -66,6 +75,30 @@ impl Chunker {
             Self::Rabin { max, .. } => max,
             Self::Buzhash => buzhash::MAX_BYTES,
         }
+    }
+
+    /// Returns the size of the smallest chunk that is not the last one, in bytes.
+    #[must_use]
+    pub fn min_chunk_bytes(self) -> usize {
+        match self {
+            Self::Size(size) => size,
+            Self::Rabin { min, .. } => min,
+            Self::Buzhash => buzhash::MIN_BYTES,
+        }
+    }
+
+    /// Splits content that is in memory.
+    pub(crate) fn split(self, mut content: Bytes) -> Vec<Bytes> {
+        let (mut cutter, mut chunks, mut len) = (Cutter::new(self), Vec::new(), 0);
+        while len < content.len() {
+            let cut = cutter.scan(&content[len..]);
+            len += cut.len;
+            if cut.ends {
+                chunks.push(content.split_to(std::mem::take(&mut len)));
+            }
+        }
+        chunks.extend(Some(content).filter(|last| !last.is_empty()));
+        chunks
     }
 
     /// Returns whether the chunker examines every byte of the content.

@@ -4,15 +4,15 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use ipfrs_core::{Block, Error, Result};
-use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::importer::{Entry, EntryKind, Importer};
 use super::layout::node_block;
-use super::options::{DirectorySize, ImportOptions, SHARDING_THRESHOLD_BYTES};
+use super::options::ImportOptions;
 use super::shard::ShardBuilder;
-use crate::dag_pb::{PbLink, encoded_data_len, encoded_link_len};
-use crate::data::{Attributes, Data, DataType};
+use super::sharding::basic_data;
+use crate::dag_pb::PbLink;
+use crate::data::Attributes;
 use crate::link_name::LinkName;
 use crate::murmur3;
 
@@ -48,7 +48,7 @@ enum Form {
     /// A directory in one block.
     Basic {
         entries: Vec<PbLink>,
-        /// Size in bytes that decides on sharding, as [`DirectorySize`] defines it.
+        /// Size in bytes that decides on sharding.
         bytes: usize,
     },
     /// A directory of many blocks.
@@ -57,11 +57,7 @@ enum Form {
 
 impl DirectoryBuilder {
     fn new(attributes: Attributes, options: Arc<ImportOptions>) -> Self {
-        let bytes = match options.directory_size {
-            DirectorySize::Links => 0,
-            DirectorySize::Block => encoded_data_len(basic_data(&attributes).encoded_len()),
-        };
-        let form = Form::Basic { entries: Vec::new(), bytes };
+        let form = Form::Basic { entries: Vec::new(), bytes: options.sharding.empty_bytes(&attributes) };
         Self { options, attributes, form, size: 0, last: None }
     }
 
@@ -74,14 +70,11 @@ impl DirectoryBuilder {
         match &mut self.form {
             Form::Sharded(shards) => shards.push(hash, link, &self.options, blocks),
             Form::Basic { entries, bytes } => {
-                *bytes += match self.options.directory_size {
-                    DirectorySize::Links => link.name.len() + link.cid.encoded_len(),
-                    DirectorySize::Block => encoded_link_len(&link),
-                };
+                let sharding = &self.options.sharding;
+                *bytes += sharding.link_bytes(&link);
                 entries.push(link);
-                let is_over = |limit| entries.len() > limit;
-                if *bytes <= SHARDING_THRESHOLD_BYTES && !self.options.max_directory_links.is_some_and(is_over) {
-                    return Ok(());
+                if !sharding.is_over_size(*bytes) && !sharding.is_over_links(entries.len()) {
+                    return sharding.check_block(*bytes);
                 }
                 let entries = std::mem::take(entries);
                 self.shard(entries, blocks)
@@ -212,10 +205,6 @@ impl Importer {
 async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let task = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
     task.await.map_err(|e| Error::internal("a task that encodes a directory failed").with_source(e))?
-}
-
-fn basic_data(attributes: &Attributes) -> Data {
-    Data { type_code: Some(DataType::Directory.code()), ..Data::default() }.with_attributes(attributes)
 }
 
 /// Checks that a name can be that of a directory entry.

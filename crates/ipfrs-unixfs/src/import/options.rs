@@ -10,10 +10,8 @@ use ipfrs_core::{Block, Error, Result, codec};
 use serde::{Deserialize, Serialize};
 
 use super::chunker::{Chunker, DEFAULT_CHUNK_BYTES};
-use crate::hamt::check_fanout;
-
-/// Size in bytes above which directories are sharded. [`DirectorySize`] defines the size of a directory.
-pub(crate) const SHARDING_THRESHOLD_BYTES: usize = 256 * 1024;
+use super::sharding::{DirectorySize, Sharding};
+use crate::edit::CidFormat;
 
 /// Most links that a file node may have. Such a node fits into a block even with digests of 64 bytes.
 const MAX_FILE_LINKS: usize = 16_384;
@@ -54,9 +52,7 @@ impl Profile {
                 chunker: Chunker::Size(DEFAULT_CHUNK_BYTES),
                 layout: Layout::Balanced,
                 max_file_links: 174,
-                max_directory_links: None,
-                directory_size: DirectorySize::Links,
-                hamt_fanout: 256,
+                sharding: Sharding::default(),
             },
             Self::UnixfsV1_2025 => ImportOptions {
                 cid_version: 1,
@@ -67,27 +63,10 @@ impl Profile {
                 chunker: Chunker::Size(1024 * 1024),
                 layout: Layout::Balanced,
                 max_file_links: 1024,
-                max_directory_links: None,
-                directory_size: DirectorySize::Block,
-                hamt_fanout: 256,
+                sharding: Sharding { size: DirectorySize::Block, ..Sharding::default() },
             },
         }
     }
-}
-
-/// Settings of the files of an import.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSettings {
-    /// Version of content IDs.
-    pub cid_version: u64,
-    /// Whether leaves are raw blocks.
-    pub raw_leaves: bool,
-    /// Hash function of content IDs.
-    pub hash: HashFunction,
-    /// Chunker of files.
-    pub chunker: Chunker,
-    /// Maximum number of links of a file node.
-    pub max_file_links: usize,
 }
 
 impl FromStr for Profile {
@@ -109,17 +88,9 @@ impl fmt::Display for Profile {
     }
 }
 
-/// The definition of the directory size that decides on sharding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DirectorySize {
-    /// The total length of the names and binary CIDs of the entries.
-    Links,
-    /// The length of the block of the unsharded directory.
-    Block,
-}
-
 /// The arrangement of nodes above the leaves of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// A tree in which all leaves have equal depth.
     #[default]
@@ -154,6 +125,10 @@ pub struct Overrides {
     pub max_directory_links: Option<usize>,
     /// Fan-out of directory shards: a power of two from 8 to 1,024.
     pub hamt_fanout: Option<u32>,
+    /// Size in bytes, at least 1, above which a directory is sharded.
+    pub sharding_threshold_bytes: Option<usize>,
+    /// The size of a directory that is compared with that threshold.
+    pub directory_size: Option<DirectorySize>,
 }
 
 /// The options that determine the content IDs of an import.
@@ -167,9 +142,7 @@ pub struct ImportOptions {
     pub(crate) chunker: Chunker,
     pub(crate) layout: Layout,
     pub(crate) max_file_links: usize,
-    pub(crate) max_directory_links: Option<usize>,
-    pub(crate) directory_size: DirectorySize,
-    pub(crate) hamt_fanout: u32,
+    pub(crate) sharding: Sharding,
 }
 
 impl Default for ImportOptions {
@@ -202,23 +175,56 @@ impl ImportOptions {
             chunker: overrides.chunker.unwrap_or(base.chunker).check()?,
             layout: overrides.layout.unwrap_or(base.layout),
             max_file_links: max_file_links(overrides.max_file_links.unwrap_or(base.max_file_links))?,
-            max_directory_links: overrides.max_directory_links.filter(|links| *links > 0),
-            directory_size: base.directory_size,
-            hamt_fanout: check_fanout(overrides.hamt_fanout.unwrap_or(base.hamt_fanout).into())?,
+            sharding: Sharding {
+                size: overrides.directory_size.unwrap_or(base.sharding.size),
+                threshold_bytes: overrides.sharding_threshold_bytes.unwrap_or(base.sharding.threshold_bytes),
+                max_links: overrides.max_directory_links.filter(|links| *links > 0),
+                fanout: overrides.hamt_fanout.unwrap_or(base.sharding.fanout),
+            }
+            .check()?,
         })
-    }
-
-    /// Returns the settings of files.
-    #[must_use]
-    pub fn file_settings(&self) -> FileSettings {
-        let Self { cid_version, raw_leaves, hash, chunker, max_file_links, .. } = *self;
-        FileSettings { cid_version, raw_leaves, hash, chunker, max_file_links }
     }
 
     /// Returns the CID version of nodes. Raw leaves always have version 1.
     #[must_use]
     pub fn cid_version(&self) -> u64 {
         self.cid_version
+    }
+
+    /// Returns whether leaves are raw blocks.
+    #[must_use]
+    pub fn raw_leaves(&self) -> bool {
+        self.raw_leaves
+    }
+
+    /// Returns the hash function of content IDs.
+    #[must_use]
+    pub fn hash(&self) -> HashFunction {
+        self.hash
+    }
+
+    /// Returns the arrangement of the nodes of a file.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Returns the maximum number of links of a file node.
+    #[must_use]
+    pub fn max_file_links(&self) -> usize {
+        self.max_file_links
+    }
+
+    /// Returns when and how directories are sharded.
+    #[must_use]
+    pub fn sharding(&self) -> Sharding {
+        self.sharding
+    }
+
+    /// Returns the format of the content IDs of nodes.
+    #[must_use]
+    pub fn cid_format(&self) -> CidFormat {
+        CidFormat::from_parts(self.cid_version, self.hash)
     }
 
     /// Creates the block of `data`, with the CID that these options define.

@@ -107,7 +107,7 @@ impl ShardBuilder {
 
 impl Shard {
     fn new(position: u32, options: &ImportOptions) -> Self {
-        Self { position, links: Vec::new(), bitfield: vec![0; options.hamt_fanout as usize / 8] }
+        Self { position, links: Vec::new(), bitfield: vec![0; options.sharding.fanout as usize / 8] }
     }
 
     /// Appends a link, whose position must be greater than those of all existing links.
@@ -115,7 +115,7 @@ impl Shard {
         let from_end = (position / 8) as usize + 1;
         let byte = self.bitfield.len() - from_end;
         self.bitfield[byte] |= 1 << (position % 8);
-        let name = [prefix(options.hamt_fanout, position).as_bytes(), link.name.as_bytes()].concat().into();
+        let name = [prefix(options.sharding.fanout, position).as_bytes(), link.name.as_bytes()].concat().into();
         self.links.push(PbLink { name, ..link });
     }
 
@@ -126,7 +126,7 @@ impl Shard {
             type_code: Some(DataType::HamtShard.code()),
             data: Some(Bytes::copy_from_slice(&self.bitfield[first_used..])),
             hash_type: Some(MURMUR3_X64_64),
-            fanout: Some(options.hamt_fanout.into()),
+            fanout: Some(options.sharding.fanout.into()),
             ..Data::default()
         }
         .with_attributes(attributes);
@@ -139,7 +139,7 @@ impl Shard {
 
 /// Returns the number of hash bits that one level uses.
 fn bits(options: &ImportOptions) -> usize {
-    options.hamt_fanout.trailing_zeros() as usize
+    options.sharding.fanout.trailing_zeros() as usize
 }
 
 /// Returns the maximum number of levels along a hash.

@@ -85,6 +85,12 @@ fn malformed(why: &dyn Display) -> Error {
     Error::invalid(why.to_string())
 }
 
+/// Returns the link that a payload is. Its digest has the length of its hash function, as in every link.
+fn payload_link(payload: &[u8]) -> Result<LinkCid> {
+    cid_from_bytes(payload)?;
+    LinkCid::try_from(payload).map_err(|e| Error::invalid(e.to_string()))
+}
+
 /// Decodes a block to the values that Kubo shows.
 ///
 /// # Errors
@@ -99,7 +105,7 @@ pub fn decode(block: &[u8]) -> Result<Ipld> {
     })
     .map_err(|e| malformed(&e))?;
     if let Some(Ipld::Bytes(payload)) = Fields::of(&value, kind.name)?.get("payload") {
-        let link = LinkCid::try_from(payload.as_slice()).map_err(|e| malformed(&format!("payload: {e}")))?;
+        let link = payload_link(payload).map_err(|e| malformed(&format!("payload: {e}")))?;
         object.insert("link".to_owned(), Ipld::Link(link));
     }
     Ok(Ipld::Map(object))
@@ -135,7 +141,7 @@ pub fn encode(value: &Ipld) -> Result<Vec<u8>> {
     };
     if let Some(Ipld::Bytes(payload)) = general.get("payload").and_then(bytes_of) {
         let of_payload =
-            LinkCid::try_from(payload).map_err(|e| Error::invalid(format!("payload is not a valid CID: {e}")))?;
+            payload_link(&payload).map_err(|e| Error::invalid(format!("payload is not a valid CID: {e}")))?;
         if link.is_some_and(|link| link != Ipld::Link(of_payload)) {
             return Err(Error::invalid("cid mismatch: link is not the content ID in payload"));
         }
@@ -253,6 +259,11 @@ mod tests {
             assert!(error.message().contains(reason), "{error}");
         }
         assert!(decode(b"\xa1\x67payload\x41\x01").is_err());
+        // A digest without bytes, found by fuzzing.
+        let payload = b"\x01\x71\x12\x00";
+        let block =
+            [b"\xa2\x67payload\x44".as_slice(), payload, b"\x6asignatures\x81\xa1\x69signature\x41\x01"].concat();
+        assert!(decode(&block).is_err());
         assert!(decode(b"git").is_err());
     }
 }

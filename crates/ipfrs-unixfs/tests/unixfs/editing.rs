@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid};
 use ipfrs_unixfs::{
-    Attributes, CidFormat, DirectoryEdit, Entry, EntryKind, FileEdit, ImportOptions, Importer, Layout, LinkName, Mtime,
-    NewLink, Overrides, Staging,
+    Attributes, Chunker, CidFormat, DirectoryEdit, DirectorySize, Entry, EntryKind, FileEdit, ImportOptions, Importer,
+    Layout, LinkName, Mtime, NewLink, Overrides, Sharding, Staging,
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -29,7 +29,7 @@ fn empty_file(store: &Memory, format: CidFormat) -> Cid {
 }
 
 async fn open(store: &Arc<Memory>, cid: &Cid) -> FileEdit {
-    FileEdit::open(Arc::clone(store) as _, Arc::clone(store) as _, cid, None, NOW).await.unwrap()
+    FileEdit::open(Arc::clone(store) as _, Arc::clone(store) as _, cid, None, Chunker::default(), NOW).await.unwrap()
 }
 
 /// Ends a change and returns the root and the number of new blocks.
@@ -163,7 +163,7 @@ proptest! {
     fn directory_has_the_cid_of_an_import(names in prop::collection::btree_set("[a-d]{1,3}", 0..40), removed in 0..40_usize) {
         Runtime::new().unwrap().block_on(async {
             let staging = Staging::new(Arc::new(Memory::default()));
-            let mut directory = DirectoryEdit::empty(CidFormat::V0);
+            let mut directory = DirectoryEdit::empty(CidFormat::V0, Sharding::default());
             let mut entries = BTreeMap::new();
             // Added in another order than that of the names.
             for name in names.iter().rev() {
@@ -181,6 +181,35 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn directory_that_grows_has_the_cid_of_an_import_with_the_same_sharding(
+        names in prop::collection::btree_set("[a-d]{1,30}", 0..60),
+        max_directory_links in prop::option::of(1..60_usize),
+        sharding_threshold_bytes in prop::option::of(1..3_000_usize),
+        directory_size in prop::option::of(prop::sample::select(
+            vec![DirectorySize::Links, DirectorySize::Block, DirectorySize::Disabled]
+        )),
+        hamt_fanout in prop::option::of(prop::sample::select(vec![8, 64, 1024])),
+    ) {
+        Runtime::new().unwrap().block_on(async {
+            let overrides = Overrides {
+                max_directory_links, sharding_threshold_bytes, directory_size, hamt_fanout, ..Overrides::default()
+            };
+            let options = ImportOptions::new(None, overrides).unwrap();
+            let mut staging = Staging::new(Arc::new(Memory::default()));
+            let mut directory = DirectoryEdit::empty(options.cid_format(), options.sharding());
+            let mut entries = BTreeMap::new();
+            for name in names.iter().rev() {
+                entries.insert(name.clone(), link(name));
+                directory.insert(&staging, &name.as_str().into(), link(name)).await.unwrap();
+            }
+            let whole = directory.commit(&mut staging).unwrap();
+            assert_eq!(whole, imported_with(options, &entries).await);
+        });
+    }
+}
+
 /// Returns a link to a raw block with the name as content.
 fn link(name: &str) -> NewLink {
     let block = Block::hash(1, 0x55, Default::default(), Bytes::copy_from_slice(name.as_bytes())).unwrap();
@@ -188,7 +217,11 @@ fn link(name: &str) -> NewLink {
 }
 
 async fn imported(entries: &BTreeMap<String, NewLink>) -> NewLink {
-    let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
+    imported_with(ImportOptions::default(), entries).await
+}
+
+async fn imported_with(options: ImportOptions, entries: &BTreeMap<String, NewLink>) -> NewLink {
+    let mut importer = Importer::new(options, Arc::new(Memory::default()));
     let entries = entries.iter().map(|(name, link)| {
         let entry = Entry { cid: link.cid, tsize: link.tsize, size: link.tsize, kind: EntryKind::File };
         (LinkName::from(name.as_str()), entry)
@@ -200,7 +233,7 @@ async fn imported(entries: &BTreeMap<String, NewLink>) -> NewLink {
 #[tokio::test]
 async fn directory_is_sharded_and_restored_at_the_threshold() {
     let mut staging = Staging::new(Arc::new(Memory::default()));
-    let mut directory = DirectoryEdit::empty(CidFormat::V0);
+    let mut directory = DirectoryEdit::empty(CidFormat::V0, Sharding::default());
     let mut entries = BTreeMap::new();
     // Each entry has 80 bytes of name and content ID, so 3,276 of them fit below 256 KiB.
     let name = |n: usize| format!("{n:044}");
@@ -218,7 +251,7 @@ async fn directory_is_sharded_and_restored_at_the_threshold() {
     let sharded = directory.commit(&mut staging).unwrap();
     assert_eq!(sharded, imported(&entries).await);
     // Loaded again, it is the same.
-    let mut directory = DirectoryEdit::load(&staging, &sharded.cid).await.unwrap();
+    let mut directory = DirectoryEdit::load(&staging, &sharded.cid, Sharding::default()).await.unwrap();
     assert_eq!(directory.find(&staging, &name(17).into()).await.unwrap(), Some(link(&name(17))));
     assert_eq!(directory.find(&staging, &"none".into()).await.unwrap(), None);
     for n in 0..200 {
@@ -230,9 +263,71 @@ async fn directory_is_sharded_and_restored_at_the_threshold() {
 }
 
 #[tokio::test]
+async fn number_of_entries_shards_and_restores_a_directory() {
+    let overrides = Overrides {
+        max_directory_links: Some(5),
+        directory_size: Some(DirectorySize::Disabled),
+        ..Overrides::default()
+    };
+    let options = ImportOptions::new(None, overrides).unwrap();
+    let mut directory = DirectoryEdit::empty(options.cid_format(), options.sharding());
+    let mut staging = Staging::new(Arc::new(Memory::default()));
+    let name = |n: usize| LinkName::from(n.to_string().as_str());
+    for n in 0..8 {
+        directory.insert(&staging, &name(n), link("x")).await.unwrap();
+        assert_eq!(directory.is_sharded(), n >= 5, "{n}");
+    }
+    let whole = directory.commit(&mut staging).unwrap();
+    let mut directory = DirectoryEdit::load(&staging, &whole.cid, options.sharding()).await.unwrap();
+    // A replaced entry does not change their number.
+    directory.insert(&staging, &name(7), link("y")).await.unwrap();
+    for n in (0..8).rev() {
+        assert!(directory.remove(&staging, &name(n)).await.unwrap());
+        assert_eq!(directory.is_sharded(), n > 5, "{n}");
+    }
+    assert!(!directory.remove(&staging, &name(0)).await.unwrap());
+}
+
+#[tokio::test]
+async fn directory_that_is_never_sharded_ends_at_the_size_of_a_block() {
+    let overrides = Overrides { directory_size: Some(DirectorySize::Disabled), ..Overrides::default() };
+    let sharding = ImportOptions::new(None, overrides).unwrap().sharding();
+    let staging = Staging::new(Arc::new(Memory::default()));
+    let mut directory = DirectoryEdit::empty(CidFormat::V0, sharding);
+    let name = |n: usize| LinkName::from(format!("{n}{}", "x".repeat(200_000)).as_str());
+    for n in 0..10 {
+        directory.insert(&staging, &name(n), link("x")).await.unwrap();
+    }
+    assert!(directory.insert(&staging, &name(10), link("x")).await.is_err());
+}
+
+#[tokio::test]
+async fn new_content_is_split_by_the_chunker() {
+    let content = random_bytes(300_000);
+    for chunker in ["size-1000", "rabin-1024-4096-16384", "buzhash"] {
+        let chunker: Chunker = chunker.parse().unwrap();
+        let store = Arc::new(Memory::default());
+        let empty = empty_file(&store, v1());
+        let edit = FileEdit::open(Arc::clone(&store) as _, Arc::clone(&store) as _, &empty, None, chunker, NOW).await;
+        let mut edit = edit.unwrap();
+        edit.write(content.clone()).await.unwrap();
+        let (file, _) = finish(&store, edit).await;
+        let overrides = Overrides {
+            cid_version: Some(1),
+            chunker: Some(chunker),
+            layout: Some(Layout::Trickle),
+            ..Overrides::default()
+        };
+        let options = ImportOptions::new(None, overrides).unwrap();
+        let (_, imported) = import_file(options, &content, 100_000).await;
+        assert_eq!(file.cid, imported.cid, "{chunker}");
+    }
+}
+
+#[tokio::test]
 async fn directory_refuses_names_that_are_no_segments() {
     let staging = Staging::new(Arc::new(Memory::default()));
-    let mut directory = DirectoryEdit::empty(CidFormat::V0);
+    let mut directory = DirectoryEdit::empty(CidFormat::V0, Sharding::default());
     for name in ["", ".", "..", "a/b", "a\0b"] {
         assert!(directory.insert(&staging, &name.into(), link("x")).await.is_err(), "{name:?}");
     }

@@ -21,15 +21,20 @@ const DEFAULTS: &[&str] = &[
 ];
 
 /// Settings of imports with an equivalent in `[import]`.
-const IMPORT: [(&str, &str); 7] = [
+const IMPORT: [(&str, &str); 9] = [
     ("CidVersion", "cid_version"),
     ("UnixFSRawLeaves", "raw_leaves"),
     ("UnixFSChunker", "chunker"),
     ("HashFunction", "hash"),
+    ("UnixFSDAGLayout", "layout"),
     ("UnixFSFileMaxLinks", "max_file_links"),
+    ("UnixFSHAMTDirectorySizeEstimation", "directory_size"),
     ("UnixFSDirectoryMaxLinks", "max_directory_links"),
     ("UnixFSHAMTDirectoryMaxFanout", "max_hamt_fanout"),
 ];
+
+/// Such a setting with a unit.
+const THRESHOLD: &str = "UnixFSHAMTDirectorySizeThreshold";
 
 pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> {
     let config: Value = match source {
@@ -81,6 +86,9 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
         let value = config.pointer(&format!("/Import/{kubo}")).filter(|value| !value.is_null());
         report.configuration.extend(value.map(|value| format!("import.{own} = {value}")));
     }
+    if let Some(bytes) = text(&format!("/Import/{THRESHOLD}")).and_then(bytes) {
+        report.configuration.push(format!("import.sharding_threshold_bytes = {bytes}"));
+    }
     // Keys of services stay out of the report.
     let services = config.pointer("/Pinning/RemoteServices").and_then(Value::as_object);
     for (name, service) in services.into_iter().flatten() {
@@ -90,7 +98,10 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     }
     let mut settings = Vec::new();
     flatten("", &config, &mut settings);
-    let is_import = |key: &str| IMPORT.iter().any(|(kubo, _)| key.strip_prefix("Import.") == Some(kubo));
+    let is_import = |key: &str| {
+        let name = key.strip_prefix("Import.");
+        name == Some(THRESHOLD) || IMPORT.iter().any(|(kubo, _)| name == Some(kubo))
+    };
     let is_mapped = |key: &str| {
         is_import(key)
             || [

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use futures::{StreamExt, stream};
 use ipfrs_core::Error;
-use ipfrs_node::{CidFormat, CopySource, LinkName, Mtime, MutableAttribute, MutablePath};
+use ipfrs_node::{CopySource, LinkName, Mtime, MutableAttribute, MutablePath};
 use ipfrs_rpc::mode::unix_mode;
 use ipfrs_rpc::types::FlushedFile;
 
@@ -19,7 +19,7 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// `files/mkdir?arg=path[&parents=][&cid-version=][&hash=][&flush=]`.
 pub(in crate::rpc) async fn mkdir(State(state): State<AppState>, args: Args) -> CommandResult {
     let directory = path(args.one_path("path")?)?;
-    let format = cid_format(&args)?.unwrap_or(CidFormat::V0);
+    let format = cid_format(&args)?;
     state.node.make_directory(&directory, args.is_set("parents"), format, flushes(&args)).await?;
     Ok(output::nothing().await)
 }
@@ -37,7 +37,7 @@ pub(in crate::rpc) async fn cp(State(state): State<AppState>, args: Args) -> Com
         ),
         false => CopySource::Mutable(path(source)?),
     };
-    let parents = args.is_set("parents").then_some(CidFormat::V0);
+    let parents = args.is_set("parents");
     state.node.copy_into_tree(&from, &path(dest)?, parents, args.is_set("force"), flushes(&args)).await?;
     Ok(output::nothing().await)
 }

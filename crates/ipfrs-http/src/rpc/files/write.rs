@@ -3,7 +3,7 @@
 use axum::extract::{Request, State};
 use futures::StreamExt;
 use ipfrs_core::Error;
-use ipfrs_node::{CidFormat, WriteOptions};
+use ipfrs_node::WriteOptions;
 
 use super::{cid_format, flushes, path};
 use crate::body;
@@ -47,7 +47,7 @@ fn options(args: &Args) -> Result<WriteOptions, RpcError> {
         truncate: args.is_set("truncate"),
         count: u64::try_from(count).map_err(negative_count)?,
         raw_leaves: args.bool("raw-leaves"),
-        format: cid_format(args)?.unwrap_or(CidFormat::V0),
+        format: cid_format(args)?,
         flush: flushes(args),
     })
 }

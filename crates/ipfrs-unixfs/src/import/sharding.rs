@@ -1,0 +1,159 @@
+//! When and how directories are sharded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Error, Result};
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::dag_pb::{PbLink, encoded_data_len, encoded_link_len};
+use crate::data::{Attributes, Data, DataType};
+use crate::hamt::check_fanout;
+
+/// Default of [`Sharding::threshold_bytes`], and that of Kubo.
+const DEFAULT_THRESHOLD_BYTES: usize = 256 * 1024;
+/// Default of [`Sharding::fanout`], and that of Kubo.
+const DEFAULT_FANOUT: u32 = 256;
+
+/// The size of a directory that decides on sharding, as in Kubo's `Import.UnixFSHAMTDirectorySizeEstimation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum DirectorySize {
+    /// The total length of the names and binary CIDs of the entries.
+    #[default]
+    Links,
+    /// The length of the block of the unsharded directory.
+    Block,
+    /// No size: only the number of entries decides.
+    Disabled,
+}
+
+impl DirectorySize {
+    const ALL: [Self; 3] = [Self::Links, Self::Block, Self::Disabled];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Links => "links",
+            Self::Block => "block",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+impl FromStr for DirectorySize {
+    type Err = Error;
+
+    /// # Errors
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an unknown name. The message lists the known
+    /// names.
+    fn from_str(name: &str) -> Result<Self> {
+        let unknown = || Error::invalid(format!("unknown directory size {name:?}: use links, block or disabled"));
+        Self::ALL.into_iter().find(|size| size.name() == name).ok_or_else(unknown)
+    }
+}
+
+impl TryFrom<String> for DirectorySize {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self> {
+        name.parse()
+    }
+}
+
+impl From<DirectorySize> for String {
+    fn from(size: DirectorySize) -> Self {
+        size.name().to_owned()
+    }
+}
+
+impl fmt::Display for DirectorySize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// When directories are sharded, and the form of the shards. It determines the content IDs of large directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharding {
+    /// The size that decides.
+    pub size: DirectorySize,
+    /// Size in bytes above which a directory is sharded.
+    pub threshold_bytes: usize,
+    /// Number of entries above which a directory is sharded whatever its size.
+    pub max_links: Option<usize>,
+    /// Fan-out of new shards: a power of two from 8 to 1,024.
+    pub fanout: u32,
+}
+
+impl Default for Sharding {
+    fn default() -> Self {
+        Self {
+            size: DirectorySize::default(),
+            threshold_bytes: DEFAULT_THRESHOLD_BYTES,
+            max_links: None,
+            fanout: DEFAULT_FANOUT,
+        }
+    }
+}
+
+impl Sharding {
+    /// Returns the settings if they are valid.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another fan-out, and for a threshold of 0.
+    pub(crate) fn check(self) -> Result<Self> {
+        check_fanout(self.fanout.into())?;
+        if self.threshold_bytes == 0 {
+            let message = "a sharding threshold of 0 bytes: use at least 1, or the directory size \"disabled\"";
+            return Err(Error::invalid(message));
+        }
+        Ok(self)
+    }
+
+    /// Returns the size of a directory without entries.
+    pub(crate) fn empty_bytes(&self, attributes: &Attributes) -> usize {
+        match self.size {
+            DirectorySize::Links => 0,
+            DirectorySize::Block | DirectorySize::Disabled => encoded_data_len(basic_data(attributes).encoded_len()),
+        }
+    }
+
+    /// Returns the size that an entry adds.
+    pub(crate) fn link_bytes(&self, link: &PbLink) -> usize {
+        match self.size {
+            DirectorySize::Links => link.name.len() + link.cid.encoded_len(),
+            DirectorySize::Block | DirectorySize::Disabled => encoded_link_len(link),
+        }
+    }
+
+    /// Whether a directory of this size is too large for one block.
+    pub(crate) fn is_over_size(&self, bytes: usize) -> bool {
+        self.size != DirectorySize::Disabled && bytes > self.threshold_bytes
+    }
+
+    /// Whether a directory has too many entries for one block.
+    pub(crate) fn is_over_links(&self, links: usize) -> bool {
+        self.max_links.is_some_and(|max| links > max)
+    }
+
+    /// Checks that an unsharded directory of this size may fit into a block. It is in memory until its end.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind); the message names the remedies.
+    pub(crate) fn check_block(&self, bytes: usize) -> Result<()> {
+        if bytes <= MAX_BLOCK_BYTES {
+            return Ok(());
+        }
+        Err(Error::too_large(format!(
+            "an unsharded directory does not fit into a block of {MAX_BLOCK_BYTES} bytes: set a lower sharding \
+             threshold, or a maximum number of links"
+        )))
+    }
+}
+
+/// Returns the UnixFS data of an unsharded directory.
+pub(crate) fn basic_data(attributes: &Attributes) -> Data {
+    Data { type_code: Some(DataType::Directory.code()), ..Data::default() }.with_attributes(attributes)
+}
