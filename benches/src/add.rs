@@ -78,6 +78,34 @@ impl Multipart {
     }
 }
 
+/// Adds `count` files of `bytes` bytes in one directory and one request. Their names and content are created while they
+/// are sent. Returns their content IDs, in order, and that of the directory.
+///
+/// # Errors
+/// Returns an error if the import fails.
+pub fn add_directory(
+    client: &mut Client,
+    count: usize,
+    bytes: usize,
+    name: impl Fn(usize) -> String + Sync,
+    content: impl Fn(usize) -> Vec<u8> + Sync,
+) -> Result<Vec<String>> {
+    let parts: usize = (0..count).map(|number| part_head(&name(number)).len() + bytes + 2).sum();
+    let head = post(Profile::Directory.target(), CONTENT_TYPE, "", (parts + end().len()) as u64);
+    let response = client.read_while(|request| {
+        request.write_all(&head)?;
+        for number in 0..count {
+            request.write_all(part_head(&name(number)).as_bytes())?;
+            request.write_all(&content(number))?;
+            request.write_all(b"\r\n")?;
+        }
+        request.write_all(end().as_bytes())
+    })?;
+    let added = added(&response)?;
+    ensure!(added.len() > count, "{} files and directories were added, but {count} files were sent", added.len());
+    Ok(added)
+}
+
 /// Adds one large file and returns its content ID.
 ///
 /// # Errors

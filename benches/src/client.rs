@@ -1,11 +1,12 @@
 //! A blocking HTTP/1.1 client on one persistent connection.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::net::{RecvFlags, recv};
 
 /// Read and write timeout. A server that is silent for this long has failed.
@@ -167,6 +168,21 @@ impl Client {
             Ok(())
         })?;
         Ok(body)
+    }
+
+    /// Reads a complete response with the status 200 while `send` sends the request.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and if the request cannot be sent.
+    pub fn read_while(&mut self, send: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send) -> Result<Vec<u8>> {
+        let mut stream = BufWriter::with_capacity(BUFFER_BYTES, self.stream.try_clone()?);
+        thread::scope(|scope| {
+            let sending = scope.spawn(move || send(&mut stream).and_then(|()| stream.flush()));
+            let response = self.read(200)?;
+            let sent = sending.join().map_err(|_| anyhow!("the thread that sends has failed"))?;
+            sent.context("the request could not be sent")?;
+            Ok(response)
+        })
     }
 
     /// Reads a response whose body must be equal to all bytes of `expected`.

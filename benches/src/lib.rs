@@ -29,7 +29,7 @@ mod report;
 mod serve;
 mod settle;
 
-pub use add::{Multipart, Profile, add_file};
+pub use add::{Multipart, Profile, add_directory, add_file};
 pub use arguments::{Arguments, Asked, number};
 pub use batch::Batch;
 pub use car::{CarFile, import_car, raw_cid};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use ipfrs_benches::process::{cpu_seconds, memory};
 use ipfrs_benches::{
-    Bound, Client, Fetch, GatewayProcess, Goal, Loaded, Multipart, Profile, Series, Table, get, load_varied, random,
+    Bound, Client, Fetch, GatewayProcess, Goal, Loaded, Series, Table, add_directory, get, load_varied, random,
 };
 
 use crate::figures::{Measurement, goals_beside_nginx, turns};
@@ -20,8 +20,10 @@ const FILE_BYTES: usize = 4_096;
 const CONNECTIONS: usize = 64;
 /// The working sets, as fractions of all files.
 const SETS: [usize; 3] = [50, 5, 1];
-/// Number of files added by one request.
-const FILES_AT_ONCE: usize = 20_000;
+/// Maximum number of files with a deep path.
+const MAX_DEEP_FILES: usize = 20_000;
+/// Numbers of files in further directories.
+const SMALLER_DIRECTORIES: [usize; 3] = [10, 1_000, 100_000];
 /// Required ratios to nginx for all files: requests per second by path, by content ID, and raw.
 const GOALS: [(&str, f64); 3] = [("by path", 1.5), ("by content ID", 1.8), ("raw", 2.0)];
 /// Required files and blocks per second of the exports.
@@ -82,13 +84,11 @@ impl ManyFiles {
         let gateway = GatewayProcess::start(&repo, None)?;
         let mut client = Client::connect(gateway.address())?;
         let name = |number: usize| format!("{number:07}.bin");
-        let mut form = Multipart::default();
+        let content = |number: usize| random(number as u64, FILE_BYTES);
         for number in 0..files {
-            let content = random(number as u64, FILE_BYTES);
-            fs::write(www.join(name(number)), &content)?;
-            form.named(&name(number), &content);
+            fs::write(www.join(name(number)), content(number))?;
         }
-        let mut cids = form.send(&mut client, Profile::Directory)?;
+        let mut cids = add_directory(&mut client, files, FILE_BYTES, name, content)?;
         let root = cids.pop().context("no directory was added")?;
         let mut ways = vec![
             Way::new("ipfrs", "by path", (0..files).map(|number| format!("/ipfs/{root}/{}", name(number)))),
@@ -97,19 +97,16 @@ impl ManyFiles {
         ];
         for depth in DEPTHS {
             let directories = "d/".repeat(depth);
-            let mut form = Multipart::default();
-            let count = files.min(FILES_AT_ONCE);
-            for number in 0..count {
-                form.named(&format!("{directories}{}", name(number)), &random(number as u64, FILE_BYTES));
-            }
-            let root = form.send(&mut client, Profile::Directory)?.pop().context("no directory was added")?;
+            let count = files.min(MAX_DEEP_FILES);
+            let path = |number| format!("{directories}{}", name(number));
+            let mut added = add_directory(&mut client, count, FILE_BYTES, path, content)?;
+            let root = added.pop().context("no directory was added")?;
             let targets = (0..count).map(|number| format!("/ipfs/{root}/{directories}{}", name(number)));
             ways.push(Way::new("ipfrs", &format!("by path, {} segments", depth + 1), targets));
         }
-        for count in [10, 1_000].into_iter().filter(|count| *count < files) {
-            let mut form = Multipart::default();
-            (0..count).for_each(|number| form.named(&name(number), &random(number as u64, FILE_BYTES)));
-            let root = form.send(&mut client, Profile::Directory)?.pop().context("no directory was added")?;
+        for count in SMALLER_DIRECTORIES.into_iter().filter(|count| *count < files) {
+            let mut added = add_directory(&mut client, count, FILE_BYTES, name, content)?;
+            let root = added.pop().context("no directory was added")?;
             let targets = (0..count).map(|number| format!("/ipfs/{root}/{}", name(number)));
             ways.push(Way::new("ipfrs", &format!("by path, directory of {count}"), targets));
         }

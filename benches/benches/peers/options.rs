@@ -73,9 +73,9 @@ pub(crate) fn options(arguments: Arguments) -> Result<Options> {
     ensure!((1..=1_024).contains(&options.cold_mib), "COLD_MIB = {}: give 1 to 1024", options.cold_mib);
     ensure!((1..=600).contains(&options.wrk_seconds), "SECONDS = {}: give 1 to 600", options.wrk_seconds);
     ensure!((1..=16_000).contains(&options.connections), "CONNECTIONS = {}: give 1 to 16000", options.connections);
-    ensure!((50..=100_000).contains(&options.files), "FILES = {}: give 50 to 100000", options.files);
+    ensure!((50..=1_000_000).contains(&options.files), "FILES = {}: give 50 to 1000000", options.files);
     let objects = options.trace_objects;
-    ensure!((50..=10_000_000).contains(&objects), "TRACE_OBJECTS = {objects}: give 50 to 10000000");
+    ensure!((50..=10_000_000).contains(&objects), "TRACE_OBJECTS = {objects}: give 50 to 100000000");
     let seconds = options.trace_seconds;
     ensure!((5..=3_600).contains(&seconds), "TRACE_SECONDS = {seconds}: give 5 to 3600");
     Ok(options)

@@ -13,8 +13,8 @@ use ipfrs_middleware::auth::AuthConfig;
 use ipfrs_middleware::rate_limit::RateLimitConfig;
 use ipfrs_middleware::websocket::WebSocketConfig;
 use ipfrs_node::{
-    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IngestConfig, IpnsConfig, NodeConfig,
-    PinningConfig, ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
+    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IngestConfig, IpnsConfig, MutableFilesConfig,
+    NodeConfig, PinningConfig, ReadConfig, RetrievalConfig, StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
 use crate::{LogConfig, PublicConfig, ServerConfig, TlsConfig};
@@ -98,6 +98,8 @@ sections! {
     store: StoreConfig,
     /// `[import]`: defaults of `add`.
     import: ImportConfig,
+    /// `[mutable_files]`: limits of mutable files.
+    mutable_files: MutableFilesConfig,
     /// `[upload]`: limits of uploads of single files.
     upload: UploadConfig,
     /// `[tensor]`: tensors in files.
@@ -187,6 +189,7 @@ impl Config {
             concurrency: self.concurrency.clone(),
             denylists: self.gateway.denylists.clone(),
             import: self.import.clone(),
+            mutable_files: self.mutable_files.clone(),
             ingest: self.ingest.clone(),
             pinning: self.pinning.clone(),
             ipns: self.ipns.clone(),

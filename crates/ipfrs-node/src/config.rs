@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 
 use self::ranges::in_range;
 use crate::ingest::IngestConfig;
+use crate::mutable_files::MutableFilesConfig;
 use crate::names::IpnsConfig;
 #[cfg(feature = "dns")]
 use crate::names::dnslink::DnsConfig;
@@ -44,6 +45,8 @@ pub struct NodeConfig {
     pub ingest: IngestConfig,
     /// `[ipns]`.
     pub ipns: IpnsConfig,
+    /// `[mutable_files]`.
+    pub mutable_files: MutableFilesConfig,
     /// `[pinning]`.
     #[cfg(feature = "pinning")]
     pub pinning: PinningConfig,
@@ -77,6 +80,7 @@ impl NodeConfig {
         self.import.validate()?;
         self.ingest.validate()?;
         self.ipns.validate()?;
+        self.mutable_files.validate()?;
         #[cfg(feature = "pinning")]
         self.pinning.validate()?;
         self.streaming.validate()?;

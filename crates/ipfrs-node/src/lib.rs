@@ -87,7 +87,9 @@ pub use keys::Identity;
 #[cfg(feature = "keys")]
 pub use keys::{KeyFormat, NamedKey, export_key};
 pub use metrics::CacheMeter;
-pub use mutable_files::{CopySource, MutableAttribute, MutableEntry, MutableListing, MutablePath, WriteOptions};
+pub use mutable_files::{
+    CopySource, MutableAttribute, MutableEntry, MutableFilesConfig, MutableListing, MutablePath, WriteOptions,
+};
 pub use names::{Answers, IpnsConfig, Link, NameRoot, ResolvedName};
 #[cfg(feature = "dns")]
 pub use names::{DnsConfig, ResolverList};

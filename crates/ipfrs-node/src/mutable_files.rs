@@ -6,6 +6,7 @@
 
 mod appended;
 mod change;
+mod config;
 mod directory;
 mod files_state;
 mod path;
@@ -20,6 +21,7 @@ mod write;
 pub(crate) use appended::AppendedFile;
 pub(crate) use change::now;
 pub use change::{CopySource, MutableAttribute};
+pub use config::MutableFilesConfig;
 pub(crate) use files_state::MutableFiles;
 pub use path::MutablePath;
 pub use read::{MutableEntry, MutableListing};

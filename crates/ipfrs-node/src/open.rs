@@ -307,8 +307,13 @@ impl Opened {
         let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
-        let mutable_files =
-            MutableFiles::open(root_file, &saved_roots, &engine, TreeSettings::new(&config.import)?).await?;
+        let mutable_files = MutableFiles::open(
+            root_file,
+            &saved_roots,
+            &engine,
+            TreeSettings::new(&config.import, &config.mutable_files)?,
+        )
+        .await?;
         let events = Events::default();
         let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
         let (metered, known) = (metrics.clone(), fetched.clone());

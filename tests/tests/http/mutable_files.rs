@@ -235,6 +235,16 @@ async fn crash_leaves_the_last_flushed_root() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unflushed_operations_are_limited() {
+    for (max_unflushed, operations) in [(3, 3), (0, 300)] {
+        let gateway = TestGateway::start_with(|config| config.mutable_files.max_unflushed = max_unflushed).await;
+        for n in 0..operations {
+            run(&gateway, &format!("mkdir?arg=/{n}&flush=false")).await;
+        }
+        if max_unflushed > 0 {
+            let message = failure(&gateway, "mkdir?arg=/more&flush=false").await;
+            assert!(message.starts_with("reached limit of 3 unflushed MFS operations."), "{message}");
+        }
+    }
     let gateway = TestGateway::start().await;
     for n in 0..256 {
         run(&gateway, &format!("mkdir?arg=/{n}&flush=false")).await;

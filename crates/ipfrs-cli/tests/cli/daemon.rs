@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -224,18 +224,9 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
 
 /// Returns a daemon to which sockets are passed as a service manager does: the shell makes standard input descriptor 3.
 fn activated(place: &Place, socket: &TcpListener, variables: &str) -> Command {
-    let script = format!("exec 3<&0 </dev/null; {variables} exec \"$0\" gateway start");
-    let inner = place.command(&[]);
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(script).arg(inner.get_program()).current_dir(inner.get_current_dir().unwrap());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
+    let mut shell = place.shell(&format!("exec 3<&0 </dev/null; {variables} exec \"$0\" gateway start"));
     let socket = OwnedFd::from(socket.try_clone().unwrap());
-    shell.env("IPFRS_SERVER_PORT", "0").stdin(socket).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell.env("IPFRS_SERVER_PORT", "0").stdin(socket);
     shell
 }
 

@@ -68,6 +68,21 @@ impl Place {
         command
     }
 
+    /// Returns a shell that runs `script` as [`Self::command`] runs the binary, whose path is `$0`.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let inner = self.command(&[]);
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).arg(inner.get_program()).current_dir(self.directory.path());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        shell
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.command(arguments).output().unwrap().into()
     }

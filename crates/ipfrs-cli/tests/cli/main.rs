@@ -22,6 +22,8 @@ mod logs_and_traces;
 mod migrate;
 mod multiformats;
 mod names;
+#[cfg(target_os = "linux")]
+mod open_files;
 mod packaging;
 mod pins;
 mod read_only;

@@ -141,6 +141,7 @@ async fn effective(state: &AppState) -> Result<Value> {
             "UnixFSHAMTDirectorySizeThreshold": format!("{}B", sharding.threshold_bytes),
             "UnixFSHAMTDirectorySizeEstimation": sharding.size,
         },
+        "Internal": { "MFSNoFlushLimit": at("/mutable_files/max_unflushed") },
         "Ipns": { "RecordLifetime": seconds("/ipns/record_lifetime_seconds") },
         "Peering": { "Peers": (!peers.is_empty()).then_some(peers) },
         "Pinning": { "RemoteServices": services },

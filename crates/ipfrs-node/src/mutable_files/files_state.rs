@@ -187,7 +187,8 @@ impl Node {
         let mut guard = files.tree.lock().await;
         let mut staging = Staging::new(Arc::new(self.tree_source()));
         if guard.tree.is_none() {
-            let TreeSettings { format, sharding, .. } = files.settings;
+            let settings = files.settings;
+            let TreeSettings { format, sharding, .. } = settings;
             let root = match &guard.base {
                 None => DirectoryEdit::empty(format, sharding),
                 Some(root) => DirectoryEdit::load(&staging, root, sharding).await.map_err(|e| {
@@ -195,7 +196,7 @@ impl Node {
                     Error::new(e.kind(), message).with_source(e)
                 })?,
             };
-            guard.tree = Some(Tree::new(root, format, guard.base_version, &mut staging)?);
+            guard.tree = Some(Tree::new(root, settings, guard.base_version, &mut staging)?);
         }
         Ok(OpenTree { guard, staging, unstored: &files.unstored })
     }

@@ -7,10 +7,9 @@ use ipfrs_unixfs::{CidFormat, DirectoryEdit, NewLink, Staging};
 
 use super::directory::{Cached, CachedFile, Directory};
 use super::path::joined;
+use super::settings::TreeSettings;
 use crate::LinkName;
 
-/// Maximum number of operations without a flush, as in Kubo.
-const MAX_UNFLUSHED: u64 = 256;
 /// Number of cached nodes above which the cache is cleared.
 const MAX_CACHED_NODES: usize = 16 * 1024;
 
@@ -24,6 +23,8 @@ pub(super) struct Tree {
     version: u64,
     /// Number of operations since the last flush.
     unflushed: u64,
+    /// Maximum of it; 0 for no limit.
+    max_unflushed: u64,
 }
 
 /// Node at a path.
@@ -34,11 +35,16 @@ pub(super) enum Target<'a> {
 
 impl Tree {
     /// Creates a tree with a root that was read from the disk or is empty, and the number of its flush.
-    pub(super) fn new(mut root: DirectoryEdit, format: CidFormat, version: u64, staging: &mut Staging) -> Result<Self> {
+    pub(super) fn new(
+        mut root: DirectoryEdit,
+        settings: TreeSettings,
+        version: u64,
+        staging: &mut Staging,
+    ) -> Result<Self> {
         // As in Kubo, the root always has the configured format.
-        root.set_format(format);
+        root.set_format(settings.format);
         let flushed = root.commit(staging)?;
-        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0 })
+        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed: settings.max_unflushed })
     }
 
     /// Returns the root of the last flush and its number.
@@ -55,10 +61,12 @@ impl Tree {
             self.unflushed = 0;
             return Ok(());
         }
-        if self.unflushed >= MAX_UNFLUSHED {
+        let max = self.max_unflushed;
+        if max > 0 && self.unflushed >= max {
             return Err(Error::invalid(format!(
-                "reached limit of {MAX_UNFLUSHED} unflushed MFS operations. To resolve: 1) run 'ipfs files flush' to \
-                 persist changes, 2) use --flush=true (default), or 3) increase Internal.MFSNoFlushLimit in config"
+                "reached limit of {max} unflushed MFS operations. To resolve: 1) run 'ipfs files flush' to persist \
+                 changes, 2) use --flush=true (default), or 3) increase Internal.MFSNoFlushLimit in config \
+                 (mutable_files.max_unflushed)"
             )));
         }
         self.unflushed += 1;

@@ -89,6 +89,9 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     if let Some(bytes) = text(&format!("/Import/{THRESHOLD}")).and_then(bytes) {
         report.configuration.push(format!("import.sharding_threshold_bytes = {bytes}"));
     }
+    if let Some(limit) = config.pointer("/Internal/MFSNoFlushLimit").and_then(Value::as_u64) {
+        report.configuration.push(format!("mutable_files.max_unflushed = {limit}"));
+    }
     // Keys of services stay out of the report.
     let services = config.pointer("/Pinning/RemoteServices").and_then(Value::as_object);
     for (name, service) in services.into_iter().flatten() {
@@ -112,6 +115,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
                 "Addresses.Gateway",
                 "API.HTTPHeaders",
                 "Gateway.PublicGateways",
+                "Internal.MFSNoFlushLimit",
             ]
             .iter()
             .any(|known| key.starts_with(known))
