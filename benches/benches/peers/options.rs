@@ -75,7 +75,7 @@ pub(crate) fn options(arguments: Arguments) -> Result<Options> {
     ensure!((1..=16_000).contains(&options.connections), "CONNECTIONS = {}: give 1 to 16000", options.connections);
     ensure!((50..=1_000_000).contains(&options.files), "FILES = {}: give 50 to 1000000", options.files);
     let objects = options.trace_objects;
-    ensure!((50..=10_000_000).contains(&objects), "TRACE_OBJECTS = {objects}: give 50 to 100000000");
+    ensure!((50..=10_000_000).contains(&objects), "TRACE_OBJECTS = {objects}: give 50 to 10000000");
     let seconds = options.trace_seconds;
     ensure!((5..=3_600).contains(&seconds), "TRACE_SECONDS = {seconds}: give 5 to 3600");
     Ok(options)

@@ -266,11 +266,11 @@ pub(crate) struct AddArgs {
     /// content-defined chunks [default: set by the profile]
     #[arg(short = 's', long, value_parser = value::as_a::<Chunker>)]
     pub(crate) chunker: Option<String>,
-    /// Use the trickle layout, in which the beginning of a file is near the root
-    #[arg(short, long)]
-    pub(crate) trickle: bool,
+    /// Use the trickle layout, in which the beginning of a file is near the root [default: as the daemon is configured]
+    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) trickle: Option<bool>,
     /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; any but
-    /// sha2-256 requires version 1 [default: sha2-256]
+    /// sha2-256 requires version 1 [default: as the daemon is configured, sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) hash: Option<String>,
     /// Maximum number of links of a file's inner nodes [default: 174, or 1024 with the profile unixfs-v1-2025]
@@ -387,7 +387,7 @@ pub(crate) struct BlockPutArgs {
     /// Codec of the block: raw, dag-pb, dag-cbor, ... [default: raw]
     #[arg(long, value_name = "CODEC", value_parser = value::codec)]
     pub(crate) cid_codec: Option<String>,
-    /// Hash function of the content ID, as for `add --hash` [default: sha2-256]
+    /// Hash function of the content ID, as for `add --hash` [default: as the daemon is configured, sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) mhtype: Option<String>,
     /// Pin the blocks and everything below them

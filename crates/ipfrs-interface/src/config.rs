@@ -96,7 +96,7 @@ sections! {
     compression: CompressionConfig,
     /// `[store]`: location and format of the blocks.
     store: StoreConfig,
-    /// `[import]`: defaults of `add`.
+    /// `[import]`: defaults of `add`, of mutable files, and of the hash of `block put` and `dag put`.
     import: ImportConfig,
     /// `[mutable_files]`: limits of mutable files.
     mutable_files: MutableFilesConfig,

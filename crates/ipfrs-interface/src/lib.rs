@@ -35,7 +35,7 @@ pub use ipfrs_http::ApiConfig;
 pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
 /// Exports a key by reading its file, because private keys are not available over HTTP.
 pub use ipfrs_node::export_key;
-pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
+pub use ipfrs_node::{Chunker, ImportConfig, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
 pub use logging::{LogConfig, LogFormat, Logging};

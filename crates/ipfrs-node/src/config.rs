@@ -180,8 +180,8 @@ impl ConcurrencyConfig {
     }
 }
 
-/// `[import]`: defaults of imports, mutable files and `put`s for options that a request does not set. They do not apply
-/// to a request that names a profile.
+/// `[import]`: defaults of imports and mutable files, and the hash of `block/put` and `dag/put` of the RPC, for options
+/// that a request does not set. They do not apply to a request that names a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImportConfig {
@@ -218,12 +218,17 @@ impl ImportConfig {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the option and the accepted values.
     pub fn validate(&self) -> Result<()> {
+        if self.hash == Some(HashFunction::Identity) {
+            let message =
+                "import.hash = \"identity\" is only for blocks of up to 128 bytes: name it in single requests";
+            return Err(Error::invalid(message));
+        }
         let options = ImportOptions::new(self.named_profile(), self.overrides());
         let chunker = options.map_err(|e| Error::invalid(format!("[import]: {e}")))?.chunker();
         if chunker.min_chunk_bytes() < MIN_CHUNK_BYTES {
             return Err(Error::invalid(format!(
-                "import.chunker = \"{chunker}\" makes chunks of less than {MIN_CHUNK_BYTES} bytes: use a larger size, or \
-                 name such a chunker in single requests"
+                "import.chunker = \"{chunker}\" makes chunks of less than {MIN_CHUNK_BYTES} bytes: use a larger size, \
+                 or name such a chunker in single requests"
             )));
         }
         Ok(())

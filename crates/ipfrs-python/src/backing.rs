@@ -40,7 +40,7 @@ pub(crate) struct AddOptions {
     pub(crate) hash: Option<String>,
     /// Maximum size in bytes of blocks that are stored inside the content IDs that refer to them.
     pub(crate) inline_limit: Option<usize>,
-    pub(crate) trickle: bool,
+    pub(crate) trickle: Option<bool>,
     /// Permission bits for every file and directory.
     pub(crate) mode: Option<u32>,
     /// Modification time for every file and directory, in seconds since 1970 and nanoseconds.
@@ -73,7 +73,7 @@ impl Default for AddOptions {
             chunker: None,
             hash: None,
             inline_limit: None,
-            trickle: false,
+            trickle: None,
             mode: None,
             mtime: None,
             preserve_mode: false,

@@ -62,7 +62,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
             chunker: given.get("chunker")?,
             hash: given.get("hash")?,
             inline_limit: given.get("inline")?.unwrap_or(false).then_some(inline_limit),
-            trickle: given.get("trickle")?.unwrap_or(false),
+            trickle: given.get("trickle")?,
             // As in Kubo, a mode or a time of 0 means none.
             mode: given.mode()?.filter(|mode| *mode != 0),
             mtime: given.mtime()?.filter(|mtime| *mtime != (0, 0)),

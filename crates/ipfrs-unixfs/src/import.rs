@@ -20,6 +20,6 @@ pub use directory::{DirectoryBuilder, entry_hash};
 pub use importer::{Entry, EntryKind, Importer};
 pub(crate) use layout::Part;
 pub use options::{ImportOptions, Layout, Overrides, Profile};
-pub(crate) use sharding::basic_data;
+pub(crate) use sharding::{DirectoryBytes, basic_data};
 pub use sharding::{DirectorySize, Sharding};
 pub use writer::Mark;

@@ -43,7 +43,7 @@ pub(crate) struct DagPutArgs {
     /// Codec of the files [default: dag-json]
     #[arg(long, value_name = "CODEC")]
     pub(crate) input_codec: Option<String>,
-    /// Hash function of the content ID [default: sha2-256]
+    /// Hash function of the content ID [default: as the daemon is configured, sha2-256]
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) hash: Option<String>,
     /// Pin the nodes and everything below them

@@ -141,7 +141,7 @@ pub(crate) struct FilesWriteArgs {
     /// Maximum number of bytes to write
     #[arg(short = 'n', long)]
     pub(crate) count: Option<u64>,
-    /// Use raw blocks for new leaves [default: if the CID version is 1]
+    /// Use raw blocks for new leaves [default: as the daemon is configured, or if the CID version is 1]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) raw_leaves: Option<bool>,
     #[command(flatten)]

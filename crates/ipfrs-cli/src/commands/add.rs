@@ -30,7 +30,7 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with_some("cid-version", args.cid_version)
         .with_some("raw-leaves", args.raw_leaves)
         .with_some("chunker", args.chunker.as_ref())
-        .with("trickle", args.trickle)
+        .with_some("trickle", args.trickle)
         .with_some("hash", args.hash.as_ref())
         .with_some("max-file-links", args.max_file_links)
         .with_some("max-directory-links", args.max_directory_links)

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::{Place, Ran};
+use crate::harness::{Place, Ran, noise};
 
 #[test]
 fn config_init_writes_valid_file_and_never_overwrites() {
@@ -145,4 +145,19 @@ fn denylist_check_reports_rules_and_invalid_lines() {
     let json = place.ok(&["denylist", "check", "--json", "good.deny"]);
     assert!(json.contains(r#""rules":2"#) && json.contains(r#""malformed":0"#), "{json}");
     assert!(!place.repo().exists());
+}
+
+#[test]
+fn configured_layout_is_that_of_an_add_without_the_option() {
+    let place = Place::new();
+    place.write("repo/config.toml", b"[import]\nlayout = \"trickle\"\nchunker = \"size-256\"\n");
+    place.write("long", &noise(60_000));
+    let add = |option: &[&str]| place.ok(&[&["add", "-Q", "--only-hash", "long"][..], option].concat());
+    let configured = add(&[]);
+    assert_eq!(configured, add(&["--trickle"]));
+    assert_ne!(configured, add(&["--trickle=false"]));
+    for setting in ["hash = \"identity\"", "chunker = \"size-255\"", "sharding_threshold_bytes = 0"] {
+        place.write("repo/config.toml", format!("[import]\n{setting}\n").as_bytes());
+        assert!(place.fails(&["config", "show"]).contains("import"), "{setting}");
+    }
 }

@@ -62,7 +62,9 @@ fn write_kubo(path: &Path, hello: &[u8]) {
             {"mountpoint": "/", "path": "datastore", "type": "levelds"},
         ]}},
         "Swarm": {"ConnMgr": {"HighWater": 50}},
-        "Import": {"CidVersion": 1, "UnixFSChunker": "size-1048576", "UnixFSRawLeaves": null, "BatchMaxNodes": 8},
+        "Import": {"CidVersion": 1, "UnixFSChunker": "size-1048576", "UnixFSRawLeaves": null, "BatchMaxNodes": 8,
+            "UnixFSDAGLayout": "trickle", "UnixFSHAMTDirectorySizeThreshold": "100k"},
+        "Internal": {"MFSNoFlushLimit": -1},
         "Pinning": {"RemoteServices": {"svc": {"API": {"Endpoint": "https://example.com", "Key": "secret"}}}},
         "API": {"Authorizations": {"a": {"AuthSecret": "bearer:secret"}}},
     });
@@ -94,7 +96,13 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     }
     assert_eq!(left.len(), 4, "{left:?}");
     let settings = report["configuration"].as_array().unwrap();
-    for text in ["import.cid_version = 1", "import.chunker = \"size-1048576\""] {
+    for text in [
+        "import.cid_version = 1",
+        "import.chunker = \"size-1048576\"",
+        "import.layout = \"trickle\"",
+        "import.sharding_threshold_bytes = 100000",
+        "mutable_files.max_unflushed = 0",
+    ] {
         assert!(settings.contains(&json!(text)), "{settings:?}");
     }
     assert_eq!(place.ok(&["pin", "ls", "--names"]), format!("{HELLO} recursive greeting"));

@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use crate::harness::{Daemon, Place};
 
 /// Number of files that the daemon may open. It needs some 30 by itself.
-const OPEN_FILES: usize = 64;
+const OPEN_FILES: usize = 80;
 const CONNECTIONS: usize = 200;
 
 #[test]
@@ -41,8 +42,9 @@ fn clients_that_hold_all_connections_stop_no_other_request() {
     daemon.kill();
 }
 
-/// Reads a response and returns its body.
+/// Reads a response and returns its body. A daemon that is silent for a minute has failed.
 fn read_response(connection: &mut TcpStream) -> String {
+    connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

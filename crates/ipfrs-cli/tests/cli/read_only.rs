@@ -88,3 +88,19 @@ fn read_only_repo_gets_no_identity_key() {
     assert!(message.contains("there is no block store in none"), "{message}");
     assert!(!place.path("none").exists());
 }
+
+#[test]
+fn read_only_tree_is_readable_with_another_format_of_content_ids() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    place.ok(&["files", "write", "--create", "/hello", "hello"]);
+    let root = || place.ok(&["--json", "files", "stat", "/"]);
+    let before = root();
+    place.write("repo/config.toml", b"[import]\ncid_version = 1\n[store]\nread_only = true\n");
+    assert_eq!(place.ok(&["files", "ls", "/"]), "hello");
+    assert_eq!(root(), before);
+    // A repo that can be written has the root in the new format.
+    place.write("repo/config.toml", b"[import]\ncid_version = 1\n");
+    assert!(root().contains("bafy"), "{}", root());
+    assert_eq!(place.ok(&["files", "read", "/hello"]), "hello");
+}

@@ -102,7 +102,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         chunker: args.nonempty_text("chunker").map(str::parse).transpose()?,
         hash: args.nonempty_text("hash").map(HashFunction::from_name).transpose()?,
         inline_limit: args.is_set("inline").then_some(inline_limit),
-        layout: args.bool("trickle").map(|is_trickle| if is_trickle { Layout::Trickle } else { Layout::Balanced }),
+        layout: args.bool("trickle").map(Layout::of_trickle),
         attributes: attributes::of_options(args)?,
         preserve_mode: args.is_set("preserve-mode"),
         preserve_mtime: args.is_set("preserve-mtime"),

@@ -148,7 +148,7 @@ fn format(args: &Args, default_hash: HashFunction) -> Result<BlockFormat, RpcErr
             return Err(Error::invalid(why).into());
         }
         (Some("v0"), _) if hash != HashFunction::Sha2_256 => {
-            let why = "only sha2-256-32 is allowed with CIDv0: leave out \"mhtype\", or \"format=v0\"";
+            let why = "only sha2-256-32 is allowed with CIDv0: leave out \"format=v0\", or set \"mhtype=sha2-256\"";
             return Err(Error::invalid(why).into());
         }
         (Some("v0"), _) => (0, codec::DAG_PB),

@@ -189,6 +189,8 @@ impl Node {
         if guard.tree.is_none() {
             let settings = files.settings;
             let TreeSettings { format, sharding, .. } = settings;
+            // A root in another format could not be stored in a read-only repo.
+            let root_format = Some(format).filter(|_| !self.inner.read_only);
             let root = match &guard.base {
                 None => DirectoryEdit::empty(format, sharding),
                 Some(root) => DirectoryEdit::load(&staging, root, sharding).await.map_err(|e| {
@@ -196,7 +198,7 @@ impl Node {
                     Error::new(e.kind(), message).with_source(e)
                 })?,
             };
-            guard.tree = Some(Tree::new(root, settings, guard.base_version, &mut staging)?);
+            guard.tree = Some(Tree::new(root, root_format, settings.max_unflushed, guard.base_version, &mut staging)?);
         }
         Ok(OpenTree { guard, staging, unstored: &files.unstored })
     }

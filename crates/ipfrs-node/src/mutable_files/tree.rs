@@ -7,7 +7,6 @@ use ipfrs_unixfs::{CidFormat, DirectoryEdit, NewLink, Staging};
 
 use super::directory::{Cached, CachedFile, Directory};
 use super::path::joined;
-use super::settings::TreeSettings;
 use crate::LinkName;
 
 /// Number of cached nodes above which the cache is cleared.
@@ -34,17 +33,20 @@ pub(super) enum Target<'a> {
 }
 
 impl Tree {
-    /// Creates a tree with a root that was read from the disk or is empty, and the number of its flush.
+    /// Creates a tree with a root that was read from the disk or is empty, and the number of its flush. The root gets
+    /// `format`, as in Kubo, where it always has the configured one.
     pub(super) fn new(
         mut root: DirectoryEdit,
-        settings: TreeSettings,
+        format: Option<CidFormat>,
+        max_unflushed: u64,
         version: u64,
         staging: &mut Staging,
     ) -> Result<Self> {
-        // As in Kubo, the root always has the configured format.
-        root.set_format(settings.format);
+        if let Some(format) = format {
+            root.set_format(format);
+        }
         let flushed = root.commit(staging)?;
-        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed: settings.max_unflushed })
+        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed })
     }
 
     /// Returns the root of the last flush and its number.

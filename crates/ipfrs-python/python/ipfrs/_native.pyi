@@ -19,7 +19,7 @@ class AddOptions(TypedDict, total=False):
     hash: str | None
     inline: bool
     inline_limit: int | None
-    trickle: bool
+    trickle: bool | None
     mode: int | None
     mtime: int | float | None
     preserve_mode: bool

@@ -17,7 +17,7 @@ impl AddOptions {
             chunker: self.chunker.as_deref().map(str::parse).transpose()?,
             hash: self.hash.as_deref().map(HashFunction::from_name).transpose()?,
             inline_limit: self.inline_limit,
-            layout: self.trickle.then_some(Layout::Trickle),
+            layout: self.trickle.map(Layout::of_trickle),
             attributes: Attributes {
                 mode: self.mode,
                 mtime: self.mtime.map(|(seconds, nanos)| Mtime { seconds, nanos }),

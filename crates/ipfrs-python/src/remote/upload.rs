@@ -69,7 +69,7 @@ fn with_options(request: Request, options: &AddOptions) -> Request {
         .with_some("hash", options.hash.as_ref())
         .with_some("inline", options.inline_limit.map(|_| true))
         .with_some("inline-limit", options.inline_limit)
-        .with_some("trickle", only(options.trickle))
+        .with_some("trickle", options.trickle)
         .with_some("mode", options.mode.map(|mode| format!("0{:o}", go_mode(mode))))
         .with_some("mtime", options.mtime.map(|(seconds, _)| seconds))
         .with_some("mtime-nsecs", options.mtime.map(|(_, nanos)| nanos).filter(|nanos| *nanos > 0))

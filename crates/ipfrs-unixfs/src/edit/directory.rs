@@ -11,7 +11,7 @@ use super::staging::{NewLink, Staging};
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Attributes, Data, DataType};
 use crate::hamt::prefix;
-use crate::import::{DirectorySize, Sharding, basic_data, check_name};
+use crate::import::{DirectoryBytes, DirectorySize, Sharding, basic_data, check_name};
 use crate::link_name::LinkName;
 
 /// A directory that is being changed, in one block or sharded.
@@ -39,8 +39,7 @@ struct Basic {
     links: Vec<PbLink>,
     /// Encoded UnixFS data.
     data: Bytes,
-    /// Size that decides on sharding.
-    bytes: usize,
+    bytes: DirectoryBytes,
 }
 
 #[derive(Debug)]
@@ -157,11 +156,10 @@ impl DirectoryEdit {
             }
             Form::Basic(basic) => {
                 let old = basic.position(name);
-                let old_bytes = old.map_or(0, |at| self.sharding.link_bytes(&basic.links[at]));
+                let old_bytes = old.map(|at| self.sharding.link_bytes(&basic.links[at])).unwrap_or_default();
                 let bytes = basic.bytes - old_bytes + self.sharding.link_bytes(&link);
                 let is_over_links = old.is_none() && self.sharding.is_over_links(basic.links.len() + 1);
                 if !self.sharding.is_over_size(bytes) && !is_over_links {
-                    self.sharding.check_block(bytes)?;
                     basic.insert(link, &self.sharding);
                     return Ok(());
                 }
@@ -185,6 +183,9 @@ impl DirectoryEdit {
         match &mut self.form {
             Form::Basic(basic) => Ok(basic.remove(name, &self.sharding)),
             Form::Sharded(sharded) => {
+                if sharded.root.find(staging, name).await?.is_none() {
+                    return Ok(false);
+                }
                 if !sharded.fits_into_block(staging, name, None, &self.attributes, &self.sharding).await? {
                     return Ok(sharded.swap(staging, name, None).await?.is_some());
                 }
@@ -205,9 +206,9 @@ impl DirectoryEdit {
             Form::Basic(basic) => {
                 let mut data = Data::read(basic.data.clone())?;
                 change.apply(&mut data);
-                basic.bytes -= self.sharding.empty_bytes(&self.attributes);
+                basic.bytes = basic.bytes - self.sharding.empty_bytes(&self.attributes);
                 self.attributes = data.attributes();
-                basic.bytes += self.sharding.empty_bytes(&self.attributes);
+                basic.bytes = basic.bytes + self.sharding.empty_bytes(&self.attributes);
                 basic.data = data.encode_to_vec().into();
             }
             Form::Sharded(sharded) => {
@@ -242,7 +243,7 @@ impl DirectoryEdit {
 
 impl Basic {
     fn new(format: CidFormat, links: Vec<PbLink>, attributes: &Attributes, sharding: &Sharding) -> Self {
-        let bytes = links.iter().map(|link| sharding.link_bytes(link)).sum::<usize>();
+        let bytes = links.iter().map(|link| sharding.link_bytes(link)).sum();
         let data = basic_data(attributes).encode_to_vec().into();
         Self { format, links, data, bytes: sharding.empty_bytes(attributes) + bytes }
     }
@@ -253,7 +254,7 @@ impl Basic {
 
     fn insert(&mut self, link: PbLink, sharding: &Sharding) {
         self.remove(&link.name, sharding);
-        self.bytes += sharding.link_bytes(&link);
+        self.bytes = self.bytes + sharding.link_bytes(&link);
         if !self.links.is_sorted_by(|a, b| a.name <= b.name) {
             self.links.sort_by(|a, b| a.name.cmp(&b.name));
         }
@@ -264,13 +265,15 @@ impl Basic {
     /// Removes all entries with a name. Another implementation may have written several.
     fn remove(&mut self, name: &LinkName, sharding: &Sharding) -> bool {
         let count = self.links.len();
-        let mut removed = 0;
+        let mut removed = DirectoryBytes::default();
         self.links.retain(|link| {
             let is_kept = link.name != *name;
-            removed += if is_kept { 0 } else { sharding.link_bytes(link) };
+            if !is_kept {
+                removed = removed + sharding.link_bytes(link);
+            }
             is_kept
         });
-        self.bytes -= removed;
+        self.bytes = self.bytes - removed;
         if self.links.len() < count {
             self.links.sort_by(|a, b| a.name.cmp(&b.name));
         }
@@ -294,8 +297,8 @@ impl Sharded {
     }
 
     /// Returns whether boxo would convert the directory into one block before it replaces or removes an entry. For a
-    /// new entry, boxo omits its name. Where it would convert a directory with too many entries and fail, the
-    /// directory stays sharded.
+    /// new entry, boxo omits its name. Where it would convert a directory with too many entries and fail, or make a
+    /// block that is too long, the directory stays sharded.
     async fn fits_into_block(
         &mut self,
         staging: &Staging,
@@ -309,26 +312,37 @@ impl Sharded {
         if sharding.is_over_links((self.links + added).saturating_sub(removed)) {
             return Ok(false);
         }
+        // Only boxo's estimates are wrong about names, not the length of the block.
         let nameless = |link: &PbLink| PbLink { name: LinkName::default(), ..link.clone() };
-        let added_bytes = new.map_or(0, |link| sharding.link_bytes(&nameless(link)) as i64);
-        let change = added_bytes - old.as_ref().map_or(0, |old| sharding.link_bytes(&self.prefixed(old)) as i64);
+        let estimated =
+            |link: &PbLink, estimate: PbLink| sharding.link_bytes(&estimate).with_block_of(sharding.link_bytes(link));
+        let added_bytes = new.map(|link| estimated(link, nameless(link))).unwrap_or_default();
+        let removed_bytes = old.as_ref().map(|old| estimated(old, self.prefixed(old))).unwrap_or_default();
+        let is_smaller = self.growth + added_bytes.deciding() < removed_bytes.deciding();
         match sharding.size {
             DirectorySize::Disabled if sharding.max_links.is_none() => return Ok(false),
-            DirectorySize::Links | DirectorySize::Block if self.growth + change >= 0 => return Ok(false),
+            DirectorySize::Links | DirectorySize::Block if !is_smaller => return Ok(false),
             _ => {}
         }
-        let (mut bytes, mut links) = (sharding.empty_bytes(attributes) as i64 + change, added);
+        let (mut bytes, mut links) = (sharding.empty_bytes(attributes) + added_bytes, 0);
         let mut is_over = |link: &PbLink| {
-            bytes += sharding.link_bytes(link) as i64;
+            bytes = bytes + sharding.link_bytes(link);
             links += 1;
-            sharding.is_over_size(bytes.max(0) as usize) || sharding.is_over_links(links - removed)
+            sharding.is_over_size(bytes - removed_bytes) || sharding.is_over_links(links + added - removed)
         };
-        Ok(!self.root.entries(staging, &mut Vec::new(), &mut is_over, 0).await?)
+        let fits = !self.root.visit(staging, &mut is_over, 0).await?;
+        // The next change then counts no entries in vain.
+        self.links = self.links.max(links);
+        Ok(fits)
     }
 
     async fn to_basic(&self, staging: &Staging, attributes: &Attributes, sharding: &Sharding) -> Result<Basic> {
         let mut links = Vec::new();
-        self.root.entries(staging, &mut links, &mut |_| false, 0).await?;
+        let mut collect = |link: &PbLink| {
+            links.push(link.clone());
+            false
+        };
+        self.root.visit(staging, &mut collect, 0).await?;
         links.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Basic::new(self.root.format(), links, attributes, sharding))
     }

@@ -17,7 +17,7 @@ use crate::blocks::{BlockSink, BlockSource};
 use crate::data::{Mtime, WireMtime};
 use crate::import::{Chunker, Part};
 
-/// Number of written bytes that are gathered before they are cut into leaves: eight leaves.
+/// Number of written bytes that are gathered before they are cut into leaves.
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
 /// Size of the leaves of holes, in bytes.
 const HOLE_CHUNK_BYTES: usize = 4096;

@@ -181,11 +181,10 @@ impl Shard {
         Ok(Some((at, slot)))
     }
 
-    /// Appends the entries in the order of the shards, until `is_enough` says so.
-    pub(super) fn entries<'a>(
+    /// Shows the entries to `is_enough` in the order of the shards, until it says so.
+    pub(super) fn visit<'a>(
         &'a self,
         staging: &'a Staging,
-        entries: &'a mut Vec<PbLink>,
         is_enough: &'a mut (dyn FnMut(&PbLink) -> bool + Send),
         depth: usize,
     ) -> BoxFuture<'a, Result<bool>> {
@@ -196,14 +195,11 @@ impl Shard {
             }
             for (_, slot) in &self.slots {
                 let is_done = match slot {
-                    Slot::Entry(entry) => {
-                        entries.push(entry.clone());
-                        is_enough(entry)
-                    }
-                    Slot::Loaded(child) => child.entries(staging, entries, is_enough, depth + 1).await?,
+                    Slot::Entry(entry) => is_enough(entry),
+                    Slot::Loaded(child) => child.visit(staging, is_enough, depth + 1).await?,
                     Slot::Stored(link) => {
                         let child = load(staging, &link.cid, self.fanout).await?;
-                        child.entries(staging, entries, is_enough, depth + 1).await?
+                        child.visit(staging, is_enough, depth + 1).await?
                     }
                 };
                 if is_done {

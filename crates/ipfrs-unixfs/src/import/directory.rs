@@ -10,7 +10,7 @@ use super::importer::{Entry, EntryKind, Importer};
 use super::layout::node_block;
 use super::options::ImportOptions;
 use super::shard::ShardBuilder;
-use super::sharding::basic_data;
+use super::sharding::{DirectoryBytes, basic_data};
 use crate::dag_pb::PbLink;
 use crate::data::Attributes;
 use crate::link_name::LinkName;
@@ -46,11 +46,7 @@ pub struct DirectoryBuilder {
 #[derive(Debug)]
 enum Form {
     /// A directory in one block.
-    Basic {
-        entries: Vec<PbLink>,
-        /// Size in bytes that decides on sharding.
-        bytes: usize,
-    },
+    Basic { entries: Vec<PbLink>, bytes: DirectoryBytes },
     /// A directory of many blocks.
     Sharded(ShardBuilder),
 }
@@ -71,10 +67,10 @@ impl DirectoryBuilder {
             Form::Sharded(shards) => shards.push(hash, link, &self.options, blocks),
             Form::Basic { entries, bytes } => {
                 let sharding = &self.options.sharding;
-                *bytes += sharding.link_bytes(&link);
+                *bytes = *bytes + sharding.link_bytes(&link);
                 entries.push(link);
                 if !sharding.is_over_size(*bytes) && !sharding.is_over_links(entries.len()) {
-                    return sharding.check_block(*bytes);
+                    return Ok(());
                 }
                 let entries = std::mem::take(entries);
                 self.shard(entries, blocks)

@@ -100,6 +100,14 @@ pub enum Layout {
     Trickle,
 }
 
+impl Layout {
+    /// Returns the layout that Kubo's option `trickle` selects.
+    #[must_use]
+    pub fn of_trickle(is_trickle: bool) -> Self {
+        if is_trickle { Self::Trickle } else { Self::Balanced }
+    }
+}
+
 /// Options of a request that override its profile. `None` keeps the value of the profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {

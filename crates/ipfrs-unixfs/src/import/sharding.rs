@@ -1,6 +1,8 @@
 //! When and how directories are sharded.
 
 use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, Sub};
 use std::str::FromStr;
 
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
@@ -14,6 +16,8 @@ use crate::hamt::check_fanout;
 
 /// Default of [`Sharding::threshold_bytes`], and that of Kubo.
 const DEFAULT_THRESHOLD_BYTES: usize = 256 * 1024;
+/// Size of the block of a directory above which it is sharded whatever the settings say.
+const MAX_BASIC_BYTES: usize = MAX_BLOCK_BYTES;
 /// Default of [`Sharding::fanout`], and that of Kubo.
 const DEFAULT_FANOUT: u32 = 256;
 
@@ -74,7 +78,51 @@ impl fmt::Display for DirectorySize {
     }
 }
 
-/// When directories are sharded, and the form of the shards. It determines the content IDs of large directories.
+/// Sizes of an unsharded directory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DirectoryBytes {
+    /// The size that is compared with the threshold.
+    deciding: usize,
+    /// Length of the block.
+    block: usize,
+}
+
+impl DirectoryBytes {
+    /// Returns these sizes with the length of the block of others.
+    pub(crate) fn with_block_of(self, other: Self) -> Self {
+        Self { block: other.block, ..self }
+    }
+
+    /// Returns the size that is compared with the threshold.
+    pub(crate) fn deciding(self) -> i64 {
+        self.deciding as i64
+    }
+}
+
+impl Add for DirectoryBytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { deciding: self.deciding + other.deciding, block: self.block + other.block }
+    }
+}
+
+impl Sub for DirectoryBytes {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { deciding: self.deciding.saturating_sub(other.deciding), block: self.block.saturating_sub(other.block) }
+    }
+}
+
+impl Sum for DirectoryBytes {
+    fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
+        sizes.fold(Self::default(), Add::add)
+    }
+}
+
+/// When directories are sharded, and the form of the shards. It determines the content IDs of large directories. A
+/// directory that does not fit into a block is always sharded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sharding {
     /// The size that decides.
@@ -113,43 +161,30 @@ impl Sharding {
     }
 
     /// Returns the size of a directory without entries.
-    pub(crate) fn empty_bytes(&self, attributes: &Attributes) -> usize {
-        match self.size {
-            DirectorySize::Links => 0,
-            DirectorySize::Block | DirectorySize::Disabled => encoded_data_len(basic_data(attributes).encoded_len()),
-        }
+    pub(crate) fn empty_bytes(&self, attributes: &Attributes) -> DirectoryBytes {
+        let block = encoded_data_len(basic_data(attributes).encoded_len());
+        DirectoryBytes { deciding: if self.size == DirectorySize::Block { block } else { 0 }, block }
     }
 
     /// Returns the size that an entry adds.
-    pub(crate) fn link_bytes(&self, link: &PbLink) -> usize {
-        match self.size {
+    pub(crate) fn link_bytes(&self, link: &PbLink) -> DirectoryBytes {
+        let block = encoded_link_len(link);
+        let deciding = match self.size {
             DirectorySize::Links => link.name.len() + link.cid.encoded_len(),
-            DirectorySize::Block | DirectorySize::Disabled => encoded_link_len(link),
-        }
+            DirectorySize::Block => block,
+            DirectorySize::Disabled => 0,
+        };
+        DirectoryBytes { deciding, block }
     }
 
     /// Whether a directory of this size is too large for one block.
-    pub(crate) fn is_over_size(&self, bytes: usize) -> bool {
-        self.size != DirectorySize::Disabled && bytes > self.threshold_bytes
+    pub(crate) fn is_over_size(&self, bytes: DirectoryBytes) -> bool {
+        bytes.block > MAX_BASIC_BYTES || bytes.deciding > self.threshold_bytes
     }
 
     /// Whether a directory has too many entries for one block.
     pub(crate) fn is_over_links(&self, links: usize) -> bool {
         self.max_links.is_some_and(|max| links > max)
-    }
-
-    /// Checks that an unsharded directory of this size may fit into a block. It is in memory until its end.
-    ///
-    /// # Errors
-    /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind); the message names the remedies.
-    pub(crate) fn check_block(&self, bytes: usize) -> Result<()> {
-        if bytes <= MAX_BLOCK_BYTES {
-            return Ok(());
-        }
-        Err(Error::too_large(format!(
-            "an unsharded directory does not fit into a block of {MAX_BLOCK_BYTES} bytes: set a lower sharding \
-             threshold, or a maximum number of links"
-        )))
     }
 }
 

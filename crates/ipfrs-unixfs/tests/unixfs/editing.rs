@@ -289,16 +289,42 @@ async fn number_of_entries_shards_and_restores_a_directory() {
 }
 
 #[tokio::test]
-async fn directory_that_is_never_sharded_ends_at_the_size_of_a_block() {
-    let overrides = Overrides { directory_size: Some(DirectorySize::Disabled), ..Overrides::default() };
-    let sharding = ImportOptions::new(None, overrides).unwrap().sharding();
-    let staging = Staging::new(Arc::new(Memory::default()));
-    let mut directory = DirectoryEdit::empty(CidFormat::V0, sharding);
-    let name = |n: usize| LinkName::from(format!("{n}{}", "x".repeat(200_000)).as_str());
-    for n in 0..10 {
-        directory.insert(&staging, &name(n), link("x")).await.unwrap();
+async fn directory_that_does_not_fit_into_a_block_is_sharded_whatever_the_settings_say() {
+    for (directory_size, max_directory_links) in
+        [(DirectorySize::Disabled, 0), (DirectorySize::Disabled, 1_000_000), (DirectorySize::Links, 0)]
+    {
+        let overrides = Overrides {
+            directory_size: Some(directory_size),
+            max_directory_links: Some(max_directory_links),
+            sharding_threshold_bytes: Some(usize::MAX),
+            ..Overrides::default()
+        };
+        let options = ImportOptions::new(None, overrides).unwrap();
+        let mut staging = Staging::new(Arc::new(Memory::default()));
+        let mut directory = DirectoryEdit::empty(CidFormat::V0, options.sharding());
+        let name = |n: usize| format!("{n}{}", "x".repeat(4_000));
+        let mut entries = BTreeMap::new();
+        for n in 0..600 {
+            directory.insert(&staging, &name(n).as_str().into(), link("x")).await.unwrap();
+            entries.insert(name(n), link("x"));
+            // An entry has some 4,050 bytes.
+            assert_eq!(directory.is_sharded(), n >= 517, "{n}");
+        }
+        assert_eq!(directory.commit(&mut staging).unwrap(), imported_with(options.clone(), &entries).await);
+        // Loaded again, it stays sharded until it fits into a block.
+        let root = directory.commit(&mut staging).unwrap();
+        let mut directory = DirectoryEdit::load(&staging, &root.cid, options.sharding()).await.unwrap();
+        for n in 0..3 {
+            directory.insert(&staging, &name(n).as_str().into(), link("y")).await.unwrap();
+            directory.commit(&mut staging).unwrap();
+            assert!(directory.is_sharded());
+        }
+        for n in 0..600 {
+            directory.remove(&staging, &name(n).as_str().into()).await.unwrap();
+        }
+        directory.commit(&mut staging).unwrap();
+        assert_eq!(directory.is_sharded(), max_directory_links == 0 && directory_size == DirectorySize::Disabled);
     }
-    assert!(directory.insert(&staging, &name(10), link("x")).await.is_err());
 }
 
 #[tokio::test]

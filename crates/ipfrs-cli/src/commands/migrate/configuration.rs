@@ -1,6 +1,7 @@
 //! The configuration: what Kubo's settings correspond to.
 
 use anyhow::Result;
+use ipfrs_interface::ImportConfig;
 use ipfrs_rpc::client::Request;
 use serde_json::Value;
 
@@ -20,21 +21,53 @@ const DEFAULTS: &[&str] = &[
     "Ipns.ResolveCacheSize",
 ];
 
-/// Settings of imports with an equivalent in `[import]`.
-const IMPORT: [(&str, &str); 9] = [
-    ("CidVersion", "cid_version"),
-    ("UnixFSRawLeaves", "raw_leaves"),
-    ("UnixFSChunker", "chunker"),
-    ("HashFunction", "hash"),
-    ("UnixFSDAGLayout", "layout"),
-    ("UnixFSFileMaxLinks", "max_file_links"),
-    ("UnixFSHAMTDirectorySizeEstimation", "directory_size"),
-    ("UnixFSDirectoryMaxLinks", "max_directory_links"),
-    ("UnixFSHAMTDirectoryMaxFanout", "max_hamt_fanout"),
+/// Settings with an equivalent for most values.
+const FURTHER: [(&str, Setting); 11] = [
+    ("Import.CidVersion", Setting::Same("import.cid_version")),
+    ("Import.UnixFSRawLeaves", Setting::Same("import.raw_leaves")),
+    ("Import.UnixFSChunker", Setting::Chunker),
+    ("Import.HashFunction", Setting::Same("import.hash")),
+    ("Import.UnixFSDAGLayout", Setting::Same("import.layout")),
+    ("Import.UnixFSFileMaxLinks", Setting::Same("import.max_file_links")),
+    ("Import.UnixFSHAMTDirectorySizeEstimation", Setting::Same("import.directory_size")),
+    ("Import.UnixFSHAMTDirectorySizeThreshold", Setting::Threshold),
+    ("Import.UnixFSDirectoryMaxLinks", Setting::Same("import.max_directory_links")),
+    ("Import.UnixFSHAMTDirectoryMaxFanout", Setting::Same("import.max_hamt_fanout")),
+    ("Internal.MFSNoFlushLimit", Setting::Limit("mutable_files.max_unflushed")),
 ];
 
-/// Such a setting with a unit.
-const THRESHOLD: &str = "UnixFSHAMTDirectorySizeThreshold";
+/// How a setting of Kubo is one of ours.
+#[derive(Clone, Copy)]
+enum Setting {
+    /// The same value under this key.
+    Same(&'static str),
+    /// A chunker that the daemon accepts as a default.
+    Chunker,
+    /// A size above which directories are sharded, with a unit.
+    Threshold,
+    /// A number under this key, where 0 and less mean no limit.
+    Limit(&'static str),
+}
+
+impl Setting {
+    /// Returns the line of our configuration, if the value has an equivalent.
+    fn of(self, value: &Value) -> Option<String> {
+        match self {
+            Self::Same(key) => Some(format!("{key} = {value}")),
+            Self::Chunker => {
+                let import = ImportConfig { chunker: value.as_str()?.parse().ok(), ..ImportConfig::default() };
+                import.chunker?;
+                import.validate().ok().map(|()| format!("import.chunker = {value}"))
+            }
+            Self::Threshold => {
+                // In Kubo, 0 turns sharding off.
+                let threshold = bytes(value.as_str()?)?;
+                (threshold > 0).then(|| format!("import.sharding_threshold_bytes = {threshold}"))
+            }
+            Self::Limit(key) => value.as_i64().map(|limit| format!("{key} = {}", limit.max(0))),
+        }
+    }
+}
 
 pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> {
     let config: Value = match source {
@@ -82,15 +115,21 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
         let deserialized = deserialized.map(|is_on| format!(", deserialized = {is_on}")).unwrap_or_default();
         report.configuration.push(format!("gateway.hosts.{host:?} = {{ subdomains = {subdomains}{deserialized} }}"));
     }
-    for (kubo, own) in IMPORT {
-        let value = config.pointer(&format!("/Import/{kubo}")).filter(|value| !value.is_null());
-        report.configuration.extend(value.map(|value| format!("import.{own} = {value}")));
-    }
-    if let Some(bytes) = text(&format!("/Import/{THRESHOLD}")).and_then(bytes) {
-        report.configuration.push(format!("import.sharding_threshold_bytes = {bytes}"));
-    }
-    if let Some(limit) = config.pointer("/Internal/MFSNoFlushLimit").and_then(Value::as_u64) {
-        report.configuration.push(format!("mutable_files.max_unflushed = {limit}"));
+    let mut mapped = vec![
+        "Pinning.RemoteServices",
+        "Experimental.FilestoreEnabled",
+        "Gateway.DeserializedResponses",
+        "Addresses.API",
+        "Addresses.Gateway",
+        "API.HTTPHeaders",
+        "Gateway.PublicGateways",
+    ];
+    for (key, setting) in FURTHER {
+        let value = config.pointer(&format!("/{}", key.replace('.', "/"))).filter(|value| !value.is_null());
+        if let Some(setting) = value.and_then(|value| setting.of(value)) {
+            report.configuration.push(setting);
+            mapped.push(key);
+        }
     }
     // Keys of services stay out of the report.
     let services = config.pointer("/Pinning/RemoteServices").and_then(Value::as_object);
@@ -101,25 +140,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     }
     let mut settings = Vec::new();
     flatten("", &config, &mut settings);
-    let is_import = |key: &str| {
-        let name = key.strip_prefix("Import.");
-        name == Some(THRESHOLD) || IMPORT.iter().any(|(kubo, _)| name == Some(kubo))
-    };
-    let is_mapped = |key: &str| {
-        is_import(key)
-            || [
-                "Pinning.RemoteServices",
-                "Experimental.FilestoreEnabled",
-                "Gateway.DeserializedResponses",
-                "Addresses.API",
-                "Addresses.Gateway",
-                "API.HTTPHeaders",
-                "Gateway.PublicGateways",
-                "Internal.MFSNoFlushLimit",
-            ]
-            .iter()
-            .any(|known| key.starts_with(known))
-    };
+    let is_mapped = |key: &str| mapped.iter().any(|known| key.starts_with(known));
     let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
     let left = settings.into_iter().filter(|(key, _)| !is_mapped(key) && !is_own(key) && !is_default(key));
@@ -165,14 +186,14 @@ fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(split);
     let unit: f64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        "kib" => 1024.0,
-        "mib" => 1_048_576.0,
-        "gib" => 1_073_741_824.0,
-        "tib" => 1_099_511_627_776.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "ki" | "kib" => 1024.0,
+        "mi" | "mib" => 1_048_576.0,
+        "gi" | "gib" => 1_073_741_824.0,
+        "ti" | "tib" => 1_099_511_627_776.0,
         _ => return None,
     };
     Some((number.parse::<f64>().ok()? * unit) as u64)
