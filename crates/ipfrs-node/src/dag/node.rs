@@ -248,12 +248,31 @@ fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
         (codec::DAG_CBOR, value) => serde_ipld_dagcbor::to_vec(value)
             .map(Bytes::from)
             .map_err(|e| Error::invalid(format!("dag-cbor cannot represent it: {e}")).with_source(e)),
-        (codec::DAG_JSON, value) => serde_ipld_dagjson::to_vec(value)
-            .map(Bytes::from)
-            .map_err(|e| Error::invalid(format!("dag-json cannot represent it: {e}")).with_source(e)),
+        (codec::DAG_JSON, value) => encode_dag_json(value),
         (codec::JSON, value) => Plain::from_ipld(value.clone(), "json")?.to_json(),
         (codec::CBOR, value) => Plain::from_ipld(value.clone(), "cbor")?.to_cbor(),
         (other, _) => Err(unsupported(other)),
+    }
+}
+
+/// Encodes dag-json. It reserves maps with the key `/` for links and bytes, and could not be read back as the same value
+/// (<https://ipld.io/specs/codecs/dag-json/spec/#reserved-namespace>).
+fn encode_dag_json(value: &Ipld) -> Result<Bytes> {
+    let json = serde_ipld_dagjson::to_vec(value)
+        .map_err(|e| Error::invalid(format!("dag-json cannot represent it: {e}")).with_source(e))?;
+    if has_slash_key(value) && serde_ipld_dagjson::from_slice(&json).ok().as_ref() != Some(value) {
+        let message =
+            "dag-json cannot represent it: a map has the key \"/\", which dag-json reserves for links and bytes";
+        return Err(Error::invalid(message));
+    }
+    Ok(json.into())
+}
+
+fn has_slash_key(value: &Ipld) -> bool {
+    match value {
+        Ipld::Map(map) => map.contains_key("/") || map.values().any(has_slash_key),
+        Ipld::List(list) => list.iter().any(has_slash_key),
+        _ => false,
     }
 }
 
