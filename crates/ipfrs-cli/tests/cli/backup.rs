@@ -6,12 +6,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{Place, noise};
+use crate::harness::{Place, in_shell, noise};
 
 /// A limit on the store with which a pack has 2 MiB.
 const SMALL_PACKS: (&str, &str) = ("IPFRS_STORE_MAX_BYTES", "134217728");
@@ -75,17 +75,8 @@ fn mode(path: &Path) -> u32 {
 
 /// Runs a command that the system kills when one of its files exceeds `kib`.
 fn killed_at(place: &Place, kib: u64, arguments: &[&str]) {
-    let mut limited = Command::new("sh");
-    limited.args(["-c", &format!("ulimit -c 0; ulimit -f {}; exec \"$0\" \"$@\"", kib * 2)]);
-    let inner = command(place, arguments);
-    limited.arg(inner.get_program()).args(inner.get_args()).current_dir(inner.get_current_dir().unwrap());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    let output = limited.stdin(Stdio::null()).output().unwrap();
+    let limit = format!("ulimit -c 0; ulimit -f {}; exec \"$0\" \"$@\"", kib * 2);
+    let output = in_shell(&limit, &command(place, arguments)).output().unwrap();
     assert_eq!(output.status.signal(), Some(Signal::XFSZ.as_raw()), "{kib} KiB: {output:?}");
 }
 

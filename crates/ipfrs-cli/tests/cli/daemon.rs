@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::harness::{Daemon, Place, noise};
+use crate::harness::{Daemon, Place, in_shell, noise};
 
 #[test]
 fn daemon_prints_addresses_and_stops_on_request() {
@@ -224,7 +224,8 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
 
 /// Returns a daemon to which sockets are passed as a service manager does: the shell makes standard input descriptor 3.
 fn activated(place: &Place, socket: &TcpListener, variables: &str) -> Command {
-    let mut shell = place.shell(&format!("exec 3<&0 </dev/null; {variables} exec \"$0\" gateway start"));
+    let command = place.command(&["gateway", "start"]);
+    let mut shell = in_shell(&format!("exec 3<&0 </dev/null; {variables} exec \"$0\" \"$@\""), &command);
     let socket = OwnedFd::from(socket.try_clone().unwrap());
     shell.env("IPFRS_SERVER_PORT", "0").stdin(socket);
     shell

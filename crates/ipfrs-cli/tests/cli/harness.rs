@@ -68,21 +68,6 @@ impl Place {
         command
     }
 
-    /// Returns a shell that runs `script` as [`Self::command`] runs the binary, whose path is `$0`.
-    pub(crate) fn shell(&self, script: &str) -> Command {
-        let inner = self.command(&[]);
-        let mut shell = Command::new("sh");
-        shell.arg("-c").arg(script).arg(inner.get_program()).current_dir(self.directory.path());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        shell
-    }
-
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.command(arguments).output().unwrap().into()
     }
@@ -135,6 +120,21 @@ impl Place {
         let arguments = [&["gateway", "start", "--port", "0", "--workers", "2"], arguments].concat();
         Daemon::start(self.command(&arguments))
     }
+}
+
+/// Returns a shell that runs `script` in the place of a command, whose program is `$0` and whose arguments are `$@`.
+pub(crate) fn in_shell(script: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).arg(command.get_program()).args(command.get_args());
+    shell.current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
 }
 
 /// A running daemon, which is killed when the test ends.

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::harness::{Daemon, Place};
+use crate::harness::{Daemon, Place, in_shell};
 
 /// Number of files that the daemon may open. It needs some 30 by itself.
 const OPEN_FILES: usize = 80;
@@ -15,8 +15,8 @@ fn clients_that_hold_all_connections_stop_no_other_request() {
     let place = Place::new();
     place.write("hello", b"hello\n");
     let id = place.ok(&["add", "-Q", "hello"]);
-    let limited = format!("ulimit -n {OPEN_FILES}; exec \"$0\" gateway start --port 0 --workers 2");
-    let mut daemon = Daemon::start(place.shell(&limited));
+    let command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
+    let mut daemon = Daemon::start(in_shell(&format!("ulimit -n {OPEN_FILES}; exec \"$0\" \"$@\""), &command));
     let get = format!("GET /ipfs/{id} HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut kept = daemon.send(&get);
     assert_eq!(read_response(&mut kept), "hello\n");
