@@ -81,7 +81,7 @@ pub use ipfrs_tensor::{
 /// How [`Node::add_path`] walks over a local tree.
 pub use ipfrs_unixfs::local_tree::{IgnoreRules, WalkOptions, size_of_tree};
 pub use ipfrs_unixfs::{
-    Attributes, Chunker, CidFormat, EntryKind, Layout, LinkName, Mtime, Place, Profile, leads_nowhere,
+    Attributes, Chunker, CidFormat, DirectorySize, EntryKind, Layout, LinkName, Mtime, Place, Profile, leads_nowhere,
 };
 pub use keys::Identity;
 #[cfg(feature = "keys")]

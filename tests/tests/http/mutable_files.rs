@@ -5,6 +5,7 @@ use std::path::Path;
 
 use futures::future::join_all;
 use ipfrs_core::hash::HashFunction;
+use ipfrs_node::{DirectorySize, Profile};
 use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
@@ -369,7 +370,7 @@ async fn new_files_and_directories_have_the_configured_form() {
         config.import.cid_version = Some(1);
         config.import.hash = Some(HashFunction::from_name("sha2-512").unwrap());
         config.import.chunker = Some("size-1024".parse().unwrap());
-        config.import.directory_size = Some("block".parse().unwrap());
+        config.import.directory_size = Some(DirectorySize::Block);
         config.import.sharding_threshold_bytes = Some(600);
         config.import.max_directory_links = Some(5);
         config.import.max_hamt_fanout = Some(64);
@@ -407,7 +408,7 @@ async fn new_files_and_directories_have_the_configured_form() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn profile_in_the_configuration_is_that_of_mutable_files() {
-    let gateway = TestGateway::start_with(|config| config.import.profile = ipfrs_node::Profile::UnixfsV1_2025).await;
+    let gateway = TestGateway::start_with(|config| config.import.profile = Profile::UnixfsV1_2025).await;
     write(&gateway, "/small&create=true", "hello world").await;
     assert_eq!(cid(&gateway, "/small").await, "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e");
     write(&gateway, "/long&create=true", vec![0; 1_500_000]).await;

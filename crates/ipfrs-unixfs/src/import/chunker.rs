@@ -12,7 +12,7 @@ use super::cutter::Cutter;
 use super::{buzhash, rabin};
 
 /// Chunk size of Kubo's default chunker, in bytes.
-pub(crate) const DEFAULT_CHUNK_BYTES: usize = 256 * 1024;
+const DEFAULT_CHUNK_BYTES: usize = 256 * 1024;
 
 /// The way in which a file is split into chunks, one per leaf block. The text form uses Kubo's spelling:
 /// `size-262144`, `rabin-16-64-256` (minimum, average and maximum bytes), `rabin-262144` (the average, with a third
@@ -126,7 +126,7 @@ impl FromStr for Chunker {
         };
         let parts: Vec<_> = text.split('-').collect();
         let chunker = match parts.as_slice() {
-            ["" | "default"] => Self::Size(DEFAULT_CHUNK_BYTES),
+            ["" | "default"] => Self::default(),
             ["size", size] => Self::Size(number(size)?),
             ["rabin"] => Self::rabin(DEFAULT_CHUNK_BYTES),
             ["rabin", avg] => Self::rabin(number(avg)?),

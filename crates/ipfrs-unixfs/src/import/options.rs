@@ -9,7 +9,7 @@ use ipfrs_core::limits::MAX_IDENTITY_BYTES;
 use ipfrs_core::{Block, Error, Result, codec};
 use serde::{Deserialize, Serialize};
 
-use super::chunker::{Chunker, DEFAULT_CHUNK_BYTES};
+use super::chunker::Chunker;
 use super::sharding::{DirectorySize, Sharding};
 use crate::edit::CidFormat;
 
@@ -49,7 +49,7 @@ impl Profile {
                 attributes: false,
                 hash: HashFunction::Sha2_256,
                 inline_limit: None,
-                chunker: Chunker::Size(DEFAULT_CHUNK_BYTES),
+                chunker: Chunker::default(),
                 layout: Layout::Balanced,
                 max_file_links: 174,
                 sharding: Sharding::default(),

@@ -1,9 +1,7 @@
 //! When and how directories are sharded.
 
-use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, Sub};
-use std::str::FromStr;
 
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
@@ -16,14 +14,12 @@ use crate::hamt::check_fanout;
 
 /// Default of [`Sharding::threshold_bytes`], and that of Kubo.
 const DEFAULT_THRESHOLD_BYTES: usize = 256 * 1024;
-/// Size of the block of a directory above which it is sharded whatever the settings say.
-const MAX_BASIC_BYTES: usize = MAX_BLOCK_BYTES;
 /// Default of [`Sharding::fanout`], and that of Kubo.
 const DEFAULT_FANOUT: u32 = 256;
 
 /// The size of a directory that decides on sharding, as in Kubo's `Import.UnixFSHAMTDirectorySizeEstimation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(rename_all = "lowercase")]
 pub enum DirectorySize {
     /// The total length of the names and binary CIDs of the entries.
     #[default]
@@ -32,50 +28,6 @@ pub enum DirectorySize {
     Block,
     /// No size: only the number of entries decides.
     Disabled,
-}
-
-impl DirectorySize {
-    const ALL: [Self; 3] = [Self::Links, Self::Block, Self::Disabled];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Links => "links",
-            Self::Block => "block",
-            Self::Disabled => "disabled",
-        }
-    }
-}
-
-impl FromStr for DirectorySize {
-    type Err = Error;
-
-    /// # Errors
-    /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an unknown name. The message lists the known
-    /// names.
-    fn from_str(name: &str) -> Result<Self> {
-        let unknown = || Error::invalid(format!("unknown directory size {name:?}: use links, block or disabled"));
-        Self::ALL.into_iter().find(|size| size.name() == name).ok_or_else(unknown)
-    }
-}
-
-impl TryFrom<String> for DirectorySize {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Self> {
-        name.parse()
-    }
-}
-
-impl From<DirectorySize> for String {
-    fn from(size: DirectorySize) -> Self {
-        size.name().to_owned()
-    }
-}
-
-impl fmt::Display for DirectorySize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Sizes of an unsharded directory, in bytes.
@@ -179,7 +131,7 @@ impl Sharding {
 
     /// Whether a directory of this size is too large for one block.
     pub(crate) fn is_over_size(&self, bytes: DirectoryBytes) -> bool {
-        bytes.block > MAX_BASIC_BYTES || bytes.deciding > self.threshold_bytes
+        bytes.block > MAX_BLOCK_BYTES || bytes.deciding > self.threshold_bytes
     }
 
     /// Whether a directory has too many entries for one block.
