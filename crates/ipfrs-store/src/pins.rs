@@ -1,19 +1,16 @@
 //! Pins: the blocks and DAGs that garbage collection must keep.
 
-mod save;
 mod table;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use parking_lot::{Mutex, RwLock};
+use ipfrs_core::{Cid, Error, Result};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use self::save::save;
-use self::table::{Access, Change, Table};
+use self::table::{Change, Table};
 
 /// File name in the store's directory.
 const FILE: &str = "pins.redb";
@@ -84,30 +81,11 @@ pub struct Pins {
 
 #[derive(Debug)]
 struct Inner {
-    /// `None` after the pins are closed.
-    table: RwLock<Option<Table>>,
+    table: Table,
     queue: Mutex<Queue>,
     /// Held while changes are applied.
     applying: Mutex<()>,
     admission: Arc<Semaphore>,
-    place: Place,
-}
-
-/// Location of the pins.
-#[derive(Debug)]
-enum Place {
-    File(PathBuf),
-    ReadOnly(PathBuf),
-    Memory,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) | Self::ReadOnly(path) => path.display().fmt(f),
-            Self::Memory => f.write_str("memory"),
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -135,8 +113,7 @@ impl Pins {
     /// [`ErrorKind::Corrupt`] if the file exists and is damaged, with the remedy; [`ErrorKind::Unsupported`] for the
     /// format of a newer version; otherwise the error of the file system.
     pub fn open(dir: &Path, has_blocks: bool) -> Result<Self> {
-        let path = dir.join(FILE);
-        Table::open(&path, Access::ReadWrite, has_blocks).map(|table| Self::new(table, Place::File(path)))
+        Table::open(&dir.join(FILE), false, has_blocks).map(Self::new)
     }
 
     /// Whether the store's directory contains pins.
@@ -150,8 +127,7 @@ impl Pins {
     /// # Errors
     /// Like [`open`](Self::open).
     pub fn open_read_only(dir: &Path) -> Result<Self> {
-        let path = dir.join(FILE);
-        Table::open(&path, Access::ReadOnly, false).map(|table| Self::new(table, Place::ReadOnly(path)))
+        Table::open(&dir.join(FILE), true, false).map(Self::new)
     }
 
     /// Creates pins that are lost when the process ends. `has_blocks` is as for [`Self::open`].
@@ -159,17 +135,12 @@ impl Pins {
     /// # Errors
     /// If the tables cannot be created.
     pub fn in_memory(has_blocks: bool) -> Result<Self> {
-        Table::in_memory(has_blocks).map(|table| Self::new(table, Place::Memory))
+        Table::in_memory(has_blocks).map(Self::new)
     }
 
-    fn new(table: Table, place: Place) -> Self {
-        let inner = Inner {
-            table: RwLock::new(Some(table)),
-            queue: Mutex::default(),
-            applying: Mutex::default(),
-            admission: Arc::new(Semaphore::new(QUEUE_CHANGES)),
-            place,
-        };
+    fn new(table: Table) -> Self {
+        let admission = Arc::new(Semaphore::new(QUEUE_CHANGES));
+        let inner = Inner { table, queue: Mutex::default(), applying: Mutex::default(), admission };
         Self { inner: Arc::new(inner) }
     }
 
@@ -240,6 +211,15 @@ impl Pins {
         self.read(Table::count).await
     }
 
+    /// Ensures that a power failure would not bring back a pin that cannot be read any more. Code that deletes blocks
+    /// that no pin leads to must call this after the pins were read.
+    ///
+    /// # Errors
+    /// If the disk failed during a change, and still fails: that change may or may not survive.
+    pub async fn ensure_durable(&self) -> Result<()> {
+        self.read(Table::ensure_durable).await
+    }
+
     /// Whether pins may have been lost: the pins were created for a store that already had blocks, and the operator
     /// has not [accepted](Self::accept_loss) the loss since.
     ///
@@ -270,14 +250,12 @@ impl Pins {
     ) -> Result<T> {
         let (inner, path) = (Arc::clone(&self.inner), directory.join(FILE));
         let saving = tokio::task::spawn_blocking(move || {
-            inner.with_table(|table| {
-                let (moment, outcome) = {
-                    let _applying = inner.applying.lock();
-                    (table.moment()?, meanwhile()?)
-                };
-                save(&moment, &path)?;
-                Ok(outcome)
-            })
+            let (moment, outcome) = {
+                let _applying = inner.applying.lock();
+                (inner.table.moment()?, meanwhile()?)
+            };
+            Table::save(&moment, &path)?;
+            Ok(outcome)
         });
         saving.await.unwrap_or_else(|e| Err(Error::internal("the pins were not saved").with_source(e)))
     }
@@ -288,13 +266,13 @@ impl Pins {
     /// If the thread that closes the file fails.
     pub async fn close(&self) -> Result<()> {
         let inner = Arc::clone(&self.inner);
-        let closing = tokio::task::spawn_blocking(move || drop(inner.table.write().take()));
+        let closing = tokio::task::spawn_blocking(move || inner.table.close());
         closing.await.map_err(|e| Error::internal("the pins could not be closed").with_source(e))
     }
 
     async fn read<T: Send + 'static>(&self, read: impl FnOnce(&Table) -> Result<T> + Send + 'static) -> Result<T> {
         let inner = Arc::clone(&self.inner);
-        let reading = tokio::task::spawn_blocking(move || inner.with_table(read));
+        let reading = tokio::task::spawn_blocking(move || read(&inner.table));
         reading.await.unwrap_or_else(|e| Err(Error::internal("a read of the pins did not complete").with_source(e)))
     }
 
@@ -302,10 +280,7 @@ impl Pins {
         if changes.is_empty() {
             return Ok(());
         }
-        if let place @ Place::ReadOnly(_) = &self.inner.place {
-            let message = format!("the pins in {place} are open read-only (store.read_only): nothing can be changed");
-            return Err(Error::read_only(message));
-        }
+        self.inner.table.check_writable()?;
         let permits = changes.len().min(QUEUE_CHANGES) as u32;
         let permit = Arc::clone(&self.inner.admission).acquire_many_owned(permits).await;
         let permit = permit.map_err(|e| Error::internal("the pins no longer accept changes").with_source(e))?;
@@ -338,16 +313,11 @@ impl Inner {
                 std::mem::take(&mut queue.waiting)
             };
             let changes: Vec<_> = group.iter().map(|waiting| waiting.changes.as_slice()).collect();
-            // redb panics if damage violates its invariants. The queue must be processed nevertheless.
-            let committed = catch_unwind(AssertUnwindSafe(|| {
+            let applied = {
                 let _applying = self.applying.lock();
-                self.ensure_writable()?;
-                self.with_table(|table| table.apply(&changes))
-            }));
-            let committed = committed.unwrap_or_else(|_| {
-                Err(Error::corrupt(format!("writing the pins in {} failed: see the log, then restart", self.place)))
-            });
-            match committed {
+                self.table.apply(&changes)
+            };
+            match applied {
                 Ok(outcomes) => {
                     for (waiting, outcome) in group.into_iter().zip(outcomes) {
                         // The caller may be gone.
@@ -355,51 +325,12 @@ impl Inner {
                     }
                 }
                 Err(error) => {
-                    if error.kind() == ErrorKind::NoSpace {
-                        self.reopen();
-                    }
                     for waiting in group {
                         let _ = waiting.reply.send(Err(Error::new(error.kind(), error.message())));
                     }
                 }
             }
         }
-    }
-
-    /// Opens the file for writing again if the disk was full at the last attempt.
-    fn ensure_writable(&self) -> Result<()> {
-        let Place::File(path) = &self.place else { return Ok(()) };
-        let mut table = self.table.write();
-        if table.as_ref().is_some_and(|table| table.access() == Access::ReadOnly) {
-            // The overlay stays if this fails.
-            *table = Some(Table::open(path, Access::ReadWrite, true)?);
-        }
-        Ok(())
-    }
-
-    /// Reopens the file after a write that failed because the disk was full. redb rejects all operations after it,
-    /// but the file is sound, without the failed write. redb writes to the file as it opens it, so until there is
-    /// space again, the pins can only be read.
-    fn reopen(&self) {
-        let mut table = self.table.write();
-        // Unless the pins were closed meanwhile, or the failure was that of `ensure_writable`.
-        let is_writable = table.as_ref().is_some_and(|table| table.access() == Access::ReadWrite);
-        if let Place::File(path) = &self.place
-            && is_writable
-        {
-            // The failed database must release its lock first.
-            drop(table.take());
-            let opened = Table::open(path, Access::ReadWrite, true);
-            match opened.or_else(|_| Table::open(path, Access::ReadOnly, true)) {
-                Ok(opened) => *table = Some(opened),
-                Err(error) => tracing::error!(%error, "the pins are unavailable until the next start"),
-            }
-        }
-    }
-
-    fn with_table<T>(&self, run: impl FnOnce(&Table) -> Result<T>) -> Result<T> {
-        let closed = || Error::new(ErrorKind::Unavailable, format!("the pins in {} are closed", self.place));
-        run(self.table.read().as_ref().ok_or_else(closed)?)
     }
 }
 

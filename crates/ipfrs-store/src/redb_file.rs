@@ -5,33 +5,59 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
-use redb::backends::FileBackend;
-use redb::{Database, StorageBackend, WriteTransaction};
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition, WriteTransaction};
 
 use crate::redb_overlay::Overlay;
 
 /// Maximum size of redb's page cache, in bytes.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A database with its file. redb rejects everything after a failed write, for example on a full disk, although the
-/// file is sound. The database is then opened again; until the disk can be written, it can only be read.
+/// Table of values that concern the whole file.
+pub(crate) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+
+/// Contents of a database.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// Name, for error messages.
+    pub(crate) name: &'static str,
+    /// Remedy for a damaged file.
+    pub(crate) remedy: &'static str,
+    /// Format version, which is `format` in the table [`META`].
+    pub(crate) format: u64,
+    /// Checks the tables when the file is opened.
+    pub(crate) check: fn(&Database) -> Result<(), redb::Error>,
+}
+
+/// A database with its file. redb rejects everything after a failed write. The file is then opened again, because what
+/// it contains decides whether the change was made; until the disk can be written, it can only be read.
+///
+/// The caller holds the lock of the store.
 #[derive(Debug)]
 pub(crate) struct RedbFile {
     path: PathBuf,
-    /// Name of the contents, for error messages.
-    contents: &'static str,
+    contents: &'static Contents,
     is_read_only: bool,
     state: RwLock<State>,
+    /// Whether a sync of the file failed. What was written before it may never reach the disk, even if a later sync
+    /// succeeds (the kernel drops such pages), so the file must be replaced by a copy before it is written again.
+    has_failed_sync: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 enum State {
     Writable(Database),
     /// Changes would be lost.
-    Readable(Database),
+    Readable {
+        database: Database,
+        /// Whether a power failure could not undo what can be read.
+        is_durable: bool,
+    },
     Unavailable,
     /// Until the end of the process.
     Closed,
@@ -40,7 +66,7 @@ enum State {
 impl State {
     fn database(&self) -> Option<&Database> {
         match self {
-            Self::Writable(database) | Self::Readable(database) => Some(database),
+            Self::Writable(database) | Self::Readable { database, .. } => Some(database),
             Self::Unavailable | Self::Closed => None,
         }
     }
@@ -51,28 +77,29 @@ impl RedbFile {
     /// nothing on the disk is changed. Waits for the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a damaged file; otherwise the error of the file system.
+    /// [`ErrorKind::Corrupt`] for a damaged file; [`ErrorKind::Unsupported`] for another format; otherwise the error of
+    /// the file system.
     pub(crate) fn open(
         path: &Path,
-        contents: &'static str,
+        contents: &'static Contents,
         is_read_only: bool,
         prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
     ) -> Result<Self> {
-        let file = Self { path: path.to_owned(), contents, is_read_only, state: RwLock::new(State::Unavailable) };
+        let file = Self::new(path, contents, is_read_only);
         let is_there = path.try_exists().map_err(|e| file.failed("find", redb::Error::Io(e)))?;
         let state = match is_read_only {
+            true if is_there => State::Readable { database: file.readable()?, is_durable: true },
             true => {
-                let database = file.readable()?;
-                if !is_there {
-                    // In memory.
-                    set_up(&database, prepare).map_err(|e| file.failed("read", e))?;
-                }
-                State::Readable(database)
+                // In memory.
+                let prepared = || prepared(Overlay::open(path)?, contents.format, prepare);
+                State::Readable { database: file.guarded("read", prepared)?, is_durable: true }
             }
             false => {
                 if !is_there {
-                    file.create(prepare)?;
+                    file.guarded("create", || file.create(prepare))?;
                 }
+                // The process that created it may have ended before that was durable.
+                sync_directory(path).map_err(|e| file.failed("sync the directory of", redb::Error::Io(e)))?;
                 State::Writable(file.writable()?)
             }
         };
@@ -80,43 +107,84 @@ impl RedbFile {
         Ok(file)
     }
 
+    /// Creates a database in memory.
+    ///
+    /// # Errors
+    /// If the tables cannot be created.
+    pub(crate) fn in_memory(
+        contents: &'static Contents,
+        prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<Self> {
+        let file = Self::new(Path::new("memory"), contents, false);
+        let database = file.guarded("create", || prepared(InMemoryBackend::new(), contents.format, prepare))?;
+        *file.state.write() = State::Writable(database);
+        Ok(file)
+    }
+
+    fn new(path: &Path, contents: &'static Contents, is_read_only: bool) -> Self {
+        let (path, state) = (path.to_owned(), RwLock::new(State::Unavailable));
+        Self { path, contents, is_read_only, state, has_failed_sync: Arc::default() }
+    }
+
     /// Runs `read` on the database. Waits for the disk.
     ///
     /// # Errors
     /// If the database cannot be read.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T> {
-        if self.state.read().database().is_none() {
+        if matches!(&*self.state.read(), State::Unavailable) {
             self.reopen()?;
         }
         let state = self.state.read();
-        let database = state.database().ok_or_else(|| self.unavailable())?;
+        let database = state.database().ok_or_else(|| self.unavailable(&state))?;
         self.guarded("read", || read(database))
     }
 
     /// Runs `write` on the database. Waits for the disk.
     ///
     /// # Errors
-    /// If the database cannot be written. Nothing has changed then, except if the disk failed during the commit.
+    /// If the database cannot be written. If the disk failed during the commit, the change may have been made
+    /// nevertheless: from the return on, [`read`](Self::read) says so, and
+    /// [`ensure_durable`](Self::ensure_durable) makes that final.
     pub(crate) fn write<T>(&self, write: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T> {
-        if self.is_read_only {
-            let (contents, place) = (self.contents, self.path.display());
-            let message =
-                format!("the {contents} in {place} are open read-only (store.read_only): nothing can be changed");
-            return Err(Error::read_only(message));
-        }
+        self.check_writable()?;
         if !matches!(&*self.state.read(), State::Writable(_)) {
             self.reopen_writable()?;
         }
         let written = {
             let state = self.state.read();
-            let database = state.database().ok_or_else(|| self.unavailable())?;
+            let database = state.database().ok_or_else(|| self.unavailable(&state))?;
             self.guarded("write", || write(database))
         };
-        if written.is_err() {
-            // The next call reports it if this fails.
-            let _ = self.reopen();
+        if written.is_err()
+            && let Err(error) = self.reopen()
+        {
+            tracing::error!(%error, "the {} cannot be read", self.contents.name);
         }
         written
+    }
+
+    /// Checks that changes are allowed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] if the file is open read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if !self.is_read_only {
+            return Ok(());
+        }
+        let (name, place) = (self.contents.name, self.path.display());
+        let message = format!("the {name} in {place} are open read-only (store.read_only): nothing can be changed");
+        Err(Error::read_only(message))
+    }
+
+    /// Makes what can be read durable, unless it is. Waits for the disk.
+    ///
+    /// # Errors
+    /// If that fails: a power failure could undo a change during which the disk failed.
+    pub(crate) fn ensure_durable(&self) -> Result<()> {
+        if let State::Writable(_) | State::Readable { is_durable: true, .. } = &*self.state.read() {
+            return Ok(());
+        }
+        self.reopen_writable()
     }
 
     /// Closes the file, once running calls have ended. Later calls fail. Waits for the disk.
@@ -132,44 +200,82 @@ impl RedbFile {
         }
     }
 
-    /// Creates an empty file and renames it into place, so that an interrupted creation and damage can be told apart.
-    fn create(&self, prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<()> {
+    /// Creates a file and renames it into place, so that an interrupted creation and damage can be told apart.
+    fn create(&self, prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), redb::Error> {
+        let (draft, file) = self.draft()?;
+        drop(prepared(FileBackend::new(file)?, self.contents.format, prepare)?);
+        Ok(fs::rename(&draft, &self.path)?)
+    }
+
+    /// Replaces the file by a copy that is on the disk.
+    fn replace(&self) -> io::Result<()> {
+        let (draft, mut copy) = self.draft()?;
+        let copied = io::copy(&mut File::open(&self.path)?, &mut copy).and_then(|_| copy.sync_all());
+        if let Err(error) = copied {
+            // It takes space, and the next attempt replaces it.
+            let _ = fs::remove_file(&draft);
+            return Err(error);
+        }
+        fs::rename(&draft, &self.path)?;
+        sync_directory(&self.path)?;
+        self.has_failed_sync.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn draft(&self) -> io::Result<(PathBuf, File)> {
         let draft = self.path.with_extension("redb.new");
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let made = || -> Result<(), redb::Error> {
-            let database = load(FileBackend::new(options.open(&draft)?)?)?;
-            set_up(&database, prepare)?;
-            drop(database);
-            fs::rename(&draft, &self.path)?;
-            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
-            Ok(())
-        };
-        self.guarded("create", made)
+        let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        Ok((draft, file))
     }
 
     fn writable(&self) -> Result<Database> {
-        self.guarded("open", || {
+        let database = self.guarded("open", || {
+            if self.has_failed_sync.load(Ordering::Acquire) {
+                self.replace()?;
+            }
             let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
             if file.metadata()?.len() == 0 {
                 // The file is created atomically, so an empty file is damaged.
-                return Err(redb::Error::Io(io::ErrorKind::UnexpectedEof.into()));
+                return Err(redb::Error::Corrupted("it is empty".to_owned()));
             }
-            load(FileBackend::new(file)?)
-        })
+            let has_failed_sync = Arc::clone(&self.has_failed_sync);
+            load(NotingSyncs { file: FileBackend::new(file)?, has_failed_sync })
+        })?;
+        self.checked(database)
     }
 
     fn readable(&self) -> Result<Database> {
-        self.guarded("open", || load(Overlay::open(&self.path)?))
+        let database = self.guarded("open", || load(Overlay::open(&self.path)?))?;
+        self.checked(database)
+    }
+
+    fn checked(&self, database: Database) -> Result<Database> {
+        let format = self.guarded("read", || {
+            let meta = database.begin_read()?.open_table(META)?;
+            Ok(meta.get("format")?.map(|format| format.value()))
+        })?;
+        let (expected, place) = (self.contents.format, self.path.display());
+        match format {
+            Some(format) if format == expected => {}
+            Some(other) => {
+                return Err(Error::unsupported(format!(
+                    "{place} has format {other}, but this version reads format {expected}: use the version that wrote it, \
+                     or a newer one"
+                )));
+            }
+            None => return Err(self.damaged(&"it has no format version")),
+        }
+        self.guarded("read", || (self.contents.check)(&database))?;
+        Ok(database)
     }
 
     fn reopen_writable(&self) -> Result<()> {
         let mut state = self.state.write();
-        if matches!(&*state, State::Writable(_)) {
-            return Ok(());
-        }
-        if matches!(&*state, State::Closed) {
-            return Err(self.unavailable());
+        match &*state {
+            State::Writable(_) => return Ok(()),
+            State::Closed => return Err(self.unavailable(&state)),
+            State::Readable { .. } | State::Unavailable => {}
         }
         // The readable database stays if this fails.
         *state = State::Writable(self.writable()?);
@@ -180,45 +286,81 @@ impl RedbFile {
     fn reopen(&self) -> Result<()> {
         let mut state = self.state.write();
         if matches!(&*state, State::Closed) {
-            return Err(self.unavailable());
+            return Err(self.unavailable(&state));
         }
-        // The failed database must release its lock first.
         *state = State::Unavailable;
         *state = match self.writable() {
             Ok(database) => State::Writable(database),
-            Err(_) => State::Readable(self.readable()?),
+            Err(_) => State::Readable { database: self.readable()?, is_durable: self.sync() },
         };
         Ok(())
     }
 
-    fn unavailable(&self) -> Error {
-        let (contents, place) = (self.contents, self.path.display());
-        Error::new(ErrorKind::Unavailable, format!("the {contents} in {place} are not available: check the disk"))
+    /// Makes the file durable as it is. Returns whether it is.
+    fn sync(&self) -> bool {
+        let synced = File::open(&self.path).and_then(|file| file.sync_all());
+        let has_failed = self.has_failed_sync.fetch_or(synced.is_err(), Ordering::AcqRel);
+        synced.is_ok() && !has_failed
+    }
+
+    fn unavailable(&self, state: &State) -> Error {
+        let why = if matches!(state, State::Closed) { "closed" } else { "not available: check the disk" };
+        let message = format!("the {} in {} are {why}", self.contents.name, self.path.display());
+        Error::new(ErrorKind::Unavailable, message)
     }
 
     fn failed(&self, action: &str, error: redb::Error) -> Error {
-        let (contents, place) = (self.contents, self.path.display());
+        let (name, place) = (self.contents.name, self.path.display());
         match error {
-            redb::Error::DatabaseAlreadyOpen => {
-                let message = format!("{place} is open in another process: stop it, then try again");
-                Error::new(ErrorKind::Conflict, message)
-            }
             redb::Error::Corrupted(why) => self.damaged(&why),
             redb::Error::Io(e) if is_damage(&e) => self.damaged(&e),
-            redb::Error::Io(e) => Error::io(format_args!("cannot {action} the {contents} in {place}"), e),
-            error => {
-                let message =
-                    format!("cannot {action} the {contents} in {place}: {error} (check the disk, then restart)");
+            redb::Error::Io(e) => Error::io(format_args!("cannot {action} the {name} in {place}"), e),
+            error @ (redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::TransactionPoisoned) => {
+                let message = format!("cannot {action} the {name} in {place}: {error} (check the disk)");
                 Error::new(ErrorKind::Unavailable, message).with_source(error)
             }
+            error => self.damaged(&error),
         }
     }
 
     fn damaged(&self, why: &dyn std::fmt::Display) -> Error {
-        let (contents, place) = (self.contents, self.path.display());
-        Error::corrupt(format!(
-            "the {contents} in {place} cannot be read: {why}. Restore the file from a copy, or move it away and restart"
-        ))
+        let (Contents { name, remedy, .. }, place) = (self.contents, self.path.display());
+        Error::corrupt(format!("the {name} in {place} cannot be read: {why}. {remedy}"))
+    }
+}
+
+/// A file that notes when a sync fails. It is not locked: the caller holds the lock of the store.
+#[derive(Debug)]
+struct NotingSyncs {
+    file: FileBackend,
+    has_failed_sync: Arc<AtomicBool>,
+}
+
+impl StorageBackend for NotingSyncs {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let synced = self.file.sync_data();
+        self.has_failed_sync.fetch_or(synced.is_err(), Ordering::AcqRel);
+        synced
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
     }
 }
 
@@ -227,15 +369,25 @@ fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput)
 }
 
-fn load(file: impl StorageBackend) -> Result<Database, redb::Error> {
-    Ok(Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file)?)
+/// Makes the name of the file at `path` durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
 }
 
-fn set_up(
-    database: &Database,
+fn load(backend: impl StorageBackend) -> Result<Database, redb::Error> {
+    Ok(Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)?)
+}
+
+/// Creates a database with what `prepare` writes.
+fn prepared(
+    backend: impl StorageBackend,
+    format: u64,
     prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
-) -> Result<(), redb::Error> {
+) -> Result<Database, redb::Error> {
+    let database = load(backend)?;
     let write = database.begin_write()?;
+    write.open_table(META)?.insert("format", format)?;
     prepare(&write)?;
-    Ok(write.commit()?)
+    write.commit()?;
+    Ok(database)
 }

@@ -133,3 +133,56 @@ fn acknowledged_changes_survive_a_failing_disk() {
         }
     }
 }
+
+/// Calls a command of the RPC API and returns the text of the response.
+async fn call(daemon: &Daemon, command: &str, content: Option<&str>) -> Result<String, String> {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut request = client.post(format!("{}/api/v0/{command}", daemon.url()));
+    if let Some(content) = content {
+        let part = reqwest::multipart::Part::text(content.to_owned()).file_name("file");
+        request = request.multipart(reqwest::multipart::Form::new().part("file", part));
+    }
+    let response = request.send().await.unwrap();
+    let is_success = response.status().is_success();
+    // An error during the response ends it early.
+    let text = response.text().await.map_err(|error| error.to_string())?;
+    if is_success && !text.contains(r#""Error":"#) { Ok(text) } else { Err(text) }
+}
+
+/// A pin that was reported as failed may be there after a restart, and a pin whose removal failed too.
+#[test]
+fn blocks_of_pins_whose_change_failed_are_kept() {
+    let faults = [Fault::Write, Fault::Sync, Fault::Full, Fault::Torn];
+    for (fault, after) in faults.into_iter().flat_map(|fault| (0..3).map(move |after| (fault, after))) {
+        let Some(disk) = Disk::mount() else { return };
+        let (place, runtime) = (Place::new(), runtime());
+        let daemon = start(&place, &disk.path().join("repo"));
+        runtime.block_on(async {
+            let added = call(&daemon, "add?quieter=true&cid-version=1", Some("pinned before")).await.unwrap();
+            let added: serde_json::Value = serde_json::from_str(added.lines().last().unwrap()).unwrap();
+            disk.set_failing(Some(Failing { fault, path: "pins.redb".to_owned(), after }));
+            let changes = [
+                call(&daemon, "add", Some("pinned while the disk fails")).await,
+                call(&daemon, &format!("pin/rm?arg={}", added["Hash"].as_str().unwrap()), None).await,
+            ];
+            // Each change syncs once.
+            assert!(after == 2 || changes.iter().any(Result::is_err), "{fault:?}, {after}: {changes:?}");
+            // It may refuse until the disk works.
+            let _ = call(&daemon, "repo/gc", None).await;
+            disk.set_failing(None);
+            let collected = call(&daemon, "repo/gc", None).await;
+            assert!(collected.is_ok(), "{fault:?}, {after}: {collected:?}");
+        });
+        drop(daemon);
+        for loss in [Loss::Nothing, Loss::Everything, Loss::Some, Loss::Some] {
+            let place = Place::new();
+            crash::after(&disk.log(), loss, &mut SmallRng::seed_from_u64(after.into())).write_to(&place.path("."));
+            let daemon = start(&place, &place.repo());
+            runtime.block_on(async {
+                // It fails if a block below a pin is missing.
+                let outcome = call(&daemon, "repo/gc", None).await;
+                assert!(outcome.is_ok(), "{fault:?}, {after}, {loss:?}: {outcome:?}");
+            });
+        }
+    }
+}

@@ -163,6 +163,7 @@ impl Node {
         self.inner.protection.check()?;
         let faults = self.faults();
         let (marks, kept) = self.mark(events).await?;
+        self.ensure_pins_are_durable().await?;
         if self.faults() != faults {
             return Err(Error::corrupt(
                 "cannot collect garbage: a pack was truncated while it was read, so the pinned blocks are not known \
@@ -178,6 +179,14 @@ impl Node {
         let compacted = self.inner.store.compact(CompactOptions::default()).await?;
         self.inner.metrics.collections.freed(compacted.freed_bytes);
         Ok(GcReport { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
+    }
+
+    async fn ensure_pins_are_durable(&self) -> Result<()> {
+        self.inner.pins.ensure_durable().await.map_err(|e| {
+            let message =
+                format!("cannot remove blocks: {} (nothing was removed; try again when the disk works)", e.message());
+            Error::new(e.kind(), message)
+        })
     }
 
     /// Marks every block that a pin leads to.
@@ -329,6 +338,7 @@ impl Node {
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
         let lease = self.inner.protection.lease_of_all();
         let pinned = self.what_keeps(cids).await?;
+        self.ensure_pins_are_durable().await?;
         let free: Vec<_> =
             cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
         let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();

@@ -13,22 +13,23 @@ use std::path::{Path, PathBuf};
 
 use ipfrs_core::Result;
 use redb::{
-    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition,
+    Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition,
+    WriteTransaction,
 };
 
 use super::reference::{Position, Record, ReferenceOrder};
 use crate::pack::Key;
-use crate::redb_file::RedbFile;
+use crate::redb_file::{Contents, META, RedbFile};
 
 const REFERENCES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("references");
 const FILES: TableDefinition<'_, &[u8], ()> = TableDefinition::new("files");
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
-/// Name of the contents, for error messages.
-const CONTENTS: &str = "references of the filestore";
-
-/// Format version of the tables.
-const FORMAT: u64 = 1;
+const CONTENTS: Contents = Contents {
+    name: "references of the filestore",
+    remedy: "Restore the file from a copy, or move it away and restart",
+    format: 1,
+    check: |_| Ok(()),
+};
 
 /// Bytes of a record before the path.
 const HEAD_BYTES: usize = 12;
@@ -54,24 +55,12 @@ pub(super) struct Table(RedbFile);
 
 impl Table {
     pub(super) fn open(path: &Path, is_read_only: bool) -> Result<Self> {
-        let file = RedbFile::open(path, CONTENTS, is_read_only, |write| {
+        RedbFile::open(path, &CONTENTS, is_read_only, |write| {
             write.open_table(REFERENCES)?;
-            write.open_table(FILES)?;
-            write.open_table(META)?.insert("format", FORMAT)?;
+            write.open_table(FILES).map(drop)?;
             Ok(())
-        })?;
-        let format = file.read(|database| {
-            let meta = database.begin_read()?.open_table(META)?;
-            Ok(meta.get("format")?.map(|format| format.value()))
-        })?;
-        match format {
-            Some(FORMAT) => Ok(Self(file)),
-            other => Err(ipfrs_core::Error::unsupported(format!(
-                "{} has format {}, but this version reads format {FORMAT}: use the version that wrote it, or a newer one",
-                path.display(),
-                other.unwrap_or_default()
-            ))),
-        }
+        })
+        .map(Self)
     }
 
     pub(super) fn totals(&self) -> Result<Totals> {
@@ -191,33 +180,26 @@ impl Table {
 
     /// Writes the tables of `moment` to a new file, which opens like the original.
     pub(super) fn save(moment: &ReadTransaction, path: &Path) -> Result<()> {
-        let file = RedbFile::open(path, CONTENTS, false, |write| {
-            write.open_table(META)?.insert("format", FORMAT)?;
-            Ok(())
-        })?;
-        file.write(|database| copy(moment, database))
+        RedbFile::open(path, &CONTENTS, false, |write| copy(moment, write)).map(drop)
     }
 }
 
-fn copy(moment: &ReadTransaction, to: &Database) -> Result<(), redb::Error> {
-    let write = to.begin_write()?;
-    {
-        let mut references = write.open_table(REFERENCES)?;
-        for entry in moment.open_table(REFERENCES)?.iter()? {
-            let (key, record) = entry?;
-            references.insert(key.value(), record.value())?;
-        }
-        let mut files = write.open_table(FILES)?;
-        for entry in moment.open_table(FILES)?.iter()? {
-            files.insert(entry?.0.value(), ())?;
-        }
-        let mut meta = write.open_table(META)?;
-        for entry in moment.open_table(META)?.iter()? {
-            let (key, value) = entry?;
-            meta.insert(key.value(), value.value())?;
-        }
+fn copy(moment: &ReadTransaction, to: &WriteTransaction) -> Result<(), redb::Error> {
+    let mut references = to.open_table(REFERENCES)?;
+    for entry in moment.open_table(REFERENCES)?.iter()? {
+        let (key, record) = entry?;
+        references.insert(key.value(), record.value())?;
     }
-    Ok(write.commit()?)
+    let mut files = to.open_table(FILES)?;
+    for entry in moment.open_table(FILES)?.iter()? {
+        files.insert(entry?.0.value(), ())?;
+    }
+    let mut meta = to.open_table(META)?;
+    for entry in moment.open_table(META)?.iter()? {
+        let (key, value) = entry?;
+        meta.insert(key.value(), value.value())?;
+    }
+    Ok(())
 }
 
 fn record(table: &impl ReadableTable<&'static [u8], &'static [u8]>, key: &[u8]) -> Result<Option<Record>, redb::Error> {

@@ -1,6 +1,6 @@
 //! Tests of the guarantees of [`Pins`].
 
-use ipfrs_core::{codec, hash, new_cid};
+use ipfrs_core::{ErrorKind, codec, hash, new_cid};
 use tempfile::tempdir;
 
 use super::*;
