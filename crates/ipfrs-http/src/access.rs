@@ -2,8 +2,8 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue};
-use ipfrs_core::{Error, Result, parse_cid};
-use ipfrs_middleware::auth::{Caller, Denied, Proof, audit, challenge};
+use ipfrs_core::{Error, ErrorKind, Result, parse_cid};
+use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge};
 use ipfrs_middleware::{Client, OverTls};
 
 use crate::access_rule::Access;
@@ -42,7 +42,17 @@ pub(crate) fn admit<'a>(
     let headers = request.headers().clone();
     let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
     async move {
-        match state.auth.admit(&headers, principal.as_ref(), client, proof, need).await {
+        let mut admitted = state.auth.admit(&headers, principal.as_ref(), client, proof, need).await;
+        if let Need::Command(_) = need {
+            admitted = admitted.and_then(|caller| match caller.require_command(route) {
+                Ok(()) => Ok(caller),
+                Err(error) => Err(Denied { error, caller }),
+            });
+            if state.auth.has_rpc_users() {
+                admitted = admitted.map_err(|denied| Denied { error: as_by_kubo(denied.error), ..denied });
+            }
+        }
+        match admitted {
             Ok(caller) => Ok(Admitted { caller, target }),
             Err(Denied { error, caller }) => {
                 if let Some(target) = &target {
@@ -52,6 +62,19 @@ pub(crate) fn admit<'a>(
             }
         }
     }
+}
+
+/// Returns a refusal in the words by which clients of Kubo recognise it, which has one status for all of them.
+fn as_by_kubo(error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
+        return error;
+    }
+    let text = format!(
+        "Kubo RPC Access Denied: Please provide a valid authorization token as defined in the API.Authorizations \
+         configuration. (Here, that is auth.rpc: {})",
+        error.message()
+    );
+    Error::new(ErrorKind::Forbidden, text)
 }
 
 impl Admitted {

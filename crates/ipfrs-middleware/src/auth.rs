@@ -14,6 +14,7 @@ mod keys;
 mod local_token;
 mod metrics;
 mod principal;
+mod rpc_users;
 mod scope;
 mod sessions;
 
@@ -32,6 +33,7 @@ pub use failure::challenge;
 pub use keys::{CreatedKey, KeyInfo, NewKey};
 pub use local_token::read_local_token;
 pub use principal::Principal;
+pub use rpc_users::RpcUserConfig;
 pub use scope::{Need, Scope, Scopes};
 pub use sessions::SESSION_COOKIE;
 
@@ -42,6 +44,7 @@ use jwt::JwtVerifier;
 use keys::Keys;
 use local_token::LocalToken;
 use metrics::{AuthMetrics, Method, Outcome};
+use rpc_users::RpcUsers;
 use sessions::Sessions;
 
 /// Target of the log lines about requests that change something.
@@ -73,6 +76,7 @@ enum Mode {
 struct Checks {
     config: AuthConfig,
     jwt: Option<JwtVerifier>,
+    rpc_users: RpcUsers,
     sessions: Sessions,
     attempts: Attempts,
     metrics: AuthMetrics,
@@ -119,6 +123,7 @@ impl Auth {
         keys.load().await?;
         let checks = Checks {
             jwt: JwtVerifier::open(config).await?,
+            rpc_users: RpcUsers::new(&config.rpc)?,
             sessions: Sessions::new(config.session(), metrics.sessions_active.clone()),
             attempts: Attempts::new(config.max_failures_per_minute),
             local: LocalToken::create(node).await?,
@@ -132,6 +137,12 @@ impl Auth {
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         matches!(self.0.mode, Mode::On(_))
+    }
+
+    /// Returns whether the RPC has users of its own (`auth.rpc`), so that its clients expect to be refused as by Kubo.
+    #[must_use]
+    pub fn has_rpc_users(&self) -> bool {
+        matches!(&self.0.mode, Mode::On(checks) if !checks.rpc_users.is_empty())
     }
 
     /// Returns whether content needs the scope `read` (`auth.private_gateway`).
@@ -202,19 +213,21 @@ impl Auth {
         let now = std::time::SystemTime::now();
         let (method, found) = match credential {
             Credential::Session(cookie) => (Method::Session, checks.sessions.find(cookie, &self.0.keys, now)),
-            Credential::Token(token) if keys::is_key(token) => {
+            Credential::Token(_) | Credential::Basic { .. } if keys::is_key(credential.as_token()) => {
+                let token = credential.as_token();
                 let local = checks.local.as_ref().and_then(|local| local.principal(token));
                 (Method::Key, local.map_or_else(|| self.0.keys.find(token, now), Ok))
             }
-            Credential::Token(token) => {
-                // Signatures cost a hundred times as much as a look at the keys.
+            Credential::Token(_) | Credential::Basic { .. } => {
+                // Signatures cost a hundred times as much as a look at the keys, and passwords can be guessed.
                 if let Err(wait) = checks.attempts.check(client) {
                     checks.metrics.count(Method::Jwt, Outcome::Limited);
                     return Err(failure::too_many_attempts(wait));
                 }
-                match &checks.jwt {
-                    Some(jwt) => (Method::Jwt, jwt.verify(token).await),
-                    None => (Method::Unknown, Err(Outcome::Unknown)),
+                match (checks.rpc_users.find(credential), &checks.jwt) {
+                    (Some(principal), _) => (Method::Rpc, Ok(principal)),
+                    (None, Some(jwt)) => (Method::Jwt, jwt.verify(credential.as_token()).await),
+                    (None, None) => (Method::Unknown, Err(Outcome::Unknown)),
                 }
             }
         };

@@ -96,6 +96,63 @@ fn changes_are_audited_and_tokens_are_never_logged() {
 }
 
 #[test]
+fn users_of_the_rpc_have_their_commands_and_nothing_else() {
+    let place = Place::new();
+    let settings = "[auth]\nenabled = true\nmax_failures_per_minute = 60000\n[auth.rpc.alice]\n\
+        secret = \"basic:alice:hunter2\"\npaths = [\"/api/v0/pin\", \"/api/v0/config/show\"]\n[auth.rpc.bob]\n\
+        secret = \"all-of-it\"\npaths = [\"/api/v0/\"]\n[auth.rpc.nobody]\nsecret = \"bearer:nothing\"\n";
+    place.write("auth.toml", settings.as_bytes());
+    let daemon = place.start(&["--config", "auth.toml"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let post = |path: &str, credentials: &str| {
+        let mut request = client.post(format!("{}{path}", daemon.url())).body(r#"{"query":"{ version { version } }"}"#);
+        if !credentials.is_empty() {
+            request = request.header("authorization", credentials);
+        }
+        runtime.block_on(async {
+            let response = request.send().await.unwrap();
+            (response.status().as_u16(), response.text().await.unwrap())
+        })
+    };
+    // alice:hunter2, alice:hunter3
+    let (alice, wrong) = ("Basic YWxpY2U6aHVudGVyMg==", "Basic YWxpY2U6aHVudGVyMw==");
+    for (path, credentials, status) in [
+        ("/api/v0/pin/ls", alice, 200),
+        ("/api/v0/pin/ls/", alice, 200),
+        ("/api/v0/config/show", alice, 200),
+        ("/api/v0/version", alice, 200),
+        ("/api/v0/version", "Bearer nothing", 200),
+        ("/api/v0/ping?arg=x", alice, 403),
+        ("/api/v0/config", alice, 403),
+        ("/api/v0/id", "Bearer nothing", 403),
+        ("/api/v0/id", "Bearer all-of-it", 200),
+        ("/api/v0/id", "Basic OmFsbC1vZi1pdA==", 403),
+        ("/api/v0/pin/ls", wrong, 403),
+        ("/api/v0/version", wrong, 403),
+        ("/api/v0/version", "", 403),
+        ("/v1/auth/keys", "Bearer all-of-it", 403),
+        ("/v1/block/batch/has", "Bearer all-of-it", 403),
+        ("/pinning/v1/pins", "Bearer all-of-it", 403),
+    ] {
+        let (found, text) = post(path, credentials);
+        assert_eq!(found, status, "{path} {credentials}: {text}");
+        let is_refused = path.starts_with("/api/v0") && status == 403;
+        assert_eq!(text.contains("Kubo RPC Access Denied"), is_refused, "{path}: {text}");
+        assert!(!text.contains("hunter2") && !text.contains("all-of-it"), "{path}: {text}");
+    }
+    let (_, text) = post("/graphql", "Bearer all-of-it");
+    assert!(text.contains("rpc:bob has no scope"), "{text}");
+    // Keys and local commands work as before.
+    assert!(place.ok(&["pin", "ls"]).is_empty());
+    assert!(!place.ok(&["config", "show", "--config", "auth.toml"]).contains("hunter2"));
+    daemon.signal(Signal::TERM);
+    let (code, log) = daemon.wait();
+    assert_eq!(code, Some(0));
+    assert!(!log.contains("hunter2") && !log.contains("all-of-it"), "{log}");
+}
+
+#[test]
 fn mistakes_with_keys_are_explained() {
     let place = Place::new();
     for (arguments, message) in [
@@ -116,6 +173,10 @@ fn mistakes_with_keys_are_explained() {
     drop(daemon);
     for (settings, message) in [
         ("[auth]\nprivate_gateway = true\n", "auth.private_gateway"),
+        ("[auth.rpc.a]\nsecret = \"x\"\n", "auth.rpc needs auth.enabled"),
+        ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"digest:x\"\n", "auth.rpc.a: secret must be bearer:TOKEN"),
+        ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"x\"\npaths = [\"/v1\"]\n", "is no command"),
+        ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"x\"\npath = [\"/v1\"]\n", "unknown field"),
         ("[auth]\nenabled = true\njwt_keys = \"keys.json\"\n", "auth.jwt_issuer"),
         (
             "[auth]\nenabled = true\njwt_keys = \"http://example.org/keys\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n",

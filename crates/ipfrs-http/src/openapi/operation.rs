@@ -69,7 +69,7 @@ fn requirements(access: Access, method: &HttpMethod) -> Option<Vec<SecurityRequi
         // An empty requirement makes the credentials optional.
         Need::Content | Need::Records => vec![SecurityRequirement::default(), token(&[Scope::Read])],
         Need::Path => vec![token(&[Scope::Read])],
-        Need::Scope(scope) => vec![token(&[scope])],
+        Need::Scope(scope) | Need::Command(scope) => vec![token(&[scope])],
         Need::Any | Need::Later => vec![token(&[])],
     })
 }

@@ -332,7 +332,7 @@ fn hide_credentials(value: &mut Value) {
         }
         Value::Array(values) => values.iter_mut().for_each(hide_credentials),
         Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
-            "private_network_key" | "password_sha256" if value.as_str() != Some("") => {
+            "private_network_key" | "password_sha256" | "secret" if value.as_str() != Some("") => {
                 *value = Value::String("***".to_owned())
             }
             _ => hide_credentials(value),
@@ -368,10 +368,9 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
         }
     }
     let expected = in_plain_words(error.message());
-    Err(Error::new(
-        ErrorKind::InvalidInput,
-        format!("{}: {section}.{key} = {}: {expected}", setting.origin, setting.value),
-    ))
+    let mut value = setting.value.clone();
+    hide_credentials(&mut value);
+    Err(Error::new(ErrorKind::InvalidInput, format!("{}: {section}.{key} = {value}: {expected}", setting.origin)))
 }
 
 /// Replaces type names in messages of serde, such as `expected u16`, by descriptions for users.

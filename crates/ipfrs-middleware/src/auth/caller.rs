@@ -88,11 +88,30 @@ impl Caller {
     pub fn meet(&self, need: Need) -> Result<()> {
         match need {
             Need::Path => self.require(Scope::Read),
-            Need::Scope(scope) => self.require(scope).and_then(|()| self.require_no_roots()),
+            Need::Command(_) if self.principal().is_some_and(|principal| principal.commands.is_some()) => Ok(()),
+            Need::Scope(scope) | Need::Command(scope) => self.require(scope).and_then(|()| self.require_no_roots()),
             Need::Any => self.require_any(),
             Need::Nothing | Need::Content | Need::Records => Ok(()),
             Need::Later => self.require_no_roots(),
         }
+    }
+
+    /// Checks that the caller may use the RPC command at `path`, if it is restricted to commands (`auth.rpc`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] otherwise.
+    pub fn require_command(&self, path: &str) -> Result<()> {
+        let Some((principal, commands)) = self.principal().and_then(|it| Some((it, it.commands.as_deref()?))) else {
+            return Ok(());
+        };
+        let is_below = |allowed: &String| {
+            path.strip_prefix(&**allowed).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        // Clients ask for the version first.
+        if path == "/api/v0/version" || commands.iter().any(is_below) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Forbidden, format!("auth.rpc does not give {} the command {path}", principal.name)))
     }
 
     /// Checks that the caller has credentials.

@@ -25,6 +25,7 @@ impl Principal {
             scopes,
             roots: None,
             expires: Some(expires),
+            commands: None,
             revoked: CancellationToken::new(),
         }
     }

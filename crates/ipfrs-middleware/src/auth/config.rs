@@ -1,9 +1,12 @@
 //! The `[auth]` section.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
+
+use super::rpc_users::{RpcUserConfig, RpcUsers};
 
 /// `[auth]`: who may use the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -25,6 +28,8 @@ pub struct AuthConfig {
     pub jwt_audience: String,
     /// Claim with the scopes: a text with spaces between them, or a list.
     pub jwt_scope_claim: String,
+    /// Users of single commands of the Kubo RPC, by name (Kubo's `API.Authorizations`).
+    pub rpc: BTreeMap<String, RpcUserConfig>,
 }
 
 impl Default for AuthConfig {
@@ -38,6 +43,7 @@ impl Default for AuthConfig {
             jwt_issuer: String::new(),
             jwt_audience: String::new(),
             jwt_scope_claim: "scope".to_owned(),
+            rpc: BTreeMap::new(),
         }
     }
 }
@@ -58,6 +64,11 @@ impl AuthConfig {
         }
         if self.private_gateway && !self.enabled {
             return Err(Error::invalid("auth.private_gateway = true needs auth.enabled = true"));
+        }
+        RpcUsers::new(&self.rpc)?;
+        if !self.rpc.is_empty() && !self.enabled {
+            let text = "auth.rpc needs auth.enabled = true: else everything but the RPC would be open to anyone";
+            return Err(Error::invalid(text));
         }
         if self.jwt_keys.is_empty() {
             return Ok(());

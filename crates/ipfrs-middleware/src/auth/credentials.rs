@@ -15,6 +15,12 @@ use super::sessions::SESSION_COOKIE;
 pub(super) enum Credential {
     /// An API key or a JSON Web Token.
     Token(Zeroizing<String>),
+    /// The same as a password, with the user: `USER:TOKEN`.
+    Basic {
+        pair: Zeroizing<String>,
+        /// Position of the colon.
+        colon: usize,
+    },
     /// Value of the cookie of a console session.
     Session(Zeroizing<String>),
 }
@@ -23,6 +29,14 @@ impl Credential {
     pub(super) fn token(text: &str) -> Self {
         let token = text.strip_prefix("Bearer ").unwrap_or(text);
         Self::Token(Zeroizing::new(token.trim().to_owned()))
+    }
+
+    /// Returns the token, or that of the session.
+    pub(super) fn as_token(&self) -> &str {
+        match self {
+            Self::Token(token) | Self::Session(token) => token,
+            Self::Basic { pair, colon } => &pair[colon + 1..],
+        }
     }
 
     /// Reads the headers of a request: `Authorization: Bearer TOKEN` (RFC 6750), or `Authorization: Basic ...` (RFC
@@ -49,12 +63,12 @@ impl Credential {
         if !scheme.eq_ignore_ascii_case("basic") {
             return Err(unauthenticated("the Authorization header needs the scheme Bearer or Basic"));
         }
-        let basic = Basic::decode(rest.as_bytes());
-        let password =
-            basic.as_ref().and_then(|basic| std::str::from_utf8(basic.password()).ok()).ok_or_else(|| {
-                unauthenticated("malformed Authorization header: Basic needs base64 of USER:TOKEN (RFC 7617)")
-            })?;
-        Ok(Some(Self::Token(Zeroizing::new(password.to_owned()))))
+        let basic = Basic::decode(rest.as_bytes()).and_then(|Basic { decoded, colon }| {
+            let pair = Zeroizing::new(std::str::from_utf8(&decoded).ok()?.to_owned());
+            Some(Self::Basic { pair, colon })
+        });
+        let malformed = "malformed Authorization header: Basic needs base64 of USER:TOKEN (RFC 7617)";
+        basic.ok_or_else(|| unauthenticated(malformed)).map(Some)
     }
 }
 
@@ -115,6 +129,7 @@ mod tests {
         let credential = Credential::read(&headers, proof).map_err(|e| e.to_string())?;
         Ok(credential.map(|credential| match credential {
             Credential::Token(token) => format!("token {}", *token),
+            Credential::Basic { pair, colon } => format!("token {}", &pair[colon + 1..]),
             Credential::Session(cookie) => format!("session {}", *cookie),
         }))
     }

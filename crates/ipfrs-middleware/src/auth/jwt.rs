@@ -155,6 +155,7 @@ impl JwtVerifier {
             scopes: scopes(claims.get(&self.scope_claim)),
             roots: roots.map(Vec::into_boxed_slice),
             expires: SystemTime::checked_add(&expires, Duration::from_secs(LEEWAY_SECONDS)),
+            commands: None,
             revoked: CancellationToken::new(),
         })
     }

@@ -335,6 +335,7 @@ impl Loaded {
             scopes: Scopes::from_iter(info.scopes),
             roots: (!info.roots.is_empty()).then(|| info.roots.into_boxed_slice()),
             expires: info.expires,
+            commands: None,
             revoked: CancellationToken::new(),
         };
         let number = self.keys.last_key_value().map_or(0, |(last, _)| last + 1);

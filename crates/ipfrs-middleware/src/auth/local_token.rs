@@ -55,6 +55,7 @@ impl LocalToken {
             scopes: Scopes::from_iter([Scope::Admin]),
             roots: None,
             expires: None,
+            commands: None,
             revoked: CancellationToken::new(),
         });
         Ok(Some(Self { path, token, principal }))

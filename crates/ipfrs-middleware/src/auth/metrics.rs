@@ -12,6 +12,7 @@ pub(super) enum Method {
     Jwt,
     Session,
     Certificate,
+    Rpc,
     Unknown,
 }
 
@@ -55,6 +56,7 @@ impl AuthMetrics {
             Method::Jwt => "jwt",
             Method::Session => "session",
             Method::Certificate => "certificate",
+            Method::Rpc => "rpc",
             Method::Unknown => "unknown",
         };
         let result = match outcome {

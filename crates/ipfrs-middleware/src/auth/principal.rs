@@ -19,6 +19,8 @@ pub struct Principal {
     pub(super) scopes: Scopes,
     /// Roots below which content may be read; `None` for all content, and for routes that are not about one root.
     pub(super) roots: Option<Box<[Cid]>>,
+    /// RPC commands, as beginnings of their paths, that may be used without a scope; `None` for a caller with scopes.
+    pub(super) commands: Option<Box<[String]>>,
     /// When the credentials expire.
     pub(super) expires: Option<SystemTime>,
     /// Cancelled when the credentials are revoked.

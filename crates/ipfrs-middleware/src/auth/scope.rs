@@ -105,6 +105,9 @@ pub enum Need {
     Records,
     /// A scope.
     Scope(Scope),
+    /// A scope, for an RPC command. The front-end calls
+    /// [`Caller::require_command`](super::Caller::require_command), because some callers have commands and no scopes.
+    Command(Scope),
     /// Valid credentials, whatever their scopes.
     Any,
     /// Decided by the front-end once it has read the request, with [`Caller::require`](super::Caller::require).
@@ -116,14 +119,8 @@ impl Need {
     #[must_use]
     pub fn is_change(self) -> bool {
         match self {
-            Self::Scope(Scope::Write | Scope::Pin | Scope::Names | Scope::Admin) => true,
-            Self::Scope(Scope::Read)
-            | Self::Nothing
-            | Self::Content
-            | Self::Path
-            | Self::Records
-            | Self::Any
-            | Self::Later => false,
+            Self::Scope(scope) | Self::Command(scope) => scope != Scope::Read,
+            Self::Nothing | Self::Content | Self::Path | Self::Records | Self::Any | Self::Later => false,
         }
     }
 }

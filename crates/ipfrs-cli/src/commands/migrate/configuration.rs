@@ -115,7 +115,18 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
         let deserialized = deserialized.map(|is_on| format!(", deserialized = {is_on}")).unwrap_or_default();
         report.configuration.push(format!("gateway.hosts.{host:?} = {{ subdomains = {subdomains}{deserialized} }}"));
     }
+    // Secrets stay out of the report.
+    let users = config.pointer("/API/Authorizations").and_then(Value::as_object);
+    if users.is_some_and(|users| !users.is_empty()) {
+        report.configuration.push("auth.enabled = true".to_owned());
+    }
+    for (name, user) in users.into_iter().flatten() {
+        let paths: Vec<_> = user["AllowedPaths"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let setting = format!("auth.rpc.{name:?} = {{ secret = \"AuthSecret of {name}\", paths = {paths:?} }}");
+        report.configuration.push(setting);
+    }
     let mut mapped = vec![
+        "API.Authorizations",
         "Pinning.RemoteServices",
         "Experimental.FilestoreEnabled",
         "Gateway.DeserializedResponses",
@@ -144,12 +155,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
     let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
     let left = settings.into_iter().filter(|(key, _)| !is_mapped(key) && !is_own(key) && !is_default(key));
-    let is_secret = |key: &str| key.starts_with("API.Authorizations");
-    let shown = |(key, value): (String, String)| match is_secret(&key) {
-        true => format!("{key} = ***"),
-        false => format!("{key} = {value}"),
-    };
-    report.without_equivalent.extend(left.map(shown));
+    report.without_equivalent.extend(left.map(|(key, value)| format!("{key} = {value}")));
     Ok(())
 }
 
