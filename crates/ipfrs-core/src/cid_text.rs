@@ -131,8 +131,8 @@ fn ordinary_text(text: &str) -> Option<Cid> {
 fn check(cid: Cid) -> Result<Cid> {
     let Ok(function) = HashFunction::from_code(cid.hash().code()) else { return Ok(cid) };
     let size = usize::from(cid.hash().size());
-    match function.digest_bytes() {
-        Some(expected) if size > expected || size < expected.min(MIN_DIGEST_BYTES) => {
+    match (function.digest_bytes(), function.max_digest_bytes()) {
+        (Some(expected), Some(most)) if size > most || size < expected.min(MIN_DIGEST_BYTES) => {
             Err(Error::invalid(format!("its {} digest has {size} bytes instead of {expected}", function.name())))
         }
         _ => Ok(cid),

@@ -158,6 +158,12 @@ impl HashFunction {
         }
     }
 
+    /// Returns the maximum digest length in bytes: that of the digest, which for blake3 is a choice.
+    #[must_use]
+    pub fn max_digest_bytes(self) -> Option<usize> {
+        if self == Self::Blake3 { Some(MAX_IDENTITY_BYTES) } else { self.digest_bytes() }
+    }
+
     /// Returns the function with this multicodec code.
     ///
     /// # Errors
@@ -218,13 +224,26 @@ impl HashFunction {
         }
     }
 
+    /// Returns the multihash of `data` with the longest digest of this function, of which shorter ones are the
+    /// beginning, if one of `bytes` bytes is asked for. A digest of blake3 has any length.
+    fn whole_digest(self, data: &[u8], bytes: usize) -> Result<Multihash> {
+        match self {
+            Self::Blake3 if bytes > blake3::OUT_LEN => {
+                let mut digest = [0; MAX_IDENTITY_BYTES];
+                blake3::Hasher::new().update(data).finalize_xof().fill(&mut digest);
+                wrap(self.code(), &digest)
+            }
+            _ => self.digest(data),
+        }
+    }
+
     /// Returns the multihash of `data` with the first `bytes` bytes of the digest.
     ///
     /// # Errors
     /// As [`Self::digest`]; [`ErrorKind::InvalidInput`](crate::ErrorKind) for a length that is below 20 bytes or above
-    /// that of the digest.
+    /// that of the digest, which is 128 bytes for blake3.
     pub fn truncated_digest(self, data: &[u8], bytes: usize) -> Result<Multihash> {
-        let whole = self.digest(data)?;
+        let whole = self.whole_digest(data, bytes)?;
         if bytes == usize::from(whole.size()) {
             return Ok(whole);
         }
@@ -250,7 +269,8 @@ impl HashFunction {
         if self == Self::Identity {
             return Ok(hash.digest() == data);
         }
-        let (whole, size) = (self.digest(data)?, usize::from(hash.size()));
+        let size = usize::from(hash.size());
+        let whole = self.whole_digest(data, size)?;
         let is_long_enough = size == usize::from(whole.size()) || size >= MIN_DIGEST_BYTES;
         Ok(is_long_enough && whole.digest().starts_with(hash.digest()))
     }

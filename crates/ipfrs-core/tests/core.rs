@@ -213,6 +213,30 @@ fn digests_of_a_wrong_length_are_refused() {
 }
 
 #[test]
+fn digests_of_blake3_have_any_length() {
+    // Content IDs of Kubo (`block put --mhtype=blake3 --mhlen=64`).
+    for (bytes, cid) in [
+        (20, "bafkr4fcj3sdq34o6p7lapfgoxtset5om3lsxlly"),
+        (
+            64,
+            "bafkr4qcj3sdq34o6p7lapfgoxtset5om3lsxll72uz5cjnrkzmb6aoo3sknmbprpe27pbfrb67tonydgfot5ixuq4skiva76ppbgpjlzc4ua4",
+        ),
+        (
+            128,
+            "bafkr5aabjhoiodpr3z75mb4uz26oispvztnok5np7kthujfwflfqhybz3ojjvqf6f4tl54eweh36nzxamyv2pvc6sdsjjcud7z54ez5fpelsqdta\
+             x2k3rvuq3wdl5a4blxv3gvsroa3nakfzzknamhu2apf3vvytyiobabrn2bfnfajq66ikjy5lewsp5jyddsg5l7u3emr2ancimryay",
+        ),
+    ] {
+        let hash = HashFunction::Blake3.truncated_digest(b"foo\n", bytes).unwrap();
+        assert_eq!(new_cid(1, codec::RAW, hash).unwrap().to_string(), cid);
+        assert_eq!(*parse_cid(cid).unwrap().hash(), hash);
+        assert!(HashFunction::Blake3.matches(&hash, b"foo\n").unwrap());
+        assert!(!HashFunction::Blake3.matches(&hash, b"bar\n").unwrap());
+    }
+    assert!(HashFunction::Blake3.truncated_digest(b"foo", 129).is_err());
+}
+
+#[test]
 fn v0_takes_only_dag_pb_with_sha2_256() {
     assert!(new_cid(0, codec::DAG_PB, hash::sha2_256(b"")).is_ok());
     assert!(new_cid(0, codec::RAW, hash::sha2_256(b"")).is_err());

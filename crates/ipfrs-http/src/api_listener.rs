@@ -37,6 +37,11 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 /// Seconds for which a browser may cache the response to a preflight request.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 
+/// Origins of the browser extension IPFS Companion and of its beta version, which may call the API as in Kubo. No web
+/// page can have them.
+const COMPANION: [&str; 2] =
+    ["chrome-extension://nibjojkomfdiaoajekhjakgkdhaomnch", "chrome-extension://hjoieblefckbooibpepigmacodalfndh"];
+
 /// Rules of the API listener.
 #[derive(Debug)]
 pub(crate) struct ApiListener {
@@ -134,15 +139,17 @@ impl ApiListener {
         is_address || name == "localhost" || self.hosts.iter().any(|host| host == name)
     }
 
-    /// Whether pages of an origin may call the API: its own origin, and those of the configuration. As in Kubo, the
-    /// names of this machine are equal: a page at `http://localhost:5001` may call 127.0.0.1:5001.
+    /// Whether pages of an origin may call the API: its own origin, IPFS Companion, and those of the configuration.
+    /// As in Kubo, the names of this machine are equal: a page at `http://localhost:5001` may call 127.0.0.1:5001.
     fn knows(&self, origin: &str, authority: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
         let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         let is_own = own.is_some_and(|own| {
             own == authority || local_port(own).is_some_and(|port| local_port(authority) == Some(port))
         });
-        is_own || self.allowed_origins.iter().any(|known| known == ANY_ORIGIN || *known == origin)
+        is_own
+            || COMPANION.contains(&origin.as_str())
+            || self.allowed_origins.iter().any(|known| known == ANY_ORIGIN || *known == origin)
     }
 }
 
@@ -320,13 +327,18 @@ mod tests {
         assert_eq!(post(&[mozilla, ("sec-fetch-site", "same-origin")]), served(""));
         assert_eq!(post(&[mozilla, ("sec-fetch-site", "cross-site")]), refused);
         assert_eq!(post(&[mozilla, ("sec-fetch-site", "same-site")]), refused);
-        for known in
-            ["http://127.0.0.1:5001", "http://localhost:5001", "http://[::1]:5001", "https://console.example.org"]
-        {
+        for known in [
+            "http://127.0.0.1:5001",
+            "http://localhost:5001",
+            "http://[::1]:5001",
+            "https://console.example.org",
+            COMPANION[0],
+        ] {
             assert_eq!(post(&[mozilla, ("origin", known)]), served(known));
             assert_eq!(post(&[mozilla, ("sec-fetch-site", "cross-site"), ("origin", known)]), served(known));
         }
         for foreign in [
+            "chrome-extension://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
             "http://127.0.0.1:8080",
             "http://localhost:8080",
             "http://localhost",

@@ -3,6 +3,7 @@
 
 mod busy_poll;
 mod corked_body;
+mod date;
 mod deadlines;
 mod direct;
 mod fast_path;

@@ -14,5 +14,5 @@ pub use export::{DagExport, DagPath, DagSize, DagStats};
 pub use import::{DagImport, DagImportOptions, ImportedDags};
 pub use link_walk::{DagLink, LinkWalkOptions};
 pub use node::PutNode;
-pub use patch::{DifferenceKind, LinkChange, LinkDifference};
+pub use patch::{DifferenceKind, LinkChange, LinkDifference, PatchOptions};
 pub(crate) use reachable::{Leaves, Marks, Reachable};

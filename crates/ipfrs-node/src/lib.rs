@@ -47,7 +47,7 @@ pub use content::{
 };
 pub use dag::{
     DagExport, DagImport, DagImportOptions, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags,
-    LinkChange, LinkDifference, LinkWalkOptions, PutNode,
+    LinkChange, LinkDifference, LinkWalkOptions, PatchOptions, PutNode,
 };
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};

@@ -40,7 +40,7 @@ const LINKS_PER_TURN: usize = 32;
 ///
 /// * The stream yields each block once, where the walk first meets it, unless [`Self::along`] is called with
 ///   `repeats`. A block that is linked to under two codecs counts as two blocks, because its links differ by codec.
-///   Identity blocks are traversed but never yielded.
+///   Identity blocks are traversed; a [path walk](Self::along) does not yield them.
 /// * The walk requests the blocks that a node links to from the store together. It reads ahead of the consumer by at
 ///   most a window of [`FlowControl::window_bytes`](crate::FlowControl::window_bytes). The order does not depend on
 ///   when blocks arrive.
@@ -106,10 +106,16 @@ impl Ready {
 }
 
 impl DagWalk {
-    /// Creates a walk over the DAGs below each of `roots`, one after the other. Blocks are read from `store`.
+    /// Creates a walk over the DAGs below each of `roots`, one after the other. Blocks are read from `store`. Identity
+    /// blocks are yielded too.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
-        Self::over(store, Links { cids: roots.into_iter().collect(), below: Below::Each(Part::All) }, false, config)
+        Self::over(
+            store,
+            Links { cids: roots.into_iter().collect(), below: Below::Each(Part::All) },
+            Kinds { has_identity: true, ..Kinds::default() },
+            config,
+        )
     }
 
     /// Creates a walk over the blocks of `path`, without their descendants, and then over `part` of the DAG below
@@ -125,7 +131,7 @@ impl DagWalk {
         config: &StreamingConfig,
     ) -> Self {
         let cids = path.into_iter().chain([target]).collect();
-        Self::over(store, Links { cids, below: Below::Last(part) }, repeats, config)
+        Self::over(store, Links { cids, below: Below::Last(part) }, Kinds { repeats, ..Kinds::default() }, config)
     }
 
     /// Creates a walk as [`Self::new`] does, but leaves out blocks that are missing or unreadable, and all blocks that
@@ -133,26 +139,16 @@ impl DagWalk {
     #[must_use]
     pub fn of_available(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
         let roots = Links { cids: roots.into_iter().collect(), below: Below::Each(Part::All) };
-        Self::with(store, roots, false, true, config)
+        Self::over(store, roots, Kinds { is_partial: true, has_identity: true, ..Kinds::default() }, config)
     }
 
-    fn over(store: Arc<dyn BlockStore>, roots: Links, repeats: bool, config: &StreamingConfig) -> Self {
-        Self::with(store, roots, repeats, false, config)
-    }
-
-    fn with(
-        store: Arc<dyn BlockStore>,
-        roots: Links,
-        repeats: bool,
-        is_partial: bool,
-        config: &StreamingConfig,
-    ) -> Self {
+    fn over(store: Arc<dyn BlockStore>, roots: Links, kinds: Kinds, config: &StreamingConfig) -> Self {
         let path = Path::new(Frame::of_roots(roots));
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
         let ready = Arc::new(Mutex::new(Ready { blocks: VecDeque::new(), bytes: 0, window_bytes }));
-        let (config, seen) = (config.clone(), Seen::new(repeats));
+        let (config, seen) = (config.clone(), Seen::new(kinds.repeats));
         let measurable = AtomicUsize::new(MEASURED_PARTS);
-        let walk = Walk { store, config, seen, path, ready: Arc::clone(&ready), is_partial, measurable };
+        let walk = Walk { store, config, seen, path, ready: Arc::clone(&ready), kinds, measurable };
         Self { walk: Some(walk.run().boxed()), ready, failed: None }
     }
 
@@ -216,10 +212,20 @@ struct Walk {
     seen: Seen,
     path: Path,
     ready: Arc<Mutex<Ready>>,
-    /// Whether blocks that are not available are left out.
-    is_partial: bool,
+    kinds: Kinds,
     /// Number of parts that may still be read to find sizes.
     measurable: AtomicUsize,
+}
+
+/// Blocks that a walk yields.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kinds {
+    /// Whether a block is yielded each time that the walk meets it.
+    repeats: bool,
+    /// Whether blocks that are not available are left out.
+    is_partial: bool,
+    /// Whether identity blocks are yielded.
+    has_identity: bool,
 }
 
 impl Walk {
@@ -231,10 +237,14 @@ impl Walk {
                 consume_budget().await;
             }
             if let Some(payload) = identity_payload(&cid) {
-                self.open(cid, Bytes::copy_from_slice(payload), part, depth).await?;
+                let data = Bytes::copy_from_slice(payload);
+                self.open(cid, data.clone(), part, depth).await?;
+                if self.kinds.has_identity && self.seen.insert(&cid, part)? {
+                    self.hand_over(Walked { cid, section: data.into(), depth }).await;
+                }
             } else if !self.seen.is_done(&cid, part) {
                 let section = match frame.fetch(&cid, &self.store, &self.seen).await {
-                    Err(error) if self.is_partial && is_unavailable(&error) => continue,
+                    Err(error) if self.kinds.is_partial && is_unavailable(&error) => continue,
                     section => section?,
                 };
                 let is_new = self.seen.insert(&cid, part)?;
@@ -265,7 +275,7 @@ impl Walk {
     /// Descends into a block that `depth` links lead to, if it has links within `part`.
     async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
         let links = match links_below(&*self.store, &self.measurable, cid, data, part).await {
-            Err(error) if self.is_partial && is_undecodable(&error) => return Ok(()),
+            Err(error) if self.kinds.is_partial && is_undecodable(&error) => return Ok(()),
             links => links?,
         };
         if links.cids.is_empty() {

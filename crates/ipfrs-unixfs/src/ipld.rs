@@ -5,6 +5,7 @@ mod cbor;
 pub mod git;
 pub mod jose;
 mod json;
+mod pb;
 mod value;
 
 use bytes::Bytes;
@@ -105,16 +106,17 @@ pub(crate) enum Step {
     Missing(usize),
 }
 
-/// Follows `segments` in a block for which [`has_paths`] is true up to the first link. The segments are keys of
-/// maps and indices of lists. A block that is only a link has no segments below it.
+/// Follows `segments` in a block of dag-pb, or one for which [`has_paths`] is true, up to the first link. The segments
+/// are keys of maps and indices of lists. A block that is only a link has no segments below it.
 ///
 /// # Errors
 /// Returns the errors of [`links`].
-pub(crate) fn follow(cid: &Cid, data: &[u8], segments: &[String]) -> Result<Step> {
+pub(crate) fn follow(cid: &Cid, data: &Bytes, segments: &[String]) -> Result<Step> {
     let step = match cid.codec() {
         codec::DAG_JSON | codec::JSON => json::follow(data, segments),
         codec::GIT_RAW => git::follow(data, segments),
         codec::DAG_JOSE => jose::follow(data, segments),
+        codec::DAG_PB => pb::follow(data, segments),
         _ => cbor::follow(data, segments),
     };
     step.map_err(|error| named(cid, &error))

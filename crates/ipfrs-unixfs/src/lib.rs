@@ -33,6 +33,8 @@ pub use import::{
 pub use ipld::{canonical_cbor, git, jose, lenient_links, link_names, links};
 pub use link_name::LinkName;
 pub use list::{Entries, Place, entries, page};
-pub use node::{Child, DirEntry, FileNode, Node, declared_size, decode, decode_async, is_without_sizes, part_cids};
-pub use resolve::{Resolved, leads_nowhere, resolve, roots_before};
+pub use node::{
+    Child, DirEntry, FileNode, Node, declared_size, declared_type, decode, decode_async, is_without_sizes, part_cids,
+};
+pub use resolve::{Resolved, leads_nowhere, resolve, resolve_values, roots_before};
 pub use sizes::{MAX_MEASURED_PARTS, decode_measured};

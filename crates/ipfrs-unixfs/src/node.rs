@@ -145,6 +145,22 @@ pub fn declared_size(block: &Bytes) -> u64 {
     data.and_then(|data| data.filesize).unwrap_or(0)
 }
 
+/// Returns the name of the UnixFS type that a dag-pb block declares, whether the rest of it is valid or not. `None` for
+/// a block that is not UnixFS.
+#[must_use]
+pub fn declared_type(block: &Bytes) -> Option<&'static str> {
+    let node = RawNode::read(block).ok()?;
+    let data_type = Data::read(block.slice_ref(node.data?)).ok()?.data_type().ok()?;
+    Some(match data_type {
+        DataType::Raw => "Raw",
+        DataType::Directory => "Directory",
+        DataType::File => "File",
+        DataType::Metadata => "Metadata",
+        DataType::Symlink => "Symlink",
+        DataType::HamtShard => "HAMTShard",
+    })
+}
+
 /// Returns the content IDs of the parts of a dag-pb file.
 ///
 /// # Errors

@@ -30,7 +30,8 @@ pub struct Resolved {
     pub roots: Vec<Cid>,
     /// Content IDs of the inner blocks of sharded directories that the path leads through.
     pub shards: Vec<Cid>,
-    /// Segments that lead from the root of the last block to a value in it. Only blocks with paths inside of them (dag-cbor, git-raw) have any.
+    /// Segments that lead from the root of the last block to a value in it. Only blocks with paths inside of them
+    /// (dag-cbor, git-raw) have any, and dag-pb for [`resolve_values`].
     pub remainder: Vec<String>,
 }
 
@@ -72,6 +73,19 @@ pub fn roots_before(error: &Error) -> Option<&[Cid]> {
 /// [`decode`](crate::decode) for segments below a block of another codec. A last block that is not UnixFS is not an
 /// error.
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]) -> Result<Resolved> {
+    resolve_as(source, root, segments, false).await
+}
+
+/// Resolves a path as [`resolve`] does, but dag-pb blocks are values too: `Links/0/Hash` leads to the first link of a
+/// directory.
+///
+/// # Errors
+/// Returns the errors of [`resolve`].
+pub async fn resolve_values(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]) -> Result<Resolved> {
+    resolve_as(source, root, segments, true).await
+}
+
+async fn resolve_as(source: &dyn BlockSource, root: &Cid, segments: &[LinkName], are_values: bool) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
             "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}: start at a CID further down",
@@ -87,7 +101,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]
             let cause = NoSuchLink { roots: roots.to_vec() };
             Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)
         };
-        if has_paths(&cid) {
+        if has_paths(&cid) || are_values && cid.codec() == codec::DAG_PB {
             let block = load(source, &cid).await?;
             match follow_async(cid, block, rest).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),

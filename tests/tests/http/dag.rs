@@ -164,17 +164,19 @@ async fn partial_dag_import_reports_the_incomplete_root() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn identity_blocks_are_walked_through_and_never_written() {
+async fn identity_blocks_are_exported_and_never_stored() {
     let gateway = TestGateway::start().await;
     let root = gateway.add("inline=true&inline-limit=100&chunker=size-50", content::bytes(140)).await;
     let car = export(&gateway, &root).await;
     let blocks = blocks_of(&car, &root);
-    assert!(blocks.iter().all(|block| block.cid().hash().code() != hash::IDENTITY));
-    assert_eq!(blocks.len() as u64, gateway.blocks().await);
-    // As in Kubo, `dag/stat` counts the three leaves that are in their content IDs.
-    assert_eq!(gateway.rpc_json(&format!("dag/stat?arg={root}")).await["UniqueBlocks"], blocks.len() + 3);
+    // As in Kubo, the three leaves that are in their content IDs count.
+    let inline = blocks.iter().filter(|block| block.cid().hash().code() == hash::IDENTITY).count();
+    assert_eq!((inline, blocks.len() as u64), (3, gateway.blocks().await + 3));
+    assert_eq!(gateway.rpc_json(&format!("dag/stat?arg={root}")).await["UniqueBlocks"], blocks.len());
+    let path = gateway.content(&format!("/ipfs/{root}?format=car")).await;
+    assert_eq!(blocks_of(&path, &root).len() as u64, gateway.blocks().await, "the gateway leaves them out");
     let inline = "bafkqac3imvwgy3zao5xxe3de";
-    assert_eq!(export(&gateway, inline).await, header_of(&parse_cid(inline).unwrap()), "nothing but a header");
+    assert_eq!(export(&gateway, inline).await, car_of(inline, &[(inline, b"hello world")]));
     let lines = import(&gateway, "stats=true", &[&car_of(inline, &[(inline, b"hello world")])]).await;
     assert_eq!(lines[0], json!({"Root": {"Cid": {"/": inline}, "PinErrorMsg": ""}}));
     assert_eq!(lines[1], json!({"Stats": {"BlockCount": 1, "BlockBytesCount": 11}}));
@@ -282,8 +284,24 @@ async fn dag_resolve_returns_block_and_remaining_path() {
     let root = gateway.add_tree("cid-version=1", &[("d/a/file", "hello")]).await;
     let file = raw_cid(b"hello");
     let resolved = async |path: &str| gateway.rpc_json(&format!("dag/resolve?arg={path}")).await;
-    for path in [format!("{root}/a/file"), format!("/ipld/{root}/a/file")] {
-        assert_eq!(resolved(&path).await, json!({"Cid": {"/": file}, "RemPath": ""}));
+    // Below /ipld, a directory is the value that its block encodes.
+    let value = format!("/ipld/{root}/Links/0/Hash/Links/0");
+    for (path, cid, rest) in [
+        (format!("{root}/a/file"), &file, ""),
+        (format!("{value}/Hash"), &file, ""),
+        (format!("/ipld/{root}"), &root, ""),
+        (format!("/ipld/{root}/Links/0/Name"), &root, "/Links/0/Name"),
+        (format!("/ipld/{root}/Data"), &root, "/Data"),
+    ] {
+        assert_eq!(resolved(&path).await, json!({"Cid": {"/": cid}, "RemPath": rest}), "{path}");
+    }
+    let link = json!({"Hash": {"/": file}, "Name": "file", "Tsize": 5});
+    assert_eq!(gateway.rpc_json(&format!("dag/get?arg={value}")).await, link);
+    for wrong in ["a", "Links/1", "Links/0/hash", "Links/0/Name/x", "Data/0", "Links/-1"] {
+        let missing = gateway.rpc(&format!("dag/resolve?arg=/ipld/{root}/{wrong}")).send().await.unwrap();
+        let message = rpc_failure(missing).await;
+        let name = wrong.rsplit('/').next().unwrap();
+        assert!(message.contains(&format!("no link named {name:?}")), "{wrong}: {message}");
     }
     // {"to": link to the directory, "list": [{"x": 1}]}
     let link = [&[0xd8, 0x2a, 0x58, 37, 0][..], &parse_cid(&root).unwrap().to_bytes()].concat();

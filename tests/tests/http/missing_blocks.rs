@@ -162,7 +162,7 @@ async fn missing_block_error_has_the_words_of_kubo() {
     }
     // Lines within successful streams contain the same words.
     let removed = gateway.rpc_json(&format!("block/rm?arg={absent}")).await;
-    assert!(removed["Error"].as_str().unwrap().ends_with(&words(absent)), "{removed}");
+    assert_eq!(removed["Error"], format!("ipld: could not find {absent}"));
     let car = [b"\x3a\xa2eroots\x81\xd8\x2aX\x25\x00".as_slice(), &cid_bytes(absent), b"gversion\x01"].concat();
     let imported: Value = gateway.post_form("dag/import", Form::new().file("a.car", car)).await.json().await.unwrap();
     let message = imported["Root"]["PinErrorMsg"].as_str().unwrap();

@@ -122,6 +122,19 @@ async fn links_of_nodes_are_changed_and_compared() {
         let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
         assert!(message.starts_with(why), "{command}: {message}");
     }
+    // As in Kubo, the DAG of the new node may not be larger than a block.
+    let large = gateway.add("", crate::content::bytes(3_000_000)).await;
+    let command = format!("object/patch/add-link?arg={empty}&arg=large&arg={large}");
+    let blocks = gateway.blocks().await;
+    let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+    assert!(message.contains("produced block is over 2MiB") && message.contains("--allow-big-block"), "{message}");
+    assert_eq!(gateway.blocks().await, blocks, "nothing was stored");
+    patch(format!("{command}&allow-big-block=true")).await;
+    // A file whose links have no sizes is a file nevertheless.
+    let odd = patch(format!("object/patch/add-link?arg={leaf}&arg=x&arg={other}&allow-non-unixfs=true")).await;
+    let message =
+        rpc_failure(gateway.rpc(&format!("object/patch/rm-link?arg={odd}&arg=x")).send().await.unwrap()).await;
+    assert!(message.starts_with("cannot remove links from a UnixFS File node"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

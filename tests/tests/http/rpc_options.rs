@@ -99,7 +99,7 @@ const KUBO: &[(&str, &str)] = &[
     ("routing/put", "allow-offline:b"),
     ("shutdown", ""),
     ("stats/bitswap", "verbose/v:b human:b"),
-    ("stats/bw", "peer/p:t! proto/t:t! poll:b! interval/i:t"),
+    ("stats/bw", "peer/p:t! proto/t:t! poll:b interval/i:t"),
     ("stats/repo", "size-only/s:b human/H:b"),
     ("swarm/peering/add", ""),
     ("swarm/peering/rm", ""),

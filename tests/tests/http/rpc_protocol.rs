@@ -118,7 +118,7 @@ async fn rpc_error_states_its_kind() {
         ("cat?arg=nonsense".to_owned(), "invalid_input"),
         (format!("cat?arg={directory}"), "invalid_input"),
         (format!("pin/rm?arg={absent}"), "not_found"),
-        ("block/rm?arg=bafkqaaa/name".to_owned(), "invalid_input"),
+        ("block/rm?arg=bafkqaaa/name".to_owned(), "not_found"),
         ("add?nocopy=true".to_owned(), "unsupported"),
         ("id?arg=QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWKSPFG".to_owned(), "unsupported"),
     ] {
@@ -259,6 +259,18 @@ async fn bandwidth_counts_at_least_the_bytes_that_were_moved() {
     let fetched = totals(stats);
     assert!(fetched.1 >= added.1 + MOVED, "{added:?} {fetched:?}");
     assert!(fetched.1 < added.1 + MOVED + MOVED / 10, "counted once: {added:?} {fetched:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bandwidth_is_polled_until_the_client_leaves() {
+    let gateway = TestGateway::start().await;
+    let mut polled = gateway.rpc("stats/bw?poll=true&interval=1ns").send().await.unwrap();
+    for _ in 0..3 {
+        let line: Value = serde_json::from_slice(&polled.chunk().await.unwrap().unwrap()).unwrap();
+        assert!(line["TotalIn"].is_u64(), "{line}");
+    }
+    let wrong = rpc_failure(gateway.rpc("stats/bw?interval=often").send().await.unwrap()).await;
+    assert!(wrong.contains("invalid duration"), "{wrong}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use crate::error::RpcError;
 
 const GO_DIRECTORY: u32 = 1 << 31;
 const GO_SYMLINK: u32 = 1 << 27;
-const SYMLINK_MODE: u32 = 0o777;
+pub(super) const SYMLINK_MODE: u32 = 0o777;
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode or time of 0

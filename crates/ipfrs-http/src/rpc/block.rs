@@ -71,19 +71,30 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
     let paths = args.required("cid")?.iter().map(ContentPath::parse).collect::<Result<Vec<_>, _>>()?;
-    if let Some(path) = paths.iter().find(|path| !path.segments().is_empty()) {
-        return Err(Error::invalid(format!("{path} is a path: use the CIDs of the blocks")).into());
+    let mut cids = Vec::with_capacity(paths.len());
+    for path in paths {
+        cids.push(match path.segments() {
+            [] => *path.root(),
+            _ => state.node.resolve(path).await?.whole()?.cid,
+        });
     }
-    let cids: Vec<_> = paths.iter().map(|path| *path.root()).collect();
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
         if !quiet || outcome.is_err() {
-            let (error, kind) = outcome.err().map(|e| (rpc_part_message(&e), e.kind().code().to_owned())).unzip();
+            let (error, kind) = outcome.err().map(|e| (removal_error(&e), e.kind().code().to_owned())).unzip();
             let (hash, error) = (args.render.cid(&cid)?, error.unwrap_or_default());
             lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
+}
+
+/// Returns the message of a block that was not removed. Unlike elsewhere, Kubo does not say where it looked.
+fn removal_error(error: &Error) -> String {
+    match error.missing_block() {
+        Some(cid) => format!("ipld: could not find {cid}"),
+        None => rpc_part_message(error),
+    }
 }
 
 /// Returns the options of `block/put` and `dag/put` that concern the storage of a block.

@@ -30,7 +30,7 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),
             ObjectKind::Directory(_) => {
-                return Err(Error::invalid(format!("this dag node is a directory: {path} (use ls or get)")).into());
+                return Err(Error::invalid("this dag node is a directory").into());
             }
             // As in Kubo, the content of a symlink is its target.
             ObjectKind::Symlink(target) => {

@@ -135,6 +135,9 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
     for (root, error) in imported.roots {
         let pin_error_msg = error.as_ref().map_or_else(String::new, rpc_part_message);
+        // The line names the root already.
+        let prefix = format!("cannot pin {root}: ");
+        let pin_error_msg = pin_error_msg.strip_prefix(&prefix).map_or(pin_error_msg.clone(), str::to_owned);
         lines.push(output::line(&ImportedCar::Root { cid: args.render.link(&root)?, pin_error_msg }));
     }
     if stats {

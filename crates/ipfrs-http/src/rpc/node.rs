@@ -1,17 +1,26 @@
 //! Commands about the daemon itself.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipfrs_core::Error;
 use ipfrs_node::Name;
 use ipfrs_rpc::types::{BandwidthTotals, Id, Version};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::args::Args;
 use super::command_result::CommandResult;
 use super::key::KeyEncoding;
-use super::{output, swarm};
+use super::{long_command, output, swarm};
 use crate::state::AppState;
+
+/// Time between two lines of `stats/bw`, as in Kubo.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest time that a client may choose.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `id[?arg=peer]`: returns the identity of this node or of a connected peer.
 pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResult {
@@ -67,15 +76,29 @@ pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
     }))
 }
 
-/// `stats/bw`: returns the bytes transferred through the listeners' sockets, and rates in bytes per second.
-pub(super) async fn bandwidth(State(state): State<AppState>) -> CommandResult {
+/// `stats/bw[?poll=][&interval=]`: returns the bytes transferred through the listeners' sockets, and rates in bytes per
+/// second; with `poll` again and again, until the client disconnects or the daemon drains.
+pub(super) async fn bandwidth(State(state): State<AppState>, args: Args) -> CommandResult {
+    let pause = args.duration("interval")?.unwrap_or(POLL_INTERVAL).max(MIN_POLL_INTERVAL);
+    if !args.is_set("poll") {
+        return Ok(output::object(transferred(&state)));
+    }
+    long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => lines.send(&transferred(&state)).await?,
+                () = state.lifecycle.drain_begun() => return Ok(()),
+            }
+        }
+    })
+    .await
+}
+
+fn transferred(state: &AppState) -> BandwidthTotals {
     let now = state.node.bandwidth().snapshot();
-    Ok(output::object(BandwidthTotals {
-        total_in: now.total_in,
-        total_out: now.total_out,
-        rate_in: now.rate_in,
-        rate_out: now.rate_out,
-    }))
+    BandwidthTotals { total_in: now.total_in, total_out: now.total_out, rate_in: now.rate_in, rate_out: now.rate_out }
 }
 
 /// `shutdown`: shuts down the daemon, like SIGTERM, after this response.

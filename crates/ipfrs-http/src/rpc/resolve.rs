@@ -22,6 +22,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     }
     let found = state.node.resolve_dag(args.path(&state.node, "name").await?).await?;
     let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();
-    let path = format!("/ipfs/{}{below}", args.render.or_like(text).cid(&found.cid)?);
+    let namespace = if path.starts_with(b"/ipld/") { "ipld" } else { "ipfs" };
+    let path = format!("/{namespace}/{}{below}", args.render.or_like(text).cid(&found.cid)?);
     Ok(output::object(resolved_path(path)))
 }

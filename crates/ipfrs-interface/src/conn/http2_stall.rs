@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
-use axum::http::header::CONNECTION;
+use axum::http::header::{CONNECTION, DATE};
 use hyper::Response;
 use hyper::body::{Frame, SizeHint};
 use hyper::rt::Executor;
@@ -22,6 +22,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::corked_body::CorkedBody;
+use super::date;
 use super::deadlines::{DEADLINE_GRACE, Draining};
 use super::http2_idle::OpenStream;
 
@@ -153,6 +154,9 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
             deadline_cell.get_or_init(|| this.deadline.clone());
         });
         let Ok(mut response) = ready!(this.handler.poll(cx));
+        if let Some(date) = date::corrected() {
+            response.headers_mut().insert(DATE, date);
+        }
         if this.draining.as_ref().is_some_and(Draining::has_begun) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

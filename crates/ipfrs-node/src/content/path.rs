@@ -7,11 +7,13 @@ use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_unixfs::LinkName;
 
-/// Root and the names below it: `/ipfs/{cid}/{name}/{name}`.
+/// Root and the names below it: `/ipfs/{cid}/{name}/{name}`, or `/ipld/{cid}/{key}/{index}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContentPath {
     root: Cid,
     segments: Vec<LinkName>,
+    /// Whether the names are those of the data model in all blocks. Without names there is no difference.
+    is_ipld: bool,
 }
 
 impl ContentPath {
@@ -26,11 +28,12 @@ impl ContentPath {
                 segments.len()
             )));
         }
-        Ok(Self { root, segments })
+        Ok(Self { root, segments, is_ipld: false })
     }
 
-    /// Parses `/ipfs/{cid}/a/b`, `/ipld/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are equivalent. Nothing
-    /// is percent-decoded; empty segments are dropped. [`Node::content_path`](crate::Node::content_path) also
+    /// Parses `/ipfs/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are equivalent, or `/ipld/{cid}/a/b`, where
+    /// the names below dag-pb blocks are `Data`, `Links/0/Hash` and the like. Nothing is percent-decoded; empty
+    /// segments are dropped. [`Node::content_path`](crate::Node::content_path) also
     /// resolves IPNS names and domains.
     ///
     /// # Errors
@@ -50,7 +53,8 @@ impl ContentPath {
         let root = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {:?}: no CID", shown())))?;
         let root = parse_cid(&LinkName::from(root).to_string_lossy())
             .map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown())))?;
-        Self::new(root, segments.map(LinkName::from).collect())
+        let parsed = Self::new(root, segments.map(LinkName::from).collect())?;
+        Ok(Self { is_ipld: path.starts_with(b"/ipld/") && !parsed.segments.is_empty(), ..parsed })
     }
 
     /// Returns the root.
@@ -65,11 +69,21 @@ impl ContentPath {
         &self.segments
     }
 
+    /// Returns whether the names are those of the data model in all blocks, also in those of directories.
+    #[must_use]
+    pub fn is_ipld(&self) -> bool {
+        self.is_ipld
+    }
+
+    fn namespace(&self) -> &'static str {
+        if self.is_ipld { "ipld" } else { "ipfs" }
+    }
+
     /// Returns the path without its last name; `None` if the path is a root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let (_, segments) = self.segments.split_last()?;
-        Some(Self { root: self.root, segments: segments.to_vec() })
+        Some(Self { segments: segments.to_vec(), is_ipld: self.is_ipld && !segments.is_empty(), ..*self })
     }
 
     /// Returns the path with one more name.
@@ -77,19 +91,19 @@ impl ContentPath {
     pub fn join(&self, name: impl Into<LinkName>) -> Self {
         let mut segments = self.segments.clone();
         segments.push(name.into());
-        Self { root: self.root, segments }
+        Self { segments, ..*self }
     }
 
-    /// Returns `/ipfs/{cid}/{name}/...` with the names unescaped, as [`parse`](Self::parse) expects it.
+    /// Returns `/ipfs/{cid}/{name}/...` (or `/ipld/...`) with the names unescaped, as [`parse`](Self::parse) expects it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        with_segments(format!("/ipfs/{}", self.root), &self.segments)
+        with_segments(format!("/{}/{}", self.namespace(), self.root), &self.segments)
     }
 }
 
 impl From<Cid> for ContentPath {
     fn from(root: Cid) -> Self {
-        Self { root, segments: Vec::new() }
+        Self { root, segments: Vec::new(), is_ipld: false }
     }
 }
 
@@ -120,7 +134,7 @@ pub(crate) fn with_segments(root: String, segments: &[LinkName]) -> Vec<u8> {
 /// Formats a path for messages, with names escaped as described at [`LinkName`].
 impl fmt::Display for ContentPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "/ipfs/{}", self.root)?;
+        write!(f, "/{}/{}", self.namespace(), self.root)?;
         self.segments.iter().try_for_each(|segment| write!(f, "/{segment}"))
     }
 }

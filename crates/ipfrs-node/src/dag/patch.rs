@@ -4,11 +4,12 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_unixfs::LinkName;
 use ipfrs_unixfs::dag_pb::{self, PbLink, PbNode};
+use ipfrs_unixfs::{LinkName, declared_type};
 
-use crate::{BlockFormat, ContentPath, Node, Object, ObjectKind, PutBlock};
+use crate::{BlockFormat, ContentPath, Node, Object, PutBlock};
 
 /// Encoded UnixFS data of an empty directory.
 const DIRECTORY_DATA: &[u8] = &[0x08, 0x01];
@@ -31,6 +32,15 @@ pub enum LinkChange {
     },
     /// The link is removed.
     Remove,
+}
+
+/// Checks that [`Node::patch_link`] leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PatchOptions {
+    /// Whether the node may be something else than a directory in one block, which a change would damage.
+    pub any_node: bool,
+    /// Whether the DAG of the new node may be larger than a block, in which case Kubo refuses the change.
+    pub any_size: bool,
 }
 
 /// Kind of a [`LinkDifference`].
@@ -58,20 +68,26 @@ pub struct LinkDifference {
 }
 
 impl Node {
-    /// Changes the link at the path `link` below a dag-pb node, and returns the new node, which is stored. Unless
-    /// `any_node` is set, the node must be a directory in one block: a change of other UnixFS nodes would damage them.
+    /// Changes the link at the path `link` below a dag-pb node, and returns the new node, which is stored.
     ///
     /// # Errors
-    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other nodes;
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if there is no link with a name on the way.
-    pub async fn patch_link(&self, root: ContentPath, link: &str, change: LinkChange, any_node: bool) -> Result<Cid> {
+    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for nodes that are not
+    /// [allowed](PatchOptions::any_node); [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if there is no link with a
+    /// name on the way; that of a large block for DAGs that are not [allowed](PatchOptions::any_size).
+    pub async fn patch_link(
+        &self,
+        root: ContentPath,
+        link: &str,
+        change: LinkChange,
+        options: PatchOptions,
+    ) -> Result<Cid> {
         let root = self.resolve(root).await?.whole()?;
         let target = match &change {
             LinkChange::Add { target, .. } => Some(self.resolve(target.clone()).await?.whole()?),
             LinkChange::Remove => None,
         };
         let mut current = Opened::decode(root.cid, &root.block)?;
-        if !any_node {
+        if !options.any_node {
             check_directory(&root, &change)?;
         }
         let names: Vec<_> = link.split('/').map(LinkName::from).collect();
@@ -95,24 +111,17 @@ impl Node {
             None if current.remove(last) => {}
             None => return Err(no_link()),
         }
-        let (mut cid, mut tsize) = self.put_opened(current).await?;
         while let Some((mut parent, name)) = opened.pop() {
+            let (block, tsize) = current.encode();
+            let (cid, _) = self.put_block(block).await?;
             parent.set(PbLink { cid, name: name.clone(), tsize });
-            (cid, tsize) = self.put_opened(parent).await?;
+            current = parent;
         }
-        Ok(cid)
-    }
-
-    /// Stores a changed node. Returns its content ID and total size.
-    async fn put_opened(&self, opened: Opened) -> Result<(Cid, u64)> {
-        let Opened { node, format } = opened;
-        let below: u64 = node.links.iter().map(|link| link.tsize).fold(0, u64::saturating_add);
-        let data = match &node.data {
-            Some(data) => dag_pb::encode(&node.links, data),
-            None => dag_pb::encode_without_data(&node.links),
-        };
-        let (cid, size) = self.put_block(PutBlock { data, cid: None, format }).await?;
-        Ok((cid, below.saturating_add(size as u64)))
+        let (block, total) = current.encode();
+        if total > MAX_BLOCK_BYTES as u64 && !options.any_size {
+            return Err(Error::large_block(format!("the DAG of the new node has {total} bytes")));
+        }
+        Ok(self.put_block(block).await?.0)
     }
 
     /// Returns the differences between two DAGs. Only dag-pb nodes are compared link by link.
@@ -137,9 +146,9 @@ fn check_directory(root: &Object, change: &LinkChange) -> Result<()> {
         LinkChange::Add { .. } => ("add", "addition", "to"),
         LinkChange::Remove => ("remove", "removal", "from"),
     };
-    let why = match &root.kind {
-        ObjectKind::Directory(directory) if directory.count().is_some() => return Ok(()),
-        ObjectKind::Directory(_) => {
+    let why = match declared_type(&root.block) {
+        Some("Directory") => return Ok(()),
+        Some("HAMTShard") => {
             let tool =
                 if matches!(change, LinkChange::Add { .. }) { "'ipfs files' commands" } else { "'ipfs files rm'" };
             format!(
@@ -147,19 +156,16 @@ fn check_directory(root: &Object, change: &LinkChange) -> Result<()> {
                  instead, or pass --allow-non-unixfs to override"
             )
         }
-        ObjectKind::Other => {
+        found => {
             let named =
                 if matches!(change, LinkChange::Add { .. }) { "add named links to" } else { "remove links from" };
-            format!("cannot {named} a non-UnixFS dag-pb node; pass --allow-non-unixfs to skip validation")
-        }
-        kind => {
-            let named =
-                if matches!(change, LinkChange::Add { .. }) { "add named links to" } else { "remove links from" };
-            let kind = if matches!(kind, ObjectKind::Symlink(_)) { "Symlink" } else { "File" };
-            format!(
-                "cannot {named} a UnixFS {kind} node, only Directory nodes support link {noun} at the dag-pb level (see \
-                 https://specs.ipfs.tech/unixfs/)"
-            )
+            match found {
+                None => format!("cannot {named} a non-UnixFS dag-pb node; pass --allow-non-unixfs to skip validation"),
+                Some(kind) => format!(
+                    "cannot {named} a UnixFS {kind} node, only Directory nodes support link {noun} at the dag-pb level \
+                     (see https://specs.ipfs.tech/unixfs/)"
+                ),
+            }
         }
     };
     Err(Error::unsupported(why))
@@ -172,6 +178,17 @@ struct Opened {
 }
 
 impl Opened {
+    /// Returns the block of the node, and the bytes of its DAG.
+    fn encode(self) -> (PutBlock, u64) {
+        let Self { node, format } = self;
+        let data = match &node.data {
+            Some(data) => dag_pb::encode(&node.links, data),
+            None => dag_pb::encode_without_data(&node.links),
+        };
+        let total = node.links.iter().map(|link| link.tsize).fold(data.len() as u64, u64::saturating_add);
+        (PutBlock { data, cid: None, format }, total)
+    }
+
     fn directory() -> Self {
         let format =
             BlockFormat { version: 0, codec: codec::DAG_PB, hash: HashFunction::default(), digest_bytes: None };

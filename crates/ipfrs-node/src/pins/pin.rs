@@ -246,9 +246,13 @@ impl Node {
     pub(crate) async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
         match path.segments() {
             [] => Ok(*path.root()),
-            _ => {
+            names => {
                 let source = BlockStoreSource(self.pinned_store(path.root()));
-                Ok(ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?.cid)
+                let resolved = match path.is_ipld() {
+                    true => ipfrs_unixfs::resolve_values(&source, path.root(), names).await?,
+                    false => ipfrs_unixfs::resolve(&source, path.root(), names).await?,
+                };
+                Ok(resolved.cid)
             }
         }
     }

@@ -131,5 +131,9 @@ fn requester() -> Requester {
 }
 
 fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {
+    if path.is_ipld() {
+        // Gateways resolve names of files and directories only.
+        return Want::new(*path.root(), [], Part::Block).via(via);
+    }
     Want::new(*path.root(), path.segments().iter().map(|name| name.as_bytes()), part).via(via)
 }

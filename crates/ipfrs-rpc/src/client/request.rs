@@ -154,7 +154,7 @@ impl Request {
 }
 
 /// Escapes a content path for use in a URL, as `CID/a/b` or `ipns/NAME/a/b`. `path` is one of these forms, or begins
-/// with `/ipfs/`, `/ipld/`, `/ipns/`, `ipfs://` or `ipns://`.
+/// with `/ipfs/`, `/ipns/`, `ipfs://` or `ipns://`; `/ipld/` only before a content ID alone.
 ///
 /// # Errors
 /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind::NotFound) for a segment `.` or `..`, because URLs would
@@ -165,6 +165,14 @@ pub fn escape_path(path: &[u8]) -> Result<String> {
         Some(rest) => ("ipns/", rest),
         None => ("", below(&["/ipfs/", "/ipld/", "ipfs://"]).unwrap_or(path)),
     };
+    if path.starts_with(b"/ipld/")
+        && rest.trim_ascii().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count() > 1
+    {
+        let path = String::from_utf8_lossy(path);
+        return Err(Error::unsupported(format!(
+            "{path} names a value, which only the dag commands read: use an /ipfs/ path"
+        )));
+    }
     let names = || rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     if let Some(name) = names().find(|name| matches!(*name, b"." | b"..")) {
         let (name, path) = (String::from_utf8_lossy(name), String::from_utf8_lossy(path));

@@ -241,7 +241,7 @@ fn plan(found: &Plan, changes: &[Change]) -> Result<Plan> {
                 match current(&plan, &key) {
                     None => return Err(Error::not_found(format!("not pinned or pinned indirectly: {cid}"))),
                     Some(Pin { mode: PinMode::Recursive, .. }) if !recursive => {
-                        let message = format!("{cid} is pinned recursively: unpin it with recursive=true");
+                        let message = format!("{cid} is pinned recursively");
                         return Err(Error::new(ErrorKind::Conflict, message));
                     }
                     Some(_) => drop(plan.insert(key, None)),

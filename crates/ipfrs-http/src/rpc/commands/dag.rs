@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[Command] = &[
         any(object::add_link)
     })
     .arguments(&[text("root"), text("name"), text("ref")])
-    .options(&[Opt::bool(&["create", "p"]), Opt::bool(&["allow-non-unixfs"])]),
+    .options(&[Opt::bool(&["create", "p"]), Opt::bool(&["allow-non-unixfs"]), Opt::bool(&["allow-big-block"])]),
     command("object/patch/append-data", Scope::Write, "Removed from Kubo: fails", never, || {
         any(unavailable::removed_object)
     }),
@@ -63,7 +63,7 @@ pub(super) static COMMANDS: &[Command] = &[
         any(object::remove_link)
     })
     .arguments(&[text("root"), text("name")])
-    .options(&[Opt::bool(&["allow-non-unixfs"])]),
+    .options(&[Opt::bool(&["allow-non-unixfs"]), Opt::bool(&["allow-big-block"])]),
     command("object/patch/set-data", Scope::Write, "Removed from Kubo: fails", never, || {
         any(unavailable::removed_object)
     }),

@@ -8,7 +8,7 @@ use ipfrs_rpc::types::{FileAttributes, FileStat};
 use super::path;
 use crate::error::RpcError;
 use crate::rpc::args::Args;
-use crate::rpc::attributes::{file_attributes, go_mode};
+use crate::rpc::attributes::{SYMLINK_MODE, file_attributes, go_mode};
 use crate::rpc::command_result::CommandResult;
 use crate::rpc::output;
 use crate::state::AppState;
@@ -50,9 +50,11 @@ pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> C
     }))
 }
 
-/// Returns mode and time. Unlike in `add`, the mode includes the kind of a directory or symlink.
+/// Returns mode and time. Unlike in `add`, the mode includes the kind of a directory or symlink. As in Kubo, symlinks
+/// have a mode.
 fn attributes(attributes: Attributes, kind: ListedKind) -> FileAttributes {
-    let mode = attributes.mode.map(|mode| format!("{:04o}", go_mode(mode, kind)));
+    let implied = (kind == ListedKind::Symlink).then_some(SYMLINK_MODE);
+    let mode = attributes.mode.or(implied).map(|mode| format!("{:04o}", go_mode(mode, kind)));
     FileAttributes { mode, ..file_attributes(attributes, EntryKind::File) }
 }
 
