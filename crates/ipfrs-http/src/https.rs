@@ -6,6 +6,7 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode};
 use ipfrs_middleware::{OverTls, Protection};
 
 use crate::gateway::hosts::Named;
+use crate::gateway::serialized_head::begin_line;
 use crate::routes::PROBES;
 
 /// Port of HTTPS that URLs omit.
@@ -63,7 +64,7 @@ pub(crate) fn write_hsts(protection: &Protection, head: &mut Vec<u8>) {
         && head.ends_with(b"\r\n\r\n")
     {
         head.truncate(head.len() - 2);
-        head.extend_from_slice(b"strict-transport-security: ");
+        begin_line(head, STRICT_TRANSPORT_SECURITY.as_str());
         head.extend_from_slice(value.as_bytes());
         head.extend_from_slice(b"\r\n\r\n");
     }
@@ -111,6 +112,6 @@ mod tests {
         write_hsts(&Protection::Plain, &mut head);
         assert!(head.ends_with(b"a: b\r\n\r\n"));
         write_hsts(&Protection::Tls(OverTls { hsts, principal: None }), &mut head);
-        assert_eq!(head, b"HTTP/1.1 200 OK\r\na: b\r\nstrict-transport-security: max-age=5\r\n\r\n");
+        assert_eq!(head, b"HTTP/1.1 200 OK\r\na: b\r\nStrict-Transport-Security: max-age=5\r\n\r\n");
     }
 }

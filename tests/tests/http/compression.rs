@@ -245,7 +245,7 @@ async fn head_has_the_headers_of_get() {
                 headers
             };
             let get = ask("GET").await;
-            assert_eq!(get.iter().any(|(name, _)| name == "content-encoding"), accept != "identity", "{path} {accept}");
+            assert_eq!(get.iter().any(|(name, _)| name == "Content-Encoding"), accept != "identity", "{path} {accept}");
             assert_eq!(ask("HEAD").await, get, "{path} {accept}");
         }
     }
@@ -324,7 +324,7 @@ async fn compressed_stream_is_flushed_while_waiting() {
         let (begun, rest) = whole.split_at(whole.len() - 60);
         wire.send([format!("{:x}\r\n", begun.len()).as_bytes(), begun, b"\r\n"].concat()).await;
         let head = until(&mut wire, b"\r\n\r\n").await;
-        assert!(head.contains(&format!("content-encoding: {coding}\r\n")), "{head}");
+        assert!(head.contains(&format!("Content-Encoding: {coding}\r\n")), "{head}");
         // The progress of the first file arrives before the client has sent all of the second file.
         let mut compressed = Vec::new();
         let mut line = String::new();

@@ -12,7 +12,7 @@ async fn responses(gateway: &TestGateway, requests: &str, piece: usize) -> Strin
     }
     wire.finish().await;
     let bytes = wire.rest().await;
-    let is_stable = |line: &&str| !line.starts_with("date: ") && !line.starts_with("x-request-id: ");
+    let is_stable = |line: &&str| !line.starts_with("Date: ") && !line.starts_with("X-Request-Id: ");
     String::from_utf8_lossy(&bytes).split("\r\n").filter(is_stable).collect::<Vec<_>>().join("\r\n")
 }
 

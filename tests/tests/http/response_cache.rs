@@ -88,7 +88,7 @@ async fn small_file_is_cached_only_for_plain_requests() {
         assert_eq!(written.body, text);
         let head = String::from_utf8(head.clone()).unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
-        assert!(head.contains(&format!("\r\nx-request-id: {}\r\n", &head[written.request_id])), "{head}");
+        assert!(head.contains(&format!("\r\nX-Request-Id: {}\r\n", &head[written.request_id])), "{head}");
     }
     for lines in [
         &[][..],
@@ -120,7 +120,7 @@ async fn raw(wire: &mut Wire, request: &str, body_bytes: usize) -> String {
     let head = String::from_utf8(head).unwrap();
     let body = String::from_utf8(wire.take(body_bytes).await).unwrap();
     let blanked = |line: &str| match line.split_once(": ") {
-        Some((name @ ("date" | "x-request-id"), value)) => format!("{name}: {} bytes\n", value.len()),
+        Some((name @ ("Date" | "X-Request-Id"), value)) => format!("{name}: {} bytes\n", value.len()),
         _ => format!("{line}\n"),
     };
     head.split("\r\n").map(blanked).collect::<String>() + &body

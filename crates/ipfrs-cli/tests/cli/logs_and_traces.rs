@@ -192,8 +192,8 @@ fn traced_requests_export_spans_of_their_work() {
         ]
         .concat(),
     );
-    assert_eq!(responses.matches("traceresponse").count(), 1, "{responses}");
-    let position = format!("traceresponse: 00-{TRACE}-");
+    assert_eq!(responses.matches("Traceresponse").count(), 1, "{responses}");
+    let position = format!("Traceresponse: 00-{TRACE}-");
     assert!(responses.contains(&position), "{responses}");
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.wait();

@@ -89,8 +89,14 @@ pub fn write_head(
     DATE.with_borrow_mut(|date| head.extend_from_slice(date.line_end(now)));
 }
 
-fn begin_line(lines: &mut Vec<u8>, name: &str) {
-    lines.extend_from_slice(name.as_bytes());
+/// Appends the beginning of a header line, with the name in capitals as hyper writes it: `Content-Type: `.
+pub fn begin_line(lines: &mut Vec<u8>, name: &str) {
+    let mut is_first = true;
+    lines.extend(name.bytes().map(|byte| {
+        let capital = if is_first { byte.to_ascii_uppercase() } else { byte };
+        is_first = byte == b'-';
+        capital
+    }));
     lines.extend_from_slice(b": ");
 }
 

@@ -258,15 +258,15 @@ mod tests {
             let mut head = Vec::new();
             let complete = begun.complete(&get.method, Instant::now(), &mut head, &mut cx);
             let head = String::from_utf8(head).unwrap();
-            complete.map(|complete| (head.split("date: ").next().unwrap().to_owned(), complete.bytes))
+            complete.map(|complete| (head.split("Date: ").next().unwrap().to_owned(), complete.bytes))
         };
         let written = |path: &str, lines: &str, body: &'static str| {
             (path.to_owned(), format!("HTTP/1.1 {lines}\r\n"), Bytes::from_static(body.as_bytes()))
         };
         for (path, head, body) in [
-            written("/whole", "200 OK\r\ncontent-length: 5", "hello"),
-            written("/none", "200 OK\r\ncontent-length: 0", ""),
-            written("/not-found", "404 Not Found\r\ncontent-length: 5", "hello"),
+            written("/whole", "200 OK\r\nContent-Length: 5", "hello"),
+            written("/none", "200 OK\r\nContent-Length: 0", ""),
+            written("/not-found", "404 Not Found\r\nContent-Length: 5", "hello"),
         ] {
             assert_eq!(respond(&path).map_err(|_| path), Ok((head, body)));
         }

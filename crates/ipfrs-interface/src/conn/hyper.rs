@@ -101,6 +101,8 @@ impl Protocols {
             // setting also prevents hyper from reading during a response, which is how an idle connection is
             // detected.
             .half_close(true)
+            // As other servers write them. Programs that look for names in capitals are wrong, but there are many.
+            .title_case_headers(true)
             .header_read_timeout(config.header_timeout())
             .max_buf_size(config.max_header_bytes);
         let mut http2 = http2::Builder::new(StreamExecutor { node: node.clone(), longest: config.write_timeout() });

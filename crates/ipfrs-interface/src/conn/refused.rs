@@ -7,6 +7,8 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, Method, Response};
 
+use ipfrs_http::begin_line;
+
 use super::front_end::FrontEnd;
 use super::request_head::Refusal;
 use crate::request_log;
@@ -34,12 +36,12 @@ pub(crate) fn serialized<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: 
     let response = response(front_end, refusal, client);
     let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
     for (name, value) in response.headers() {
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            bytes.extend_from_slice(part);
-        }
+        begin_line(&mut bytes, name.as_str());
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
     }
     let date = httpdate::fmt_http_date(SystemTime::now());
-    bytes.extend_from_slice(format!("date: {date}\r\nconnection: close\r\n\r\n").as_bytes());
+    bytes.extend_from_slice(format!("Date: {date}\r\nConnection: close\r\n\r\n").as_bytes());
     if refusal.method != Method::HEAD {
         bytes.extend_from_slice(format!("{}\n", refusal.text).as_bytes());
     }
