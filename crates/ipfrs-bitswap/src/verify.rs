@@ -122,7 +122,7 @@ fn cids(payloads: &[&Payload]) -> Vec<Option<Cid>> {
     let mut digest = |payload: &Payload| -> Option<Multihash> {
         match function(payload)? {
             HashFunction::Sha2_256 => digests.next(),
-            other => other.digest(&payload.data).ok(),
+            other => other.truncated_digest(&payload.data, payload.prefix.digest_bytes()).ok(),
         }
     };
     payloads.iter().map(|payload| digest(payload).and_then(|digest| payload.prefix.cid(digest))).collect()

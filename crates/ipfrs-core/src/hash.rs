@@ -164,6 +164,15 @@ impl HashFunction {
         if self == Self::Blake3 { Some(MAX_IDENTITY_BYTES) } else { self.digest_bytes() }
     }
 
+    /// Whether a digest of `bytes` bytes is not truncated.
+    #[must_use]
+    pub fn is_whole(self, bytes: usize) -> bool {
+        match (self.digest_bytes(), self.max_digest_bytes()) {
+            (Some(least), Some(most)) => (least..=most).contains(&bytes),
+            _ => bytes <= MAX_IDENTITY_BYTES,
+        }
+    }
+
     /// Returns the function with this multicodec code.
     ///
     /// # Errors

@@ -198,7 +198,8 @@ fn many_blocks_are_hashed_and_verified_as_one_is() {
 fn digests_of_a_wrong_length_are_refused() {
     for function in HashFunction::ALL {
         let Some(length) = function.digest_bytes() else { continue };
-        for wrong in [19, length + 1] {
+        // A digest of blake3 may be longer, up to the longest that a content ID can have.
+        for wrong in [19, length + 1].into_iter().filter(|wrong| *wrong < length || !function.is_whole(*wrong)) {
             let hash = Multihash::wrap(function.code(), &vec![7; wrong]).unwrap();
             let cid = new_cid(1, codec::RAW, hash).unwrap();
             let reason = format!("its {} digest has {wrong} bytes instead of {length}", function.name());

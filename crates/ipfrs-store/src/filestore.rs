@@ -129,12 +129,14 @@ impl Filestore {
             if records.is_empty() {
                 return Ok(outcomes);
             }
-            for (index, is_new) in places.into_iter().zip(inner.table.put(&records)?) {
+            // A change that failed may have been made.
+            let put = inner.table.put(&records);
+            inner.count();
+            for (index, is_new) in places.into_iter().zip(put?) {
                 if is_new {
                     outcomes[index] = Stored::New;
                 }
             }
-            inner.count();
             Ok(outcomes)
         })
         .await
@@ -275,13 +277,14 @@ impl Inner {
     /// for the disk.
     fn remove(&self, hashes: &[Multihash], is_spared: impl Fn(usize, &Record) -> bool) -> Result<Vec<bool>> {
         let keys: Vec<_> = hashes.iter().map(key_of).collect();
-        let removed = self.table.remove(&keys, is_spared)?;
-        if removed.contains(&true) {
+        let removed = self.table.remove(&keys, is_spared);
+        // A change that failed may have been made.
+        if removed.as_ref().map_or(true, |removed| removed.contains(&true)) {
             // Before the caller learns of it.
             self.removals.fetch_add(1, Ordering::Release);
             self.count();
         }
-        Ok(removed)
+        removed
     }
 }
 

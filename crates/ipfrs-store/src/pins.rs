@@ -110,7 +110,7 @@ impl Pins {
     /// pins [are lost](Self::are_lost). Waits for the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the file exists and is damaged, with the remedy; [`ErrorKind::Unsupported`] for the
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind::Corrupt) if the file exists and is damaged, with the remedy; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind::Unsupported) for the
     /// format of a newer version; otherwise the error of the file system.
     pub fn open(dir: &Path, has_blocks: bool) -> Result<Self> {
         Table::open(&dir.join(FILE), false, has_blocks).map(Self::new)
@@ -148,7 +148,7 @@ impl Pins {
     /// existing pin takes the new name unless that is empty.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for a direct pin of a CID that is pinned recursively; [`ErrorKind::InvalidInput`] for
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind::Conflict) for a direct pin of a CID that is pinned recursively; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind::InvalidInput) for
     /// a name that is too long; otherwise if the pins cannot be written.
     pub async fn insert_many(&self, pins: Vec<Pin>) -> Result<()> {
         if let Some(pin) = pins.iter().find(|pin| pin.name.len() > MAX_PIN_NAME_BYTES) {
@@ -162,7 +162,7 @@ impl Pins {
     /// direct pins can be removed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if a CID has no pin; [`ErrorKind::Conflict`] if its pin is recursive and `recursive`
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind::NotFound) if a CID has no pin; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind::Conflict) if its pin is recursive and `recursive`
     /// is false.
     pub async fn remove_many(&self, cids: Vec<Cid>, recursive: bool) -> Result<()> {
         self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
@@ -172,7 +172,7 @@ impl Pins {
     /// same transaction. Returns once the change is durable.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if `from` is not pinned recursively.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind::NotFound) if `from` is not pinned recursively.
     pub async fn replace(&self, from: &Cid, to: &Cid, keep: bool) -> Result<()> {
         self.change(vec![Change::Replace { from: *from, to: *to, keep }]).await
     }
@@ -212,11 +212,12 @@ impl Pins {
     }
 
     /// Ensures that a power failure would not bring back a pin that cannot be read any more. Code that deletes blocks
-    /// that no pin leads to must call this after the pins were read.
+    /// that no pin leads to must call this before the pins are read and after that: if the numbers differ, the pins may
+    /// have changed without a change of this process.
     ///
     /// # Errors
     /// If the disk failed during a change, and still fails: that change may or may not survive.
-    pub async fn ensure_durable(&self) -> Result<()> {
+    pub async fn ensure_durable(&self) -> Result<u64> {
         self.read(Table::ensure_durable).await
     }
 
@@ -260,7 +261,7 @@ impl Pins {
         saving.await.unwrap_or_else(|e| Err(Error::internal("the pins were not saved").with_source(e)))
     }
 
-    /// Closes the file. Later calls return [`Unavailable`](ErrorKind::Unavailable).
+    /// Closes the file. Later calls return [`Unavailable`](ipfrs_core::ErrorKind::Unavailable).
     ///
     /// # Errors
     /// If the thread that closes the file fails.

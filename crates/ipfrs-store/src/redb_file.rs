@@ -6,14 +6,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition, WriteTransaction};
+use rustix::fs::{Advice, fadvise};
 
 use crate::redb_overlay::Overlay;
+
+/// Path of a database in memory, in messages.
+const IN_MEMORY: &str = "memory";
 
 /// Maximum size of redb's page cache, in bytes.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
@@ -34,8 +38,8 @@ pub(crate) struct Contents {
     pub(crate) check: fn(&Database) -> Result<(), redb::Error>,
 }
 
-/// A database with its file. redb rejects everything after a failed write. The file is then opened again, because what
-/// it contains decides whether the change was made; until the disk can be written, it can only be read.
+/// A database with its file. redb rejects everything after a failed read or write. The file is then opened again,
+/// because its content decides whether the change was made; until the disk can be written, it can only be read.
 ///
 /// The caller holds the lock of the store.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(crate) struct RedbFile {
     contents: &'static Contents,
     is_read_only: bool,
     state: RwLock<State>,
+    /// Number of times that the file was opened.
+    openings: AtomicU64,
     /// Whether a sync of the file failed. What was written before it may never reach the disk, even if a later sync
     /// succeeds (the kernel drops such pages), so the file must be replaced by a copy before it is written again.
     has_failed_sync: Arc<AtomicBool>,
@@ -99,7 +105,10 @@ impl RedbFile {
                     file.guarded("create", || file.create(prepare))?;
                 }
                 // The process that created it may have ended before that was durable.
-                sync_directory(path).map_err(|e| file.failed("sync the directory of", redb::Error::Io(e)))?;
+                let unsynced = |e| Error::io(format_args!("cannot sync the directory of {}", path.display()), e);
+                sync_directory(path).map_err(unsynced)?;
+                // A process that was killed may have left it.
+                let _ = fs::remove_file(file.draft_path());
                 State::Writable(file.writable()?)
             }
         };
@@ -115,7 +124,7 @@ impl RedbFile {
         contents: &'static Contents,
         prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
     ) -> Result<Self> {
-        let file = Self::new(Path::new("memory"), contents, false);
+        let file = Self::new(Path::new(IN_MEMORY), contents, false);
         let database = file.guarded("create", || prepared(InMemoryBackend::new(), contents.format, prepare))?;
         *file.state.write() = State::Writable(database);
         Ok(file)
@@ -123,17 +132,29 @@ impl RedbFile {
 
     fn new(path: &Path, contents: &'static Contents, is_read_only: bool) -> Self {
         let (path, state) = (path.to_owned(), RwLock::new(State::Unavailable));
-        Self { path, contents, is_read_only, state, has_failed_sync: Arc::default() }
+        let openings = AtomicU64::new(0);
+        Self { path, contents, is_read_only, state, openings, has_failed_sync: Arc::default() }
     }
 
-    /// Runs `read` on the database. Waits for the disk.
+    /// Runs `read` on the database, and again after the disk failed. Waits for the disk.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T> {
-        if matches!(&*self.state.read(), State::Unavailable) {
-            self.reopen()?;
-        }
+    pub(crate) fn read<T>(&self, read: impl Fn(&Database) -> Result<T, redb::Error>) -> Result<T> {
+        let opening = {
+            let state = self.state.read();
+            let opening = self.openings.load(Ordering::Acquire);
+            match state.database().map(|database| self.guarded("read", || attempted(read(database)))) {
+                Some(Ok(Ok(value))) => return Ok(value),
+                // redb rejects everything after a failed read, too.
+                Some(Ok(Err(error))) => tracing::warn!(path = %self.path.display(), %error, "a read failed"),
+                Some(Err(error)) => return Err(error),
+                None if matches!(&*state, State::Closed) => return Err(self.unavailable(&state)),
+                None => {}
+            }
+            opening
+        };
+        self.reopen(opening)?;
         let state = self.state.read();
         let database = state.database().ok_or_else(|| self.unavailable(&state))?;
         self.guarded("read", || read(database))
@@ -147,16 +168,19 @@ impl RedbFile {
     /// [`ensure_durable`](Self::ensure_durable) makes that final.
     pub(crate) fn write<T>(&self, write: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T> {
         self.check_writable()?;
-        if !matches!(&*self.state.read(), State::Writable(_)) {
-            self.reopen_writable()?;
-        }
-        let written = {
+        let (written, opening) = loop {
             let state = self.state.read();
-            let database = state.database().ok_or_else(|| self.unavailable(&state))?;
-            self.guarded("write", || write(database))
+            let opening = self.openings.load(Ordering::Acquire);
+            match &*state {
+                State::Writable(database) => break (self.guarded("write", || write(database)), opening),
+                State::Closed => return Err(self.unavailable(&state)),
+                State::Readable { .. } | State::Unavailable => {}
+            }
+            drop(state);
+            self.reopen_writable()?;
         };
         if written.is_err()
-            && let Err(error) = self.reopen()
+            && let Err(error) = self.reopen(opening)
         {
             tracing::error!(%error, "the {} cannot be read", self.contents.name);
         }
@@ -176,15 +200,18 @@ impl RedbFile {
         Err(Error::read_only(message))
     }
 
-    /// Makes what can be read durable, unless it is. Waits for the disk.
+    /// Makes what can be read durable, unless it is. Returns the number of times that the file was opened: until that
+    /// changes, all that is read is durable. Waits for the disk.
     ///
     /// # Errors
     /// If that fails: a power failure could undo a change during which the disk failed.
-    pub(crate) fn ensure_durable(&self) -> Result<()> {
-        if let State::Writable(_) | State::Readable { is_durable: true, .. } = &*self.state.read() {
-            return Ok(());
+    pub(crate) fn ensure_durable(&self) -> Result<u64> {
+        loop {
+            if let State::Writable(_) | State::Readable { is_durable: true, .. } = &*self.state.read() {
+                return Ok(self.openings.load(Ordering::Acquire));
+            }
+            self.reopen_writable()?;
         }
-        self.reopen_writable()
     }
 
     /// Closes the file, once running calls have ended. Later calls fail. Waits for the disk.
@@ -203,14 +230,19 @@ impl RedbFile {
     /// Creates a file and renames it into place, so that an interrupted creation and damage can be told apart.
     fn create(&self, prepare: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), redb::Error> {
         let (draft, file) = self.draft()?;
-        drop(prepared(FileBackend::new(file)?, self.contents.format, prepare)?);
-        Ok(fs::rename(&draft, &self.path)?)
+        let created = || -> Result<(), redb::Error> {
+            drop(prepared(FileBackend::new(file)?, self.contents.format, prepare)?);
+            Ok(fs::rename(&draft, &self.path)?)
+        };
+        created().inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
     /// Replaces the file by a copy that is on the disk.
     fn replace(&self) -> io::Result<()> {
         let (draft, mut copy) = self.draft()?;
-        let copied = io::copy(&mut File::open(&self.path)?, &mut copy).and_then(|_| copy.sync_all());
+        let mut file = File::open(&self.path)?;
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        let copied = io::copy(&mut file, &mut copy).and_then(|_| copy.sync_all());
         if let Err(error) = copied {
             // It takes space, and the next attempt replaces it.
             let _ = fs::remove_file(&draft);
@@ -222,8 +254,12 @@ impl RedbFile {
         Ok(())
     }
 
+    fn draft_path(&self) -> PathBuf {
+        self.path.with_extension("redb.new")
+    }
+
     fn draft(&self) -> io::Result<(PathBuf, File)> {
-        let draft = self.path.with_extension("redb.new");
+        let draft = self.draft_path();
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         Ok((draft, file))
@@ -235,6 +271,8 @@ impl RedbFile {
                 self.replace()?;
             }
             let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+            // An earlier process may have failed to sync it.
+            self.forget_unwritten(&file)?;
             if file.metadata()?.len() == 0 {
                 // The file is created atomically, so an empty file is damaged.
                 return Err(redb::Error::Corrupted("it is empty".to_owned()));
@@ -278,21 +316,54 @@ impl RedbFile {
             State::Readable { .. } | State::Unavailable => {}
         }
         // The readable database stays if this fails.
-        *state = State::Writable(self.writable()?);
+        let opened = State::Writable(self.writable()?);
+        self.set(&mut state, opened);
         Ok(())
     }
 
-    /// Opens the file again, for writing if that is possible.
-    fn reopen(&self) -> Result<()> {
+    /// Opens the file again, for writing if that is possible, unless it was opened again since the given time.
+    fn reopen(&self, opening: u64) -> Result<()> {
         let mut state = self.state.write();
         if matches!(&*state, State::Closed) {
             return Err(self.unavailable(&state));
         }
-        *state = State::Unavailable;
-        *state = match self.writable() {
-            Ok(database) => State::Writable(database),
-            Err(_) => State::Readable { database: self.readable()?, is_durable: self.sync() },
+        if self.openings.load(Ordering::Acquire) != opening {
+            return Ok(());
+        }
+        if self.is_in_memory() {
+            return Err(self.damaged(&"a change failed"));
+        }
+        self.set(&mut state, State::Unavailable);
+        let opened = match (!self.is_read_only).then(|| self.writable()) {
+            Some(Ok(database)) => State::Writable(database),
+            // Nothing was changed.
+            None => State::Readable { database: self.readable()?, is_durable: true },
+            Some(Err(_)) => State::Readable { database: self.readable()?, is_durable: self.sync() },
         };
+        self.set(&mut state, opened);
+        Ok(())
+    }
+
+    /// Changes the state. redb panics if it drops a database after another panic.
+    fn set(&self, state: &mut State, to: State) {
+        let old = std::mem::replace(state, to);
+        self.openings.fetch_add(1, Ordering::AcqRel);
+        if catch_unwind(AssertUnwindSafe(|| drop(old))).is_err() {
+            tracing::error!(path = %self.path.display(), "the file could not be closed in order");
+        }
+    }
+
+    fn is_in_memory(&self) -> bool {
+        !self.is_read_only && self.path == Path::new(IN_MEMORY)
+    }
+
+    /// Writes what is only in the page cache, and then drops it: what is read afterwards is on the disk.
+    fn forget_unwritten(&self, file: &File) -> io::Result<()> {
+        let synced = file.sync_all();
+        self.has_failed_sync.fetch_or(synced.is_err(), Ordering::AcqRel);
+        synced?;
+        // A hint, which file systems without a cache ignore.
+        let _ = fadvise(file, 0, None, Advice::DontNeed);
         Ok(())
     }
 
@@ -361,6 +432,15 @@ impl StorageBackend for NotingSyncs {
 
     fn close(&self) -> io::Result<()> {
         self.file.close()
+    }
+}
+
+/// Separates errors of the disk, after which another attempt may succeed.
+fn attempted<T>(outcome: Result<T, redb::Error>) -> Result<Result<T, redb::Error>, redb::Error> {
+    match outcome {
+        Err(error @ redb::Error::PreviousIo) => Ok(Err(error)),
+        Err(redb::Error::Io(error)) if !is_damage(&error) => Ok(Err(redb::Error::Io(error))),
+        other => other.map(Ok),
     }
 }
 

@@ -88,7 +88,7 @@ impl Session {
         }
         let function = HashFunction::from_code(cid.hash().code())?;
         // Peers send the hash function of a block and not its digest, which is computed in full.
-        if function.digest_bytes().is_some_and(|bytes| bytes != usize::from(cid.hash().size())) {
+        if !function.is_whole(cid.hash().size().into()) {
             return Err(Error::unsupported(format!("Bitswap cannot fetch {cid}: its digest is truncated")));
         }
         let waiter = self.0.next_waiter.fetch_add(1, Ordering::Relaxed);

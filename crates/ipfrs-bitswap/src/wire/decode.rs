@@ -61,8 +61,13 @@ impl Prefix {
     /// Returns the hash function, or `None` if this node does not support it or its digest is truncated.
     pub(crate) fn hash_function(&self) -> Option<HashFunction> {
         let function = HashFunction::from_code(self.hash).ok()?;
-        let expected = function.digest_bytes()?;
-        (self.digest_bytes == expected as u64).then_some(function)
+        function.digest_bytes()?;
+        function.is_whole(usize::try_from(self.digest_bytes).ok()?).then_some(function)
+    }
+
+    /// Returns the length of the digest.
+    pub(crate) fn digest_bytes(&self) -> usize {
+        usize::try_from(self.digest_bytes).unwrap_or(usize::MAX)
     }
 
     /// Returns the content ID with this digest, or `None` if there is no such content ID.

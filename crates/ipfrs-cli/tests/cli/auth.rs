@@ -145,7 +145,10 @@ fn users_of_the_rpc_have_their_commands_and_nothing_else() {
     assert!(text.contains("rpc:bob has no scope"), "{text}");
     // Keys and local commands work as before.
     assert!(place.ok(&["pin", "ls"]).is_empty());
-    assert!(!place.ok(&["config", "show", "--config", "auth.toml"]).contains("hunter2"));
+    for json in [&[][..], &["--json"]] {
+        let shown = place.ok(&[json, &["config", "show", "--config", "auth.toml"]].concat());
+        assert!(shown.contains("***") && !shown.contains("hunter2") && !shown.contains("all-of-it"), "{shown}");
+    }
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.wait();
     assert_eq!(code, Some(0));
@@ -176,7 +179,9 @@ fn mistakes_with_keys_are_explained() {
         ("[auth.rpc.a]\nsecret = \"x\"\n", "auth.rpc needs auth.enabled"),
         ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"digest:x\"\n", "auth.rpc.a: secret must be bearer:TOKEN"),
         ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"x\"\npaths = [\"/v1\"]\n", "is no command"),
-        ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"x\"\npath = [\"/v1\"]\n", "unknown field"),
+        ("[auth]\nenabled = true\n[auth.rpc.a]\nsecret = \"x\"\npath = [\"/v1\"]\n", "auth.rpc must be"),
+        ("[auth]\nenabled = true\nrpc.a = \"hunter2\"\n", "auth.rpc must be"),
+        ("[auth]\nenabled = true\n[auth.rpc.a]\nAuthSecret = \"hunter2\"\n", "auth.rpc must be"),
         ("[auth]\nenabled = true\njwt_keys = \"keys.json\"\n", "auth.jwt_issuer"),
         (
             "[auth]\nenabled = true\njwt_keys = \"http://example.org/keys\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n",
@@ -190,6 +195,6 @@ fn mistakes_with_keys_are_explained() {
     ] {
         place.write("wrong.toml", settings.as_bytes());
         let refused = place.fails(&["gateway", "start", "--port", "0", "--config", "wrong.toml"]);
-        assert!(refused.contains(message), "{settings}: {refused}");
+        assert!(refused.contains(message) && !refused.contains("hunter2"), "{settings}: {refused}");
     }
 }

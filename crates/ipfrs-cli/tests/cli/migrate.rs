@@ -103,6 +103,7 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
         "import.sharding_threshold_bytes = 100000",
         "mutable_files.max_unflushed = 0",
         "auth.enabled = true",
+        "gateway.hosts.\"localhost\" = { subdomains = true }",
         "auth.rpc.\"a\" = { secret = \"AuthSecret of a\", paths = [\"/api/v0/id\"] }",
     ] {
         assert!(settings.contains(&json!(text)), "{settings:?}");

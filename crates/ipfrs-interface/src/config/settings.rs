@@ -270,12 +270,10 @@ impl Settings {
     /// # Errors
     /// As [`config`](Self::config).
     pub fn to_toml(&self) -> Result<String> {
-        let mut shown = Value::Table(self.to_table()?);
-        hide_credentials(&mut shown);
-        let table = shown.as_table();
+        let table = self.to_table()?;
         let mut text = String::new();
         for section in SECTIONS {
-            let values = table.and_then(|table| table.get(section.name)).and_then(Value::as_table);
+            let values = table.get(section.name).and_then(Value::as_table);
             text.push_str(&format!("[{}]\n", section.name));
             for key in (section.keys)() {
                 match (values.and_then(|values| values.get(*key)), self.by_key.get(&(section.name, *key))) {
@@ -290,13 +288,16 @@ impl Settings {
         Ok(text)
     }
 
-    /// Returns the effective configuration as nested tables. Keys without a default that are not set are omitted.
+    /// Returns the effective configuration as nested tables, without credentials. Keys without a default that are not
+    /// set are omitted.
     ///
     /// # Errors
     /// As [`config`](Self::config).
     pub fn to_table(&self) -> Result<Table> {
         self.config()?;
-        self.table()
+        let mut shown = Value::Table(self.table()?);
+        hide_credentials(&mut shown);
+        Ok(shown.as_table().cloned().unwrap_or_default())
     }
 
     /// Returns the effective configuration as JSON, without the credentials in URLs.
@@ -366,6 +367,11 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
         if deserialize_alone(&text).is_ok() {
             return Ok(text);
         }
+    }
+    if (section, key) == ("auth", "rpc") {
+        // The value and the message may contain a secret, wherever it was written.
+        let forms = "a table of users, each with `secret`, a text, and `paths`, a list of texts";
+        return Err(Error::invalid(format!("{}: auth.rpc must be {forms}", setting.origin)));
     }
     let expected = in_plain_words(error.message());
     let mut value = setting.value.clone();

@@ -17,9 +17,9 @@ pub(super) enum Credential {
     Token(Zeroizing<String>),
     /// The same as a password, with the user: `USER:TOKEN`.
     Basic {
-        pair: Zeroizing<String>,
-        /// Position of the colon.
-        colon: usize,
+        pair: Zeroizing<Vec<u8>>,
+        /// The part behind the colon.
+        token: Zeroizing<String>,
     },
     /// Value of the cookie of a console session.
     Session(Zeroizing<String>),
@@ -34,8 +34,7 @@ impl Credential {
     /// Returns the token, or that of the session.
     pub(super) fn as_token(&self) -> &str {
         match self {
-            Self::Token(token) | Self::Session(token) => token,
-            Self::Basic { pair, colon } => &pair[colon + 1..],
+            Self::Token(token) | Self::Session(token) | Self::Basic { token, .. } => token,
         }
     }
 
@@ -64,8 +63,8 @@ impl Credential {
             return Err(unauthenticated("the Authorization header needs the scheme Bearer or Basic"));
         }
         let basic = Basic::decode(rest.as_bytes()).and_then(|Basic { decoded, colon }| {
-            let pair = Zeroizing::new(std::str::from_utf8(&decoded).ok()?.to_owned());
-            Some(Self::Basic { pair, colon })
+            let token = Zeroizing::new(std::str::from_utf8(&decoded[colon + 1..]).ok()?.to_owned());
+            Some(Self::Basic { pair: decoded, token })
         });
         let malformed = "malformed Authorization header: Basic needs base64 of USER:TOKEN (RFC 7617)";
         basic.ok_or_else(|| unauthenticated(malformed)).map(Some)
@@ -129,7 +128,7 @@ mod tests {
         let credential = Credential::read(&headers, proof).map_err(|e| e.to_string())?;
         Ok(credential.map(|credential| match credential {
             Credential::Token(token) => format!("token {}", *token),
-            Credential::Basic { pair, colon } => format!("token {}", &pair[colon + 1..]),
+            Credential::Basic { token, .. } => format!("token {}", *token),
             Credential::Session(cookie) => format!("session {}", *cookie),
         }))
     }
@@ -137,7 +136,7 @@ mod tests {
     #[test]
     fn tokens_are_read_from_both_schemes_and_sessions_only_where_they_may() {
         let token = Ok(Some("token abc".to_owned()));
-        for value in ["Bearer abc", "bearer  abc ", "BASIC OmFiYw==", "Basic dXNlcjphYmM="] {
+        for value in ["Bearer abc", "bearer  abc ", "BASIC OmFiYw==", "Basic dXNlcjphYmM=", "Basic auRyZzphYmM="] {
             assert_eq!(read(&[("authorization", value)], Proof::Header), token, "{value}");
         }
         for value in ["abc", "", "Digest abc", "Basic", "Basic %%%", "Basic YWJj"] {

@@ -65,7 +65,11 @@ impl RpcUsers {
             let (scheme, secret) = read_secret(secret).ok_or_else(|| {
                 invalid("secret must be bearer:TOKEN, basic:USER:PASSWORD or basic:BASE64 (of USER:PASSWORD)")
             })?;
-            if std::str::from_utf8(&secret).is_ok_and(keys::is_key) {
+            let token = match scheme {
+                Scheme::Bearer => &*secret,
+                Scheme::Basic => secret.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default(),
+            };
+            if std::str::from_utf8(token).is_ok_and(keys::is_key) {
                 return Err(invalid("secret must not look like an API key"));
             }
             let commands = paths.iter().map(|path| path.trim_end_matches('/').to_owned());
@@ -100,7 +104,7 @@ impl RpcUsers {
     pub(super) fn find(&self, credential: &Credential) -> Option<Arc<Principal>> {
         let (scheme, secret) = match credential {
             Credential::Token(token) => (Scheme::Bearer, token.as_bytes()),
-            Credential::Basic { pair, .. } => (Scheme::Basic, pair.as_bytes()),
+            Credential::Basic { pair, .. } => (Scheme::Basic, pair.as_slice()),
             Credential::Session(_) => return None,
         };
         let hash = digest(&SHA256, secret);
@@ -162,7 +166,9 @@ mod tests {
         ] {
             assert_eq!(found(&all, header).as_deref(), name, "{header}");
         }
-        for secret in ["", "bearer:", "basic:x", "basic:%%%", "digest:x", "two words", "ipfrs_abc_def"] {
+        for secret in
+            ["", "bearer:", "basic:x", "basic:%%%", "digest:x", "two words", "ipfrs_abc_def", "basic:a:ipfrs_abc_def"]
+        {
             let error = users(&[("a", secret)]).unwrap_err().to_string();
             assert!(error.contains("auth.rpc.a") && (secret.is_empty() || !error.contains("%%%")), "{secret}: {error}");
         }

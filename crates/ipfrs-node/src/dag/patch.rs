@@ -9,7 +9,7 @@ use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_unixfs::dag_pb::{self, PbLink, PbNode};
 use ipfrs_unixfs::{LinkName, declared_type};
 
-use crate::{BlockFormat, ContentPath, Node, Object, PutBlock};
+use crate::{BlockFormat, ContentPath, Node, Object, PutBlock, PutBlockOptions};
 
 /// Encoded UnixFS data of an empty directory.
 const DIRECTORY_DATA: &[u8] = &[0x08, 0x01];
@@ -111,9 +111,10 @@ impl Node {
             None if current.remove(last) => {}
             None => return Err(no_link()),
         }
+        let put = PutBlockOptions { pin: false, allows_big: options.any_size };
         while let Some((mut parent, name)) = opened.pop() {
             let (block, tsize) = current.encode();
-            let (cid, _) = self.put_block(block).await?;
+            let (cid, _) = self.put_block_with(block, put).await?;
             parent.set(PbLink { cid, name: name.clone(), tsize });
             current = parent;
         }
@@ -121,7 +122,7 @@ impl Node {
         if total > MAX_BLOCK_BYTES as u64 && !options.any_size {
             return Err(Error::large_block(format!("the DAG of the new node has {total} bytes")));
         }
-        Ok(self.put_block(block).await?.0)
+        Ok(self.put_block_with(block, put).await?.0)
     }
 
     /// Returns the differences between two DAGs. Only dag-pb nodes are compared link by link.

@@ -162,8 +162,9 @@ impl Node {
         let lease = self.inner.protection.lease_of_all();
         self.inner.protection.check()?;
         let faults = self.faults();
+        let durable = self.ensure_pins_are_durable(None).await?;
         let (marks, kept) = self.mark(events).await?;
-        self.ensure_pins_are_durable().await?;
+        self.ensure_pins_are_durable(Some(durable)).await?;
         if self.faults() != faults {
             return Err(Error::corrupt(
                 "cannot collect garbage: a pack was truncated while it was read, so the pinned blocks are not known \
@@ -181,12 +182,19 @@ impl Node {
         Ok(GcReport { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
     }
 
-    async fn ensure_pins_are_durable(&self) -> Result<()> {
-        self.inner.pins.ensure_durable().await.map_err(|e| {
-            let message =
-                format!("cannot remove blocks: {} (nothing was removed; try again when the disk works)", e.message());
-            Error::new(e.kind(), message)
-        })
+    /// Ensures that the pins are durable, and that they were since `before`, which this returned.
+    async fn ensure_pins_are_durable(&self, before: Option<u64>) -> Result<u64> {
+        let cannot = |kind, why: &str| {
+            Error::new(
+                kind,
+                format!("cannot remove blocks: {why} (nothing was removed; try again when the disk works)"),
+            )
+        };
+        let now = self.inner.pins.ensure_durable().await.map_err(|e| cannot(e.kind(), e.message()))?;
+        if before.is_some_and(|before| before != now) {
+            return Err(cannot(ErrorKind::Unavailable, "the disk failed while the pins were read"));
+        }
+        Ok(now)
     }
 
     /// Marks every block that a pin leads to.
@@ -337,8 +345,9 @@ impl Node {
     /// If the pins cannot be read or the blocks cannot be deleted.
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
         let lease = self.inner.protection.lease_of_all();
+        let durable = self.ensure_pins_are_durable(None).await?;
         let pinned = self.what_keeps(cids).await?;
-        self.ensure_pins_are_durable().await?;
+        self.ensure_pins_are_durable(Some(durable)).await?;
         let free: Vec<_> =
             cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
         let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();

@@ -40,6 +40,10 @@ impl Target {
             )));
         }
         let path = ContentPath::parse(path)?;
+        if path.is_ipld() {
+            let why = "it is a path of /ipld: a name leads to /ipfs or /ipns";
+            return Err(Error::invalid(format!("{:?} is no target of a name: {why}", shown())));
+        }
         Ok(Self { root: TargetRoot::Content(*path.root()), segments: path.segments().to_vec() })
     }
 

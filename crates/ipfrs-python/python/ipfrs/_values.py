@@ -41,7 +41,7 @@ class Entry:
         name: Name within the directory.
         cid: Content ID.
         kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for a node that is not UnixFS or not stored
-            here.
+            here. A remote node raises an error for one that is not stored.
         size: Size of a file in bytes; 0 for a directory or a symlink.
 
     Example:

@@ -62,7 +62,11 @@ pub(super) async fn list(client: &Client, path: &LinkName) -> Result<Vec<Entry>>
 }
 
 pub(super) async fn stat(client: &Client, path: &LinkName) -> Result<Stat> {
-    let stat = match client.send(Request::query("files/stat").with_arg(arg(&rooted(path)))).await {
+    let rooted = match path.as_bytes().starts_with(b"/ipld/") {
+        true => LinkName::from(format!("/ipfs/{}", resolve(client, path).await?).as_str()),
+        false => rooted(path),
+    };
+    let stat = match client.send(Request::query("files/stat").with_arg(arg(&rooted))).await {
         Ok(response) => response.json::<FileStat>().await?,
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidContent) => {
             return stat_of_node(client, path).await;
@@ -97,9 +101,8 @@ fn rooted(path: &LinkName) -> LinkName {
     if is_rooted {
         return path.clone();
     }
-    let below = bytes.strip_prefix(b"/ipld/").unwrap_or(bytes);
-    let slashes = below.iter().take_while(|byte| **byte == b'/').count();
-    [b"/ipfs/", &below[slashes..]].concat().into()
+    let slashes = bytes.iter().take_while(|byte| **byte == b'/').count();
+    [b"/ipfs/", &bytes[slashes..]].concat().into()
 }
 
 /// Returns the metadata of a block, for paths that are neither files nor directories.

@@ -65,8 +65,9 @@ impl Section<'_> {
     /// be damaged, because the section may then have been a tombstone.
     pub(super) fn lost_block(&self) -> Option<Key> {
         let cid = self.cid.as_ref().filter(|cid| self.content.is_err() && cid.codec() != RESERVED_CODEC)?;
-        let len = HashFunction::from_code(cid.hash().code()).ok()?.digest_bytes()?;
-        (usize::from(cid.hash().size()) == len).then(|| key_of(cid.hash()))
+        let function = HashFunction::from_code(cid.hash().code()).ok()?;
+        function.digest_bytes()?;
+        function.is_whole(cid.hash().size().into()).then(|| key_of(cid.hash()))
     }
 
     /// Returns the location of the data, if this is a section of `pack` that verifies.

@@ -71,7 +71,7 @@ impl Table {
         self.0.check_writable()
     }
 
-    pub(super) fn ensure_durable(&self) -> Result<()> {
+    pub(super) fn ensure_durable(&self) -> Result<u64> {
         self.0.ensure_durable()
     }
 

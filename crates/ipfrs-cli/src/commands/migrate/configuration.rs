@@ -109,6 +109,10 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<()> 
         }
     }
     let hosts = config.pointer("/Gateway/PublicGateways").and_then(Value::as_object);
+    if hosts.is_none_or(|hosts| !hosts.contains_key("localhost")) {
+        // Kubo's own default.
+        report.configuration.push("gateway.hosts.\"localhost\" = { subdomains = true }".to_owned());
+    }
     for (host, settings) in hosts.into_iter().flatten() {
         let subdomains = settings["UseSubdomains"].as_bool().unwrap_or(false);
         let deserialized = settings["DeserializedResponses"].as_bool();

@@ -112,14 +112,12 @@ pub(super) static COMMANDS: &[Command] = &[
     command("shutdown", Scope::Admin, "End the daemon", nothing, || any(node::shutdown)),
     command("stats/bitswap", Scope::Read, "Blocks exchanged with all peers", json::<BitswapStat>, || any(swarm::stat))
         .options(BITSWAP_STAT),
-    command("stats/bw", Scope::Read, "Transferred bytes", json::<BandwidthTotals>, || any(node::bandwidth))
-        .options(&[
-            Opt::text(&["peer", "p"]).refused(ONLY_TOTALS),
-            Opt::text(&["proto", "t"]).refused(ONLY_TOTALS),
-            Opt::bool(&["poll"]),
-            Opt::text(&["interval", "i"]),
-        ])
-        .without_deadline(),
+    command("stats/bw", Scope::Read, "Transferred bytes", json::<BandwidthTotals>, || any(node::bandwidth)).options(&[
+        Opt::text(&["peer", "p"]).refused(ONLY_TOTALS),
+        Opt::text(&["proto", "t"]).refused(ONLY_TOTALS),
+        Opt::bool(&["poll"]),
+        Opt::text(&["interval", "i"]),
+    ]),
     command("stats/dht", Scope::Read, "Not available: fails", never, || any(unavailable::dht_stats))
         .arguments(&[text("dht").optional().repeated()]),
     command("stats/provide", Scope::Read, "Not available: fails", never, || any(unavailable::provide_stat))
