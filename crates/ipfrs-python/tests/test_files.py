@@ -152,9 +152,14 @@ def test_directories_are_those_of_kubo(store: Store, tmp_path: Path, options: An
 
 def test_paths_are_the_same_with_any_prefix(store: Store, tmp_path: Path) -> None:
     cid = store.add_dir(small_tree(tmp_path / "small"))
-    for root in (cid, f"/{cid}", f"//{cid}", f"/ipfs/{cid}", f"/ipld/{cid}", f"ipfs://{cid}"):
+    for root in (cid, f"/{cid}", f"//{cid}", f"/ipfs/{cid}", f"ipfs://{cid}"):
         assert store.stat(root).kind == "directory", root
         assert store.stat(f"{root}/z").kind == "file", root
+    # Below /ipld, a directory is the value that its block encodes.
+    assert store.stat(f"/ipld/{cid}").cid == cid
+    names = sorted(os.fsencode(entry.name) for entry in store.ls(cid))
+    found = store.stat(f"/ipld/{cid}/Links/{names.index(b'z')}/Hash")
+    assert (found.kind, found.cid) == ("file", store.stat(f"{cid}/z").cid)
 
 
 def test_a_symlink_that_is_named_is_followed(store: Store, tmp_path: Path) -> None:

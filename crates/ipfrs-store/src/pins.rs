@@ -110,8 +110,9 @@ impl Pins {
     /// pins [are lost](Self::are_lost). Waits for the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind::Corrupt) if the file exists and is damaged, with the remedy; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind::Unsupported) for the
-    /// format of a newer version; otherwise the error of the file system.
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the file exists and is damaged, with the remedy;
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for the format of a newer version; otherwise the error of
+    /// the file system.
     pub fn open(dir: &Path, has_blocks: bool) -> Result<Self> {
         Table::open(&dir.join(FILE), false, has_blocks).map(Self::new)
     }
@@ -148,8 +149,9 @@ impl Pins {
     /// existing pin takes the new name unless that is empty.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind::Conflict) for a direct pin of a CID that is pinned recursively; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind::InvalidInput) for
-    /// a name that is too long; otherwise if the pins cannot be written.
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that is too long; otherwise if the pins cannot
+    /// be written.
     pub async fn insert_many(&self, pins: Vec<Pin>) -> Result<()> {
         if let Some(pin) = pins.iter().find(|pin| pin.name.len() > MAX_PIN_NAME_BYTES) {
             let len = pin.name.len();
@@ -162,8 +164,8 @@ impl Pins {
     /// direct pins can be removed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind::NotFound) if a CID has no pin; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind::Conflict) if its pin is recursive and `recursive`
-    /// is false.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if a CID has no pin;
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if its pin is recursive and `recursive` is false.
     pub async fn remove_many(&self, cids: Vec<Cid>, recursive: bool) -> Result<()> {
         self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
     }
@@ -172,7 +174,7 @@ impl Pins {
     /// same transaction. Returns once the change is durable.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind::NotFound) if `from` is not pinned recursively.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively.
     pub async fn replace(&self, from: &Cid, to: &Cid, keep: bool) -> Result<()> {
         self.change(vec![Change::Replace { from: *from, to: *to, keep }]).await
     }
@@ -261,7 +263,7 @@ impl Pins {
         saving.await.unwrap_or_else(|e| Err(Error::internal("the pins were not saved").with_source(e)))
     }
 
-    /// Closes the file. Later calls return [`Unavailable`](ipfrs_core::ErrorKind::Unavailable).
+    /// Closes the file. Later calls return [`Unavailable`](ipfrs_core::ErrorKind).
     ///
     /// # Errors
     /// If the thread that closes the file fails.
