@@ -1,4 +1,6 @@
-//! A redb database in a file, which is opened again after a write has failed.
+//! A redb database in a file, which is opened again after the disk has failed.
+
+mod noting_syncs;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,9 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
 use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition, WriteTransaction};
+use redb::{
+    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, Value,
+    WriteTransaction,
+};
 use rustix::fs::{Advice, fadvise};
 
+use self::noting_syncs::NotingSyncs;
 use crate::redb_overlay::Overlay;
 
 /// Path of a database in memory, in messages.
@@ -128,6 +134,22 @@ impl RedbFile {
         let database = file.guarded("create", || prepared(InMemoryBackend::new(), contents.format, prepare))?;
         *file.state.write() = State::Writable(database);
         Ok(file)
+    }
+
+    /// Writes the tables of `moment`, which `copy` copies, and [`META`] to a new file, which opens like the original.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the file exists; otherwise if the tables cannot be read or written.
+    pub(crate) fn save(
+        moment: &ReadTransaction,
+        path: &Path,
+        contents: &'static Contents,
+        copy: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<()> {
+        if path.exists() {
+            return Err(Error::new(ErrorKind::Conflict, format!("{} exists already", path.display())));
+        }
+        Self::open(path, contents, false, |to| copy(to).and_then(|()| copy_table(moment, to, META))).map(drop)
     }
 
     fn new(path: &Path, contents: &'static Contents, is_read_only: bool) -> Self {
@@ -278,7 +300,7 @@ impl RedbFile {
                 return Err(redb::Error::Corrupted("it is empty".to_owned()));
             }
             let has_failed_sync = Arc::clone(&self.has_failed_sync);
-            load(NotingSyncs { file: FileBackend::new(file)?, has_failed_sync })
+            load(NotingSyncs::new(FileBackend::new(file)?, has_failed_sync))
         })?;
         self.checked(database)
     }
@@ -400,39 +422,18 @@ impl RedbFile {
     }
 }
 
-/// A file that notes when a sync fails. It is not locked: the caller holds the lock of the store.
-#[derive(Debug)]
-struct NotingSyncs {
-    file: FileBackend,
-    has_failed_sync: Arc<AtomicBool>,
-}
-
-impl StorageBackend for NotingSyncs {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
+/// Copies a table into another database.
+pub(crate) fn copy_table<K: Key + 'static, V: Value + 'static>(
+    from: &ReadTransaction,
+    to: &WriteTransaction,
+    table: TableDefinition<'_, K, V>,
+) -> Result<(), redb::Error> {
+    let mut copy = to.open_table(table)?;
+    for entry in from.open_table(table)?.iter()? {
+        let (key, value) = entry?;
+        copy.insert(key.value(), value.value())?;
     }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let synced = self.file.sync_data();
-        self.has_failed_sync.fetch_or(synced.is_err(), Ordering::AcqRel);
-        synced
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write(offset, data)
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.file.close()
-    }
+    Ok(())
 }
 
 /// Separates errors of the disk, after which another attempt may succeed.

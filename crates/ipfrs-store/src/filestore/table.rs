@@ -12,14 +12,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use ipfrs_core::Result;
-use redb::{
-    Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition,
-    WriteTransaction,
-};
+use redb::{Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 
 use super::reference::{Position, Record, ReferenceOrder};
 use crate::pack::Key;
-use crate::redb_file::{Contents, META, RedbFile};
+use crate::redb_file::{Contents, META, RedbFile, copy_table};
 
 const REFERENCES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("references");
 const FILES: TableDefinition<'_, &[u8], ()> = TableDefinition::new("files");
@@ -180,26 +177,11 @@ impl Table {
 
     /// Writes the tables of `moment` to a new file, which opens like the original.
     pub(super) fn save(moment: &ReadTransaction, path: &Path) -> Result<()> {
-        RedbFile::open(path, &CONTENTS, false, |write| copy(moment, write)).map(drop)
+        RedbFile::save(moment, path, &CONTENTS, |to| {
+            copy_table(moment, to, REFERENCES)?;
+            copy_table(moment, to, FILES)
+        })
     }
-}
-
-fn copy(moment: &ReadTransaction, to: &WriteTransaction) -> Result<(), redb::Error> {
-    let mut references = to.open_table(REFERENCES)?;
-    for entry in moment.open_table(REFERENCES)?.iter()? {
-        let (key, record) = entry?;
-        references.insert(key.value(), record.value())?;
-    }
-    let mut files = to.open_table(FILES)?;
-    for entry in moment.open_table(FILES)?.iter()? {
-        files.insert(entry?.0.value(), ())?;
-    }
-    let mut meta = to.open_table(META)?;
-    for entry in moment.open_table(META)?.iter()? {
-        let (key, value) = entry?;
-        meta.insert(key.value(), value.value())?;
-    }
-    Ok(())
 }
 
 fn record(table: &impl ReadableTable<&'static [u8], &'static [u8]>, key: &[u8]) -> Result<Option<Record>, redb::Error> {

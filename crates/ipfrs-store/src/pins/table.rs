@@ -20,7 +20,7 @@ use redb::{
 };
 
 use super::{Pin, PinMode};
-use crate::redb_file::{Contents, META, RedbFile};
+use crate::redb_file::{Contents, META, RedbFile, copy_table};
 
 const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
 
@@ -158,10 +158,7 @@ impl Table {
 
     /// Writes the tables of `moment` to a new file, which opens like the original.
     pub(super) fn save(moment: &ReadTransaction, path: &Path) -> Result<()> {
-        if path.exists() {
-            return Err(Error::new(ErrorKind::Conflict, format!("{} exists already", path.display())));
-        }
-        RedbFile::open(path, &CONTENTS, false, |write| copy(moment, write)).map(drop)
+        RedbFile::save(moment, path, &CONTENTS, |to| copy_table(moment, to, PINS))
     }
 }
 
@@ -169,20 +166,6 @@ fn prepare(write: &WriteTransaction, are_lost: bool) -> Result<(), redb::Error> 
     write.open_table(PINS)?;
     if are_lost {
         write.open_table(META)?.insert(LOST, 1)?;
-    }
-    Ok(())
-}
-
-fn copy(moment: &ReadTransaction, to: &WriteTransaction) -> Result<(), redb::Error> {
-    let mut pins = to.open_table(PINS)?;
-    for entry in moment.open_table(PINS)?.iter()? {
-        let (key, record) = entry?;
-        pins.insert(key.value(), record.value())?;
-    }
-    let mut meta = to.open_table(META)?;
-    for entry in moment.open_table(META)?.iter()? {
-        let (key, value) = entry?;
-        meta.insert(key.value(), value.value())?;
     }
     Ok(())
 }
