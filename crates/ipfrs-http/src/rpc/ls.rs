@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use futures::{StreamExt, TryStreamExt, stream};
-use ipfrs_core::{Error, ErrorKind, Result, codec, timestamp};
-use ipfrs_node::{ContentPath, Listed, ListedKind, Node, ObjectKind};
+use ipfrs_core::{Error, Result, codec, timestamp};
+use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{Link, Listing, Listings};
 
 use super::args::{Args, Render, content_path};
@@ -33,12 +33,11 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
         }
-        let node = state.node.clone();
-        let entries = state.node.list(&object, if resolve { usize::MAX } else { 0 }).and_then(move |entry| {
-            let node = node.clone();
-            async move { if resolve { known(&node, entry).await } else { Ok(Listed { size: 0, ..entry }) } }
-        });
-        listings.push((path.to_string_lossy().into_owned(), entries.boxed()));
+        let entries = match resolve {
+            true => state.node.list_complete(&object),
+            false => state.node.list(&object, 0).map_ok(|entry| Listed { size: 0, ..entry }).boxed(),
+        };
+        listings.push((path.to_string_lossy().into_owned(), entries));
     }
     let (takes_trailers, render) = (args.takes_trailers, args.render);
     if streamed {
@@ -74,21 +73,6 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         objects.push(Listing { hash: path, links });
     }
     Ok(output::object(Listings { objects }))
-}
-
-/// Checks that an entry could be looked at, unless a denylist blocks it.
-///
-/// # Errors
-/// As in Kubo, why it could not.
-async fn known(node: &Node, entry: Listed) -> Result<Listed> {
-    if entry.kind == ListedKind::Unknown
-        && entry.cid.codec() == codec::DAG_PB
-        && let Err(error) = node.resolve(ContentPath::from(entry.cid)).await
-        && !matches!(error.kind(), ErrorKind::Gone | ErrorKind::LegalReasons)
-    {
-        return Err(error);
-    }
-    Ok(entry)
 }
 
 fn link(render: Render, entry: Listed) -> Result<Link> {

@@ -77,6 +77,13 @@ impl Node {
         self.list_within(object, look_at, None)
     }
 
+    /// Does the same as [`Self::list`] for all entries. A target that is missing is an error; one that a denylist blocks
+    /// is listed.
+    #[must_use]
+    pub fn list_complete(&self, object: &Object) -> BoxStream<'static, Result<Listed>> {
+        self.listing(object, usize::MAX, None, Missing::Fails)
+    }
+
     /// Returns the entries of a directory, the parts of a file or the links of any other block, with the kind and
     /// size of their targets. Only the targets of the first `look_at` entries are read. The others have the kind
     /// [`ListedKind::Unknown`] and the size of the link. So have those whose targets are not read within `limit` after
@@ -87,6 +94,16 @@ impl Node {
         object: &Object,
         look_at: usize,
         limit: Option<Duration>,
+    ) -> BoxStream<'static, Result<Listed>> {
+        self.listing(object, look_at, limit, Missing::IsListed)
+    }
+
+    fn listing(
+        &self,
+        object: &Object,
+        look_at: usize,
+        limit: Option<Duration>,
+        missing: Missing,
     ) -> BoxStream<'static, Result<Listed>> {
         let entries = match &object.kind {
             ObjectKind::Directory(directory) => self.entries(&object.resolved.path, directory),
@@ -109,7 +126,7 @@ impl Node {
                 let looked_at = left.min(batch.len());
                 left -= looked_at;
                 deadline = deadline.or_else(|| limit.map(|limit| Instant::now() + limit));
-                async move { stream::iter(Self::look_at(&*store, batch, looked_at, deadline).await) }
+                async move { stream::iter(Self::look_at(&*store, batch, looked_at, deadline, missing).await) }
             })
             .flatten()
             .boxed()
@@ -137,7 +154,8 @@ impl Node {
                 ipfrs_unixfs::page(source, directory.node.clone(), from, batch, PAGE_BYTES - bytes).await?;
             next = behind;
             let count = batch.len();
-            for entry in Self::look_at(&*targets, batch.into_iter().map(Ok).collect(), count, None).await {
+            let batch = batch.into_iter().map(Ok).collect();
+            for entry in Self::look_at(&*targets, batch, count, None, Missing::IsListed).await {
                 let entry = entry?;
                 bytes += entry.name.len() + entry.target.len();
                 entries.push(entry);
@@ -152,8 +170,9 @@ impl Node {
         batch: Vec<Result<DirEntry>>,
         count: usize,
         deadline: Option<Instant>,
+        missing: Missing,
     ) -> Vec<Result<Listed>> {
-        let targets = Self::targets(store, &batch[..count], deadline).await;
+        let targets = Self::targets(store, &batch[..count], deadline, missing).await;
         let mut listed = Vec::with_capacity(batch.len());
         for (at, entry) in batch.into_iter().enumerate() {
             consume_budget().await;
@@ -177,6 +196,7 @@ impl Node {
         store: &dyn BlockStore,
         batch: &[Result<DirEntry>],
         deadline: Option<Instant>,
+        missing: Missing,
     ) -> HashMap<Cid, Result<Target>> {
         let mut seen = HashSet::new();
         let linked = batch.iter().flatten().map(|entry| entry.cid);
@@ -198,11 +218,17 @@ impl Node {
                         Err(_) => None,
                     }
                 }
-                Some(Ok((_, None))) => None,
+                Some(Ok((_, None))) if missing == Missing::IsListed => None,
+                Some(Ok((_, None))) => Some(Err(Error::no_block(&cid, format!("block {cid} is not in this store")))),
                 // Entries whose target is blocked are listed, but the target is not read.
                 Some(Err(e)) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => None,
                 // So are entries whose target no source delivers.
-                Some(Err(e)) if matches!(e.kind(), ErrorKind::Unretrievable | ErrorKind::BadSource) => None,
+                Some(Err(e))
+                    if missing == Missing::IsListed
+                        && matches!(e.kind(), ErrorKind::Unretrievable | ErrorKind::BadSource) =>
+                {
+                    None
+                }
                 Some(Err(e)) => Some(Err(e)),
                 None => Some(Err(Error::internal("the store returned fewer results than requested"))),
             };
@@ -210,6 +236,15 @@ impl Node {
         }
         targets
     }
+}
+
+/// Treatment of an entry whose target is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// Its kind is [`ListedKind::Unknown`].
+    IsListed,
+    /// The listing ends with an error.
+    Fails,
 }
 
 /// Target of an entry.

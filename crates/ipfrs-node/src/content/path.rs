@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
-use ipfrs_unixfs::LinkName;
+use ipfrs_unixfs::{BlockSource, LinkName, Resolved, resolve, resolve_values};
 
 /// Root and the names below it: `/ipfs/{cid}/{name}/{name}`, or `/ipld/{cid}/{key}/{index}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -73,6 +73,14 @@ impl ContentPath {
     #[must_use]
     pub fn is_ipld(&self) -> bool {
         self.is_ipld
+    }
+
+    /// Resolves the path with the blocks of `source`.
+    pub(crate) async fn follow(&self, source: &dyn BlockSource) -> Result<Resolved> {
+        match self.is_ipld {
+            true => resolve_values(source, &self.root, &self.segments).await,
+            false => resolve(source, &self.root, &self.segments).await,
+        }
     }
 
     fn namespace(&self) -> &'static str {

@@ -42,10 +42,7 @@ impl Node {
         // Read before anything else, so that results from removed bytes or old denylists are not cached.
         let epoch = self.epoch();
         self.check_path(&path)?;
-        let resolved = match path.is_ipld() {
-            true => ipfrs_unixfs::resolve_values(source, path.root(), path.segments()).await,
-            false => ipfrs_unixfs::resolve(source, path.root(), path.segments()).await,
-        };
+        let resolved = path.follow(source).await;
         let roots = match &resolved {
             Ok(resolved) => resolved.roots.as_slice(),
             Err(error) => roots_before(error).unwrap_or_default(),

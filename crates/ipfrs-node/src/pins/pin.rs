@@ -246,14 +246,7 @@ impl Node {
     pub(crate) async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
         match path.segments() {
             [] => Ok(*path.root()),
-            names => {
-                let source = BlockStoreSource(self.pinned_store(path.root()));
-                let resolved = match path.is_ipld() {
-                    true => ipfrs_unixfs::resolve_values(&source, path.root(), names).await?,
-                    false => ipfrs_unixfs::resolve(&source, path.root(), names).await?,
-                };
-                Ok(resolved.cid)
-            }
+            _ => Ok(path.follow(&BlockStoreSource(self.pinned_store(path.root()))).await?.cid),
         }
     }
 }
