@@ -2,12 +2,12 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue};
-use ipfrs_core::{Error, ErrorKind, Result, parse_cid};
+use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge};
 use ipfrs_middleware::{Client, OverTls};
 
 use crate::access_rule::Access;
-use crate::error::{GatewayError, PinningProblem, Problem, RpcError};
+use crate::error::{GatewayError, PinningProblem, Problem, RpcError, rpc_refusal};
 use crate::gateway::cors;
 use crate::origin::Checked;
 use crate::request_id::RequestId;
@@ -49,7 +49,7 @@ pub(crate) fn admit<'a>(
                 Err(error) => Err(Denied { error, caller }),
             });
             if state.auth.has_rpc_users() {
-                admitted = admitted.map_err(|denied| Denied { error: as_by_kubo(denied.error), ..denied });
+                admitted = admitted.map_err(|denied| Denied { error: rpc_refusal(denied.error), ..denied });
             }
         }
         match admitted {
@@ -62,19 +62,6 @@ pub(crate) fn admit<'a>(
             }
         }
     }
-}
-
-/// Returns a refusal in the words by which clients of Kubo recognise it, which has one status for all of them.
-fn as_by_kubo(error: Error) -> Error {
-    if !matches!(error.kind(), ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
-        return error;
-    }
-    let text = format!(
-        "Kubo RPC Access Denied: Please provide a valid authorization token as defined in the API.Authorizations \
-         configuration. (Here, that is auth.rpc: {})",
-        error.message()
-    );
-    Error::new(ErrorKind::Forbidden, text)
 }
 
 impl Admitted {

@@ -11,7 +11,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
-use ipfrs_core::{Error, ErrorKind};
+use ipfrs_core::{Cid, Error, ErrorKind};
 use ipfrs_middleware::{RequestMemory, retry_after};
 use ipfrs_node::{Attempt, Unretrieved};
 use ipfrs_rpc::types::{PinningError, PinningFailure, RpcFailure};
@@ -182,6 +182,33 @@ pub(crate) fn rpc_message(error: &Error) -> String {
 /// Same as [`rpc_message`], for an error inside a response; see [`part_text`].
 pub(crate) fn rpc_part_message(error: &Error) -> String {
     in_words_of_kubo(error, part_text(error))
+}
+
+/// Same as [`rpc_part_message`], for a pin whose root is named beside the message.
+pub(crate) fn rpc_pin_message(error: &Error, root: &Cid) -> String {
+    rpc_part_message(error).replacen(&format!("cannot pin {root}: "), "", 1)
+}
+
+/// Same as [`rpc_part_message`], for a block that was not removed. Kubo does not say there where it looked.
+pub(crate) fn rpc_removal_message(error: &Error) -> String {
+    match error.missing_block() {
+        Some(cid) => format!("ipld: could not find {cid}"),
+        None => rpc_part_message(error),
+    }
+}
+
+/// Returns the error for a caller who lacks what a command needs, if there are users of the RPC (`auth.rpc`): with the
+/// status and the text by which clients of Kubo recognise it.
+pub(crate) fn rpc_refusal(error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
+        return error;
+    }
+    let text = format!(
+        "Kubo RPC Access Denied: Please provide a valid authorization token as defined in the API.Authorizations \
+         configuration. (Here, that is auth.rpc: {})",
+        error.message()
+    );
+    Error::new(ErrorKind::Forbidden, text)
 }
 
 fn in_words_of_kubo(error: &Error, text: String) -> String {

@@ -15,7 +15,7 @@ use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
 use crate::body;
-use crate::error::{RpcError, rpc_part_message};
+use crate::error::{RpcError, rpc_removal_message};
 use crate::state::AppState;
 
 /// `block/get?arg=cid`: returns the bytes of a block.
@@ -81,20 +81,12 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResu
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
         if !quiet || outcome.is_err() {
-            let (error, kind) = outcome.err().map(|e| (removal_error(&e), e.kind().code().to_owned())).unzip();
+            let (error, kind) = outcome.err().map(|e| (rpc_removal_message(&e), e.kind().code().to_owned())).unzip();
             let (hash, error) = (args.render.cid(&cid)?, error.unwrap_or_default());
             lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
-}
-
-/// Returns the message of a block that was not removed. Unlike elsewhere, Kubo does not say where it looked.
-fn removal_error(error: &Error) -> String {
-    match error.missing_block() {
-        Some(cid) => format!("ipld: could not find {cid}"),
-        None => rpc_part_message(error),
-    }
 }
 
 /// Returns the options of `block/put` and `dag/put` that concern the storage of a block.

@@ -16,7 +16,7 @@ use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
 use crate::body::{self, begun, gathered};
-use crate::error::{RpcError, rpc_part_message};
+use crate::error::{RpcError, rpc_pin_message};
 use crate::state::AppState;
 
 /// `dag/export?arg=path[&local-only=]`: returns the DAG as a CAR of version 1. With `local-only`, it has only stored
@@ -134,10 +134,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let imported = import.finish().await?;
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
     for (root, error) in imported.roots {
-        let pin_error_msg = error.as_ref().map_or_else(String::new, rpc_part_message);
-        // The line names the root already.
-        let prefix = format!("cannot pin {root}: ");
-        let pin_error_msg = pin_error_msg.strip_prefix(&prefix).map_or(pin_error_msg.clone(), str::to_owned);
+        let pin_error_msg = error.as_ref().map_or_else(String::new, |error| rpc_pin_message(error, &root));
         lines.push(output::line(&ImportedCar::Root { cid: args.render.link(&root)?, pin_error_msg }));
     }
     if stats {

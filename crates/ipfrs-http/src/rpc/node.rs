@@ -77,8 +77,8 @@ pub(super) async fn version(State(state): State<AppState>) -> CommandResult {
 }
 
 /// `stats/bw[?poll=][&interval=]`: returns the bytes transferred through the listeners' sockets, and rates in bytes per
-/// second; with `poll` again and again, until the client disconnects, the daemon drains, or
-/// the time of a request is over.
+/// second; with `poll` again and again, until the client disconnects, the daemon drains, or the time of a request is
+/// over.
 pub(super) async fn bandwidth(State(state): State<AppState>, args: Args) -> CommandResult {
     let pause = args.duration("interval")?.unwrap_or(POLL_INTERVAL).max(MIN_POLL_INTERVAL);
     if !args.is_set("poll") {
