@@ -421,6 +421,24 @@ pub(crate) enum ConfigCommand {
     },
     /// Print the effective configuration and the source of each value
     Show,
+    /// Print the effective value of a key
+    Get {
+        /// Key, such as server.port
+        key: String,
+    },
+    /// Set a key in the configuration file. A running gateway applies it after a restart
+    Set {
+        /// Key, such as server.port or 'gateway.hosts."example.com".subdomains'
+        key: String,
+        /// Value as in the file, such as 8081, true, '["a", "b"]' or a text
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Remove a key from the configuration file, so that its default applies
+    Unset {
+        /// Key, such as server.port
+        key: String,
+    },
     /// Read and check the configuration
     Check,
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
             with_api(&globals, "stats", async |api| network::stats(api, command, &mut out).await)
         }
         Command::Migrate(command) => {
-            with_api(&globals, "migrate", async |api| migrate::run(api, command, &mut out).await)
+            with_api(&globals, "migrate", async |api| migrate::run(api, &globals, command, &mut out).await)
         }
         Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
         Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),

@@ -48,8 +48,11 @@ pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
 
 /// Returns all settings from file, environment and flags.
 pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> {
-    let mut sources = Sources::of_process(config_file(globals)?);
-    sources.flags = flags;
+    let (file, is_file_optional) = match &globals.config {
+        Some(file) => (file.clone(), false),
+        None => (repo(globals)?.join("config.toml"), true),
+    };
+    let sources = Sources { is_file_optional, flags, ..Sources::of_process(Some(file)) };
     Ok(Settings::read(&sources)?)
 }
 

@@ -10,6 +10,7 @@ mod body;
 mod command_log;
 mod compression;
 mod config;
+mod configuration;
 mod content_limits;
 mod error;
 mod events;
@@ -44,6 +45,7 @@ mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
+pub use configuration::Configuration;
 pub use failure::log_broken_off;
 /// A serialized response from the response cache, and the request that it matches.
 pub use gateway::response_cache::{CacheableRequest, SerializedResponse};

@@ -11,6 +11,7 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
 use ipfrs_middleware::Client;
 
+use crate::configuration::{Configuration, Shown};
 use crate::head_deadline::in_time;
 use crate::log_levels::LogLevels;
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -30,9 +31,10 @@ impl Service {
 }
 
 impl Service {
-    /// Sets the effective configuration, as JSON without credentials, for `/v1/config`. A second call has no effect.
-    pub fn show_configuration(&self, json: String) {
-        let _ = self.state.configuration.set(json);
+    /// Sets the effective configuration, as JSON without credentials, and where the RPC reads and changes it. A second
+    /// call has no effect.
+    pub fn show_configuration(&self, json: String, source: Option<Arc<dyn Configuration>>) {
+        let _ = self.state.configuration.set(Shown::new(json, source));
     }
 
     /// Sets the log whose levels the RPC shows and changes. A second call has no effect.

@@ -14,7 +14,6 @@ mod config;
 mod dag;
 pub(crate) mod definition;
 mod diag;
-mod duration;
 mod files;
 mod filestore;
 mod get;

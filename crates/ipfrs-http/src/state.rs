@@ -15,6 +15,7 @@ use prometheus::Registry;
 use crate::access_rule::Access;
 use crate::command_log::CommandLog;
 use crate::compression::Compression;
+use crate::configuration::Shown;
 use crate::events::sent_messages::SentMessages;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
@@ -87,8 +88,8 @@ pub(crate) struct Shared {
     pub(crate) grpc: OnceLock<Vec<String>>,
     /// Addresses of the API listener, as host and port.
     pub(crate) api_addresses: OnceLock<Vec<String>>,
-    /// The effective configuration as JSON, without credentials.
-    pub(crate) configuration: OnceLock<String>,
+    /// The configuration.
+    pub(crate) configuration: OnceLock<Shown>,
     /// Log of the process.
     pub(crate) log: OnceLock<Arc<dyn LogLevels>>,
     /// RPC commands that run or ended lately.

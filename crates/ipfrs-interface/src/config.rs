@@ -1,5 +1,6 @@
 //! The configuration: a struct with the sections of all crates, and functions to read it.
 
+mod file;
 mod key_names;
 mod settings;
 
@@ -18,6 +19,8 @@ use ipfrs_node::{
 };
 
 use crate::{LogConfig, PublicConfig, ServerConfig, TlsConfig};
+pub use file::ConfigFile;
+use ipfrs_rpc::kubo_config::Change;
 use key_names::keys_of;
 pub use settings::{Flag, Settings, Sources};
 
@@ -28,17 +31,22 @@ pub(crate) struct Section {
     keys: fn() -> &'static [&'static str],
 }
 
-/// The settings as text. Configurations with equal settings are equal, wherever the settings come from.
+/// Origin of settings. Configurations with equal settings are equal, whatever their origin.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shown(pub(crate) Option<String>);
+pub(crate) struct Provenance {
+    /// All settings as JSON, without credentials, if they were read from [`Sources`].
+    pub(crate) shown: Option<String>,
+    /// The file that some of them may be in.
+    pub(crate) file: Option<ConfigFile>,
+}
 
-impl PartialEq for Shown {
+impl PartialEq for Provenance {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Shown {}
+impl Eq for Provenance {}
 
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
@@ -46,8 +54,8 @@ macro_rules! sections {
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct Config {
             $($(#[$doc])* pub $name: $type,)*
-            /// All settings as JSON, without credentials, if they were read from [`Sources`].
-            pub(crate) shown: Shown,
+            /// Origin of the settings.
+            pub(crate) provenance: Provenance,
         }
 
         const SECTIONS: &[Section] = &[$(Section { name: stringify!($name), keys: keys_of::<$type> },)*];
@@ -63,7 +71,8 @@ macro_rules! sections {
             }
 
             fn from_settings(settings: &Settings) -> Result<Self> {
-                Ok(Self { $($name: settings.section(stringify!($name))?,)* shown: Shown(Some(settings.shown()?)) })
+                let provenance = Provenance { shown: Some(settings.shown()?), file: settings.file() };
+                Ok(Self { $($name: settings.section(stringify!($name))?,)* provenance })
             }
         }
     };
@@ -128,6 +137,14 @@ impl Config {
     /// The documented configuration file with every default, as `config init` writes it. The file is a symlink inside
     /// the crate, so that source distributions contain it.
     pub const DEFAULT_TEXT: &str = include_str!("../gateway.toml");
+
+    /// Returns the text of a configuration file with these settings.
+    ///
+    /// # Errors
+    /// A change has no key, or a value that cannot be in a file.
+    pub fn text_of(changes: &[Change]) -> Result<String> {
+        file::edited("", changes)
+    }
 
     /// Reads, checks and merges all sources.
     ///

@@ -24,7 +24,7 @@ mod tls;
 mod traces;
 mod unix_socket;
 
-pub use config::{Config, Flag, Settings, Sources};
+pub use config::{Config, ConfigFile, Flag, Settings, Sources};
 pub use embedded::{Embedded, GatewayService};
 pub use gateway::{Gateway, running_url};
 pub use inherited::inherit_sockets;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use ipfrs_graphql::GraphQl;
 use ipfrs_grpc::{Grpc, Limits};
-use ipfrs_http::{App, Lifecycle, Service};
+use ipfrs_http::{App, Configuration, Lifecycle, Service};
 use ipfrs_middleware::{MemoryPool, Rules, TrustedProxies};
 use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::config::Provenance;
 use crate::conn::front_end::FrontEnd;
 use crate::tls::Tls;
 use crate::{Config, log_levels};
@@ -92,8 +93,10 @@ impl Parts {
         let (node, memory, registry) = (&self.node, &self.memory, &self.registry);
         let (http, shared) = (config.http(), memory.clone());
         let mut app = ipfrs_http::app(node.clone(), &http, port, lifecycle.clone(), shared, rules.clone(), registry)?;
-        if let Some(shown) = &config.shown.0 {
-            app.service.show_configuration(shown.clone());
+        let Provenance { shown, file } = &config.provenance;
+        if let Some(shown) = shown {
+            let file = file.clone().map(|file| Arc::new(file) as Arc<dyn Configuration>);
+            app.service.show_configuration(shown.clone(), file);
             log_levels::process_log().into_iter().for_each(|log| app.service.offer_log(log));
         }
         if config.graphql.enabled {

@@ -223,8 +223,7 @@ impl ImportConfig {
                 "import.hash = \"identity\" is only for blocks of up to 128 bytes: name it in single requests";
             return Err(Error::invalid(message));
         }
-        let options = ImportOptions::new(self.named_profile(), self.overrides());
-        let chunker = options.map_err(|e| Error::invalid(format!("[import]: {e}")))?.chunker();
+        let chunker = self.options()?.chunker();
         if chunker.min_chunk_bytes() < MIN_CHUNK_BYTES {
             return Err(Error::invalid(format!(
                 "import.chunker = \"{chunker}\" makes chunks of less than {MIN_CHUNK_BYTES} bytes: use a larger size, \
@@ -232,6 +231,15 @@ impl ImportConfig {
             )));
         }
         Ok(())
+    }
+
+    /// Returns the options of imports that set nothing themselves.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the settings contradict each other.
+    pub fn options(&self) -> Result<ImportOptions> {
+        let options = ImportOptions::new(self.named_profile(), self.overrides());
+        options.map_err(|e| Error::invalid(format!("[import]: {e}")))
     }
 
     /// Returns the profile. The default one is Kubo's behavior without a profile, where CIDv1 implies raw leaves.

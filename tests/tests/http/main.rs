@@ -76,6 +76,7 @@ mod retrieval_clients;
 mod rpc_arguments;
 mod rpc_blocks;
 mod rpc_commands;
+mod rpc_config;
 mod rpc_files;
 mod rpc_get;
 mod rpc_multiformats;

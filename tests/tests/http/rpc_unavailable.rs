@@ -1,6 +1,5 @@
-//! Commands of subsystems that this daemon lacks, `commands`, `version/deps` and `config`.
+//! Commands of subsystems that this daemon lacks, `commands` and `version/deps`.
 
-use ipfrs_interface::{Config, Sources};
 use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, ndjson, rpc_failure};
@@ -100,49 +99,4 @@ async fn dependencies_are_listed_with_their_digests() {
     let tokio = lines.iter().find(|line| line["Path"] == "tokio").unwrap();
     assert!(tokio["Sum"].as_str().unwrap().starts_with("sha256:"), "{tokio}");
     assert_eq!(tokio["ReplacedBy"], "");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn configuration_is_read_by_the_names_of_kubo() {
-    let gateway = TestGateway::start_with(|config| {
-        // Only a configuration that was read is shown.
-        *config = Config::load(&Sources::default()).unwrap();
-        config.server.port = 0;
-        config.grpc.port = Some(0);
-        config.api.enabled = false;
-    })
-    .await;
-    let shown = gateway.rpc_json("config/show").await;
-    let id = gateway.rpc_json("id").await["ID"].clone();
-    for (key, value) in [
-        ("Identity.PeerID", id),
-        ("Datastore.StorageMax", json!("")),
-        ("Peering.Peers", Value::Null),
-        ("Import.CidVersion", json!(0)),
-        ("Import.UnixFSChunker", json!("size-262144")),
-        ("Import.UnixFSFileMaxLinks", json!(174)),
-        ("Import.UnixFSDAGLayout", json!("balanced")),
-        ("Import.UnixFSDirectoryMaxLinks", json!(0)),
-        ("Import.UnixFSHAMTDirectoryMaxFanout", json!(256)),
-        ("Import.UnixFSHAMTDirectorySizeThreshold", json!("262144B")),
-        ("Import.UnixFSHAMTDirectorySizeEstimation", json!("links")),
-        ("Routing.Type", json!("none")),
-        ("Addresses", shown["Addresses"].clone()),
-    ] {
-        assert_eq!(gateway.rpc_json(&format!("config?arg={key}")).await, json!({ "Key": key, "Value": value }));
-    }
-    let listener = json!(format!("/ip4/127.0.0.1/tcp/{}", gateway.port()));
-    assert_eq!((&shown["Addresses"]["Gateway"], &shown["Addresses"]["API"]), (&listener, &listener));
-    assert!(shown["Identity"].get("PrivKey").is_none());
-    for (query, text) in [
-        ("arg=Nope", "failed to get config value: \"Nope not found\""),
-        ("arg=Addresses.Nope", "failed to get config value: \"Addresses.Nope not found\""),
-        ("arg=Addresses.Swarm.0", "failed to get config value: \"Addresses.Swarm key is not a map\""),
-        ("arg=Identity.PrivKey", "cannot show or change private key through API"),
-        ("arg=identity", "cannot show or change private key through API"),
-        ("arg=Routing.Type&arg=dht", "\"Routing.Type\" cannot be set through the API: "),
-    ] {
-        let message = rpc_failure(gateway.rpc(&format!("config?{query}")).send().await.unwrap()).await;
-        assert!(message.starts_with(text), "{query}: {message}");
-    }
 }

@@ -28,6 +28,10 @@ pub(crate) struct MigrateKuboArgs {
     /// Directory of Kubo's repo, or URL of its RPC such as http://127.0.0.1:5001 [default: IPFS_PATH, or ~/.ipfs]
     #[arg(long, value_name = "URL|PATH")]
     pub(crate) from: Option<String>,
+    /// Write the settings that correspond to those of Kubo into the configuration file, except credentials, which a
+    /// gateway applies when it starts
+    #[arg(long)]
+    pub(crate) write_config: bool,
     /// Show a progress bar [default: if standard error is a terminal, without --json]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,

@@ -1,10 +1,10 @@
-//! `config init|show|check`.
+//! `config init|show|get|set|unset|check`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::{Config, check_denylists};
+use ipfrs_interface::{Config, ConfigFile, check_denylists};
 
 use crate::args::{ConfigCommand, Globals};
 use crate::output::Output;
@@ -20,6 +20,27 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
             }
             out.bytes(settings.to_toml()?.as_bytes())
         }
+        ConfigCommand::Get { key } => {
+            let value = session::settings(globals, Vec::new())?.value(key)?;
+            let value = value.with_context(|| format!("{key} is not set, and has no default"))?;
+            if out.is_json() {
+                return out.object(&serde_json::json!({ "key": key, "value": value }));
+            }
+            match value.as_str() {
+                Some(text) => out.line(text),
+                None => out.line(&value.to_string()),
+            }
+        }
+        ConfigCommand::Set { key, value } => {
+            let file = file(globals)?;
+            file.set(key, value)?;
+            changed(&file, key, out)
+        }
+        ConfigCommand::Unset { key } => {
+            let file = file(globals)?;
+            file.unset(key)?;
+            changed(&file, key, out)
+        }
         ConfigCommand::Check => {
             let config = session::settings(globals, Vec::new())?.config()?;
             check_denylists(&session::repo(globals)?, &config.gateway.denylists)?;
@@ -33,6 +54,18 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
             }
         }
     }
+}
+
+/// Returns the configuration file that commands change.
+fn file(globals: &Globals) -> Result<ConfigFile> {
+    session::settings(globals, Vec::new())?.file().context("there is no configuration file")
+}
+
+fn changed(file: &ConfigFile, key: &str, out: &mut Output) -> Result<()> {
+    if out.is_json() {
+        return out.object(&serde_json::json!({ "file": file.path(), "key": key }));
+    }
+    out.line(&format!("changed {}: restart a running gateway to apply it", file.path().display()))
 }
 
 fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {

@@ -9,14 +9,17 @@ mod keys;
 mod pins;
 mod source;
 
-use anyhow::Result;
-use serde::Serialize;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::{Serialize, Serializer};
 
 use self::blocks::MovedBlocks;
 use self::source::Source;
 use crate::api::Api;
-use crate::args::{MigrateCommand, MigrateKuboArgs};
+use crate::args::{Globals, MigrateCommand, MigrateKuboArgs};
 use crate::output::{Output, printable};
+use crate::session;
 
 /// Result of a migration.
 #[derive(Debug, Default, Serialize)]
@@ -27,7 +30,11 @@ struct Report {
     files: u64,
     keys: u64,
     /// Lines for the configuration of ipfrs.
-    configuration: Vec<String>,
+    #[serde(serialize_with = "lines")]
+    configuration: String,
+    /// Configuration file that they were written to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration_file: Option<PathBuf>,
     /// Settings of Kubo that are not at their default and have no equivalent.
     without_equivalent: Vec<String>,
     /// Items that could not be moved, with the reasons.
@@ -45,21 +52,38 @@ impl Report {
     }
 }
 
-pub(super) async fn run(api: &Api, command: MigrateCommand, out: &mut Output) -> Result<()> {
+fn lines<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(text.lines())
+}
+
+pub(super) async fn run(api: &Api, globals: &Globals, command: MigrateCommand, out: &mut Output) -> Result<()> {
     match command {
-        MigrateCommand::Kubo(args) => kubo(api, &args, out).await,
+        MigrateCommand::Kubo(args) => kubo(api, globals, &args, out).await,
         MigrateCommand::Export(args) => export::run(api, &args, out).await,
     }
 }
 
-async fn kubo(api: &Api, args: &MigrateKuboArgs, out: &mut Output) -> Result<()> {
+async fn kubo(api: &Api, globals: &Globals, args: &MigrateKuboArgs, out: &mut Output) -> Result<()> {
     let source = Source::open(args.from.as_deref())?;
+    if args.write_config && globals.api.is_some() {
+        anyhow::bail!("--write-config changes the configuration file of a repo on this machine: leave out --api");
+    }
     let mut report = Report::default();
     blocks::copy(&source, api, args.progress, out.is_json(), &mut report).await?;
     pins::copy(&source, api, args.progress, out.is_json(), &mut report).await?;
     files::copy(&source, api, &mut report).await?;
     keys::copy(&source, api, &mut report).await?;
-    configuration::compare(&source, &mut report).await?;
+    let changes = configuration::compare(&source, &mut report).await?;
+    if args.write_config {
+        let file = session::settings(globals, Vec::new())?.file().context("there is no configuration file")?;
+        for change in changes {
+            let key = change.key.join(".");
+            if let Err(error) = file.change(&[change], false) {
+                report.fail(format!("{key}: {error}"));
+            }
+        }
+        report.configuration_file = Some(file.path().to_owned());
+    }
     print(&report, out)?;
     match report.failures.len() {
         0 => Ok(()),
@@ -78,8 +102,11 @@ fn print(report: &Report, out: &mut Output) -> Result<()> {
         report.pins, report.files, report.keys
     ))?;
     if !report.configuration.is_empty() {
-        out.line("\nConfiguration of Kubo as that of ipfrs (config.toml in the repo):")?;
-        report.configuration.iter().try_for_each(|line| out.line(&format!("  {}", printable(line))))?;
+        out.line(&match &report.configuration_file {
+            None => "\nConfiguration of Kubo as that of ipfrs (config.toml in the repo):\n".to_owned(),
+            Some(file) => format!("\nConfiguration of Kubo, as written to {} without [auth]:\n", file.display()),
+        })?;
+        report.configuration.lines().try_for_each(|line| out.line(&printable(line)))?;
     }
     if !report.without_equivalent.is_empty() {
         out.line("\nSettings of Kubo without an equivalent:")?;

@@ -19,6 +19,23 @@ fn config_init_writes_valid_file_and_never_overwrites() {
 }
 
 #[test]
+fn keys_are_shown_set_and_unset() {
+    let place = Place::new();
+    let file = place.repo().join("config.toml");
+    assert_eq!(place.ok(&["config", "get", "server.port"]), "8080");
+    assert!(place.ok(&["config", "set", "server.port", "8081"]).contains(file.to_str().unwrap()));
+    assert_eq!(place.ok(&["config", "get", "server.port"]), "8081");
+    assert!(place.ok(&["--json", "config", "get", "server"]).contains("\"port\":8081"));
+    place.ok(&["config", "unset", "server.port"]);
+    assert_eq!(place.ok(&["config", "get", "server.port"]), "8080");
+    assert!(place.fails(&["config", "get", "store.path"]).contains("store.path is not set"));
+    assert!(place.fails(&["config", "get", "store.pth"]).contains("did you mean path"));
+    assert!(place.fails(&["config", "set", "server.port", "-1"]).contains("65535"));
+    // The file that is named must exist.
+    assert!(place.fails(&["--config", "missing.toml", "config", "set", "server.port", "1"]).contains("missing.toml"));
+}
+
+#[test]
 fn config_check_reports_errors_in_file() {
     let place = Place::new();
     let file = place.write("my.toml", b"[server]\nhost = \"127.0.0.1\"\nprot = 8081\n");

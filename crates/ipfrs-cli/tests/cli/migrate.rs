@@ -97,14 +97,15 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     assert_eq!(left.len(), 3, "{left:?}");
     let settings = report["configuration"].as_array().unwrap();
     for text in [
-        "import.cid_version = 1",
-        "import.chunker = \"size-1048576\"",
-        "import.layout = \"trickle\"",
-        "import.sharding_threshold_bytes = 100000",
-        "mutable_files.max_unflushed = 0",
-        "auth.enabled = true",
-        "gateway.hosts.\"localhost\" = { subdomains = true }",
-        "auth.rpc.\"a\" = { secret = \"AuthSecret of a\", paths = [\"/api/v0/id\"] }",
+        "cid_version = 1",
+        "chunker = \"size-1048576\"",
+        "layout = \"trickle\"",
+        "sharding_threshold_bytes = 100000",
+        "max_unflushed = 0",
+        "max_bytes = 10000000000",
+        "enabled = true",
+        "hosts = { localhost = { subdomains = true } }",
+        "rpc = { a = { paths = [\"/api/v0/id\"], secret = \"AuthSecret of a\" } }",
     ] {
         assert!(settings.contains(&json!(text)), "{settings:?}");
     }
@@ -112,6 +113,13 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     // Run again, it moves nothing.
     let report: Value = serde_json::from_str(&place.ok(&["--json", "migrate", "kubo", "--from", from])).unwrap();
     assert_eq!((&report["blocks"], &report["known_blocks"]), (&json!(0), &json!(1)));
+    // The settings without credentials can be written.
+    let command = ["migrate", "kubo", "--write-config", "--from", from];
+    let failed = place.run(&command);
+    assert!(failed.text().contains("api.port is set by environment variable IPFRS_API_PORT"), "{}", failed.text());
+    assert!(place.command(&command).env_remove("IPFRS_API_PORT").output().unwrap().status.success());
+    assert_eq!(place.ok(&["config", "get", "import.layout"]), "trickle");
+    assert_eq!(place.ok(&["config", "get", "auth.enabled"]), "false");
     let other = Place::new();
     write_kubo(&kubo, b"other\n");
     assert!(other.fails(&["migrate", "kubo", "--from", from]).contains("not moved"));

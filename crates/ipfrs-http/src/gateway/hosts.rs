@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{Client, TrustedProxies};
+use ipfrs_rpc::kubo_config::tcp_multiaddr;
 
 use crate::GatewayConfig;
 use crate::config::{HostConfig, Namespace};
@@ -75,17 +75,6 @@ pub(crate) fn multiaddr(uri: &Uri, headers: &HeaderMap, is_over_tls: bool) -> Op
     let (default_port, scheme) = if is_https { ("443", "https") } else { ("80", "http") };
     let address = (!name.is_empty()).then(|| tcp_multiaddr(name, port.unwrap_or(default_port)))?;
     Some(format!("{address}/{scheme}"))
-}
-
-/// Returns the multiaddr of a TCP listener at a host, which is written as in a URL.
-pub(crate) fn tcp_multiaddr(host: &str, port: impl fmt::Display) -> String {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let protocol = match bare.parse() {
-        Ok(IpAddr::V4(_)) => "ip4",
-        Ok(IpAddr::V6(_)) => "ip6",
-        Err(_) => "dns",
-    };
-    format!("/{protocol}/{bare}/tcp/{port}")
 }
 
 impl<'a> Named<'a> {

@@ -11,13 +11,14 @@ use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, parse_cid, to_base};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
+use ipfrs_rpc::duration;
 use ipfrs_rpc::types::CidLink;
 use percent_encoding::percent_decode_str;
 
 use super::command_result::has_body;
 use super::definition::Command;
 use super::options::Options;
-use super::{duration, multipart, stdin};
+use super::{multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;

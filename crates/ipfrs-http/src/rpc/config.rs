@@ -1,63 +1,156 @@
-//! `config` and `config/show`: the effective configuration in Kubo's terms. It is read-only.
+//! `config` and its subcommands: the configuration in Kubo's terms. Changes go to the configuration file, and apply after
+//! a restart, as in Kubo.
 
-use axum::extract::State;
-use ipfrs_core::{Error, Result};
+mod profiles;
+
+use axum::extract::{Request, State};
+use axum::response::IntoResponse;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::ImportConfig;
+use ipfrs_rpc::kubo_config::{Change, changes, put_key, show as in_kubos_terms};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::{output, swarm};
-use crate::gateway::hosts::tcp_multiaddr;
+use super::multipart::one_file;
+use super::output;
+use crate::configuration::Shown;
 use crate::state::AppState;
 
-/// `config?arg=key`: returns the value of a key. A value to set is refused.
+/// Maximum length of a configuration in `config/replace`, in bytes.
+const MAX_BYTES: usize = 1024 * 1024;
+/// Maximum number of settings that an error names.
+const MAX_NAMED: usize = 8;
+/// Placeholder of credentials in a configuration that is shown.
+const HIDDEN: &str = "***";
+
+/// `config?arg=key[&arg=value][&json=true][&bool=true]`: returns the value of a key, after setting it if there is one.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let (key, value) = match args.required("key")? {
-        [key] => (key, None),
-        [key, value] => (key, Some(value)),
-        more => return Err(Error::invalid(format!("{} arguments given, a key expected", more.len())).into()),
+        [key] => (key.clone(), None),
+        [key, value] => (key.clone(), Some(value.clone())),
+        more => {
+            return Err(Error::invalid(format!("{} arguments given, a key and a value expected", more.len())).into());
+        }
     };
-    if matches!(key.to_ascii_lowercase().as_str(), "identity" | "identity.privkey") {
-        return Err(Error::unsupported("cannot show or change private key through API").into());
+    check_secret(&key)?;
+    let shown = shown(&state)?;
+    let own = shown.next().await?;
+    let before = effective(&state, shown, &own).await?;
+    let Some(text) = value else {
+        let value = find(&before, &key)?;
+        return Ok(output::object(json!({ "Key": key, "Value": value })));
+    };
+    if args.is_set("expand-auto") {
+        let why = "--expand-auto can only be used for reading config values, not for setting them";
+        return Err(Error::unsupported(why).into());
     }
-    if is_of_pinning_credentials(key) {
-        return Err(Error::unsupported("cannot show or change pinning services credentials").into());
-    }
-    if value.is_some() {
-        return Err(Error::unsupported(format!(
-            "{key:?} cannot be set through the API: change the configuration file (config.toml of the repo) and restart the daemon"
-        ))
-        .into());
-    }
-    let value = find(&effective(&state).await?, key)?;
+    let value = if args.is_set("json") {
+        let why = |e| Error::unsupported(format!("failed to unmarshal json. {e}"));
+        serde_json::from_str(&text).map_err(why)?
+    } else if args.is_set("bool") {
+        json!(text == "true")
+    } else {
+        json!(text)
+    };
+    let mut after = before.clone();
+    put_key(&mut after, &key, value.clone()).map_err(|at| not_set(format!("{at} key is not a map")))?;
+    let new = apply(&state, &own, &before, &after).await?;
+    // Headers that the daemon sets itself are not shown.
+    let value = find(&effective(&state, shown, &new).await?, &key).unwrap_or(value);
     Ok(output::object(json!({ "Key": key, "Value": value })))
 }
 
-/// Whether the value of a key would contain the key of a pinning service.
-fn is_of_pinning_credentials(key: &str) -> bool {
-    let secret = ["pinning", "remoteservices", "*", "api", "key"];
-    let mut names = key.split('.').zip(secret);
-    names.all(|(name, secret)| secret == "*" || name.eq_ignore_ascii_case(secret))
+/// `config/replace`: replaces all settings by those of the body, a configuration as `config/show` returns it.
+pub(super) async fn replace(State(state): State<AppState>, request: Request) -> CommandResult {
+    let text = one_file(&state.memory, request, "config", MAX_BYTES).await?;
+    let mut after: Value = serde_json::from_slice(&text.bytes)
+        .map_err(|e| Error::unsupported(format!("failed to decode file as config: {e}")))?;
+    let shown = shown(&state)?;
+    let own = shown.next().await?;
+    let before = effective(&state, shown, &own).await?;
+    if !after.is_object() {
+        return Err(Error::unsupported("failed to decode file as config: it is not an object").into());
+    }
+    // The key of the node and the credentials of services stay, as in Kubo.
+    for kept in ["Identity", "Pinning"] {
+        after[kept] = before[kept].clone();
+    }
+    apply(&state, &own, &before, &after).await?;
+    Ok(().into_response())
 }
 
-/// `config/profile/apply?arg=profile`: fails, since the configuration is read-only.
-pub(super) async fn apply_profile(args: Args) -> CommandResult {
-    let profile = args.text_at(0);
-    let why =
-        format!("{profile} is not a profile: ipfrs has none, change config.toml of the repo and restart the daemon");
-    Err(Error::unsupported(why).into())
-}
-
-/// `config/replace`: fails, since the configuration is read-only.
-pub(super) async fn replace() -> CommandResult {
-    let why =
-        "the configuration cannot be replaced through the API: change config.toml of the repo and restart the daemon";
-    Err(Error::unsupported(why).into())
+/// `config/profile/apply?arg=profile[&dry-run=true]`: sets the parameters of imports to those of a profile.
+pub(super) async fn apply_profile(State(state): State<AppState>, args: Args) -> CommandResult {
+    let name = args.text_at(0);
+    let changes = profiles::changes(name)?;
+    let shown = shown(&state)?;
+    let own = shown.next().await?;
+    let old = effective(&state, shown, &own).await?;
+    let new = shown.change(changes, args.is_set("dry-run")).await?;
+    let new = effective(&state, shown, &new).await?;
+    Ok(output::object(json!({ "OldCfg": old, "NewCfg": new })))
 }
 
 /// `config/show`: returns the values of all keys.
 pub(super) async fn show(State(state): State<AppState>) -> CommandResult {
-    Ok(output::object(effective(&state).await?))
+    let shown = shown(&state)?;
+    let own = shown.next().await?;
+    Ok(output::object(effective(&state, shown, &own).await?))
+}
+
+fn shown(state: &AppState) -> Result<&Shown> {
+    let why = "the program that embeds this gateway has its configuration";
+    state.configuration.get().ok_or_else(|| Error::not_found(why))
+}
+
+/// Refuses keys whose values contain secrets, as Kubo does.
+fn check_secret(key: &str) -> Result<()> {
+    let is_below = |path: &[&str]| {
+        let mut names = key.split('.').zip(path);
+        names.all(|(name, secret)| *secret == "*" || name.eq_ignore_ascii_case(secret))
+    };
+    if is_below(&["identity"]) && !key.eq_ignore_ascii_case("identity.peerid") {
+        return Err(Error::unsupported("cannot show or change private key through API"));
+    }
+    if key.contains('.') && is_below(&["api", "authorizations"]) {
+        return Err(Error::unsupported(
+            "cannot show or change API authorizations through API: see auth.rpc of config.toml",
+        ));
+    }
+    if is_below(&["pinning", "remoteservices", "*", "api", "key"]) {
+        return Err(Error::unsupported("cannot show or change pinning services credentials"));
+    }
+    Ok(())
+}
+
+fn not_set(why: impl std::fmt::Display) -> Error {
+    Error::unsupported(format!("failed to set config value: {why} (maybe use --json?)"))
+}
+
+/// Changes the configuration from `before` to `after`, both in Kubo's terms. Returns the new one in ours, of which `own`
+/// is the old one.
+async fn apply(state: &AppState, own: &Value, before: &Value, after: &Value) -> Result<Value> {
+    let root = state.node.repo().parent().map(|parent| parent.display().to_string()).unwrap_or_default();
+    let changes = changes(own, before, after, &root).map_err(|without| {
+        let named = without.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = without.len().saturating_sub(MAX_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        not_set(format!("{named}{more}: no setting of config.toml corresponds to this value"))
+    })?;
+    if changes.is_empty() {
+        return Ok(own.clone());
+    }
+    let hides = |change: &Change| change.value.as_ref().is_some_and(|value| value.to_string().contains(HIDDEN));
+    if let Some(change) = changes.iter().find(|change| hides(change)) {
+        let key = change.key.join(".");
+        return Err(not_set(format!("{key} contains credentials, which are not shown: change it in config.toml")));
+    }
+    shown(state)?.change(changes, false).await.map_err(|e| match e.kind() {
+        ErrorKind::InvalidInput => not_set(e.public_message()),
+        kind => Error::new(kind, format!("failed to set config value: {}", e.public_message())),
+    })
 }
 
 /// Returns the value at a path of names, with Kubo's errors.
@@ -75,99 +168,60 @@ fn find(config: &Value, key: &str) -> Result<Value> {
     Ok(value.clone())
 }
 
-/// Returns the effective configuration by Kubo's names: the keys with an equivalent in ipfrs, and no others.
-///
-/// # Errors
-/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) in a program that embeds the gateway and has the configuration
-/// itself.
-async fn effective(state: &AppState) -> Result<Value> {
-    let pinning_services = state.node.pinning_services().await?;
-    let why = "the program that embeds this gateway has its configuration";
-    let text = state.configuration.get().ok_or_else(|| Error::not_found(why))?;
-    let own: Value =
-        serde_json::from_str(text).map_err(|e| Error::internal("the configuration is not JSON").with_source(e))?;
-    let at = |pointer: &str| own.pointer(pointer).cloned().unwrap_or_default();
-    let is_set = |pointer: &str| at(pointer) == json!(true);
-    let host = at("/server/host");
-    let gateway = tcp_multiaddr(host.as_str().unwrap_or_default(), state.port);
+/// Returns the configuration by Kubo's names: the keys with an equivalent in ipfrs, and no others. `own` is the
+/// configuration in our terms.
+async fn effective(state: &AppState, shown: &Shown, own: &Value) -> Result<Value> {
+    let mut own = own.clone();
+    let running = shown.running()?;
+    // Listeners have the ports that the system chose for them.
+    let is_unchanged = |section: &str, keys: &[&str]| {
+        let at = |config: &Value, key: &str| config.pointer(&format!("{section}/{key}")).cloned();
+        keys.iter().all(|key| at(&own, key) == at(&running, key))
+    };
+    let is_gateway = is_unchanged("/server", &["host", "port"]);
+    let is_api = is_unchanged("/api", &["enabled", "host", "port", "unix_socket"]);
+    let is_swarm = is_unchanged("/retrieval/bitswap", &["enabled", "listen"]);
+    if is_gateway {
+        own["server"]["port"] = json!(state.port);
+    }
     let api = state.api_addresses.get().and_then(|addresses| addresses.first()?.rsplit_once(':'));
-    let api = api.map(|(host, port)| tcp_multiaddr(host, port));
-    let peers = swarm::steady_peers(&state.node);
-    let max_bytes = at("/store/max_bytes").as_u64().filter(|bytes| *bytes > 0);
-    let routers = at("/retrieval/routers");
-    let has_routers = routers.as_array().is_some_and(|routers| !routers.is_empty());
-    let services: Map<String, Value> = pinning_services
+    if let (Some((_, port)), true) = (api, is_api) {
+        own["api"]["port"] = json!(port.parse::<u16>().ok());
+    }
+    if is_swarm && own["retrieval"]["bitswap"]["enabled"] == json!(true) {
+        own["retrieval"]["bitswap"]["listen"] = json!(state.node.listen_addresses());
+    }
+    let mut kubo = in_kubos_terms(&own);
+    // Without a listener of its own, the API is served with the gateway.
+    if is_api && api.is_none() {
+        kubo["Addresses"]["API"] = kubo["Addresses"]["Gateway"].clone();
+    }
+    let import = ImportConfig::deserialize(&own["import"])
+        .map_err(|e| Error::internal("the configuration of imports is invalid").with_source(e))?
+        .options()?;
+    let sharding = import.sharding();
+    kubo["Import"] = json!({
+        "CidVersion": import.cid_version(),
+        "HashFunction": import.hash().name(),
+        "UnixFSRawLeaves": import.raw_leaves(),
+        "UnixFSChunker": import.chunker().to_string(),
+        "UnixFSDAGLayout": import.layout(),
+        "UnixFSFileMaxLinks": import.max_file_links(),
+        "UnixFSDirectoryMaxLinks": sharding.max_links.unwrap_or(0),
+        "UnixFSHAMTDirectoryMaxFanout": sharding.fanout,
+        "UnixFSHAMTDirectorySizeThreshold": format!("{}B", sharding.threshold_bytes),
+        "UnixFSHAMTDirectorySizeEstimation": sharding.size,
+    });
+    let services: Map<String, Value> = state
+        .node
+        .pinning_services()
+        .await?
         .into_iter()
         .map(|service| (service.name, json!({ "API": { "Endpoint": service.endpoint } })))
         .collect();
-    let seconds = |pointer: &str| at(pointer).as_u64().map(|seconds| format!("{seconds}s"));
-    let import = state.node.default_import_options()?;
-    let sharding = import.sharding();
-    Ok(json!({
-        "API": { "HTTPHeaders": at("/api/http_headers") },
-        "Addresses": {
-            // Without a listener of its own, the API is served with the gateway.
-            "API": api.as_ref().unwrap_or(&gateway),
-            "Gateway": gateway,
-            "Swarm": state.node.listen_addresses(),
-            "Announce": at("/retrieval/bitswap/announce"),
-        },
-        "Bootstrap": [],
-        "Datastore": {
-            "StorageMax": max_bytes.map_or_else(String::new, |bytes| format!("{bytes}B")),
-            "HashOnRead": at("/store/verify_on_read"),
-        },
-        "Experimental": { "FilestoreEnabled": state.node.has_filestore() },
-        "Gateway": {
-            "NoFetch": !is_set("/retrieval/enabled"),
-            "NoDNSLink": !is_set("/dns/enabled"),
-            "DeserializedResponses": at("/gateway/deserialized"),
-            "ExposeRoutingAPI": true,
-            "RetrievalTimeout": seconds("/gateway/retrieval_timeout_seconds"),
-            "MaxRequestDuration": seconds("/gateway/max_request_seconds"),
-            "MaxConcurrentRequests": at("/gateway/max_concurrent_requests"),
-            "MaxRangeRequestFileSize": at("/gateway/max_range_request_bytes"),
-        },
-        "Identity": { "PeerID": state.node.identity().peer_id() },
-        "Import": {
-            "CidVersion": import.cid_version(),
-            "HashFunction": import.hash().name(),
-            "UnixFSRawLeaves": import.raw_leaves(),
-            "UnixFSChunker": import.chunker().to_string(),
-            "UnixFSDAGLayout": import.layout(),
-            "UnixFSFileMaxLinks": import.max_file_links(),
-            "UnixFSDirectoryMaxLinks": sharding.max_links.unwrap_or(0),
-            "UnixFSHAMTDirectoryMaxFanout": sharding.fanout,
-            "UnixFSHAMTDirectorySizeThreshold": format!("{}B", sharding.threshold_bytes),
-            "UnixFSHAMTDirectorySizeEstimation": sharding.size,
-        },
-        "Internal": { "MFSNoFlushLimit": at("/mutable_files/max_unflushed") },
-        "Ipns": { "RecordLifetime": seconds("/ipns/record_lifetime_seconds") },
-        "Peering": { "Peers": (!peers.is_empty()).then_some(peers) },
-        "Pinning": { "RemoteServices": services },
-        "Provide": { "Enabled": false },
-        "Routing": { "Type": if has_routers { "delegated" } else { "none" }, "DelegatedRouters": routers },
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_lead_to_values_or_to_errors_of_kubo() {
-        let config = json!({ "Addresses": { "API": "a", "Swarm": ["b"] } });
-        assert_eq!(find(&config, "Addresses.API").unwrap(), json!("a"));
-        assert_eq!(find(&config, "Addresses.Swarm").unwrap(), json!(["b"]));
-        for (key, why) in [
-            ("Nope", "Nope not found"),
-            ("Addresses.Nope", "Addresses.Nope not found"),
-            ("addresses.API", "addresses not found"),
-            ("Addresses.Swarm.0", "Addresses.Swarm key is not a map"),
-            ("", " not found"),
-        ] {
-            let message = find(&config, key).unwrap_err().to_string();
-            assert_eq!(message, format!("failed to get config value: {why:?}"), "{key}");
-        }
-    }
+    kubo["Pinning"] = json!({ "RemoteServices": services });
+    kubo["Identity"] = json!({ "PeerID": state.node.identity().peer_id() });
+    let has_routers = own.pointer("/retrieval/routers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    kubo["Routing"]["Type"] = json!(if has_routers { "delegated" } else { "none" });
+    Ok(kubo)
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use ipfrs_core::Error;
+use ipfrs_rpc::duration;
 use serde_json::json;
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::{duration, output};
+use super::output;
 use crate::state::AppState;
 
 /// `diag/cmds`: returns the commands that run, and those that ended lately.

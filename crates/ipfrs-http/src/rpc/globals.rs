@@ -14,10 +14,11 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_node::{Expected, RequestContext, with_context};
+use ipfrs_rpc::duration;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::args::takes_trailers;
-use super::{duration, output};
+use super::output;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, rpc_failure, rpc_failure_response};
 

@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_node::{GcEvent, GcReport, Repair, Repaired, Verified, Verifying};
+use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
 use super::command_result::CommandResult;
 use super::long_command::{self, Lines};
-use super::{duration, output};
+use super::output;
 use crate::error::part_text;
 use crate::state::AppState;
 

@@ -15,6 +15,6 @@ pub(super) async fn show(
     Extension(id): Extension<RequestId>,
 ) -> Result<Response, Problem> {
     let why = "the program that embeds this gateway has its configuration";
-    let text = state.configuration.get().ok_or_else(|| Problem::new(Error::not_found(why), &id))?;
-    Ok(([(CACHE_CONTROL, "no-store"), (CONTENT_TYPE, "application/json")], text.clone()).into_response())
+    let shown = state.configuration.get().ok_or_else(|| Problem::new(Error::not_found(why), &id))?;
+    Ok(([(CACHE_CONTROL, "no-store"), (CONTENT_TYPE, "application/json")], shown.running.clone()).into_response())
 }

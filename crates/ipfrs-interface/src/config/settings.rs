@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -10,7 +11,8 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
-use super::{Config, SECTIONS, Section};
+use super::file::parsed_key;
+use super::{Config, ConfigFile, SECTIONS, Section};
 
 /// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
@@ -27,6 +29,8 @@ const LINKS_KEY: (&str, &str) = ("gateway", "dnslink");
 pub struct Sources {
     /// Path of the configuration file, if there is one.
     pub file: Option<PathBuf>,
+    /// Whether that file may be missing, which is the same as an empty one.
+    pub is_file_optional: bool,
     /// Environment variables. Only `IPFS_NS_MAP` and those named `IPFRS_{SECTION}_{KEY}` are read.
     pub environment: Vec<(String, String)>,
     /// TOML from the embedding program, in the format of the file. Errors call it `config`.
@@ -55,6 +59,7 @@ impl Sources {
         let environment = environment.filter(|(name, _)| name.starts_with(ENV_PREFIX) || name == LINKS_VARIABLE);
         Self {
             file,
+            is_file_optional: false,
             environment: environment.map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect(),
             text: None,
             flags: Vec::new(),
@@ -102,6 +107,7 @@ struct Setting {
 #[derive(Debug, Clone)]
 pub struct Settings {
     by_key: BTreeMap<(&'static str, &'static str), Setting>,
+    sources: Sources,
 }
 
 impl Settings {
@@ -112,11 +118,22 @@ impl Settings {
     /// [`ErrorKind::InvalidInput`] for a file or text that is not TOML, and for unknown sections and keys; the
     /// message contains the place and the nearest known name. Otherwise the file cannot be read.
     pub fn read(sources: &Sources) -> Result<Self> {
-        let mut settings = Self { by_key: BTreeMap::new() };
-        if let Some(path) = &sources.file {
-            let text = fs::read_to_string(path)
-                .map_err(|e| Error::io(format_args!("cannot read the configuration {}", path.display()), e))?;
-            settings.add_toml(&text, |line| Origin::File { path: path.clone(), line })?;
+        let text = match sources.file.as_ref().map(|path| (path, fs::read_to_string(path))) {
+            None => None,
+            Some((_, Ok(text))) => Some(text),
+            Some((_, Err(e))) if e.kind() == io::ErrorKind::NotFound && sources.is_file_optional => None,
+            Some((path, Err(e))) => {
+                return Err(Error::io(format_args!("cannot read the configuration {}", path.display()), e));
+            }
+        };
+        Self::of(sources, text.as_deref())
+    }
+
+    /// Same as [`read`](Self::read), with `text` in place of the content of the file.
+    pub(super) fn of(sources: &Sources, text: Option<&str>) -> Result<Self> {
+        let mut settings = Self { by_key: BTreeMap::new(), sources: sources.clone() };
+        if let (Some(path), Some(text)) = (&sources.file, text) {
+            settings.add_toml(text, |line| Origin::File { path: path.clone(), line })?;
         }
         for (name, value) in &sources.environment {
             settings.add_variable(name, value)?;
@@ -231,6 +248,41 @@ impl Settings {
         self.by_key.keys().any(|(of, named)| *of == section && *named == key)
     }
 
+    /// Returns what sets a key and is not the file.
+    pub(super) fn origin_besides_file(&self, section: &str, key: &str) -> Option<String> {
+        let named = self.by_key.iter().find(|((of, named), _)| *of == section && *named == key);
+        named
+            .map(|(_, setting)| &setting.origin)
+            .filter(|origin| !matches!(origin, Origin::File { .. }))
+            .map(Origin::to_string)
+    }
+
+    /// Returns the effective value of a key such as `server.port`, without credentials, if it is set or has a default.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for an unknown section or key.
+    pub fn value(&self, key: &str) -> Result<Option<Value>> {
+        self.get(&parsed_key(key)?)
+    }
+
+    /// Same as [`value`](Self::value), for a key as a list of names.
+    pub(super) fn get(&self, key: &[String]) -> Result<Option<Value>> {
+        let [section, rest @ ..] = key else { return Ok(None) };
+        let section = known_section(section).map_err(Error::invalid)?;
+        if let [name, ..] = rest {
+            known_key(section, name).map_err(Error::invalid)?;
+        }
+        let table = Value::Table(self.to_table()?);
+        let found = key.iter().try_fold(&table, |value, name| value.get(name));
+        Ok(found.cloned())
+    }
+
+    /// Returns the configuration file, if the sources have one.
+    #[must_use]
+    pub fn file(&self) -> Option<ConfigFile> {
+        ConfigFile::new(&self.sources)
+    }
+
     /// Returns the whole configuration, with defaults for all other keys. Checks types and ranges.
     ///
     /// # Errors
@@ -312,8 +364,11 @@ impl Settings {
             .map_err(|e| Error::internal("the built-in configuration is invalid").with_source(e))?;
         for ((section, key), setting) in &self.by_key {
             let values = table.entry(*section).or_insert_with(|| Value::Table(Table::new()));
-            if let Value::Table(values) = values {
-                values.insert((*key).to_owned(), setting.value.clone());
+            let Value::Table(values) = values else { continue };
+            match (values.get_mut(*key), &setting.value) {
+                // A table sets some of its keys.
+                (Some(Value::Table(defaults)), Value::Table(set)) => defaults.extend(set.clone()),
+                (_, value) => drop(values.insert((*key).to_owned(), value.clone())),
             }
         }
         Ok(table)

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod config;
+mod config_file;
 mod drain;
 mod embedded;
 mod gateway;

@@ -196,14 +196,6 @@ impl Node {
     pub fn default_hash(&self) -> HashFunction {
         self.inner.config.import.hash.unwrap_or_default()
     }
-
-    /// Returns the options of imports that a request does not set: those of `[import]`.
-    ///
-    /// # Errors
-    /// If the configuration of imports is invalid, in a program that has not checked it.
-    pub fn default_import_options(&self) -> Result<ImportOptions> {
-        self.import_options(&AddOptions::default())
-    }
 }
 
 impl AddSession {

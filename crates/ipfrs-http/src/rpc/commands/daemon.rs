@@ -14,7 +14,6 @@ use crate::rpc::options::Opt;
 use crate::rpc::{cid, command_tree, config, diag, log, multibase, node, refs, repo, swarm, unavailable};
 
 const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave it out";
-const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
 static BASES: &[Opt] = &[Opt::bool(&["prefix"]).unused(), Opt::bool(&["numeric"]).unused()];
 static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
 static CID_FORMAT: &[Opt] = &[Opt::text(&["f"]), Opt::text(&["v"]), Opt::text(&["mc"]), Opt::text(&["b"])];
@@ -39,16 +38,18 @@ pub(super) static COMMANDS: &[Command] = &[
         .arguments(&[text("cid").in_body()]),
     command("commands", Scope::Read, "List the commands", json::<CommandTree>, || any(command_tree::commands))
         .options(&[Opt::bool(&["flags", "f"]).unused()]),
-    command("config", Scope::Admin, "Value of a configuration key", value, || any(config::get))
+    command("config", Scope::Admin, "Show or set a configuration key", value, || any(config::get))
         .arguments(&[text("key"), text("value").optional()])
-        .options(&[Opt::bool(&["bool"]).unused(), Opt::bool(&["json"]).unused(), EXPAND_AUTO]),
-    command("config/profile/apply", Scope::Admin, "Not available: fails", never, || any(config::apply_profile))
-        .arguments(&[text("profile")])
-        .options(&[Opt::bool(&["dry-run"]).unused()]),
-    command("config/replace", Scope::Admin, "Not available: fails", never, || any(config::replace))
+        .options(&[Opt::bool(&["bool"]), Opt::bool(&["json"]), Opt::bool(&["expand-auto"])]),
+    command("config/profile/apply", Scope::Admin, "Set the parameters of imports to those of a profile", value, || {
+        any(config::apply_profile)
+    })
+    .arguments(&[text("profile")])
+    .options(&[Opt::bool(&["dry-run"])]),
+    command("config/replace", Scope::Admin, "Replace the configuration", done, || any(config::replace))
         .arguments(&[file("file")]),
     command("config/show", Scope::Admin, "Effective configuration", value, || any(config::show))
-        .options(&[EXPAND_AUTO]),
+        .options(&[Opt::bool(&["expand-auto"]).unused()]),
     command("diag/cmds", Scope::Admin, "Commands that run or ran lately", list::<LoggedCommand>, || {
         any(diag::commands)
     })

@@ -1,10 +1,11 @@
-//! Durations in options of commands.
+//! Durations in options of commands and in configurations.
 
 use std::time::Duration;
 
 /// Parses a duration in Go's format (`time.ParseDuration`): numbers with units, such as `1h15m30.5s`, or `0`. Returns
 /// `None` for negative durations and those of more than 2^64 nanoseconds.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest.is_empty() || rest == "0" {
         return (rest == "0").then_some(Duration::ZERO);

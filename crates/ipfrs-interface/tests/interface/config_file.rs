@@ -1,0 +1,103 @@
+//! Tests of changes of the configuration file.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use ipfrs_core::ErrorKind;
+use ipfrs_interface::{Config, ConfigFile, Sources};
+
+fn file(path: &Path) -> ConfigFile {
+    let sources = Sources { file: Some(path.to_owned()), is_file_optional: true, ..Sources::default() };
+    ConfigFile::new(&sources).unwrap()
+}
+
+#[test]
+fn settings_change_and_everything_else_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    fs::write(&path, "# A.\n[server] # B.\n# C.\nport = 1 # D.\n# E.\nhost = \"::1\"\n\n[log]\nlevel='info'\n")
+        .unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let link = dir.path().join("link.toml");
+    symlink("config.toml", &link).unwrap();
+    let file = file(&link);
+    file.set("server.port", "2").unwrap();
+    file.set("server.workers", "3").unwrap();
+    file.set("log.level", "warn").unwrap();
+    file.set("retrieval.bitswap.serve", "false").unwrap();
+    file.set("gateway.hosts.\"a.example\".subdomains", "true").unwrap();
+    file.set("retrieval.bitswap.max_peers", "9").unwrap();
+    file.set("api.hosts", "[\"b.example\"]").unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        text,
+        "# A.\n[server] # B.\n# C.\nport = 2 # D.\n# E.\nhost = \"::1\"\nworkers = 3\n\n[log]\nlevel=\"warn\"\n\n\
+         [retrieval]\nbitswap = { serve = false, max_peers = 9 }\n\n[gateway]\nhosts = { \"a.example\" = { subdomains = true } }\n\n\
+         [api]\nhosts = [\"b.example\"]\n"
+    );
+    // Comments above a removed key may belong to another one.
+    file.unset("server.port").unwrap();
+    file.unset("server.port").unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("# A.\n[server] # B.\n# C.\n# E.\nhost = \"::1\"\nworkers = 3\n"), "{text}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new/config.toml");
+    let file = file(&path);
+    for (key, value, why) in [
+        ("server.prot", "1", "did you mean port"),
+        ("sever.port", "1", "did you mean [server]"),
+        ("server", "1", "is not a key"),
+        ("a..b", "1", "is not a key"),
+        ("server.port", "65536", "65535"),
+        ("server.port", "many", "65535"),
+        ("server.port.x", "1", "server.port"),
+        ("import.hash", "sha2-255", "import.hash"),
+        ("gateway.max_ranges", "0", "1 to 1000"),
+    ] {
+        let error = file.set(key, value).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key}: {error}");
+        assert!(error.message().contains(why), "{key}: {error}");
+    }
+    assert_eq!(file.unset("server.prot").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(!path.exists());
+    file.set("import.hash", "sha2-512").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "[import]\nhash = \"sha2-512\"\n");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    // The environment takes precedence over the file, so that a change would have no effect.
+    let environment = vec![("IPFRS_SERVER_PORT".to_owned(), "1".to_owned())];
+    let sources = Sources { file: Some(path.clone()), environment, ..Sources::default() };
+    let error = ConfigFile::new(&sources).unwrap().set("server.port", "2").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.message().contains("environment variable IPFRS_SERVER_PORT"), "{error}");
+    // Another program that changes the file excludes this one.
+    let held = fs::File::open(path.parent().unwrap()).unwrap();
+    held.lock().unwrap();
+    assert_eq!(file.set("server.port", "2").unwrap_err().kind(), ErrorKind::Conflict);
+    drop(held);
+    file.set("server.port", "2").unwrap();
+}
+
+#[test]
+fn documented_file_can_be_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    fs::write(&path, Config::DEFAULT_TEXT).unwrap();
+    let file = file(&path);
+    file.set("retrieval.bitswap.listen", "[\"/ip4/127.0.0.1/tcp/0\"]").unwrap();
+    file.set("import.cid_version", "1").unwrap();
+    file.unset("server.port").unwrap();
+    let (old, new) = (Config::DEFAULT_TEXT, fs::read_to_string(&path).unwrap());
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let added: Vec<_> = lines(&new).into_iter().filter(|line| !lines(old).contains(line)).collect();
+    assert_eq!(added, ["cid_version = 1", "listen = [\"/ip4/127.0.0.1/tcp/0\"]"]);
+    let removed: Vec<_> = lines(old).into_iter().filter(|line| !lines(&new).contains(line)).collect();
+    assert_eq!(removed.len(), 2, "{removed:?}");
+}

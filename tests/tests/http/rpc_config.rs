@@ -1,0 +1,169 @@
+//! `config` and its subcommands.
+
+use std::fs;
+
+use ipfrs_interface::{Config, Sources};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{TestGateway, rpc_failure};
+use crate::multipart::Form;
+
+/// Starts a gateway with the file `config.toml` of a repo, if there is one. `text` takes precedence.
+async fn start(repo: TempDir, text: &str) -> TestGateway {
+    let file = Some(repo.path().join("config.toml"));
+    let text = Some(format!("[store]\nverify_on_read = false\n{text}"));
+    let read = Config::load(&Sources { file, is_file_optional: true, text, ..Sources::default() }).unwrap();
+    TestGateway::start_on(repo, |config| {
+        *config = read;
+        config.server.port = 0;
+        config.grpc.port = Some(0);
+        config.api.enabled = false;
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_read_by_the_names_of_kubo() {
+    let gateway = start(tempfile::tempdir().unwrap(), "").await;
+    let shown = gateway.rpc_json("config/show").await;
+    let id = gateway.rpc_json("id").await["ID"].clone();
+    for (key, value) in [
+        ("Identity.PeerID", id),
+        ("Datastore.StorageMax", json!("")),
+        ("Peering.Peers", Value::Null),
+        ("Import.CidVersion", json!(0)),
+        ("Import.UnixFSChunker", json!("size-262144")),
+        ("Import.UnixFSFileMaxLinks", json!(174)),
+        ("Import.UnixFSDAGLayout", json!("balanced")),
+        ("Import.UnixFSDirectoryMaxLinks", json!(0)),
+        ("Import.UnixFSHAMTDirectoryMaxFanout", json!(256)),
+        ("Import.UnixFSHAMTDirectorySizeThreshold", json!("262144B")),
+        ("Import.UnixFSHAMTDirectorySizeEstimation", json!("links")),
+        ("Routing.Type", json!("none")),
+        ("Addresses", shown["Addresses"].clone()),
+    ] {
+        assert_eq!(gateway.rpc_json(&format!("config?arg={key}")).await, json!({ "Key": key, "Value": value }));
+    }
+    let listener = json!(format!("/ip4/127.0.0.1/tcp/{}", gateway.port()));
+    assert_eq!((&shown["Addresses"]["Gateway"], &shown["Addresses"]["API"]), (&listener, &listener));
+    assert!(shown["Identity"].get("PrivKey").is_none());
+    for (query, text) in [
+        ("arg=Nope", "failed to get config value: \"Nope not found\""),
+        ("arg=Addresses.Nope", "failed to get config value: \"Addresses.Nope not found\""),
+        ("arg=Addresses.Swarm.0", "failed to get config value: \"Addresses.Swarm key is not a map\""),
+        ("arg=Identity.PrivKey", "cannot show or change private key through API"),
+        ("arg=identity", "cannot show or change private key through API"),
+        ("arg=API.Authorizations.a", "cannot show or change API authorizations"),
+        ("arg=Routing.Type&arg=dht", "failed to set config value: Routing.Type: no setting of config.toml"),
+        ("arg=Swarm.ConnMgr.HighWater&arg=9&json=true", "failed to set config value: Swarm.ConnMgr.HighWater: "),
+        ("arg=Import.CidVersion.X&arg=9", "failed to set config value: Import.CidVersion key is not a map"),
+        ("arg=Import.CidVersion&arg={&json=true", "failed to unmarshal json. "),
+        ("arg=Import.CidVersion&arg=1&expand-auto=true", "--expand-auto can only be used for reading"),
+        ("arg=Import.CidVersion&arg=7&json=true", "failed to set config value: "),
+        ("arg=Import.CidVersion&arg=1", "failed to set config value: "),
+        // The text of the program takes precedence over the file.
+        (
+            "arg=Datastore.HashOnRead&arg=true&bool=true",
+            "failed to set config value: store.verify_on_read is set by config, line",
+        ),
+    ] {
+        let message = rpc_failure(gateway.rpc(&format!("config?{query}")).send().await.unwrap()).await;
+        assert!(message.starts_with(text), "{query}: {message}");
+    }
+    assert!(!gateway.repo().path().join("config.toml").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_set_by_the_names_of_kubo_and_applies_after_a_restart() {
+    let repo = tempfile::tempdir().unwrap();
+    let file = repo.path().join("config.toml");
+    fs::write(&file, "# Ours.\n[import] # Defaults.\ncid_version = 0 # As ever.\n").unwrap();
+    let gateway = start(repo, "").await;
+    for (query, value) in [
+        ("arg=Import.CidVersion&arg=1&json=true", json!(1)),
+        ("arg=Import.HashFunction&arg=blake3", json!("blake3")),
+        ("arg=Gateway.DeserializedResponses&arg=false&bool=true", json!(false)),
+        ("arg=Gateway.RetrievalTimeout&arg=1m", json!("60s")),
+        ("arg=Datastore.StorageMax&arg=10GB", json!("10000000000B")),
+        (
+            "arg=API.HTTPHeaders.Access-Control-Allow-Origin&arg=[\"https://a.example\"]&json=true",
+            json!(["https://a.example"]),
+        ),
+        ("arg=API.HTTPHeaders.Access-Control-Allow-Methods&arg=[\"PUT\"]&json=true", json!(["PUT"])),
+        (
+            "arg=Gateway.PublicGateways&arg={\"b.example\":{\"UseSubdomains\":true}}&json=true",
+            json!({
+                "b.example": { "UseSubdomains": true, "InlineDNSLink": false, "Paths": ["/ipfs", "/ipns"] },
+            }),
+        ),
+        ("arg=Discovery.MDNS.Enabled&arg=false&bool=true", json!(false)),
+    ] {
+        let key = query[4..].split('&').next().unwrap();
+        assert_eq!(
+            gateway.rpc_json(&format!("config?{query}")).await,
+            json!({ "Key": key, "Value": value }),
+            "{query}"
+        );
+    }
+    assert_eq!(gateway.rpc_json("config?arg=Import.CidVersion").await["Value"], 1);
+    // The running daemon is as it was.
+    let added =
+        gateway.post_form("add?only-hash=true", Form::new().file("f", "x")).await.json::<Value>().await.unwrap();
+    assert!(added["Hash"].as_str().unwrap().starts_with("Qm"), "{added}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(
+        text.starts_with("# Ours.\n[import] # Defaults.\ncid_version = 1 # As ever.\nhash = \"blake3\"\n"),
+        "{text}"
+    );
+    let gateway = start(gateway.stop().await, "").await;
+    let added =
+        gateway.post_form("add?only-hash=true", Form::new().file("f", "x")).await.json::<Value>().await.unwrap();
+    assert!(added["Hash"].as_str().unwrap().starts_with("bafkr4i"), "{added}");
+    let file_at = format!("/ipfs/{}", added["Hash"].as_str().unwrap());
+    assert_eq!(gateway.get(&file_at).await.status(), 406);
+    // `null` is the default.
+    gateway.rpc_json("config?arg=Import.CidVersion&arg=null&json=true").await;
+    assert!(!fs::read_to_string(&file).unwrap().contains("cid_version"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_replaced_and_profiles_are_applied() {
+    let gateway = start(tempfile::tempdir().unwrap(), "").await;
+    let file = gateway.repo().path().join("config.toml");
+    let dry = gateway.rpc_json("config/profile/apply?arg=unixfs-v1-2025&dry-run=true").await;
+    assert_eq!(
+        (&dry["OldCfg"]["Import"]["CidVersion"], &dry["NewCfg"]["Import"]["CidVersion"]),
+        (&json!(0), &json!(1))
+    );
+    assert!(!file.exists());
+    gateway.rpc_json("config?arg=Import.UnixFSFileMaxLinks&arg=7&json=true").await;
+    let applied = gateway.rpc_json("config/profile/apply?arg=unixfs-v1-2025").await;
+    assert_eq!(applied["OldCfg"]["Import"]["UnixFSFileMaxLinks"], 7);
+    assert_eq!(applied["NewCfg"], gateway.rpc_json("config/show").await);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "[import]\nprofile = \"unixfs-v1-2025\"\n");
+    let unknown = gateway.rpc("config/profile/apply?arg=lowpower").send().await.unwrap();
+    assert!(rpc_failure(unknown).await.starts_with("lowpower is not a profile"));
+
+    let mut shown = gateway.rpc_json("config/show").await;
+    shown["Import"]["CidVersion"] = json!(0);
+    shown["Import"]["UnixFSRawLeaves"] = json!(false);
+    shown["Identity"] = json!({ "PeerID": "other" });
+    let replaced = gateway.post_form("config/replace", Form::new().file("f", shown.to_string())).await;
+    assert_eq!((replaced.status().as_u16(), replaced.text().await.unwrap().as_str()), (200, ""));
+    let new = gateway.rpc_json("config/show").await;
+    assert_eq!((&new["Import"], new["Identity"]["PeerID"] != "other"), (&shown["Import"], true));
+    let before = fs::read_to_string(&file).unwrap();
+    shown["Swarm"]["ConnMgr"] = json!({ "HighWater": 1 });
+    shown["Import"]["CidVersion"] = json!(1);
+    for (body, text) in [
+        (shown.to_string(), "failed to set config value: Swarm.ConnMgr.HighWater: no setting"),
+        ("[]".to_owned(), "failed to decode file as config"),
+        ("{".to_owned(), "failed to decode file as config"),
+    ] {
+        let refused = gateway.post_form("config/replace", Form::new().file("f", body)).await;
+        let message = rpc_failure(refused).await;
+        assert!(message.starts_with(text), "{message}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
