@@ -38,6 +38,7 @@ mod resolve;
 mod routing;
 mod stdin;
 mod swarm;
+mod text;
 mod unavailable;
 
 use std::convert::Infallible;

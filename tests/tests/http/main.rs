@@ -83,6 +83,7 @@ mod rpc_multiformats;
 mod rpc_options;
 mod rpc_protocol;
 mod rpc_refs;
+mod rpc_text;
 mod rpc_unavailable;
 mod sockets;
 mod source_server;

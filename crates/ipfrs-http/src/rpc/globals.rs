@@ -22,6 +22,9 @@ use super::output;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, rpc_failure, rpc_failure_response};
 
+/// Value of `encoding` for responses as a command line prints them.
+pub(super) const TEXT: &str = "text";
+
 /// The parsed options.
 #[derive(Debug, Default)]
 struct Globals {
@@ -29,6 +32,8 @@ struct Globals {
     timeout: Option<(Duration, String)>,
     /// Whether missing blocks are not retrieved (`offline`, `local`).
     offline: bool,
+    /// Whether the response is text (`encoding`).
+    is_text: bool,
 }
 
 impl Globals {
@@ -43,8 +48,9 @@ impl Globals {
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
                 "offline" | "local" | "L" => globals.offline |= is_set(&value),
+                "encoding" | "enc" if value == TEXT => globals.is_text = true,
                 "encoding" | "enc" if !matches!(value.as_ref(), "" | "json") => {
-                    return Err(format!("encoding {value:?} is not supported: use json, or leave the option out"));
+                    return Err(format!("encoding {value:?} is not supported: use json or text"));
                 }
                 _ => {}
             }
@@ -61,7 +67,7 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
     };
     let context =
         RequestContext { offline: globals.offline, expected: expected(&request), ..RequestContext::default() };
-    with_context(context, limited(globals.timeout, request, next)).await
+    with_context(context, limited(globals, request, next)).await
 }
 
 /// Whether the value of an option that is a flag sets it, as in Go's `strconv.ParseBool`. The command's own options are
@@ -80,8 +86,8 @@ fn expected(request: &Request) -> Expected {
 }
 
 /// Runs the command within its time limit.
-async fn limited(timeout: Option<(Duration, String)>, request: Request, next: Next) -> Response {
-    let Some((timeout, text)) = timeout else { return next.run(request).await };
+async fn limited(globals: Globals, request: Request, next: Next) -> Response {
+    let Some((timeout, text)) = globals.timeout else { return next.run(request).await };
     // A deadline that is not representable is no limit.
     let Some(deadline) = Instant::now().checked_add(timeout) else { return next.run(request).await };
     let takes_trailers = takes_trailers(request.headers());
@@ -89,9 +95,13 @@ async fn limited(timeout: Option<(Duration, String)>, request: Request, next: Ne
     let expired = Error::new(ErrorKind::Timeout, format!("context deadline exceeded: timeout={text} expired"));
     match timeout_at(deadline, next.run(request)).await {
         Ok(response) => {
-            let is_lines = response.headers().contains_key(output::X_CHUNKED_OUTPUT);
+            let is_lines = response.headers().contains_key(output::X_CHUNKED_OUTPUT) && !globals.is_text;
             let sleep = Box::pin(sleep_until(deadline));
             response.map(|inner| Body::new(Timed { inner, sleep, expired, takes_trailers, is_lines, end: End::NotYet }))
+        }
+        Err(_) if globals.is_text => {
+            (StatusCode::INTERNAL_SERVER_ERROR, [(CACHE_CONTROL, "no-store")], expired.message().to_owned())
+                .into_response()
         }
         // Not logged: the client requested this timeout.
         Err(_) => {

@@ -46,6 +46,8 @@ impl Kind {
 enum Effect {
     /// The handler reads the option.
     Read,
+    /// The response depends on the option only with `encoding=text`; otherwise the client prints it.
+    Printed,
     /// The response does not depend on the option, which concerns only the client's output or a network.
     Unused,
     /// The response would depend on the option, which is not supported; the text is a remedy.
@@ -91,6 +93,12 @@ impl Opt {
         self
     }
 
+    /// Marks an option that only texts depend on.
+    pub(super) const fn printed(mut self) -> Self {
+        self.effect = Effect::Printed;
+        self
+    }
+
     /// Marks an unsupported option. A Boolean one may be false; any other must be absent.
     pub(super) const fn refused(mut self, remedy: &'static str) -> Self {
         self.effect = Effect::Refused(remedy);
@@ -115,6 +123,7 @@ impl Opt {
     pub(crate) fn remark(&self) -> String {
         match self.effect {
             Effect::Read => String::new(),
+            Effect::Printed => "Affects only `encoding=text`.".to_owned(),
             Effect::Unused => "No effect on the response.".to_owned(),
             Effect::Refused(remedy) => format!("Not supported: {remedy}."),
         }
@@ -141,7 +150,7 @@ impl Opt {
 
     fn check_offered(&self, given_as: &str, value: &Value) -> Result<(), RpcError> {
         match (self.effect, value) {
-            (Effect::Refused(_), Value::Bool(false)) | (Effect::Read | Effect::Unused, _) => Ok(()),
+            (Effect::Refused(_), Value::Bool(false)) | (Effect::Read | Effect::Printed | Effect::Unused, _) => Ok(()),
             (Effect::Refused(remedy), _) => {
                 let why = format!("option {given_as:?} is not supported by this version: {remedy}");
                 Err(RpcError::Refused(Error::unsupported(why)))
@@ -211,13 +220,27 @@ impl Options {
     /// found.
     fn reads(&self, name: &str) -> bool {
         let mut options = self.defined.iter().copied().flatten();
-        options.any(|option| option.name() == name && matches!(option.effect, Effect::Read))
+        options.any(|option| option.name() == name && matches!(option.effect, Effect::Read | Effect::Printed))
+    }
+
+    /// Sets a Boolean option of the command.
+    pub(super) fn set(&mut self, option: &'static str) {
+        self.given.retain(|given| given.option != option);
+        self.given.push(Given { option, value: Value::Bool(true) });
     }
 
     /// Returns the value of a Boolean option that another layer processes too, if it is given.
     pub(super) fn global(&self, option: &str) -> Option<bool> {
         let given = self.given.iter().find(|given| given.option == option)?;
         Some(matches!(given.value, Value::Bool(true)))
+    }
+
+    /// Same as [`global`](Self::global), for an option that is text.
+    pub(super) fn global_text(&self, option: &str) -> Option<&str> {
+        match &self.given.iter().find(|given| given.option == option)?.value {
+            Value::Text(text) => Some(text),
+            Value::Bool(_) | Value::Number(_) => None,
+        }
     }
 
     /// Returns the value of a Boolean option, if it is given.

@@ -5,7 +5,7 @@ use ipfrs_middleware::auth::Scope;
 use ipfrs_rpc::types::{Added, BlockStat, Listings, Reference, RemovedBlock};
 
 use super::responses::{archive, json, lines, octets, raw_block};
-use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT, QUIET};
+use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT};
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{add, block, cat, get, ls, refs};
@@ -26,7 +26,7 @@ static ADD: &[Opt] = &[
     Opt::bool(&["hidden", "H"]).unused(),
     Opt::list(&["ignore"]).unused(),
     Opt::text(&["ignore-rules-path"]).unused(),
-    QUIET,
+    Opt::bool(&["quiet", "q"]).unused(),
     Opt::bool(&["quieter", "Q"]).unused(),
     Opt::bool(&["silent"]),
     Opt::bool(&["progress", "p"]),
@@ -96,11 +96,11 @@ pub(super) static COMMANDS: &[Command] = &[
     command("ls", Scope::Read, "List directories", json::<Listings>, || any(ls::ls))
         .arguments(&[text("ipfs-path").repeated().in_body()])
         .options(&[
-            Opt::bool(&["headers", "v"]).unused(),
+            Opt::bool(&["headers", "v"]).printed(),
             Opt::bool(&["resolve-type"]),
             Opt::bool(&["size"]),
             Opt::bool(&["stream", "s"]),
-            Opt::bool(&["long", "l"]).unused(),
+            Opt::bool(&["long", "l"]).printed(),
         ]),
     command("refs", Scope::Read, "List the links below blocks", lines::<Reference>, || any(refs::refs))
         .arguments(&[text("ipfs-path").repeated().in_body()])

@@ -14,12 +14,12 @@ use crate::rpc::options::Opt;
 use crate::rpc::{cid, command_tree, config, diag, log, multibase, node, refs, repo, swarm, unavailable};
 
 const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave it out";
-static BASES: &[Opt] = &[Opt::bool(&["prefix"]).unused(), Opt::bool(&["numeric"]).unused()];
-static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
+static BASES: &[Opt] = &[Opt::bool(&["prefix"]).printed(), Opt::bool(&["numeric"]).printed()];
+static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
 static CID_FORMAT: &[Opt] = &[Opt::text(&["f"]), Opt::text(&["v"]), Opt::text(&["mc"]), Opt::text(&["b"])];
 static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 static REPO_STAT: &[Opt] =
-    &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).unused(), Opt::bool(&["dead-bytes"])];
+    &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).printed(), Opt::bool(&["dead-bytes"])];
 
 pub(super) static COMMANDS: &[Command] = &[
     command("cid/base32", Scope::Read, "Convert content IDs to version 1 in base32", lines::<FormattedCid>, || {
@@ -70,7 +70,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("diag/sys", Scope::Admin, "State of the machine", value, || any(diag::system)),
     command("id", Scope::Read, "Identity of the node", json::<Id>, || any(node::id))
         .arguments(&[text("peerid").optional()])
-        .options(&[Opt::text(&["format", "f"]).unused(), Opt::text(&["peerid-base"])]),
+        .options(&[Opt::text(&["format", "f"]).printed(), Opt::text(&["peerid-base"])]),
     command("log/level", Scope::Admin, "Levels of the log", value, || any(log::level))
         .arguments(&[text("subsystem").optional(), text("level").optional()]),
     command("log/ls", Scope::Admin, "Parts of the daemon that log", json::<Lines>, || any(log::list)),
@@ -127,10 +127,10 @@ pub(super) static COMMANDS: &[Command] = &[
     command("stats/reprovide", Scope::Read, "Not available: fails", never, || any(unavailable::provide_stat))
         .options(PROVIDE_STAT),
     command("version", Scope::Read, "Version of the daemon", json::<Version>, || any(node::version)).options(&[
-        Opt::bool(&["number", "n"]).unused(),
-        Opt::bool(&["commit"]).unused(),
-        Opt::bool(&["repo"]).unused(),
-        Opt::bool(&["all"]).unused(),
+        Opt::bool(&["number", "n"]).printed(),
+        Opt::bool(&["commit"]).printed(),
+        Opt::bool(&["repo"]).printed(),
+        Opt::bool(&["all"]).printed(),
     ]),
     command("version/check", Scope::Read, "Not available: fails", never, || any(unavailable::check_version))
         .options(&[Opt::int(&["min-percent", "t"]).unused()]),

@@ -23,7 +23,7 @@ pub(super) static COMMANDS: &[Command] = &[
             Opt::bool(&["pin-roots"]),
             Opt::bool(&["local-only"]),
             // Affects only the output of command-line clients; other clients need to know whether roots were pinned.
-            Opt::bool(&["silent"]).unused(),
+            Opt::bool(&["silent"]).printed(),
             Opt::bool(&["stats"]),
             FAST_PROVIDE_ROOT,
             FAST_PROVIDE_DAG,
@@ -47,7 +47,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("object/data", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
     command("object/diff", Scope::Read, "Differences between two DAGs", json::<ObjectChanges>, || any(object::diff))
         .arguments(&[text("obj_a"), text("obj_b")])
-        .options(&[Opt::bool(&["verbose", "v"]).unused()]),
+        .options(&[Opt::bool(&["verbose", "v"]).printed()]),
     command("object/get", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
     command("object/links", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_object)),
     command("object/new", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_object)),

@@ -47,7 +47,7 @@ pub(super) static COMMANDS: &[Command] = &[
     .in_group(GROUP),
     command("files/ls", Scope::Read, "List a mutable directory", json::<FileList>, || any(files::ls))
         .arguments(&[text("path").optional()])
-        .options(&[Opt::bool(&["long", "l"]), Opt::bool(&["U"]).unused()])
+        .options(&[Opt::bool(&["long", "l"]), Opt::bool(&["U"]).printed()])
         .in_group(GROUP),
     command("files/mkdir", Scope::Write, "Create a mutable directory", done, || any(files::mkdir))
         .arguments(&[text("path")])

@@ -12,14 +12,14 @@ use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{key, name, resolve, unavailable};
 
-const LONG_KEYS: Opt = Opt::bool(&["l"]).unused();
+const LONG_KEYS: Opt = Opt::bool(&["l"]).printed();
 static KEY_LIST: &[Opt] = &[LONG_KEYS, IPNS_BASE];
 static NAME_PUBLISH: &[Opt] = &[
     Opt::text(&["key", "k"]),
     Opt::bool(&["resolve"]),
     Opt::text(&["lifetime", "t"]),
     Opt::text(&["ttl"]),
-    Opt::bool(&["quieter", "Q"]).unused(),
+    Opt::bool(&["quieter", "Q"]).printed(),
     Opt::bool(&["v1compat"]),
     // The record is always stored locally only.
     Opt::bool(&["allow-offline"]).unused(),

@@ -14,7 +14,7 @@ use crate::rpc::options::Opt;
 use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
 
 const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
-static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).unused()];
+static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
 static BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
 static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 
@@ -113,7 +113,7 @@ pub(super) static COMMANDS: &[Command] = &[
         any(routing::find_peer)
     })
     .arguments(&[text("peerID").repeated()])
-    .options(&[VERBOSE]),
+    .options(&[Opt::bool(&["verbose", "v"]).unused()]),
     command("routing/findprovs", Scope::Read, "Peers that have a block", lines::<RoutingEvent>, || {
         any(routing::find_providers)
     })

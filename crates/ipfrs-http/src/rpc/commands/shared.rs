@@ -9,12 +9,13 @@ pub(super) const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unus
 
 pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]);
 pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
-pub(super) const QUIET: Opt = Opt::bool(&["quiet", "q"]).unused();
+
+// Affect only how the response is printed.
+pub(super) const QUIET: Opt = Opt::bool(&["quiet", "q"]).printed();
 pub(super) const DRAWN_PROGRESS: Opt = Opt::bool(&["progress", "p"]).unused();
 
-// Affect only how a client prints the response.
-pub(super) const NUMERIC: Opt = Opt::bool(&["numeric", "n"]).unused();
-pub(super) const VERBOSE: Opt = Opt::bool(&["verbose", "v"]).unused();
+pub(super) const NUMERIC: Opt = Opt::bool(&["numeric", "n"]).printed();
+pub(super) const VERBOSE: Opt = Opt::bool(&["verbose", "v"]).printed();
 
 pub(super) const NO_DELEGATES: &str =
     "no delegated publishers are configured, leave it out and put the record (name/get) where it is needed";
