@@ -52,6 +52,10 @@ pub(crate) struct AddOptions {
     pub(crate) max_file_links: Option<usize>,
     pub(crate) max_directory_links: Option<usize>,
     pub(crate) hamt_fanout: Option<u32>,
+    /// Whether the leaves stay in the files, which are below the filestore root.
+    pub(crate) nocopy: bool,
+    /// Whether blocks that are already in files are not stored again.
+    pub(crate) fscache: bool,
     /// Whether to compute the content IDs only, and store nothing.
     pub(crate) only_hash: bool,
     pub(crate) wrap_with_directory: bool,
@@ -81,6 +85,8 @@ impl Default for AddOptions {
             max_file_links: None,
             max_directory_links: None,
             hamt_fanout: None,
+            nocopy: false,
+            fscache: false,
             only_hash: false,
             wrap_with_directory: false,
             pin: true,

@@ -9,7 +9,7 @@ use crate::error::invalid;
 use crate::payload::NameText;
 
 /// Names of all options.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 23] = [
     "profile",
     "cid_version",
     "raw_leaves",
@@ -25,6 +25,8 @@ const NAMES: [&str; 21] = [
     "max_file_links",
     "max_directory_links",
     "max_hamt_fanout",
+    "nocopy",
+    "fscache",
     "only_hash",
     "wrap_with_directory",
     "pin",
@@ -71,6 +73,8 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
             max_file_links: given.get("max_file_links")?,
             max_directory_links: given.get("max_directory_links")?,
             hamt_fanout: given.get("max_hamt_fanout")?,
+            nocopy: given.get("nocopy")?.unwrap_or(false),
+            fscache: given.get("fscache")?.unwrap_or(false),
             only_hash: given.get("only_hash")?.unwrap_or(false),
             wrap_with_directory: given.get("wrap_with_directory")?.unwrap_or(false),
             pin,

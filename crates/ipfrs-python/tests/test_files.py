@@ -303,3 +303,31 @@ def test_stat_tells_kind_size_mode_and_time(store: Store, data: bytes) -> None:
     assert (stat.cid, stat.kind, stat.size, stat.mode, stat.mtime) == (folder, "directory", 0, None, None)
     assert store.stat(folder + "/a").cid == store.resolve(f"/ipfs/{folder}/a") == store.add(b"hello")
     assert store.stat(store.put(b"\xa0", codec="dag-cbor")).kind == "node"
+
+
+def test_nocopy_leaves_content_in_its_file(tmp_path: Path) -> None:
+    data = keystream("nocopy", 1_000_000)
+    file = tmp_path / "files" / "data.bin"
+    file.parent.mkdir()
+    file.write_bytes(data)
+    config = {"store": {"filestore_root": str(file.parent)}}
+
+    def check(store: Store, repo: Path) -> None:
+        cid = store.add(file, nocopy=True, cid_version=1)
+        assert cid == store.add(data, only_hash=True, cid_version=1)
+        assert store.cat(cid) == data
+        assert sum(path.stat().st_size for path in repo.rglob("*.car")) < len(data) / 2
+        # The blocks that are there already are not stored either.
+        assert store.add(data, fscache=True, cid_version=1) == cid
+        assert sum(path.stat().st_size for path in repo.rglob("*.car")) < len(data) / 2
+        with pytest.raises(ipfrs.InvalidInputError, match="pass the path"):
+            store.add(data, nocopy=True)
+        with pytest.raises(ipfrs.InvalidInputError):
+            store.add(file, nocopy=True, raw_leaves=False)
+
+    with ipfrs.Node(tmp_path / "repo", config=config) as node:
+        check(node, tmp_path / "repo")
+    other = tmp_path / "other"
+    listeners = {"server": {"port": 0}, "grpc": {"enabled": False}, "api": {"enabled": False}}
+    with ipfrs.Gateway({**config, **listeners}, repo=other) as gateway, gateway.client() as client:
+        check(client, other)

@@ -110,8 +110,12 @@ impl Args {
         check_arguments(command, arguments.len())?;
         let takes_trailers = takes_trailers(request.headers());
         let memory = memory.map(Arc::new);
-        // Keys of services must not be shown.
-        let shown = if command.path == "pin/remote/service/add" { &[] } else { arguments.as_slice() };
+        // Keys of services and values of settings must not be shown.
+        let shown = match command.path {
+            "pin/remote/service/add" => &[],
+            "config" => &arguments[..arguments.len().min(1)],
+            _ => arguments.as_slice(),
+        };
         let running = state.command_log.begin(command.path, shown, &options);
         let mut options = parsed;
         let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));

@@ -49,6 +49,8 @@ def add(
             yield partial(_check_file, path)
             cid, _ = yield native.add_path(path, cast(Any, taken), told.callback)
             return cast(str, cid)
+        if taken.get("nocopy"):
+            raise errors.InvalidInputError("nocopy leaves the content in its file: pass the path of the file")
         data = buffer(source)
         if data is not None:
             cid, _ = yield native.add(data, cast(Any, taken))

@@ -27,6 +27,8 @@ class AddOptions(TypedDict, total=False):
     max_file_links: int | None
     max_directory_links: int | None
     max_hamt_fanout: int | None
+    nocopy: bool
+    fscache: bool
     only_hash: bool
     wrap_with_directory: bool
     pin: bool

@@ -327,6 +327,11 @@ class AddOptions(TypedDict, total=False):
     """Name of the file in the directory created by ``wrap``. Defaults to the last component of a path."""
     wrap: bool
     """Wrap the content in a directory, which preserves its name, and return the content ID of the directory."""
+    nocopy: bool
+    """Leave the content of files where it is, below ``store.filestore_root``, and store references to it. The files
+    must not change."""
+    fscache: bool
+    """Do not store blocks that such references already lead to."""
     only_hash: bool
     """Compute the content ID and store nothing."""
     pin: bool

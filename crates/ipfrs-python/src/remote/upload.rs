@@ -36,7 +36,7 @@ pub(super) async fn add_path(
     progress: Option<Progress>,
 ) -> Result<Added> {
     progress.iter().for_each(|progress| progress.measure(path.clone(), options.walk()));
-    let source = Source::Tree { path, options: options.walk(), sends_paths: false };
+    let source = Source::Tree { path, options: options.walk(), sends_paths: options.nocopy };
     let count = move |bytes| progress.iter().for_each(|progress| progress.advance(bytes));
     let (media_type, body) = multipart(vec![source], count);
     send(client, options, &media_type, body).await
@@ -78,6 +78,8 @@ fn with_options(request: Request, options: &AddOptions) -> Request {
         .with_some("max-file-links", options.max_file_links)
         .with_some("max-directory-links", options.max_directory_links)
         .with_some("max-hamt-fanout", options.hamt_fanout)
+        .with_some("nocopy", only(options.nocopy))
+        .with_some("fscache", only(options.fscache))
         .with_some("only-hash", only(options.only_hash))
         .with_some("wrap-with-directory", only(options.wrap_with_directory))
         .with_some("pin-name", Some(&options.pin_name).filter(|name| !name.is_empty()))

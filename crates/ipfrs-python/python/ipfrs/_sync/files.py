@@ -49,6 +49,7 @@ class FileMethods:
                   max_hamt_fanout (int): layout of the nodes;
                 * inline (bool), inline_limit (int): store small blocks inside their content IDs;
                 * mode (int), mtime (float, seconds since 1970), preserve_mode, preserve_mtime (bool);
+                * nocopy (bool), fscache (bool): leave the content in its file, below ``store.filestore_root``;
                 * wrap (bool), name (str): wrap the file in a directory, under this name;
                 * only_hash (bool): compute the content ID and store nothing;
                 * pin (bool), pin_name (str): whether to pin the content, by default True.
