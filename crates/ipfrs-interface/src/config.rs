@@ -1,5 +1,6 @@
 //! The configuration: a struct with the sections of all crates, and functions to read it.
 
+mod edit;
 mod file;
 mod key_names;
 mod settings;
@@ -143,7 +144,7 @@ impl Config {
     /// # Errors
     /// A change has no key, or a value that cannot be in a file.
     pub fn text_of(changes: &[Change]) -> Result<String> {
-        file::edited("", changes)
+        edit::edited("", changes)
     }
 
     /// Reads, checks and merges all sources.

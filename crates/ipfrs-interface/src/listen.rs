@@ -81,6 +81,10 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    fn bare_host(&self) -> &'a str {
+        self.host.trim().trim_start_matches('[').trim_end_matches(']')
+    }
+
     /// Returns the address for the read-only gateway alone, which may be anywhere.
     fn of_public(all: &'a Config) -> Self {
         Self {
@@ -195,8 +199,35 @@ pub(crate) async fn listen_for_api(config: &Config) -> Result<Vec<TcpListener>> 
     }
 }
 
+/// Checks the hosts of all listeners without binding or resolving them: addresses, and the form of names.
+///
+/// # Errors
+/// [`ErrorKind::Forbidden`] as [`listen`]; [`ErrorKind::InvalidInput`] for a text that is neither an address nor a name.
+pub(crate) fn check_hosts(config: &Config) -> Result<()> {
+    let optional = |is_on: bool, place| is_on.then_some(place);
+    let places = [
+        Some(Place::of_server(config)),
+        optional(config.grpc.enabled, Place::of_grpc(config)),
+        optional(config.api.enabled, Place::of_api(config)),
+        optional(config.public.enabled, Place::of_public(config)),
+    ];
+    for place in places.into_iter().flatten() {
+        let host = place.bare_host();
+        match host.parse() {
+            Ok(ip) => check_exposure(place, &[SocketAddr::new(ip, place.port)])?,
+            Err(_) if host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) => {}
+            Err(_) => {
+                let key = format!("{}.host = {:?}", place.section, place.host);
+                let why = "not an address or a host name; give an address such as \"127.0.0.1\"";
+                return Err(Error::invalid(format!("{key}: {why}")));
+            }
+        }
+    }
+    Ok(())
+}
+
 async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {
-    let host = place.host.trim().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host = place.bare_host().to_owned();
     let port = place.port;
     let found = tokio::task::spawn_blocking(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter)).await;
     let unknown = |why: String| {

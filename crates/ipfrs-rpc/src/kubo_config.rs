@@ -82,6 +82,9 @@ fn fixed() -> [(&'static str, Value); 16] {
     ]
 }
 
+/// Maximum number of names in a key. Kubo's keys have at most six.
+const MAX_NAMES: usize = 16;
+
 /// Path of a setting of this daemon: its section, its key, and names within tables.
 pub type Key = Vec<String>;
 
@@ -135,9 +138,10 @@ pub fn show(own: &Value) -> Value {
     kubo
 }
 
-/// Reads a configuration of Kubo. If it has a filestore, `filestore_root` is the directory of its files.
+/// Reads a configuration of Kubo. If it has a filestore, `filestore_root` is the directory of its files, if that is
+/// known.
 #[must_use]
-pub fn translate(kubo: &Value, filestore_root: &str) -> Translation {
+pub fn translate(kubo: &Value, filestore_root: Option<&str>) -> Translation {
     let mut translation = Translation::default();
     for setting in SETTINGS {
         let value = kubo.pointer(&pointer(setting.kubo)).filter(|value| !value.is_null());
@@ -145,15 +149,23 @@ pub fn translate(kubo: &Value, filestore_root: &str) -> Translation {
             setting.form.read(setting, value, filestore_root, &mut translation);
         }
     }
-    leave_others("", kubo, &mut translation);
+    leave_others(&mut Vec::new(), kubo, &mut translation);
     translation
 }
 
-/// Returns the changes of this daemon's configuration, which is `own`, that follow from a change of Kubo's.
+/// Returns the changes of this daemon's configuration, which is `own`, that follow from a change of Kubo's. The setting
+/// with the key `named` counts as changed in any case.
 ///
 /// # Errors
 /// The changed settings of Kubo that have no equivalent.
-pub fn changes(own: &Value, before: &Value, after: &Value, filestore_root: &str) -> Result<Vec<Change>, Vec<String>> {
+pub fn changes(
+    own: &Value,
+    before: &Value,
+    after: &Value,
+    named: Option<&str>,
+    filestore_root: &str,
+) -> Result<Vec<Change>, Vec<String>> {
+    let filestore_root = Some(filestore_root);
     let (old, new) = (translate(before, filestore_root), translate(after, filestore_root));
     let differing = |key: &&String| old.others.get(*key) != new.others.get(*key);
     let mut without: Vec<_> = old.others.keys().chain(new.others.keys()).filter(differing).cloned().collect();
@@ -174,7 +186,7 @@ pub fn changes(own: &Value, before: &Value, after: &Value, filestore_root: &str)
             translation.settings
         };
         let (old, new) = (value_in(before), value_in(after));
-        if old == new {
+        if old == new && named != Some(setting.kubo) {
             continue;
         }
         let (old, new) = (read(old), read(new));
@@ -196,36 +208,47 @@ fn applies(own: Option<&Value>, value: &Value) -> bool {
 }
 
 /// Adds all settings of Kubo that have no equivalent, whatever their value. Empty ones say nothing.
-fn leave_others(prefix: &str, value: &Value, translation: &mut Translation) {
-    if SETTINGS.iter().any(|setting| setting.kubo == prefix) {
+fn leave_others<'a>(path: &mut Vec<&'a str>, value: &'a Value, translation: &mut Translation) {
+    if SETTINGS.iter().any(|setting| setting.kubo.split('.').eq(path.iter().copied())) {
         return;
     }
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-                leave_others(&key, value, translation);
+                path.push(name);
+                leave_others(path, value, translation);
+                path.pop();
             }
         }
         Value::Null => {}
         Value::Array(values) if values.is_empty() => {}
         Value::String(text) if text.is_empty() => {}
-        value => translation.leave(prefix, value),
+        value => translation.leave(path.join("."), value),
     }
+}
+
+/// Whether a key is one of a setting that is known here, or of tables above or below one.
+#[must_use]
+pub fn is_known(key: &str) -> bool {
+    let is_part = |known: &str| known.split('.').zip(key.split('.')).all(|(a, b)| a == b);
+    SETTINGS.iter().any(|setting| is_part(setting.kubo)) || fixed().iter().any(|(known, _)| is_part(known))
 }
 
 /// Sets a value of Kubo's configuration, whose names are separated by points.
 ///
 /// # Errors
-/// The beginning of the key, if it has a value that is not a table.
+/// The reason, if the beginning of the key has a value that is not a table, or it is not a key.
 pub fn put_key(kubo: &mut Value, key: &str, value: Value) -> Result<(), String> {
+    if key.split('.').count() > MAX_NAMES || key.split('.').any(str::is_empty) {
+        return Err(format!("the key has empty names, or more than {MAX_NAMES}"));
+    }
     let mut at = kubo;
     let mut path = String::new();
     for name in key.split('.') {
         if at.is_null() {
             *at = Value::Object(Map::new());
         }
-        let Value::Object(fields) = at else { return Err(path) };
+        let Value::Object(fields) = at else { return Err(format!("{path} key is not a map")) };
         if !path.is_empty() {
             path.push('.');
         }

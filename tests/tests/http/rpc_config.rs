@@ -60,8 +60,18 @@ async fn configuration_is_read_by_the_names_of_kubo() {
         ("arg=Import.CidVersion.X&arg=9", "failed to set config value: Import.CidVersion key is not a map"),
         ("arg=Import.CidVersion&arg={&json=true", "failed to unmarshal json. "),
         ("arg=Import.CidVersion&arg=1&expand-auto=true", "--expand-auto can only be used for reading"),
-        ("arg=Import.CidVersion&arg=7&json=true", "failed to set config value: "),
-        ("arg=Import.CidVersion&arg=1", "failed to set config value: "),
+        ("arg=Import.CidVersion&arg=7&json=true", "failed to set config value: [import]: unknown CID version: 7"),
+        (
+            "arg=Import.CidVersion&arg=1",
+            "failed to set config value: with this change: import.cid_version = \"1\": invalid type: string \"1\", \
+             expected an integer of 0 or more (maybe use --json?)",
+        ),
+        ("arg=Nope.Deep&arg=", "failed to set config value: Nope.Deep: no setting of config.toml"),
+        ("arg=Import..X&arg=1", "failed to set config value: the key has empty names, or more than 16"),
+        (
+            "arg=Addresses.Gateway&arg=/ip4/0.0.0.0/tcp/8080",
+            "failed to set config value: refusing to listen on 0.0.0.0",
+        ),
         // The text of the program takes precedence over the file.
         (
             "arg=Datastore.HashOnRead&arg=true&bool=true",
@@ -71,7 +81,13 @@ async fn configuration_is_read_by_the_names_of_kubo() {
         let message = rpc_failure(gateway.rpc(&format!("config?{query}")).send().await.unwrap()).await;
         assert!(message.starts_with(text), "{query}: {message}");
     }
+    let deep = format!("arg={}&arg=1", "a.".repeat(5_000));
+    let message = rpc_failure(gateway.rpc(&format!("config?{deep}")).send().await.unwrap()).await;
+    assert!(message.starts_with("failed to set config value: the key has"), "{message}");
     assert!(!gateway.repo().path().join("config.toml").exists());
+    let read_only = start(gateway.stop().await, "read_only = true").await;
+    let refused = read_only.rpc("config?arg=Import.CidVersion&arg=1&json=true").send().await.unwrap();
+    assert_eq!(rpc_failure(refused).await, "the repo is read-only, and so is its configuration");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,6 +174,8 @@ async fn configuration_is_replaced_and_profiles_are_applied() {
     shown["Import"]["CidVersion"] = json!(1);
     for (body, text) in [
         (shown.to_string(), "failed to set config value: Swarm.ConnMgr.HighWater: no setting"),
+        (json!({ "Identity": { "PrivKey": "x" } }).to_string(), "setting private key with API is not supported"),
+        (json!({ "Pinning": { "RemoteServices": { "a": {} } } }).to_string(), "cannot change remote pinning services"),
         ("[]".to_owned(), "failed to decode file as config"),
         ("{".to_owned(), "failed to decode file as config"),
     ] {

@@ -113,12 +113,16 @@ async fn errors_are_texts_too() {
         ("add?encoding=text", 400, "file argument 'path' is required\n"),
         ("stats/bw?encoding=text", 400, "encoding \"text\" is not supported for stats/bw: use json\n"),
         ("ls?arg=a&long=true&encoding=text", 400, "encoding \"text\" is not supported for ls with long: use json\n"),
+        ("cid/inspect?arg=xyz&encoding=text", 500, "invalid CID"),
+        ("dag/stat?encoding=text&cid-base=nope&arg=a", 500, "unsupported multibase encoding"),
         ("version?encoding=xml", 400, "encoding \"xml\" is not supported: use json or text\n"),
     ] {
         let response = gateway.rpc(command).send().await.unwrap();
         assert_eq!(response.status().as_u16(), status, "{command}");
         assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain"), "{command}");
-        assert_eq!(response.text().await.unwrap(), expected, "{command}");
+        let text = response.text().await.unwrap();
+        let is_expected = if status == 400 { text == expected } else { text.starts_with(expected) };
+        assert!(is_expected, "{command}: {text}");
     }
     // The text before an error is complete, and the trailer has the error.
     let missing = "QmaRGe7bVmVaLmxbrMiVNXqW4pRNNp3xq7hFtyRKA3mtJL";

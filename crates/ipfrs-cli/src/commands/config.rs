@@ -33,13 +33,13 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
         }
         ConfigCommand::Set { key, value } => {
             let file = file(globals)?;
-            file.set(key, value)?;
-            changed(&file, key, out)
+            let has_changed = file.set(key, value)?;
+            changed(&file, key, has_changed, out)
         }
         ConfigCommand::Unset { key } => {
             let file = file(globals)?;
-            file.unset(key)?;
-            changed(&file, key, out)
+            let has_changed = file.unset(key)?;
+            changed(&file, key, has_changed, out)
         }
         ConfigCommand::Check => {
             let config = session::settings(globals, Vec::new())?.config()?;
@@ -61,9 +61,12 @@ fn file(globals: &Globals) -> Result<ConfigFile> {
     session::settings(globals, Vec::new())?.file().context("there is no configuration file")
 }
 
-fn changed(file: &ConfigFile, key: &str, out: &mut Output) -> Result<()> {
+fn changed(file: &ConfigFile, key: &str, has_changed: bool, out: &mut Output) -> Result<()> {
     if out.is_json() {
-        return out.object(&serde_json::json!({ "file": file.path(), "key": key }));
+        return out.object(&serde_json::json!({ "file": file.path(), "key": key, "changed": has_changed }));
+    }
+    if !has_changed {
+        return out.line(&format!("{} has this already", file.path().display()));
     }
     out.line(&format!("changed {}: restart a running gateway to apply it", file.path().display()))
 }

@@ -17,9 +17,8 @@ use percent_encoding::percent_decode_str;
 
 use super::command_result::has_body;
 use super::definition::Command;
-use super::globals::TEXT;
 use super::options::Options;
-use super::text::Text;
+use super::text::{self, Text};
 use super::{multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
@@ -46,6 +45,7 @@ pub(super) struct Args {
 
 /// Middleware that parses the arguments and options of a command for its handler, and refuses invalid ones.
 pub(crate) async fn read(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let is_text = text::is_wanted(request.uri().query().unwrap_or_default());
     match Args::read(&state, request).await {
         Ok((request, running, text)) => {
             let response = next.run(request).await.map(|body| running.until_end_of(body));
@@ -54,6 +54,7 @@ pub(crate) async fn read(State(state): State<AppState>, request: Request, next: 
                 None => response,
             }
         }
+        Err(e) if is_text => text::of_failure(e.into_response()).await,
         Err(e) => e.into_response(),
     }
 }
@@ -120,7 +121,7 @@ impl Args {
         let mut options = parsed;
         let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));
         let local = local.unwrap_or(false);
-        let is_text = options.global_text("encoding") == Some(TEXT);
+        let is_text = text::is_wanted(request.uri().query().unwrap_or_default());
         if is_text && command.path == "pin/ls" {
             // The text of a stream is the same, and needs no memory for all pins.
             options.set("stream");

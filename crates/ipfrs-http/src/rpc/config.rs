@@ -1,5 +1,5 @@
-//! `config` and its subcommands: the configuration in Kubo's terms. Changes go to the configuration file, and apply after
-//! a restart, as in Kubo.
+//! `config` and its subcommands: the configuration in Kubo's terms. Changes go to the configuration file, and apply
+//! after a restart, as in Kubo.
 
 mod profiles;
 
@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::IntoResponse;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::ImportConfig;
-use ipfrs_rpc::kubo_config::{Change, changes, put_key, show as in_kubos_terms};
+use ipfrs_rpc::kubo_config::{changes, is_known, put_key, show as in_kubos_terms};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -22,8 +22,6 @@ use crate::state::AppState;
 const MAX_BYTES: usize = 1024 * 1024;
 /// Maximum number of settings that an error names.
 const MAX_NAMED: usize = 8;
-/// Placeholder of credentials in a configuration that is shown.
-const HIDDEN: &str = "***";
 
 /// `config?arg=key[&arg=value][&json=true][&bool=true]`: returns the value of a key, after setting it if there is one.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
@@ -55,8 +53,11 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
         json!(text)
     };
     let mut after = before.clone();
-    put_key(&mut after, &key, value.clone()).map_err(|at| not_set(format!("{at} key is not a map")))?;
-    let new = apply(&state, &own, &before, &after).await?;
+    put_key(&mut after, &key, value.clone()).map_err(not_set)?;
+    if !is_known(&key) {
+        return Err(without_equivalent(&[key]).into());
+    }
+    let new = apply(&state, &own, &before, &after, Some(&key)).await?;
     // Headers that the daemon sets itself are not shown.
     let value = find(&effective(&state, shown, &new).await?, &key).unwrap_or(value);
     Ok(output::object(json!({ "Key": key, "Value": value })))
@@ -73,11 +74,17 @@ pub(super) async fn replace(State(state): State<AppState>, request: Request) -> 
     if !after.is_object() {
         return Err(Error::unsupported("failed to decode file as config: it is not an object").into());
     }
-    // The key of the node and the credentials of services stay, as in Kubo.
+    if after.pointer("/Identity/PrivKey").is_some_and(|key| *key != "") {
+        return Err(Error::unsupported("setting private key with API is not supported").into());
+    }
+    if after.get("Pinning").is_some_and(|pinning| *pinning != before["Pinning"]) {
+        return Err(Error::unsupported("cannot change remote pinning services with 'config replace'").into());
+    }
+    // The identity stays, as in Kubo.
     for kept in ["Identity", "Pinning"] {
         after[kept] = before[kept].clone();
     }
-    apply(&state, &own, &before, &after).await?;
+    apply(&state, &own, &before, &after, None).await?;
     Ok(().into_response())
 }
 
@@ -88,7 +95,11 @@ pub(super) async fn apply_profile(State(state): State<AppState>, args: Args) -> 
     let shown = shown(&state)?;
     let own = shown.next().await?;
     let old = effective(&state, shown, &own).await?;
-    let new = shown.change(changes, args.is_set("dry-run")).await?;
+    let is_dry = args.is_set("dry-run");
+    if !is_dry {
+        check_writable(shown)?;
+    }
+    let new = shown.change(changes, is_dry).await?;
     let new = effective(&state, shown, &new).await?;
     Ok(output::object(json!({ "OldCfg": old, "NewCfg": new })))
 }
@@ -103,6 +114,13 @@ pub(super) async fn show(State(state): State<AppState>) -> CommandResult {
 fn shown(state: &AppState) -> Result<&Shown> {
     let why = "the program that embeds this gateway has its configuration";
     state.configuration.get().ok_or_else(|| Error::not_found(why))
+}
+
+fn check_writable(shown: &Shown) -> Result<()> {
+    match shown.running()?.pointer("/store/read_only") == Some(&json!(true)) {
+        true => Err(Error::new(ErrorKind::Forbidden, "the repo is read-only, and so is its configuration")),
+        false => Ok(()),
+    }
 }
 
 /// Refuses keys whose values contain secrets, as Kubo does.
@@ -125,29 +143,28 @@ fn check_secret(key: &str) -> Result<()> {
     Ok(())
 }
 
+fn without_equivalent(keys: &[String]) -> Error {
+    let named = keys.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = keys.len().saturating_sub(MAX_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    not_set(format!("{named}{more}: no setting of config.toml corresponds to this value"))
+}
+
 fn not_set(why: impl std::fmt::Display) -> Error {
     Error::unsupported(format!("failed to set config value: {why} (maybe use --json?)"))
 }
 
-/// Changes the configuration from `before` to `after`, both in Kubo's terms. Returns the new one in ours, of which `own`
-/// is the old one.
-async fn apply(state: &AppState, own: &Value, before: &Value, after: &Value) -> Result<Value> {
+/// Changes the configuration from `before` to `after`, both in Kubo's terms. Returns the new one in ours, of which
+/// `own` is the old one.
+async fn apply(state: &AppState, own: &Value, before: &Value, after: &Value, named: Option<&str>) -> Result<Value> {
     let root = state.node.repo().parent().map(|parent| parent.display().to_string()).unwrap_or_default();
-    let changes = changes(own, before, after, &root).map_err(|without| {
-        let named = without.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = without.len().saturating_sub(MAX_NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        not_set(format!("{named}{more}: no setting of config.toml corresponds to this value"))
-    })?;
+    let changes = changes(own, before, after, named, &root).map_err(|without| without_equivalent(&without))?;
     if changes.is_empty() {
         return Ok(own.clone());
     }
-    let hides = |change: &Change| change.value.as_ref().is_some_and(|value| value.to_string().contains(HIDDEN));
-    if let Some(change) = changes.iter().find(|change| hides(change)) {
-        let key = change.key.join(".");
-        return Err(not_set(format!("{key} contains credentials, which are not shown: change it in config.toml")));
-    }
-    shown(state)?.change(changes, false).await.map_err(|e| match e.kind() {
+    let shown = shown(state)?;
+    check_writable(shown)?;
+    shown.change(changes, false).await.map_err(|e| match e.kind() {
         ErrorKind::InvalidInput => not_set(e.public_message()),
         kind => Error::new(kind, format!("failed to set config value: {}", e.public_message())),
     })

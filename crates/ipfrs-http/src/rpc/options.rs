@@ -235,14 +235,6 @@ impl Options {
         Some(matches!(given.value, Value::Bool(true)))
     }
 
-    /// Same as [`global`](Self::global), for an option that is text.
-    pub(super) fn global_text(&self, option: &str) -> Option<&str> {
-        match &self.given.iter().find(|given| given.option == option)?.value {
-            Value::Text(text) => Some(text),
-            Value::Bool(_) | Value::Number(_) => None,
-        }
-    }
-
     /// Returns the value of a Boolean option, if it is given.
     pub(super) fn bool(&self, option: &str) -> Option<bool> {
         match self.find(option)?.value {

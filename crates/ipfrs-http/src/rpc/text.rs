@@ -6,17 +6,21 @@ mod node;
 
 use axum::body::to_bytes;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRAILER};
+use http::{HeaderValue, StatusCode};
+use http_body::Body as _;
+use ipfrs_core::Error;
 use ipfrs_middleware::MemoryPool;
 use serde_json::Value;
 
 use super::args::Args;
 use super::definition::Command;
+use super::globals::TEXT;
 use crate::error::RpcError;
 
-/// Maximum length of the body of an error, in bytes.
+/// Maximum length of the body of an error, and of an object that is converted before the response begins, in bytes.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain");
 
 /// Writes the text of a response, or of one of its lines. An error ends the response.
 type Form = fn(&Value, &Args, &mut String) -> Result<(), String>;
@@ -51,20 +55,47 @@ impl Text {
         if !is_json {
             return response;
         }
-        let (mut parts, body) = response.into_parts();
-        parts.headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
-        parts.headers.remove(CONTENT_LENGTH);
-        if parts.status != StatusCode::OK {
-            let body = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
-            let failure: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let text = failure["Message"].as_str().unwrap_or_default().to_owned();
-            return (parts, text).into_response();
+        if response.status() != StatusCode::OK {
+            return of_failure(response).await;
         }
-        match self.form {
-            Some(form) => Response::from_parts(parts, body::Lines::body(body, form, self.args, memory.reservation())),
-            None => Response::from_parts(parts, body),
+        let Some(form) = self.form else { return response };
+        let (mut parts, body) = response.into_parts();
+        parts.headers.insert(CONTENT_TYPE, PLAIN);
+        parts.headers.remove(CONTENT_LENGTH);
+        if body.size_hint().exact().is_none_or(|length| length > MAX_ERROR_BYTES as u64) {
+            // An object that was whole may have a text that is cut off.
+            parts.headers.insert(TRAILER, HeaderValue::from_static("X-Stream-Error"));
+            let body = body::Lines::body(body, form, self.args, memory.reservation());
+            return Response::from_parts(parts, body);
+        }
+        // A short object can still fail as a whole.
+        let body = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
+        let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let mut text = String::new();
+        match form(&value, &self.args, &mut text) {
+            Ok(()) => (parts, text).into_response(),
+            Err(why) => of_failure(RpcError::Command(Error::invalid(why)).into_response()).await,
         }
     }
+}
+
+/// Whether the query of a request asks for text.
+pub(super) fn is_wanted(query: &str) -> bool {
+    form_urlencoded::parse(query.as_bytes()).any(|(name, value)| matches!(&*name, "encoding" | "enc") && value == TEXT)
+}
+
+/// Converts the response of a failed command to its message.
+pub(super) async fn of_failure(response: Response) -> Response {
+    if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    parts.headers.insert(CONTENT_TYPE, PLAIN);
+    parts.headers.remove(CONTENT_LENGTH);
+    let body = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
+    let failure: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let text = failure["Message"].as_str().unwrap_or("the command failed").to_owned();
+    (parts, text).into_response()
 }
 
 /// Whether a command sends bytes or nothing.

@@ -1,20 +1,31 @@
-//! Changes of the configuration file, which keep its comments and its order.
+//! The configuration file: reading and changing it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_rpc::kubo_config::Change;
-use serde::Serialize;
-use toml_edit::ser::ValueSerializer;
-use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use tempfile::NamedTempFile;
 
-use super::{Settings, Sources};
+use super::edit::{edited, replacing};
+use super::{Config, Settings, Sources};
+use crate::listen;
 
-/// Mode of a new file, which may contain passwords.
-const NEW_MODE: u32 = 0o600;
+/// Maximum time to wait for another program that is changing the file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval between attempts to lock it.
+const LOCK_POLL: Duration = Duration::from_millis(20);
+/// What stands for a credential that is not shown.
+pub(super) const HIDDEN: &str = "***";
+
+/// Changes of files by this process, one after the other.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 /// The configuration file of a daemon, with the sources that take precedence over it.
 #[derive(Debug, Clone)]
@@ -48,13 +59,16 @@ impl ConfigFile {
     }
 
     /// Sets a key such as `server.port` in the file, durably. `text` is a value as in the file, or a text without
-    /// quotes.
+    /// quotes. Returns whether the file has changed.
     ///
     /// # Errors
     /// As [`change`](Self::change).
-    pub fn set(&self, key: &str, text: &str) -> Result<()> {
+    pub fn set(&self, key: &str, text: &str) -> Result<bool> {
         let key = parsed_key(key)?;
-        let change = |value| self.change(&[Change { key: key.clone(), value: Some(value) }], false).map(drop);
+        let change = |value| {
+            let changes = replacing(vec![Change { key: key.clone(), value: Some(value) }]);
+            self.write(&changes, false).map(|(_, has_changed)| has_changed)
+        };
         let text_value = || serde_json::Value::String(text.to_owned());
         let value = match toml::from_str::<toml::Table>(&format!("value = {text}")) {
             Ok(table) if table.len() == 1 => serde_json::to_value(&table["value"]).unwrap_or_else(|_| text_value()),
@@ -69,53 +83,76 @@ impl ConfigFile {
         }
     }
 
-    /// Removes a key from the file, durably, so that its default applies.
+    /// Removes a key from the file, durably, so that its default applies. Returns whether the file has changed.
     ///
     /// # Errors
     /// As [`change`](Self::change).
-    pub fn unset(&self, key: &str) -> Result<()> {
+    pub fn unset(&self, key: &str) -> Result<bool> {
         let key = parsed_key(key)?;
         self.settings()?.get(&key)?;
-        self.change(&[Change { key, value: None }], false).map(drop)
+        self.write(&[Change { key, value: None }], false).map(|(_, has_changed)| has_changed)
     }
 
     /// Changes settings in the file, durably, or all of them fail. Returns all settings that apply after a restart.
     /// With `is_dry`, the file stays as it is.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for an unknown key or a value that is not accepted, [`ErrorKind::Conflict`] if
-    /// another source takes precedence for a key, or another program is changing the file. Otherwise the file cannot be
-    /// read or written.
+    /// [`ErrorKind::InvalidInput`] for an unknown key or a value with which the daemon would not start,
+    /// [`ErrorKind::Conflict`] if another source takes precedence for a key, a value contains a placeholder of a
+    /// credential, or another program is changing the file. Otherwise the file cannot be read or written.
     pub fn change(&self, changes: &[Change], is_dry: bool) -> Result<Settings> {
-        // A link to the file stays one.
-        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !is_dry {
-            fs::create_dir_all(directory).map_err(|e| cannot("create", directory, e))?;
+        self.write(changes, is_dry).map(|(settings, _)| settings)
+    }
+
+    fn write(&self, changes: &[Change], is_dry: bool) -> Result<(Settings, bool)> {
+        let path = self.target()?;
+        let (text, edited, settings) = self.prepare(&path, changes)?;
+        if is_dry || text == edited {
+            return Ok((settings, false));
         }
-        let lock = if is_dry { None } else { Some(locked(directory)?) };
-        let text = match fs::read_to_string(&path) {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let _changing = CHANGING.lock();
+        fs::create_dir_all(directory).map_err(|e| cannot("create", directory, e))?;
+        let _lock = locked(directory)?;
+        // Another change may have come first.
+        let (_, edited, settings) = self.prepare(&path, changes)?;
+        replace(&path, directory, &edited)?;
+        Ok((settings, true))
+    }
+
+    /// Returns the path of the file itself: a link to it stays one.
+    fn target(&self) -> Result<PathBuf> {
+        let is_link = fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_symlink());
+        match fs::canonicalize(&self.path) {
+            Ok(path) => Ok(path),
+            Err(e) if is_link => Err(cannot("follow the link", &self.path, e)),
+            Err(_) => Ok(self.path.clone()),
+        }
+    }
+
+    /// Returns the text of the file, the text with changes, and the settings that it has.
+    fn prepare(&self, path: &Path, changes: &[Change]) -> Result<(String, String, Settings)> {
+        if let Some(change) = changes.iter().find(|change| change.value.as_ref().is_some_and(has_placeholder)) {
+            let key = change.key.join(".");
+            let why = format!("{key} contains credentials, which are not shown as {HIDDEN}: change it in the file");
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        let text = match fs::read_to_string(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.sources.is_file_optional => String::new(),
-            read => read.map_err(|e| cannot("read", &path, e))?,
+            read => read.map_err(|e| cannot("read", path, e))?,
         };
         let edited = edited(&text, changes)?;
-        let settings = Settings::of(&self.sources, Some(&edited))?;
-        settings.config()?;
+        let settings = Settings::with_change(&self.sources, &edited)?;
+        check_start(&settings.config()?)?;
         for change in changes {
             let [section, key, ..] = &change.key[..] else { continue };
             if let Some(origin) = settings.origin_besides_file(section, key) {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    format!(
-                        "{section}.{key} is set by {origin}, which takes precedence over the file: change it there"
-                    ),
-                ));
+                let why = "which takes precedence over the file: change it there";
+                let why = format!("{section}.{key} is set by {origin}, {why}");
+                return Err(Error::new(ErrorKind::Conflict, why));
             }
         }
-        if lock.is_some() && edited != text {
-            replace(&path, directory, &edited)?;
-        }
-        Ok(settings)
+        Ok((text, edited, settings))
     }
 }
 
@@ -126,6 +163,35 @@ impl ipfrs_http::Configuration for ConfigFile {
 
     fn change(&self, changes: &[Change], is_dry: bool) -> Result<String> {
         Self::change(self, changes, is_dry)?.shown()
+    }
+}
+
+/// Checks what would keep a daemon from starting, as far as it is known before.
+fn check_start(config: &Config) -> Result<()> {
+    listen::check_hosts(config)?;
+    if let Some(path) = &config.api.unix_socket {
+        let is_other = fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
+        if is_other || !path.parent().is_some_and(Path::is_dir) {
+            let given = path.display();
+            let why = "give a path in a directory that exists, at which there is no file";
+            return Err(Error::invalid(format!("api.unix_socket = {given}: {why}")));
+        }
+    }
+    match &config.store.filestore_root {
+        Some(root) if root.is_absolute() && !root.is_dir() => {
+            Err(Error::invalid(format!("store.filestore_root = {}: there is no such directory", root.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a value contains what is shown in place of credentials.
+fn has_placeholder(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::String(text) => text == HIDDEN || text.contains(&format!("://{HIDDEN}@")),
+        serde_json::Value::Array(values) => values.iter().any(has_placeholder),
+        serde_json::Value::Object(fields) => fields.values().any(has_placeholder),
+        _ => false,
     }
 }
 
@@ -143,122 +209,49 @@ fn cannot(what: &str, path: &Path, error: io::Error) -> Error {
 /// Prevents other programs from changing files of a directory through this function, until the result is dropped.
 fn locked(directory: &Path) -> Result<File> {
     let handle = File::open(directory).map_err(|e| cannot("open", directory, e))?;
-    match handle.try_lock() {
-        Ok(()) => Ok(handle),
-        Err(TryLockError::WouldBlock) => {
-            Err(Error::new(ErrorKind::Conflict, "another request or program is changing the configuration: try again"))
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match handle.try_lock() {
+            Ok(()) => return Ok(handle),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) => {
+                let why = "another program is changing the configuration, or has locked its directory: try again";
+                return Err(Error::new(ErrorKind::Conflict, why));
+            }
+            Err(TryLockError::Error(e)) => return Err(cannot("lock", directory, e)),
         }
-        Err(TryLockError::Error(e)) => Err(cannot("lock", directory, e)),
     }
 }
 
-/// Replaces the file at once, by one with the same mode and owner.
+/// Replaces the file at once, by one with the same mode and owner. A new one is readable for the owner of the directory
+/// only.
 fn replace(path: &Path, directory: &Path, text: &str) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let draft = directory.join(name);
     let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(NEW_MODE).open(&draft)?;
-        if let Ok(old) = fs::metadata(path) {
-            let new = file.metadata()?;
-            if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                fchown(&file, Some(old.uid()), Some(old.gid()))?;
-            }
-            file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
+        // Removed if it does not become the file.
+        let mut draft = NamedTempFile::with_prefix_in(".config.", directory)?;
+        let old = match fs::metadata(path) {
+            Ok(old) => Some(old),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+        };
+        let (new, owner) = (draft.as_file().metadata()?, fs::metadata(directory)?);
+        let owner = old.as_ref().unwrap_or(&owner);
+        if (owner.uid(), owner.gid()) != (new.uid(), new.gid()) {
+            fchown(draft.as_file(), Some(owner.uid()), Some(owner.gid()))?;
         }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, path)?;
+        if let Some(old) = old {
+            draft.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
+        }
+        draft.write_all(text.as_bytes())?;
+        draft.as_file().sync_all()?;
+        draft.persist(path).map_err(|e| e.error)?;
         File::open(directory)?.sync_all()
     };
-    // A draft that was not renamed is useless.
-    write().inspect_err(|_| drop(fs::remove_file(&draft))).map_err(|e| cannot("write", path, e))
-}
-
-/// Returns the text of a configuration file with changes.
-pub(super) fn edited(text: &str, changes: &[Change]) -> Result<String> {
-    let mut document: DocumentMut =
-        text.parse().map_err(|e: toml_edit::TomlError| Error::invalid(format!("the configuration file: {e}")))?;
-    for Change { key, value } in changes {
-        let (Some((last, tables)), true) = (key.split_last(), key.len() > 1) else {
-            return Err(Error::invalid(format!(
-                "{:?} is not a key: give section.key, such as server.port",
-                key.concat()
-            )));
-        };
-        match value {
-            Some(value) => set_at(document.as_table_mut(), tables, Item::Table(Table::new()), last, value)?,
-            None => remove(document.as_table_mut(), tables, last),
+    write().map_err(|e| match Errno::from_io_error(&e) {
+        Some(Errno::BUSY) => {
+            let why = "it is mounted by itself; mount its directory instead, or change it outside";
+            Error::new(ErrorKind::Conflict, format!("cannot replace {}: {why}", path.display()))
         }
-    }
-    Ok(document.to_string())
-}
-
-/// Sets a value in tables within tables, and creates those that are missing.
-fn set_at(table: &mut dyn TableLike, path: &[String], new: Item, name: &str, value: &serde_json::Value) -> Result<()> {
-    let [first, rest @ ..] = path else { return set(table, name, value) };
-    let item = table.entry(first).or_insert(new);
-    let why = || Error::invalid(format!("{first} is not a table in the configuration file"));
-    let inner = item.as_table_like_mut().ok_or_else(why)?;
-    set_at(inner, rest, Item::Value(InlineTable::new().into()), name, value)?;
-    tidy(item);
-    Ok(())
-}
-
-/// Sets the spaces in a table on one line.
-fn tidy(item: &mut Item) {
-    if let Some(table) = item.as_inline_table_mut()
-        && !table.to_string().contains('\n')
-    {
-        table.fmt();
-    }
-}
-
-/// Sets a value. Fields of an object are set in the table that is there.
-fn set(table: &mut dyn TableLike, name: &str, value: &serde_json::Value) -> Result<()> {
-    if let serde_json::Value::Object(fields) = value {
-        let item = table.entry(name).or_insert_with(|| Item::Value(InlineTable::new().into()));
-        let Some(inner) = item.as_table_like_mut() else {
-            return Err(Error::invalid(format!("{name} is not a table in the configuration file")));
-        };
-        for (field, value) in fields {
-            match value {
-                serde_json::Value::Null => drop(inner.remove(field)),
-                value => set(inner, field, value)?,
-            }
-        }
-        tidy(item);
-        return Ok(());
-    }
-    let unfit = |e| Error::invalid(format!("{name} = {value}: not a value of a configuration file ({e})"));
-    let mut new: Value = value.serialize(ValueSerializer::new()).map_err(unfit)?;
-    match table.get_mut(name) {
-        // The comment after it stays.
-        Some(Item::Value(old)) => {
-            *new.decor_mut() = old.decor().clone();
-            *old = new;
-        }
-        Some(old) => *old = Item::Value(new),
-        None => drop(table.insert(name, Item::Value(new))),
-    }
-    Ok(())
-}
-
-/// Removes a setting. The comments above it may belong to others, and stay if another key follows.
-fn remove(document: &mut Table, path: &[String], name: &str) {
-    let mut table: &mut dyn TableLike = document;
-    for part in path {
-        let Some(inner) = table.get_mut(part).and_then(Item::as_table_like_mut) else { return };
-        table = inner;
-    }
-    let comments = table.key(name).and_then(|key| key.leaf_decor().prefix()?.as_str().map(str::to_owned));
-    let next = table.iter().skip_while(|(key, _)| *key != name).nth(1).map(|(key, _)| key.to_owned());
-    if table.remove(name).is_none() {
-        return;
-    }
-    if let (Some(comments), Some(mut next)) = (comments, next.and_then(|next| table.key_mut(&next))) {
-        let own = next.leaf_decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
-        let joined = format!("{comments}{own}");
-        next.leaf_decor_mut().set_prefix(joined);
-    }
+        _ => cannot("write", path, e),
+    })
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
-use super::file::parsed_key;
+use super::file::{HIDDEN, parsed_key};
 use super::{Config, ConfigFile, SECTIONS, Section};
 
 /// Prefix of the environment variables that contain settings.
@@ -74,6 +74,8 @@ enum Origin {
         path: PathBuf,
         line: usize,
     },
+    /// A change of the file that is not written yet.
+    Change,
     /// Line of the text from the embedding program.
     Text(usize),
     Variable(String),
@@ -86,6 +88,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
+            Self::Change => f.write_str("with this change"),
             Self::Text(line) => write!(f, "config, line {line}"),
             Self::Variable(name) => write!(f, "environment variable {name}"),
             Self::Flag(flag) => f.write_str(flag),
@@ -126,14 +129,19 @@ impl Settings {
                 return Err(Error::io(format_args!("cannot read the configuration {}", path.display()), e));
             }
         };
-        Self::of(sources, text.as_deref())
+        let path = sources.file.clone().unwrap_or_default();
+        Self::of(sources, text.as_deref(), |line| Origin::File { path: path.clone(), line })
     }
 
     /// Same as [`read`](Self::read), with `text` in place of the content of the file.
-    pub(super) fn of(sources: &Sources, text: Option<&str>) -> Result<Self> {
+    pub(super) fn with_change(sources: &Sources, text: &str) -> Result<Self> {
+        Self::of(sources, Some(text), |_| Origin::Change)
+    }
+
+    fn of(sources: &Sources, text: Option<&str>, origin: impl Fn(usize) -> Origin) -> Result<Self> {
         let mut settings = Self { by_key: BTreeMap::new(), sources: sources.clone() };
-        if let (Some(path), Some(text)) = (&sources.file, text) {
-            settings.add_toml(text, |line| Origin::File { path: path.clone(), line })?;
+        if let Some(text) = text {
+            settings.add_toml(text, origin)?;
         }
         for (name, value) in &sources.environment {
             settings.add_variable(name, value)?;
@@ -253,7 +261,7 @@ impl Settings {
         let named = self.by_key.iter().find(|((of, named), _)| *of == section && *named == key);
         named
             .map(|(_, setting)| &setting.origin)
-            .filter(|origin| !matches!(origin, Origin::File { .. }))
+            .filter(|origin| !matches!(origin, Origin::File { .. } | Origin::Change))
             .map(Origin::to_string)
     }
 
@@ -382,14 +390,14 @@ fn hide_credentials(value: &mut Value) {
             if let Some((scheme, rest)) = text.split_once("://") {
                 let end = rest.find('/').unwrap_or(rest.len());
                 if let Some(at) = rest[..end].rfind('@') {
-                    *text = format!("{scheme}://***{}", &rest[at..]);
+                    *text = format!("{scheme}://{HIDDEN}{}", &rest[at..]);
                 }
             }
         }
         Value::Array(values) => values.iter_mut().for_each(hide_credentials),
         Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
             "private_network_key" | "password_sha256" | "secret" if value.as_str() != Some("") => {
-                *value = Value::String("***".to_owned())
+                *value = Value::String(HIDDEN.to_owned())
             }
             _ => hide_credentials(value),
         }),

@@ -77,12 +77,97 @@ fn what_is_refused_changes_nothing() {
     let error = ConfigFile::new(&sources).unwrap().set("server.port", "2").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.message().contains("environment variable IPFRS_SERVER_PORT"), "{error}");
+    // Placeholders are not written in place of credentials.
+    let error = file.set("retrieval.routers", "[\"https://***@r.example\"]").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    // The daemon would not start.
+    for (key, value) in [
+        ("server.host", "0.0.0.0"),
+        ("api.host", "[::]"),
+        ("grpc.host", "192.0.2.1"),
+        ("server.host", "a b"),
+        ("api.unix_socket", "/nonexistent/socket"),
+        ("api.unix_socket", "/etc/passwd"),
+        ("store.filestore_root", "/nonexistent"),
+    ] {
+        assert!(file.set(key, value).is_err(), "{key} = {value}");
+    }
+    file.set("server.allow_unauthenticated", "true").unwrap();
+    file.set("server.host", "0.0.0.0").unwrap();
     // Another program that changes the file excludes this one.
     let held = fs::File::open(path.parent().unwrap()).unwrap();
     held.lock().unwrap();
     assert_eq!(file.set("server.port", "2").unwrap_err().kind(), ErrorKind::Conflict);
     drop(held);
-    file.set("server.port", "2").unwrap();
+    assert!(file.set("server.port", "2").unwrap());
+    assert!(!file.set("server.port", "2").unwrap());
+    assert!(!file.unset("server.workers").unwrap());
+}
+
+#[test]
+fn changes_at_the_same_time_are_all_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    let keys = ["server.port", "server.workers", "batch.max_batch_size", "gateway.max_ranges", "graphql.max_depth"];
+    std::thread::scope(|scope| {
+        for key in keys {
+            scope.spawn(|| file(&path).set(key, "7").unwrap());
+        }
+    });
+    let settings = file(&path).settings().unwrap();
+    for key in keys {
+        assert_eq!(settings.value(key).unwrap().unwrap().as_integer(), Some(7), "{key}");
+    }
+}
+
+#[test]
+fn comments_stay_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    let file = file(&path);
+    for (before, set, unset, after) in [
+        ("[gateway]\n# note\nmax_ranges = 9\n", None, Some("gateway.max_ranges"), "[gateway]\n# note\n"),
+        (
+            "[gateway]\n# note\nmax_ranges = 9\n\n# log\n[log]\nlevel = \"info\"\n",
+            None,
+            Some("gateway.max_ranges"),
+            "[gateway]\n# note\n\n# log\n[log]\nlevel = \"info\"\n",
+        ),
+        (
+            "[api]\nport = 5\n# host = \"1.2.3.4\"\n",
+            Some(("import.cid_version", "1")),
+            None,
+            "[api]\nport = 5\n# host = \"1.2.3.4\"\n\n[import]\ncid_version = 1\n",
+        ),
+        ("# top\n", Some(("log.level", "warn")), None, "# top\n\n[log]\nlevel = \"warn\"\n"),
+        (
+            "\u{feff}[log]\r\nlevel = 'info'\r\n",
+            Some(("log.level", "warn")),
+            None,
+            "\u{feff}[log]\r\nlevel = \"warn\"\r\n",
+        ),
+        (
+            "[gateway]\nhosts = { a = { subdomains = true }, b = {} } # hosts\n",
+            Some(("gateway.hosts", "{ c = { subdomains = true } }")),
+            None,
+            "[gateway]\nhosts = { c = { subdomains = true } }\n",
+        ),
+        ("[auth.rpc.alice]\nsecret = \"bearer:x\"\npaths = []\n", Some(("auth.rpc", "{}")), None, "[auth]\nrpc = {}\n"),
+    ] {
+        fs::write(&path, before).unwrap();
+        set.into_iter().for_each(|(key, value)| assert!(file.set(key, value).unwrap()));
+        unset.into_iter().for_each(|key| assert!(file.unset(key).unwrap()));
+        assert_eq!(fs::read_to_string(&path).unwrap(), after, "{before}");
+    }
+    // A link that leads nowhere is not replaced.
+    let link = dir.path().join("link.toml");
+    symlink("nowhere/config.toml", &link).unwrap();
+    assert!(self::file(&link).set("server.port", "1").is_err());
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    // A file of the user with the name of a draft is not touched.
+    fs::write(dir.path().join("config.toml.new"), "mine").unwrap();
+    file.set("server.port", "1").unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("config.toml.new")).unwrap(), "mine");
 }
 
 #[test]

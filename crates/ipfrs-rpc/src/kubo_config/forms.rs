@@ -52,7 +52,7 @@ pub(super) enum Form {
 
 impl Form {
     /// Adds what a value of Kubo is here.
-    pub(super) fn read(self, setting: &Setting, value: &Value, root: &str, to: &mut Translation) {
+    pub(super) fn read(self, setting: &Setting, value: &Value, root: Option<&str>, to: &mut Translation) {
         let (kubo, own) = (setting.kubo, setting.own);
         let read = match self {
             Self::Same => Some(value.clone()),
@@ -60,14 +60,16 @@ impl Form {
             Self::Limit => value.as_i64().map(|limit| json!(limit.max(0))),
             Self::Size => size(value).map(Value::from),
             Self::Threshold => size(value).filter(|bytes| *bytes > 0).map(Value::from),
+            // The default.
+            Self::Seconds if value == "" => return,
             // Fractions of a second are rounded up, so that a limit does not become none.
             Self::Seconds => {
                 value.as_str().and_then(duration::parse).map(|d| json!(d.as_millis().div_ceil(1_000) as u64))
             }
-            Self::Texts if texts(value) == [AUTO] => return,
-            Self::Texts => Some(json!(texts(value))),
+            Self::Texts if texts(value).contains(&AUTO) => None,
+            Self::Texts => are_texts(value).then(|| json!(texts(value))),
             Self::Filestore => match value.as_bool() {
-                Some(true) => Some(json!(root)),
+                Some(true) => root.map(Value::from),
                 Some(false) => return,
                 None => None,
             },
@@ -162,7 +164,7 @@ fn tcp_address(text: &str) -> Option<(&str, u16)> {
     is_host.then_some((host, port))
 }
 
-/// Returns the texts of a list, or a single text. `Vec` may lack those of other types; see [`are_texts`].
+/// Returns the texts of a list, or a single text. [`are_texts`] tells whether there is anything else.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -306,7 +308,7 @@ fn peers(setting: &Setting, value: &Value, to: &mut Translation) {
     for peer in peers {
         let (id, listed) = (peer["ID"].as_str().unwrap_or_default(), texts(&peer["Addrs"]));
         // Nothing finds the addresses of a peer here.
-        if id.is_empty() || listed.is_empty() {
+        if id.is_empty() || listed.is_empty() || !are_texts(&peer["Addrs"]) {
             return to.leave(setting.kubo, value);
         }
         addresses.extend(listed.into_iter().map(|address| match address.contains("/p2p/") {
@@ -333,7 +335,8 @@ fn resolvers(setting: &Setting, value: &Value, to: &mut Translation) {
     let Some(domains) = value.as_object() else { return to.leave(setting.kubo, value) };
     for (domain, resolver) in domains {
         match resolver.as_str() {
-            Some(AUTO | "") => {}
+            Some("") => {}
+            Some(AUTO) => to.leave(format!("{}.{domain}", setting.kubo), resolver),
             Some(url) if domain == ROOT_DOMAIN => to.set(&format!("{}.resolvers", setting.own), vec![url]),
             Some(url) => to.set_in(&format!("{}.suffix_resolvers", setting.own), domain, url),
             None => to.leave(format!("{}.{domain}", setting.kubo), resolver),

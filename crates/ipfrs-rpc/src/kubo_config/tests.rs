@@ -53,7 +53,7 @@ fn own() -> Value {
 
 #[test]
 fn what_is_shown_is_read_as_what_it_was() {
-    let translation = translate(&show(&own()), "/srv");
+    let translation = translate(&show(&own()), Some("/srv"));
     for (key, value) in &translation.settings {
         assert!(applies(own().pointer(&pointer_of(key)), value), "{key:?} = {value}");
     }
@@ -71,7 +71,7 @@ fn after(own: &Value, set: &[(&str, Value)]) -> Result<Vec<(String, Option<Value
     for (key, value) in set {
         put_key(&mut after, key, value.clone()).unwrap();
     }
-    let changes = changes(own, &before, &after, "/parent")?;
+    let changes = changes(own, &before, &after, None, "/parent")?;
     Ok(changes.into_iter().map(|change| (change.key.join("/"), change.value)).collect())
 }
 
@@ -101,6 +101,11 @@ fn a_change_of_kubo_is_one_of_the_same_settings_here() {
         set("Routing.DelegatedRouters", json!(["https://s.example"])),
         one("retrieval/routers", json!(["https://s.example"]))
     );
+    assert_eq!(set("Ipns.RecordLifetime", json!("")), Ok(vec![("ipns/record_lifetime_seconds".into(), None)]));
+    // A setting that is named is set, even if it has this value by default.
+    let before = show(&json!({ "gateway": { "deserialized": true } }));
+    let named = Some("Gateway.DeserializedResponses");
+    assert_eq!(changes(&json!({}), &before, &before, named, "/").unwrap()[0].value, Some(json!(true)));
     // Fields without a name in Kubo stay as they are.
     let host = json!({ "subdomains": false, "inline_dnslink": false, "deserialized": null, "paths": ["/ipns"] });
     assert_eq!(
@@ -135,6 +140,11 @@ fn settings_without_an_equivalent_change_nothing() {
         ("Gateway.RetrievalTimeout", json!("soon")),
         ("Datastore.StorageMax", json!("much")),
         ("Peering.Peers", json!([{ "ID": "A" }])),
+        ("Peering.Peers", json!([{ "ID": "A", "Addrs": ["/ip4/1.2.3.4/tcp/1", 2] }])),
+        ("Routing.DelegatedRouters", json!({ "a": 1 })),
+        ("Routing.DelegatedRouters", json!([1, "https://s.example"])),
+        ("Routing.DelegatedRouters", json!(["auto"])),
+        ("DNS.Resolvers.eth", json!("auto")),
         ("API.HTTPHeaders.X-A", json!([1])),
     ] {
         assert_eq!(after(&own, &[("Import.CidVersion", json!(0)), (key, value)]), Err(vec![key.to_owned()]));
@@ -152,5 +162,15 @@ fn keys_are_set_as_in_kubo() {
     put_key(&mut kubo, "A.C.D", json!(2)).unwrap();
     put_key(&mut kubo, "N.X", json!(3)).unwrap();
     assert_eq!(kubo, json!({ "A": { "B": 1, "C": { "D": 2 } }, "N": { "X": 3 } }));
-    assert_eq!(put_key(&mut kubo, "A.B.C", json!(4)), Err("A.B".to_owned()));
+    for key in ["", "A.", ".A", "A..B", &"a.".repeat(5_000)] {
+        assert!(put_key(&mut kubo, key, json!(1)).is_err(), "{key}");
+    }
+    for (key, known) in [("Import", true), ("Import.CidVersion", true), ("API.HTTPHeaders.X", true), ("Swarm.X", false)]
+    {
+        assert_eq!(is_known(key), known, "{key}");
+    }
+    // A name with points is not a path.
+    let odd = json!({ "Import.CidVersion": 1 });
+    assert_eq!(translate(&odd, None).others.len(), 1);
+    assert_eq!(put_key(&mut kubo, "A.B.C", json!(4)), Err("A.B key is not a map".to_owned()));
 }

@@ -33,8 +33,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         Source::Repo(repo, _) => repo.parent().map(|root| root.display().to_string()),
         Source::Rpc(_) => None,
     };
-    let root = root.unwrap_or_else(|| "/the directory that contains the repo of Kubo".to_owned());
-    let translation = translate(&config, &root);
+    let translation = translate(&config, root.as_deref());
     let mut settings = translation.settings;
     let localhost = ["gateway", "hosts", "localhost"].map(str::to_owned).to_vec();
     let hosts = config.pointer("/Gateway/PublicGateways").and_then(Value::as_object);

@@ -18,8 +18,10 @@ use crate::rpc::args::Args;
 
 /// Maximum length of a line, in bytes. Lists that are longer can be streamed.
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
-/// Memory for a line and its parsed value, by the length of the line.
-const MEMORY_FACTOR: usize = 8;
+/// Memory for a line, its parsed value and its text, by the length of the line.
+const MEMORY_FACTOR: usize = 12;
+/// Lines of up to this length need no reservation.
+const SHORT_LINE_BYTES: usize = 64 * 1024;
 
 pub(super) struct Lines {
     inner: Body,
@@ -45,43 +47,47 @@ impl Lines {
         while let Some(end) = memchr(b'\n', rest) {
             let (head, tail) = rest.split_at(end + 1);
             rest = tail;
-            if self.line.is_empty() {
-                self.write(head, &mut out)?;
+            let written = if self.line.is_empty() {
+                self.reserve(head.len()).and_then(|()| self.write(head, &mut out))
             } else {
-                self.keep(head)?;
-                let line = self.line.split();
-                self.write(&line, &mut out)?;
+                self.keep(head).and_then(|()| {
+                    let line = self.line.split();
+                    self.write(&line, &mut out)
+                })
+            };
+            if let Err(error) = written {
+                return Err(Failure { text: out, error });
             }
         }
-        self.keep(rest)?;
-        Ok(out)
+        match self.keep(rest) {
+            Ok(()) => Ok(out),
+            Err(error) => Err(Failure { text: out, error }),
+        }
     }
 
-    fn keep(&mut self, part: &[u8]) -> Result<(), Failure> {
-        let length = self.line.len() + part.len();
-        if length > MAX_LINE_BYTES {
-            let why = format!(
-                "the text of one response is over the limit of {MAX_LINE_BYTES} bytes: use stream=true, or json"
-            );
-            return Err(Failure { text: String::new(), error: Error::too_large(why) });
-        }
-        let grown = self.memory.grow_to(length * MEMORY_FACTOR);
-        grown.map_err(|error| Failure { text: String::new(), error })?;
+    fn keep(&mut self, part: &[u8]) -> Result<()> {
+        self.reserve(self.line.len() + part.len())?;
         self.line.extend_from_slice(part);
         Ok(())
     }
 
-    fn write(&self, line: &[u8], out: &mut String) -> Result<(), Failure> {
-        let fail = |out: &mut String, error| Failure { text: std::mem::take(out), error };
-        let value: Value = match serde_json::from_slice(line) {
-            Ok(value) => value,
-            Err(e) => return Err(fail(out, Error::internal("a line of the response is not JSON").with_source(e))),
-        };
+    /// Reserves the memory for a line.
+    fn reserve(&mut self, length: usize) -> Result<()> {
+        if length > MAX_LINE_BYTES {
+            let why = format!("a line of the response has more than {MAX_LINE_BYTES} bytes: use stream=true, or json");
+            return Err(Error::too_large(why));
+        }
+        if length <= SHORT_LINE_BYTES { Ok(()) } else { self.memory.grow_to(length * MEMORY_FACTOR) }
+    }
+
+    fn write(&self, line: &[u8], out: &mut String) -> Result<()> {
+        let not_json = |e| Error::internal("a line of the response is not JSON").with_source(e);
+        let value: Value = serde_json::from_slice(line).map_err(not_json)?;
         // The trailer has the error at the end of a stream.
         if value.get("Type").is_some_and(|kind| kind == "error") && value.get("Message").is_some() {
             return Ok(());
         }
-        (self.form)(&value, &self.args, out).map_err(|why| fail(out, Error::invalid(why)))
+        (self.form)(&value, &self.args, out).map_err(Error::invalid)
     }
 
     /// Ends the body with an error, after the text before it.
@@ -136,7 +142,10 @@ impl HttpBody for Lines {
                     let mut out = String::new();
                     match line.is_empty() {
                         true => Ok(out),
-                        false => self.write(&line, &mut out).map(|()| out),
+                        false => match self.write(&line, &mut out) {
+                            Ok(()) => Ok(out),
+                            Err(error) => Err(Failure { text: out, error }),
+                        },
                     }
                 }
             };

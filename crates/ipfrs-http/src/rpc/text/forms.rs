@@ -104,9 +104,19 @@ pub(super) fn listed(out: &mut String, before: &str, values: &Value) -> Done {
     items(values).try_for_each(|value| end(writeln!(out, "{before}{}", escaped(text(value)))))
 }
 
+/// Whether a terminal prints a character as itself, as Go's `strconv.IsPrint`. Marks on letters are printed too.
+fn is_printable(c: char) -> bool {
+    match c {
+        ' '..='~' => true,
+        c if c.is_ascii() => false,
+        // Only what is not printable is escaped after a letter.
+        c => ['a', c].iter().collect::<String>().escape_debug().count() == 2,
+    }
+}
+
 /// Escapes characters that a terminal would not print, as Go's `strconv.Quote`.
 pub(super) fn escaped(text: &str) -> String {
-    if !text.chars().any(|c| c == '\\' || c.is_control()) {
+    if text.chars().all(|c| c != '\\' && is_printable(c)) {
         return text.to_owned();
     }
     let mut out = String::new();
@@ -120,9 +130,10 @@ pub(super) fn escaped(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
-            c if c.is_control() && c.is_ascii() => _ = write!(out, "\\x{:02x}", u32::from(c)),
-            c if c.is_control() => _ = write!(out, "\\u{:04x}", u32::from(c)),
-            c => out.push(c),
+            c if is_printable(c) => out.push(c),
+            c if c.is_ascii() => _ = write!(out, "\\x{:02x}", u32::from(c)),
+            c if u32::from(c) < 0x1_0000 => _ = write!(out, "\\u{:04x}", u32::from(c)),
+            c => _ = write!(out, "\\U{:08x}", u32::from(c)),
         }
     }
     out
@@ -348,4 +359,22 @@ fn removed(value: &Value, args: &Args, out: &mut String) -> Done {
 
 fn peering(out: &mut String, verb: &str, value: &Value) -> Done {
     end(writeln!(out, "{verb} {} {}", text(&value["ID"]), text(&value["Status"])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_escaped_as_in_go() {
+        for (given, expected) in [
+            ("a \"b\" é e\u{301} 日 🎉", "a \"b\" é e\u{301} 日 🎉"),
+            ("a\\b", "a\\\\b"),
+            ("\t\n\u{1}\u{7f}", "\\t\\n\\x01\\x7f"),
+            ("\u{a0}\u{202e}\u{2028}\u{e000}\u{85}", "\\u00a0\\u202e\\u2028\\ue000\\u0085"),
+            ("\u{e0001}", "\\U000e0001"),
+        ] {
+            assert_eq!(escaped(given), expected, "{given:?}");
+        }
+    }
 }
