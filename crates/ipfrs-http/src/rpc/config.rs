@@ -166,6 +166,8 @@ async fn apply(state: &AppState, own: &Value, before: &Value, after: &Value, nam
     check_writable(shown)?;
     shown.change(changes, false).await.map_err(|e| match e.kind() {
         ErrorKind::InvalidInput => not_set(e.public_message()),
+        // The caller may set it, but the daemon would refuse it.
+        ErrorKind::Forbidden => Error::unsupported(format!("failed to set config value: {}", e.public_message())),
         kind => Error::new(kind, format!("failed to set config value: {}", e.public_message())),
     })
 }

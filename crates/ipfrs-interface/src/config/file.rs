@@ -21,7 +21,7 @@ use crate::listen;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between attempts to lock it.
 const LOCK_POLL: Duration = Duration::from_millis(20);
-/// What stands for a credential that is not shown.
+/// Placeholder of a credential that is not shown.
 pub(super) const HIDDEN: &str = "***";
 
 /// Changes of files by this process, one after the other.
