@@ -52,6 +52,8 @@ pub use gateway::response_cache::{CacheableRequest, SerializedResponse};
 pub use gateway::serialized_head::{begin_line, write_head};
 /// Readiness and shutdown state, shared by all front-ends.
 pub use ipfrs_middleware::Lifecycle;
+/// A change of a setting, for [`Configuration`].
+pub use ipfrs_rpc::kubo_config::Change;
 pub use log_levels::LogLevels;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};

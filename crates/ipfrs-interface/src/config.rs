@@ -21,7 +21,7 @@ use ipfrs_node::{
 
 use crate::{LogConfig, PublicConfig, ServerConfig, TlsConfig};
 pub use file::ConfigFile;
-use ipfrs_rpc::kubo_config::Change;
+use ipfrs_http::Change;
 use key_names::keys_of;
 pub use settings::{Flag, Settings, Sources};
 
@@ -178,6 +178,16 @@ impl Config {
         self.http().validate()?;
         self.log.validate()?;
         self.node().validate()
+    }
+
+    /// Checks that the hosts of all listeners are addresses or names, and permitted
+    /// ([`may_listen_anywhere`](Self::may_listen_anywhere)).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for an address that is not permitted;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a text that is neither an address nor a name.
+    pub fn check_hosts(&self) -> Result<()> {
+        crate::listen::check_hosts(self)
     }
 
     /// Returns whether listeners with more than the read-only gateway may use addresses other than loopback.

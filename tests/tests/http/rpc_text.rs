@@ -29,6 +29,7 @@ async fn gateway() -> TestGateway {
     gateway.post_form("files/write?arg=/m/x&create=true", Form::new().file("f", "hello")).await;
     gateway.rpc("files/chmod?arg=0640&arg=/m/x").send().await.unwrap();
     gateway.rpc("files/touch?arg=/m/x&mtime=1700000000").send().await.unwrap();
+    gateway.rpc("pin/remote/service/add?arg=s&arg=https://s.example&arg=key").send().await.unwrap();
     gateway
 }
 
@@ -80,6 +81,7 @@ async fn texts_are_those_of_kubo() {
         ("version".to_owned(), "ipfs version 0.44.0\n".to_owned()),
         ("version?number=true".to_owned(), "0.44.0\n".to_owned()),
         ("key/list".to_owned(), "self\n".to_owned()),
+        ("pin/remote/service/ls".to_owned(), "s https://s.example\n".to_owned()),
         (format!("object/diff?arg={DIRECTORY}&arg={SUB}"), format!("- {A} \"a.txt\"\n- {SUB} \"sub\"\n+ {B} \"b\"\n")),
     ] {
         let separator = if command.contains('?') { '&' } else { '?' };

@@ -43,6 +43,7 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
         }
         ConfigCommand::Check => {
             let config = session::settings(globals, Vec::new())?.config()?;
+            config.check_hosts()?;
             check_denylists(&session::repo(globals)?, &config.gateway.denylists)?;
             let file = session::config_file(globals)?;
             if out.is_json() {

@@ -3,7 +3,7 @@
 use std::mem;
 
 use ipfrs_core::{Error, Result};
-use ipfrs_rpc::kubo_config::Change;
+use ipfrs_http::Change;
 use serde::Serialize;
 use toml_edit::ser::ValueSerializer;
 use toml_edit::{Decor, DocumentMut, InlineTable, Item, Table, TableLike, Value};

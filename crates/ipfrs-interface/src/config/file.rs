@@ -8,14 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_rpc::kubo_config::Change;
+use ipfrs_http::Change;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use super::edit::{edited, replacing};
 use super::{Config, Settings, Sources};
-use crate::listen;
 
 /// Maximum time to wait for another program that is changing the file.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -168,7 +167,7 @@ impl ipfrs_http::Configuration for ConfigFile {
 
 /// Checks what would keep a daemon from starting, as far as it is known before.
 fn check_start(config: &Config) -> Result<()> {
-    listen::check_hosts(config)?;
+    config.check_hosts()?;
     if let Some(path) = &config.api.unix_socket {
         let is_other = fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
         if is_other || !path.parent().is_some_and(Path::is_dir) {

@@ -36,6 +36,7 @@ pub(super) fn of(path: &str) -> Option<Form> {
         "key/gen" | "key/import" => |value, _, out| line(out, &value["Id"]),
         "key/list" | "key/ls" | "key/rm" => keys,
         "key/rename" => renamed,
+        "log/level" => node::log_levels,
         "log/ls" | "swarm/addrs/listen" | "swarm/addrs/local" | "swarm/connect" | "swarm/disconnect"
         | "swarm/filters" => |value, _, out| listed(out, "", &value["Strings"]),
         "ls" => directory,
@@ -51,6 +52,7 @@ pub(super) fn of(path: &str) -> Option<Form> {
             let row = [&value["Cid"], &value["Status"], &value["Name"]].map(|cell| escaped(text(cell)));
             end(writeln!(out, "{}", row.join("\t")))
         },
+        "pin/remote/service/ls" => node::pinning_services,
         "pin/rm" => |value, _, out| listed(out, "unpinned ", &value["Pins"]),
         "pin/update" => {
             |value, _, out| end(writeln!(out, "updated {} to {}", text(&value["Pins"][0]), text(&value["Pins"][1])))

@@ -195,6 +195,39 @@ pub(super) fn steady_peers(value: &Value, _: &Args, out: &mut String) -> Done {
     Ok(())
 }
 
+/// The level of one part is printed without its name.
+pub(super) fn log_levels(value: &Value, _: &Args, out: &mut String) -> Done {
+    if !text(&value["Message"]).is_empty() {
+        out.push_str(text(&value["Message"]));
+        return Ok(());
+    }
+    let levels: Vec<_> = value["Levels"].as_object().into_iter().flatten().collect();
+    let is_one = levels.len() == 1;
+    levels.into_iter().try_for_each(|(name, level)| match is_one {
+        true => line(out, level),
+        false => end(writeln!(out, "{name}: {}", text(level))),
+    })
+}
+
+pub(super) fn pinning_services(value: &Value, args: &Args, out: &mut String) -> Done {
+    let row = |service: &Value| {
+        let mut row = vec![text(&service["Service"]).to_owned(), text(&service["ApiEndpoint"]).to_owned()];
+        let (stat, pins) = (&service["Stat"], &service["Stat"]["PinCount"]);
+        match pins.is_object() {
+            _ if !args.is_set("stat") => {}
+            true => {
+                let [queued, pinning, pinned, failed] =
+                    ["Queued", "Pinning", "Pinned", "Failed"].map(|key| number(&pins[key]));
+                row.push(format!("{queued}/{pinning}/{pinned}/{failed}"));
+            }
+            false => row.push(text(&stat["Status"]).to_owned()),
+        }
+        row
+    };
+    columns(out, &items(&value["RemoteServices"]).map(row).collect::<Vec<_>>(), 1);
+    Ok(())
+}
+
 pub(super) fn ping(value: &Value, _: &Args, out: &mut String) -> Done {
     end(match (text(&value["Text"]), value["Success"] == true) {
         ("", true) => writeln!(out, "Pong received: time={:.2} ms", number(&value["Time"]) as f64 / 1e6),
