@@ -202,7 +202,8 @@ pub(crate) async fn listen_for_api(config: &Config) -> Result<Vec<TcpListener>> 
 /// Checks the hosts of all listeners without binding or resolving them: addresses, and the form of names.
 ///
 /// # Errors
-/// [`ErrorKind::Forbidden`] as [`listen`]; [`ErrorKind::InvalidInput`] for a text that is neither an address nor a name.
+/// [`ErrorKind::Forbidden`] as [`listen`]; [`ErrorKind::InvalidInput`] for a text that is neither an address nor a
+/// name.
 pub(crate) fn check_hosts(config: &Config) -> Result<()> {
     let optional = |is_on: bool, place| is_on.then_some(place);
     let places = [

@@ -142,7 +142,14 @@ impl ConfigFile {
         };
         let edited = edited(&text, changes)?;
         let settings = Settings::with_change(&self.sources, &edited)?;
-        check_start(&settings.config()?)?;
+        let config = settings.config()?;
+        // The daemon may have other variables in its environment, without which it would not start before either.
+        let starts_now = || Settings::with_change(&self.sources, &text).and_then(|now| check_start(&now.config()?));
+        if let Err(error) = check_start(&config)
+            && starts_now().is_ok()
+        {
+            return Err(error);
+        }
         for change in changes {
             let [section, key, ..] = &change.key[..] else { continue };
             if let Some(origin) = settings.origin_besides_file(section, key) {
