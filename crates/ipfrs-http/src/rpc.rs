@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Extension, OriginalUri, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::any;
 use http::header::{ACCEPT_ENCODING, ALLOW};
@@ -70,7 +70,10 @@ pub(crate) fn router(state: &AppState) -> Router<AppState> {
     let mut router = Router::new();
     for command in commands::all() {
         let read = from_fn_with_state(state.clone(), args::read);
-        let methods = (command.route)().layer::<_, Infallible>(read).layer::<_, Infallible>(Extension(command));
+        let convert = from_fn_with_state(state.clone(), text::convert);
+        let methods = (command.route)().layer::<_, Infallible>(convert).layer::<_, Infallible>(read);
+        let failures = from_fn(text::failures);
+        let methods = methods.layer::<_, Infallible>(failures).layer::<_, Infallible>(Extension(command));
         let path = format!("/{}", command.path);
         for path in [format!("{path}/"), format!("{path}{ARGUMENT}"), path] {
             router = router.route(&path, methods.clone());

@@ -18,7 +18,6 @@ use percent_encoding::percent_decode_str;
 use super::command_result::has_body;
 use super::definition::Command;
 use super::options::Options;
-use super::text::{self, Text};
 use super::{multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
@@ -45,16 +44,8 @@ pub(super) struct Args {
 
 /// Middleware that parses the arguments and options of a command for its handler, and refuses invalid ones.
 pub(crate) async fn read(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let is_text = text::is_wanted(request.uri().query().unwrap_or_default());
     match Args::read(&state, request).await {
-        Ok((request, running, text)) => {
-            let response = next.run(request).await.map(|body| running.until_end_of(body));
-            match text {
-                Some(text) => text.of_response(&state.memory, response).await,
-                None => response,
-            }
-        }
-        Err(e) if is_text => text::of_failure(e.into_response()).await,
+        Ok((request, running)) => next.run(request).await.map(|body| running.until_end_of(body)),
         Err(e) => e.into_response(),
     }
 }
@@ -77,7 +68,7 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 impl Args {
     /// Stores the arguments and options of a request in its extensions, and logs the command. Arguments from the body
     /// follow those from the query, as in go-ipfs-cmds.
-    async fn read(state: &AppState, mut request: Request) -> Result<(Request, RunningCommand, Option<Text>), RpcError> {
+    async fn read(state: &AppState, mut request: Request) -> Result<(Request, RunningCommand), RpcError> {
         let command: &'static Command =
             *request.extensions().get().ok_or_else(|| Error::internal("a command has no definition"))?;
         if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
@@ -118,18 +109,12 @@ impl Args {
             _ => arguments.as_slice(),
         };
         let running = state.command_log.begin(command.path, shown, &options);
-        let mut options = parsed;
+        let options = parsed;
         let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));
         let local = local.unwrap_or(false);
-        let is_text = text::is_wanted(request.uri().query().unwrap_or_default());
-        if is_text && command.path == "pin/ls" {
-            // The text of a stream is the same, and needs no memory for all pins.
-            options.set("stream");
-        }
         let args = Self { arguments, paths, options, render, takes_trailers, online, local, _memory: memory };
-        let text = if is_text { Some(Text::of(command, args.clone())?) } else { None };
         request.extensions_mut().insert(args);
-        Ok((request, running, text))
+        Ok((request, running))
     }
 
     /// Returns the arguments, of which there must be at least one; `name` is used in the error message.
@@ -239,6 +224,11 @@ impl Args {
     /// Returns a Boolean option.
     pub(super) fn bool(&self, name: &str) -> Option<bool> {
         self.options.bool(name)
+    }
+
+    /// Sets a Boolean option.
+    pub(super) fn set(&mut self, name: &'static str) {
+        self.options.set(name);
     }
 
     /// Whether a Boolean option is set. The default is false.

@@ -22,9 +22,6 @@ use super::output;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, rpc_failure, rpc_failure_response};
 
-/// Value of `encoding` for responses as a command line prints them.
-pub(super) const TEXT: &str = "text";
-
 /// The parsed options.
 #[derive(Debug, Default)]
 struct Globals {
@@ -48,7 +45,7 @@ impl Globals {
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
                 "offline" | "local" | "L" => globals.offline |= is_set(&value),
-                "encoding" | "enc" if value == TEXT => globals.is_text = true,
+                "encoding" | "enc" if value == output::TEXT => globals.is_text = true,
                 "encoding" | "enc" if !matches!(value.as_ref(), "" | "json") => {
                     return Err(format!("encoding {value:?} is not supported: use json or text"));
                 }

@@ -3,89 +3,90 @@
 mod body;
 mod forms;
 mod node;
+mod writing;
 
 use axum::body::to_bytes;
+use axum::extract::{Extension, Request, State};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRAILER};
 use http::{HeaderValue, StatusCode};
 use http_body::Body as _;
 use ipfrs_core::Error;
-use ipfrs_middleware::MemoryPool;
 use serde_json::Value;
 
 use super::args::Args;
 use super::definition::Command;
-use super::globals::TEXT;
+use super::output::TEXT;
 use crate::error::RpcError;
+use crate::state::AppState;
 
 /// Maximum length of the body of an error, and of an object that is converted before the response begins, in bytes.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain");
 
-/// Writes the text of a response, or of one of its lines. An error ends the response.
-type Form = fn(&Value, &Args, &mut String) -> Result<(), String>;
-
-/// The form of a command's text.
-#[derive(Debug)]
-pub(super) struct Text {
-    form: Option<Form>,
-    args: Args,
+/// Middleware around the arguments of a command: a failure is its message.
+pub(super) async fn failures(request: Request, next: Next) -> Response {
+    let is_text = is_wanted(&request);
+    let response = next.run(request).await;
+    if is_text && response.status() != StatusCode::OK { of_failure(response).await } else { response }
 }
 
-impl Text {
-    /// Returns the form of a command.
-    ///
-    /// # Errors
-    /// The command sends JSON and has no form.
-    pub(super) fn of(command: &Command, args: Args) -> Result<Self, RpcError> {
-        let form = forms::of(command.path);
-        if form.is_none() && !is_without_json(command.path) {
-            let path = command.path;
-            return Err(RpcError::Request(format!("encoding \"text\" is not supported for {path}: use json")));
-        }
-        if command.path == "ls" && args.is_set("long") {
-            return Err(RpcError::Request("encoding \"text\" is not supported for ls with long: use json".to_owned()));
-        }
-        Ok(Self { form, args })
+/// Middleware between the arguments of a command and its handler: converts the response.
+pub(super) async fn convert(
+    State(state): State<AppState>,
+    Extension(command): Extension<&'static Command>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if !is_wanted(&request) {
+        return next.run(request).await;
     }
-
-    /// Converts a response to text. What is not JSON stays.
-    pub(super) async fn of_response(self, memory: &MemoryPool, response: Response) -> Response {
-        let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-        if !is_json {
-            return response;
-        }
-        if response.status() != StatusCode::OK {
-            return of_failure(response).await;
-        }
-        let Some(form) = self.form else { return response };
-        let (mut parts, body) = response.into_parts();
-        parts.headers.insert(CONTENT_TYPE, PLAIN);
-        parts.headers.remove(CONTENT_LENGTH);
-        if body.size_hint().exact().is_none_or(|length| length > MAX_ERROR_BYTES as u64) {
-            // An object that was whole may have a text that is cut off.
-            parts.headers.insert(TRAILER, HeaderValue::from_static("X-Stream-Error"));
-            let body = body::Lines::body(body, form, self.args, memory.reservation());
-            return Response::from_parts(parts, body);
-        }
-        // A short object can still fail as a whole.
-        let body = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
-        let value: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let mut text = String::new();
-        match form(&value, &self.args, &mut text) {
-            Ok(()) => (parts, text).into_response(),
-            Err(why) => of_failure(RpcError::Command(Error::invalid(why)).into_response()).await,
-        }
+    let Some(args) = request.extensions_mut().get_mut::<Args>() else { return next.run(request).await };
+    if command.path == "pin/ls" {
+        // The text of a stream is the same, and needs no memory for all pins.
+        args.set("stream");
+    }
+    let path = command.path;
+    let form = forms::of(path);
+    if form.is_none() && !is_without_json(path) {
+        let why = format!("encoding \"text\" is not supported for {path}: use json");
+        return RpcError::Request(why).into_response();
+    }
+    if path == "ls" && args.is_set("long") {
+        let why = "encoding \"text\" is not supported for ls with long: use json".to_owned();
+        return RpcError::Request(why).into_response();
+    }
+    let args = args.clone();
+    let response = next.run(request).await;
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let (Some(form), true, StatusCode::OK) = (form, is_json, response.status()) else { return response };
+    let (mut parts, body) = response.into_parts();
+    parts.headers.insert(CONTENT_TYPE, PLAIN);
+    parts.headers.remove(CONTENT_LENGTH);
+    if body.size_hint().exact().is_none_or(|length| length > MAX_ERROR_BYTES as u64) {
+        // An object that was whole may have a text that is cut off.
+        parts.headers.insert(TRAILER, HeaderValue::from_static("X-Stream-Error"));
+        return Response::from_parts(parts, body::Lines::body(body, form, args, state.memory.reservation()));
+    }
+    // A short object can still fail as a whole.
+    let body = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
+    let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut text = String::new();
+    match form(&value, &args, &mut text) {
+        Ok(()) => (parts, text).into_response(),
+        Err(why) => RpcError::Command(Error::invalid(why)).into_response(),
     }
 }
 
 /// Whether the query of a request asks for text.
-pub(super) fn is_wanted(query: &str) -> bool {
+fn is_wanted(request: &Request) -> bool {
+    let query = request.uri().query().unwrap_or_default();
     form_urlencoded::parse(query.as_bytes()).any(|(name, value)| matches!(&*name, "encoding" | "enc") && value == TEXT)
 }
 
 /// Converts the response of a failed command to its message.
-pub(super) async fn of_failure(response: Response) -> Response {
+async fn of_failure(response: Response) -> Response {
     if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
         return response;
     }

@@ -12,7 +12,7 @@ use ipfrs_middleware::RequestMemory;
 use memchr::memchr;
 use serde_json::Value;
 
-use super::Form;
+use super::forms::Form;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::rpc::args::Args;
 

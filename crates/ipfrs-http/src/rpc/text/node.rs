@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
-use super::forms::{columns, end, escaped, items, line, listed, number, text};
+use super::writing::{Done, columns, end, escaped, items, line, listed, number, text};
 use crate::rpc::args::Args;
-
-type Done = Result<(), String>;
 
 /// Default format of `files/stat`.
 const STATE: &str = "<hash>\nSize: <size>\nCumulativeSize: <cumulsize>\nChildBlocks: <childs>\nType: <type>\n\
