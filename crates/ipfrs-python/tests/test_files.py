@@ -310,7 +310,7 @@ def test_nocopy_leaves_content_in_its_file(tmp_path: Path) -> None:
     file = tmp_path / "files" / "data.bin"
     file.parent.mkdir()
     file.write_bytes(data)
-    config = {"store": {"filestore_root": str(file.parent)}}
+    config: dict[str, Any] = {"store": {"filestore_root": str(file.parent)}}
 
     def check(store: Store, repo: Path) -> None:
         cid = store.add(file, nocopy=True, cid_version=1)
@@ -328,6 +328,6 @@ def test_nocopy_leaves_content_in_its_file(tmp_path: Path) -> None:
     with ipfrs.Node(tmp_path / "repo", config=config) as node:
         check(node, tmp_path / "repo")
     other = tmp_path / "other"
-    listeners = {"server": {"port": 0}, "grpc": {"enabled": False}, "api": {"enabled": False}}
+    listeners: dict[str, Any] = {"server": {"port": 0}, "grpc": {"enabled": False}, "api": {"enabled": False}}
     with ipfrs.Gateway({**config, **listeners}, repo=other) as gateway, gateway.client() as client:
         check(client, other)

@@ -26,9 +26,7 @@ _ALIGNMENT = 8
 _METADATA = "__metadata__"
 
 
-def safetensors_pieces(
-    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
-) -> Pieces:
+def safetensors_pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> Pieces:
     """Returns the bytes of a safetensors file in pieces, for use with ``add``.
 
     All arguments are checked before this function returns. Only arrays that are not contiguous or not little-endian

@@ -1,4 +1,4 @@
-//! What the texts of commands consist of: lines, columns, escapes.
+//! Parts of the texts of commands: lines, columns, escapes.
 
 use std::fmt::Write as _;
 
