@@ -75,7 +75,7 @@ def test_wrong_argument_type_raises_type_error_with_remedy(store: Store, tmp_pat
         (lambda: anything.add(text), "'rb'"),
         (lambda: anything.add(b"", chunkr="size-1"), "chunker"),
         (lambda: anything.add(b"", progress=3), "tqdm"),
-        (lambda: anything.add_dir(tmp_path, nocopy=True), "nocopy"),
+        (lambda: anything.add_dir(tmp_path, to_files="/a"), "to_files"),
         (lambda: anything.put("text"), "encode"),
         (lambda: anything.put_many(b"block"), "iterable"),
         (lambda: anything.cat(42), "str"),
