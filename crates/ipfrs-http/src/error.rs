@@ -211,6 +211,17 @@ pub(crate) fn rpc_refusal(error: Error) -> Error {
     Error::new(ErrorKind::Forbidden, text)
 }
 
+/// Returns the error of a setting that was not changed, in the words of Kubo.
+pub(crate) fn rpc_not_set(error: &Error) -> Error {
+    let text = format!("failed to set config value: {}", error.public_message());
+    match error.kind() {
+        ErrorKind::InvalidInput => Error::unsupported(format!("{text} (maybe use --json?)")),
+        // The caller may set it, but the daemon would refuse it.
+        ErrorKind::Forbidden => Error::unsupported(text),
+        kind => Error::new(kind, text),
+    }
+}
+
 fn in_words_of_kubo(error: &Error, text: String) -> String {
     match error.missing_block() {
         // The Go client parses the CID of the missing block from this text.

@@ -16,6 +16,7 @@ use super::command_result::CommandResult;
 use super::multipart::one_file;
 use super::output;
 use crate::configuration::Shown;
+use crate::error::rpc_not_set;
 use crate::state::AppState;
 
 /// Maximum length of a configuration in `config/replace`, in bytes.
@@ -53,7 +54,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
         json!(text)
     };
     let mut after = before.clone();
-    put_key(&mut after, &key, value.clone()).map_err(not_set)?;
+    put_key(&mut after, &key, value.clone()).map_err(|why| rpc_not_set(&Error::invalid(why)))?;
     if !is_known(&key) {
         return Err(without_equivalent(&[key]).into());
     }
@@ -147,11 +148,8 @@ fn without_equivalent(keys: &[String]) -> Error {
     let named = keys.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = keys.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    not_set(format!("{named}{more}: no setting of config.toml corresponds to this value"))
-}
-
-fn not_set(why: impl std::fmt::Display) -> Error {
-    Error::unsupported(format!("failed to set config value: {why} (maybe use --json?)"))
+    let why = format!("{named}{more}: no setting of config.toml corresponds to this value");
+    rpc_not_set(&Error::invalid(why))
 }
 
 /// Changes the configuration from `before` to `after`, both in Kubo's terms. Returns the new one in ours, of which
@@ -164,12 +162,7 @@ async fn apply(state: &AppState, own: &Value, before: &Value, after: &Value, nam
     }
     let shown = shown(state)?;
     check_writable(shown)?;
-    shown.change(changes, false).await.map_err(|e| match e.kind() {
-        ErrorKind::InvalidInput => not_set(e.public_message()),
-        // The caller may set it, but the daemon would refuse it.
-        ErrorKind::Forbidden => Error::unsupported(format!("failed to set config value: {}", e.public_message())),
-        kind => Error::new(kind, format!("failed to set config value: {}", e.public_message())),
-    })
+    shown.change(changes, false).await.map_err(|e| rpc_not_set(&e))
 }
 
 /// Returns the value at a path of names, with Kubo's errors.
