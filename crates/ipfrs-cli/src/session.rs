@@ -37,22 +37,27 @@ pub(crate) fn repo(globals: &Globals) -> Result<PathBuf> {
     }
 }
 
+/// Returns the path of the configuration file, which may not exist: the one given by the flags, or else the repo's.
+pub(crate) fn config_path(globals: &Globals) -> Result<PathBuf> {
+    match &globals.config {
+        Some(file) => Ok(file.clone()),
+        None => Ok(repo(globals)?.join("config.toml")),
+    }
+}
+
 /// Returns the configuration file to read: the one given by the flags, or else the repo's, if it exists.
 pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
+    let file = config_path(globals)?;
     if globals.config.is_some() {
-        return Ok(globals.config.clone());
+        return Ok(Some(file));
     }
-    let file = repo(globals)?.join("config.toml");
     Ok(file.try_exists().with_context(|| format!("cannot check for {}", file.display()))?.then_some(file))
 }
 
 /// Returns all settings from file, environment and flags.
 pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> {
-    let (file, is_file_optional) = match &globals.config {
-        Some(file) => (file.clone(), false),
-        None => (repo(globals)?.join("config.toml"), true),
-    };
-    let sources = Sources { is_file_optional, flags, ..Sources::of_process(Some(file)) };
+    let is_file_optional = globals.config.is_none();
+    let sources = Sources { is_file_optional, flags, ..Sources::of_process(Some(config_path(globals)?)) };
     Ok(Settings::read(&sources)?)
 }
 

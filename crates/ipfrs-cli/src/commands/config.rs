@@ -73,14 +73,11 @@ fn changed(file: &ConfigFile, key: &str, has_changed: bool, out: &mut Output) ->
 }
 
 fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {
-    let file = match &globals.config {
-        Some(file) => file.clone(),
-        None => {
-            let repo = session::repo(globals)?;
-            fs::create_dir_all(&repo).with_context(|| format!("cannot create the repo {}", repo.display()))?;
-            repo.join("config.toml")
-        }
-    };
+    let file = session::config_path(globals)?;
+    if globals.config.is_none() {
+        let repo = session::repo(globals)?;
+        fs::create_dir_all(&repo).with_context(|| format!("cannot create the repo {}", repo.display()))?;
+    }
     let mut options = OpenOptions::new();
     options.write(true).truncate(true).create(is_forced).create_new(!is_forced);
     let mut opened = match options.open(&file) {
