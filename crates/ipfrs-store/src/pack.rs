@@ -1,6 +1,7 @@
 //! The on-disk engine: append-only packs, an index derived from them, and a single writer.
 //!
-//! * `record` defines the format of a pack, `scan` parses packs without trusting them, and `file` is an open pack.
+//! * `record` defines the format of a pack, `padding` aligns large blocks, `scan` parses packs without trusting them,
+//!   and `file` is an open pack.
 //! * `index` holds the locations of blocks. `read` looks up one block and `walk` many, on a runtime worker if
 //!   `residency` knows that everything is in memory; `readahead` reads adjacent blocks sequentially from the disk.
 //! * `queue` bounds the calls that wait for the `writer`, which commits them in `group`s. `changes` are their changes
@@ -32,6 +33,7 @@ mod lock;
 mod needed;
 mod options;
 mod pack_store;
+mod padding;
 mod queue;
 mod read;
 mod read_only;
@@ -50,4 +52,5 @@ mod writer;
 pub use link::LinkedPack;
 pub use options::PackOptions;
 pub use pack_store::PackStore;
+pub use padding::MIN_ALIGNED_BYTES;
 pub(crate) use record::{Key, key_of};

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
+use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, hash};
-use ipfrs_store::{BlockStore, BlockStoreExt, MemoryStore, RESERVED_CODEC};
+use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, MemoryStore, PackOptions, PackStore, RESERVED_CODEC};
 
 use crate::fixture::{cids, open_small, put_all, random_block, random_blocks};
 
@@ -77,6 +78,65 @@ async fn every_pack_is_a_car_file_at_any_time() {
     });
     assert_eq!(deleted, [expected.collect::<Vec<_>>()]);
     store.close().await.unwrap();
+}
+
+/// Returns a leaf of `UnixFS` in dag-pb with 256 KiB of content, and the offset of the content.
+fn leaf() -> (Block, usize) {
+    let content = random_block(256 * 1024);
+    let unixfs = [b"\x08\x02\x12\x80\x80\x10", &content.data()[..], b"\x18\x80\x80\x10"].concat();
+    let node = [b"\x0a\x8a\x80\x10", &unixfs[..]].concat();
+    (Block::hash(0, 0x70, HashFunction::Sha2_256, node.into()).unwrap(), 4 + 6)
+}
+
+#[tokio::test]
+async fn content_of_large_blocks_begins_at_a_page_and_padding_is_no_waste() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    let mut blocks: Vec<(Block, usize)> = (0..10).map(|_| leaf()).collect();
+    blocks.extend((0..5).map(|_| (random_block(1024 * 1024), 0)));
+    blocks.insert(3, (random_block(1_000), 0));
+    for put in blocks.chunks(4) {
+        let put: Vec<Block> = put.iter().map(|(block, _)| block.clone()).collect();
+        put_all(&store, &put).await;
+    }
+    let car = || std::fs::read(dir.path().join("packs/00000001.car")).unwrap();
+    let before = car();
+    let aligned = blocks.iter().filter(|(block, content)| {
+        let data = store_offset(&before, block) + content;
+        data.is_multiple_of(4096)
+    });
+    assert_eq!(aligned.count(), 15, "all but the short one");
+    for (cid, data) in sections(&before) {
+        hash::verify(&cid, data).unwrap();
+    }
+
+    // Padding does not count as dead, before and after the index is built from the packs.
+    let all = CompactOptions { min_dead_share: 0.0, ..CompactOptions::default() };
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    assert_eq!(store.compact(all).await.unwrap().packs, 0);
+    store.close().await.unwrap();
+    drop(store);
+    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    for (block, _) in &blocks {
+        assert_eq!(store.require(block.cid()).await.unwrap(), block.data());
+    }
+    // A compaction aligns what it copies.
+    store.delete_many(&cids(&[blocks[0].0.clone()])).await.unwrap();
+    assert_eq!(store.compact(all).await.unwrap().packs, 1);
+    let after = std::fs::read(dir.path().join("packs/00000002.car")).unwrap();
+    let aligned =
+        blocks[1..].iter().filter(|(block, content)| (store_offset(&after, block) + content).is_multiple_of(4096));
+    assert_eq!(aligned.count(), 14);
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    store.close().await.unwrap();
+}
+
+/// Returns the offset of the data of `block` in a pack.
+fn store_offset(car: &[u8], block: &Block) -> usize {
+    let (_, data) = sections(car).into_iter().find(|(cid, _)| cid == block.cid()).unwrap();
+    data.as_ptr() as usize - car.as_ptr() as usize
 }
 
 #[tokio::test]

@@ -303,8 +303,9 @@ async fn damage_not_from_crash_is_kept_and_not_appended_to() {
     store.close().await.unwrap();
     let pack = newest(dir.path());
     let whole = len(&pack);
-    // Damages the length of the second block, so that no later section can be found.
-    overwrite(&pack, 18 + (PREFIX + 2) + 2 * 1024 * 1024, &[0; 4]);
+    // Damages the length of the section after the first block, which begins at a page, so that no later section can be
+    // found.
+    overwrite(&pack, 4096 + 2 * 1024 * 1024, &[0; 4]);
 
     for _ in 0..2 {
         lose_index(dir.path());

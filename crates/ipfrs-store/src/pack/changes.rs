@@ -18,6 +18,8 @@ pub(super) struct Changes {
     pub(super) blocks: KeyMap<Change>,
     /// Length of the tombstones that were written, framing included, in bytes.
     pub(super) tombstone_bytes: u64,
+    /// Length of the padding that was written, framing included, in bytes.
+    pub(super) padding_bytes: u64,
 }
 
 impl Changes {
@@ -28,6 +30,7 @@ impl Changes {
             self.blocks.entry(key).and_modify(|known| known.to = change.to).or_insert(change);
         }
         self.tombstone_bytes += next.tombstone_bytes;
+        self.padding_bytes += next.padding_bytes;
     }
 }
 
@@ -40,11 +43,14 @@ pub(super) struct PackUse {
     pub(super) live_bytes: u64,
     /// Length of its tombstones, framing included, in bytes.
     pub(super) tombstone_bytes: u64,
+    /// Length of its padding, framing included, in bytes.
+    pub(super) padding_bytes: u64,
 }
 
 impl PackUse {
     /// Returns the length of the sections whose blocks are no longer read from this pack, in bytes.
     pub(super) fn dead_block_bytes(self) -> u64 {
-        u64::from(self.covered).saturating_sub(CAR_HEADER.len() as u64 + self.live_bytes + self.tombstone_bytes)
+        let other = CAR_HEADER.len() as u64 + self.tombstone_bytes + self.padding_bytes;
+        u64::from(self.covered).saturating_sub(other + self.live_bytes)
     }
 }

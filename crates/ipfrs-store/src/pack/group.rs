@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::changes::{Change, Changes};
 use super::errors::again;
 use super::needed::Needed;
+use super::padding::{self, MAX_PADDING_BYTES, MIN_ALIGNED_BYTES};
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
 
@@ -19,7 +20,7 @@ pub(super) const GROUP_BYTES: usize = 16 * 1024 * 1024;
 /// Sections from which a group accepts no more calls.
 pub(super) const GROUP_BLOCKS: usize = 4_096;
 
-/// Sections to write, and their changes to the index. Offsets are relative to the first section until
+/// Sections to write, and their changes to the index. Offsets are relative to the first section, without padding, until
 /// [`Self::place`].
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -27,6 +28,8 @@ pub(super) struct Batch {
     sections: Vec<(usize, Bytes)>,
     changes: Changes,
     bytes: u64,
+    /// Number of sections that may need padding.
+    large: u64,
 }
 
 impl Batch {
@@ -110,6 +113,7 @@ impl Batch {
         let offset = self.bytes + prefix as u64;
         let len = data.len();
         self.bytes = offset + len as u64;
+        self.large += u64::from(len >= MIN_ALIGNED_BYTES);
         self.sections.push((prefix, data));
         // A call has fewer than 4 GiB: the queue rejects larger ones.
         Location { pack: 0, offset: offset as u32, len: len as u32, prefix: prefix as u16, codec: pack_codec(cid) }
@@ -138,19 +142,52 @@ impl Batch {
         self.prefixes.extend_from_slice(&next.prefixes);
         self.sections.extend(next.sections);
         self.bytes += next.bytes;
+        self.large += next.large;
     }
 
-    /// Sets the location of the first section.
-    pub(super) fn place(&mut self, pack: u32, offset: u32) {
+    /// Sets the location of the first section, and inserts padding before large blocks.
+    pub(super) fn place(&mut self, pack: u32, offset: u32) -> Result<()> {
+        let shifts = if self.large > 0 { self.pad(offset)? } else { Vec::new() };
         for to in self.changes.blocks.values_mut().filter_map(|change| change.to.as_mut()) {
+            // An empty block ends where the padding after it begins.
+            let padded = shifts.partition_point(|(at, _)| *at < to.offset);
             to.pack = pack;
-            to.offset += offset;
+            to.offset += offset + shifts[..padded].last().map_or(0, |(_, shift)| *shift);
         }
+        Ok(())
     }
 
-    /// Returns the length of the sections, in bytes.
+    /// Inserts padding. Returns the offsets before which it was inserted, and its total length so far for each.
+    fn pad(&mut self, offset: u32) -> Result<Vec<(u32, u32)>> {
+        let (prefixes, sections) = (std::mem::take(&mut self.prefixes), std::mem::take(&mut self.sections));
+        let (mut at, mut shift, mut shifts) = (0, 0, Vec::new());
+        let mut prefixes = prefixes.as_slice();
+        for (prefix, data) in sections {
+            let padding = padding::before(u64::from(offset) + at + shift, prefix, &data, &mut self.prefixes)?;
+            if let Some((prefix, zeros)) = padding {
+                shift += (prefix + zeros.len()) as u64;
+                shifts.push((at as u32, shift as u32));
+                self.sections.push((prefix, zeros));
+            }
+            let (this, rest) = prefixes.split_at(prefix);
+            prefixes = rest;
+            self.prefixes.extend_from_slice(this);
+            at += (prefix + data.len()) as u64;
+            self.sections.push((prefix, data));
+        }
+        self.bytes += shift;
+        self.changes.padding_bytes += shift;
+        Ok(shifts)
+    }
+
+    /// Returns the length of the sections, in bytes, with the padding that [`Self::place`] has inserted.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns the maximum length of the sections after [`Self::place`], in bytes.
+    pub(super) fn bytes_at_most(&self) -> u64 {
+        self.bytes + self.large * MAX_PADDING_BYTES
     }
 
     /// Whether there is nothing to write.

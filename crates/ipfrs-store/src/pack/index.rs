@@ -287,7 +287,7 @@ impl Index {
                 to => state.memory.insert(key.clone(), to),
             }
         }
-        let packs = update_packs(&mut state.packs, grown, changes.tombstone_bytes, position);
+        let packs = update_packs(&mut state.packs, grown, changes, position);
         Applied { totals: state.totals, packs }
     }
 
@@ -443,12 +443,12 @@ fn find_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Said> {
     Ok(None)
 }
 
-/// Updates the statistics of packs: the change in live bytes (`grown`), the tombstones written at their end, and the
-/// covered position. Returns the updated ones.
+/// Updates the statistics of packs: the change in live bytes (`grown`), the tombstones and padding written at their
+/// end, and the covered position. Returns the updated ones.
 fn update_packs(
     pack_uses: &mut BTreeMap<u32, PackUse>,
     mut grown: BTreeMap<u32, i64>,
-    tombstone_bytes: u64,
+    changes: &Changes,
     position: Position,
 ) -> BTreeMap<u32, PackUse> {
     grown.entry(position.pack).or_default();
@@ -458,7 +458,8 @@ fn update_packs(
         pack.live_bytes = pack.live_bytes.saturating_add_signed(grown);
         if number == position.pack {
             pack.covered = position.offset;
-            pack.tombstone_bytes += tombstone_bytes;
+            pack.tombstone_bytes += changes.tombstone_bytes;
+            pack.padding_bytes += changes.padding_bytes;
         }
         packs.insert(number, *pack);
     }

@@ -10,6 +10,7 @@ use ipfrs_core::hash::sha2_256;
 use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Multihash, Result, new_cid};
 
+use super::padding::is_padding;
 use crate::RESERVED_CODEC;
 
 /// First bytes of every pack: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
@@ -92,16 +93,20 @@ pub(super) fn tombstones(keys: &[Key]) -> Result<Vec<(Cid, Bytes)>> {
     Ok(sections)
 }
 
-fn tombstone(payload: Vec<u8>) -> Result<(Cid, Bytes)> {
+/// Returns the section of a tombstone with this data.
+pub(super) fn tombstone(payload: Vec<u8>) -> Result<(Cid, Bytes)> {
     Ok((new_cid(1, RESERVED_CODEC, sha2_256(&payload))?, payload.into()))
 }
 
-/// Returns the keys in the payload of a tombstone.
+/// Returns the keys in the payload of a tombstone: none if it is padding.
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) if the payload is not a list of length-prefixed keys.
 pub(super) fn tombstone_keys(mut payload: &[u8]) -> Result<Vec<Key>> {
     let mut keys = Vec::new();
+    if is_padding(payload) {
+        return Ok(keys);
+    }
     while !payload.is_empty() {
         let (length, rest) = unsigned_varint::decode::usize(payload)
             .map_err(|e| Error::corrupt(format!("a tombstone has a malformed length: {e}")))?;

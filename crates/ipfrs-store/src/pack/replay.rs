@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::changes::{Change, Changes};
 use super::index::{Index, Position};
+use super::padding::is_padding;
 use super::record::{key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner, Section};
 use crate::RESERVED_CODEC;
@@ -135,6 +136,10 @@ fn note(pack: u32, section: Section<'_>, changes: &mut Changes) -> Result<(), St
     let location = section.location(pack);
     let (cid, data) = section.content?;
     if cid.codec() == RESERVED_CODEC {
+        if is_padding(data) {
+            changes.padding_bytes += section.end - section.start;
+            return Ok(());
+        }
         let keys = tombstone_keys(data).map_err(|error| error.to_string())?;
         changes.blocks.extend(keys.into_iter().map(|key| (key, Change { from: None, to: None })));
         changes.tombstone_bytes += section.end - section.start;

@@ -204,10 +204,10 @@ impl Writer {
     /// Adds a call to `group`, or rejects it if it cannot be executed.
     fn join(&self, group: &mut Group, write: Write) -> Joined {
         let room = self.active.as_ref().map_or(0, |pack| pack.room());
-        let fits = |batch: &Batch| batch.is_empty() || group.batch.bytes() + batch.bytes() <= room;
+        let fits = |batch: &Batch| batch.is_empty() || group.batch.bytes_at_most() + batch.bytes_at_most() <= room;
         let (batch, answer) = match write {
             Write::Put(put) => match self.draft_put(&put, &group.batch) {
-                Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Put(put), batch.bytes()),
+                Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Put(put), batch.bytes_at_most()),
                 Ok((batch, stored)) => (batch, Answer::Put(put.reply, stored)),
                 Err(error) => {
                     put.reply.send(Err(error));
@@ -215,7 +215,7 @@ impl Writer {
                 }
             },
             Write::Delete(delete) => match self.draft_delete(&delete, &group.batch) {
-                Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Delete(delete), batch.bytes()),
+                Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Delete(delete), batch.bytes_at_most()),
                 Ok((batch, gone)) => (batch, Answer::Delete(delete.reply, gone)),
                 Err(error) => {
                     delete.reply.send(Err(error));
@@ -223,7 +223,7 @@ impl Writer {
                 }
             },
             Write::Keep(keep) => match self.draft_keep(&keep, &group.batch) {
-                Ok(batch) if !fits(&batch) => return Joined::NoRoom(Write::Keep(keep), batch.bytes()),
+                Ok(batch) if !fits(&batch) => return Joined::NoRoom(Write::Keep(keep), batch.bytes_at_most()),
                 Ok(batch) => {
                     let bytes = batch.bytes();
                     (batch, Answer::Keep(keep.reply, bytes))
@@ -245,7 +245,7 @@ impl Writer {
         let is_lost = |at: &Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, is_lost, before);
         if !batch.is_empty() {
-            self.shared.check_free_space(before.bytes() + batch.bytes())?;
+            self.shared.check_free_space(before.bytes_at_most() + batch.bytes_at_most())?;
         }
         Ok((batch, stored))
     }
@@ -284,9 +284,9 @@ impl Writer {
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
         }
-        let (bytes, changes) = (batch.bytes(), batch.changes().blocks.len());
+        let changes = batch.changes().blocks.len();
         if self.undurable.changes > 0
-            && (self.undurable.bytes + bytes >= DURABLE_AFTER_BYTES
+            && (self.undurable.bytes + batch.bytes_at_most() >= DURABLE_AFTER_BYTES
                 || self.undurable.changes + changes >= DURABLE_AFTER_CHANGES)
         {
             self.make_durable()?;
@@ -296,6 +296,8 @@ impl Writer {
             return Err(self.fail(&error));
         }
         let start = pack.end();
+        batch.place(pack.number(), start)?;
+        let bytes = batch.bytes();
         let end = start + bytes as u32;
         if let Err(error) = pack.append(&mut batch.slices()) {
             return Err(self.undo(&pack, start, error));
@@ -307,7 +309,6 @@ impl Writer {
         } else if self.shared.options.durability == Durability::Fsync {
             self.sync(&pack, start)?;
         }
-        batch.place(pack.number(), start);
         // Before any reader can learn of the new locations.
         pack.publish(end);
         self.apply(batch.changes(), Position { pack: pack.number(), offset: end })?;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_store::{BlockBatch, StoredSection};
+use ipfrs_store::{BlockBatch, MIN_ALIGNED_BYTES, StoredSection};
 
 use crate::DagWalk;
 
@@ -149,7 +149,10 @@ impl Pieces {
             Some((of, run)) if is_adjacent(of, run, memory, &range) && run.len() < RUN_BYTES => run.end = range.end,
             _ => {
                 self.end_run();
-                self.run = Some((memory.clone(), range));
+                // A large block may begin at a page of its file, and costs less to send if the slice does, too.
+                let prefix = if section.data_len() >= MIN_ALIGNED_BYTES { self.prefix.len() } else { 0 };
+                self.copied.extend_from_slice(&self.prefix[..prefix]);
+                self.run = Some((memory.clone(), range.start + prefix..range.end));
             }
         }
     }

@@ -11,8 +11,11 @@ use crate::pack::record::Location;
 
 /// First bytes of every manifest.
 const MAGIC: &[u8; 8] = b"ipfrsidx";
-/// Format version. An index with another version is rebuilt.
-const FORMAT: u32 = 1;
+/// Format version. An index with an unknown version is rebuilt.
+const FORMAT: u32 = 2;
+
+/// Format version of indexes without padding.
+const UNPADDED_FORMAT: u32 = 1;
 
 /// A reference to a run in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,17 +51,18 @@ pub(super) fn encode(
     runs: impl ExactSizeIterator<Item = NamedRun>,
     memory: &Memory,
 ) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + 24 * packs.len() + 64 * memory.len());
+    let mut out = Vec::with_capacity(64 + 32 * packs.len() + 64 * memory.len());
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&FORMAT.to_le_bytes());
     out.extend_from_slice(&totals.blocks.to_le_bytes());
     out.extend_from_slice(&totals.payload_bytes.to_le_bytes());
     out.extend_from_slice(&(packs.len() as u32).to_le_bytes());
-    for (number, PackUse { covered, live_bytes, tombstone_bytes }) in packs {
+    for (number, PackUse { covered, live_bytes, tombstone_bytes, padding_bytes }) in packs {
         out.extend_from_slice(&number.to_le_bytes());
         out.extend_from_slice(&covered.to_le_bytes());
         out.extend_from_slice(&live_bytes.to_le_bytes());
         out.extend_from_slice(&tombstone_bytes.to_le_bytes());
+        out.extend_from_slice(&padding_bytes.to_le_bytes());
     }
     out.extend_from_slice(&(runs.len() as u32).to_le_bytes());
     for NamedRun { number, checksum } in runs {
@@ -87,19 +91,25 @@ impl Manifest {
         if from.array() != Some(*MAGIC) {
             return Err("it is not an index manifest".to_owned());
         }
-        match from.u32() {
-            Some(FORMAT) => {}
+        let is_padded = match from.u32() {
+            Some(FORMAT) => true,
+            Some(UNPADDED_FORMAT) => false,
             format => return Err(format!("its format is {} instead of {FORMAT}", format.unwrap_or_default())),
-        }
-        Self::fields(from).ok_or_else(|| "its manifest is damaged".to_owned())
+        };
+        Self::fields(from, is_padded).ok_or_else(|| "its manifest is damaged".to_owned())
     }
 
-    fn fields(mut from: Decoder<'_>) -> Option<Self> {
+    fn fields(mut from: Decoder<'_>, is_padded: bool) -> Option<Self> {
         let totals = Totals { blocks: from.u64()?, payload_bytes: from.u64()? };
         let mut manifest = Self { totals, ..Self::default() };
         for _ in 0..from.u32()? {
             let number = from.u32()?;
-            let pack_use = PackUse { covered: from.u32()?, live_bytes: from.u64()?, tombstone_bytes: from.u64()? };
+            let pack_use = PackUse {
+                covered: from.u32()?,
+                live_bytes: from.u64()?,
+                tombstone_bytes: from.u64()?,
+                padding_bytes: if is_padded { from.u64()? } else { 0 },
+            };
             manifest.packs.insert(number, pack_use);
         }
         for _ in 0..from.u32()? {

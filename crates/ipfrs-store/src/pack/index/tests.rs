@@ -61,7 +61,7 @@ fn change(index: &Index, model: &mut BTreeMap<Key, Location>, changes: &[(u16, O
             None => drop(model.remove(key)),
         }
     }
-    let applied = index.apply(&Changes { blocks, tombstone_bytes: 0 }, Position { pack: 9, offset: 20 });
+    let applied = index.apply(&Changes { blocks, ..Changes::default() }, Position { pack: 9, offset: 20 });
     let payload_bytes = model.values().map(|location| u64::from(location.len)).sum();
     assert_eq!(applied.totals, Totals { blocks: model.len() as u64, payload_bytes });
 }
@@ -143,7 +143,7 @@ fn rebuilt(dir: &Path, [which, place, how]: [usize; 3], model: &BTreeMap<Key, Lo
     }
     let index = Index::begin(dir, false).unwrap();
     let blocks = model.iter().map(|(key, to)| (key.clone(), Change { from: None, to: Some(*to) })).collect();
-    index.replay(Changes { blocks, tombstone_bytes: 0 }, Position { pack: 9, offset: 20 }).unwrap();
+    index.replay(Changes { blocks, ..Changes::default() }, Position { pack: 9, offset: 20 }).unwrap();
     index.commit().unwrap();
     index
 }
@@ -190,7 +190,7 @@ fn run(steps: Vec<Step>, limit: usize) {
             }
             Step::Replay(changes) => {
                 let blocks = changes.iter().map(|(name, to)| (key(*name), Change { from: None, to: *to })).collect();
-                index.replay(Changes { blocks, tombstone_bytes: 0 }, Position { pack: 9, offset: 20 }).unwrap();
+                index.replay(Changes { blocks, ..Changes::default() }, Position { pack: 9, offset: 20 }).unwrap();
                 for (name, to) in changes {
                     match to {
                         Some(to) => drop(model.insert(key(name), to)),
@@ -348,7 +348,7 @@ fn an_entry_of_a_common_block_takes_at_most_42_bytes() {
         (digest, Change { from: None, to: Some(to) })
     };
     let blocks: KeyMap<_> = (0..100_000).map(block).collect();
-    index.apply(&Changes { blocks, tombstone_bytes: 0 }, Position { pack: 3, offset: 18 });
+    index.apply(&Changes { blocks, ..Changes::default() }, Position { pack: 3, offset: 18 });
     index.commit().unwrap();
     let bytes = index.file_bytes();
     assert!(bytes <= 42 * 100_000, "{bytes}");

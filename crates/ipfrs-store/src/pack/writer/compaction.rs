@@ -21,7 +21,7 @@ impl Writer {
         let tombstones = older.into_iter().any(|pack| pack.may_hold_dead_blocks());
         let batch = Batch::keep(&keep.needed, &indexed, tombstones, before)?;
         if !keep.needed.blocks.is_empty() {
-            self.shared.check_room_to_compact(before.bytes() + batch.bytes())?;
+            self.shared.check_room_to_compact(before.bytes_at_most() + batch.bytes_at_most())?;
         }
         Ok(batch)
     }
