@@ -14,6 +14,7 @@ pub mod hash;
 pub mod limits;
 pub mod multiformats;
 pub mod timestamp;
+pub mod turns;
 
 pub use block::{Block, check_block_size};
 pub use cid::{Cid, Multihash};

@@ -26,9 +26,10 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::{Client, FairPool, Share};
 use ipfrs_node::{Node, StoreEpoch};
 use prometheus::Registry;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
 use crate::body::{X_STREAM_OUTPUT, header_text, unknown_length};
@@ -73,6 +74,7 @@ pub(crate) struct CompressionRequest {
     accepted: Option<Accepted>,
     is_head: bool,
     is_get: bool,
+    client: Client,
     /// [`Node::epoch`] from before anything was read for the response.
     epoch: StoreEpoch,
 }
@@ -117,7 +119,7 @@ pub(crate) struct Compression {
     /// Cache of compressed bodies.
     cached_bodies: Option<Arc<CompressedBodies>>,
     /// Permits for bodies that may be compressed at the same time.
-    body_permits: Arc<Semaphore>,
+    places: FairPool<Client>,
     /// Permits for batches that may be compressed at the same time, each on a thread.
     permits: Arc<Semaphore>,
 }
@@ -135,19 +137,21 @@ impl Compression {
             meters: Meter::register(registry)?,
             node: node.clone(),
             cached_bodies: has_cache.then(|| CompressedBodies::new(node, config.cache_bytes)),
-            body_permits: Arc::new(Semaphore::new(MAX_BODIES)),
+            places: FairPool::new(MAX_BODIES, 1, usize::MAX),
             permits: Arc::new(Semaphore::new(cores)),
         })
     }
 
-    /// Returns a permit for compressing a body, for commands with an option for compression.
+    /// Returns a place for compressing a body for the current client, for commands with an option for compression.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] if all permits are taken.
-    pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit> {
-        Arc::clone(&self.body_permits).try_acquire_owned().map_err(|_| {
-            let what = format!("{MAX_BODIES} responses are being compressed: try again later, or without compression");
-            Error::new(ErrorKind::RateLimited, what)
+    /// [`ErrorKind::RateLimited`] if the client gets none.
+    pub(crate) fn place(&self) -> Result<Share<Client>> {
+        self.places.take(Client::current(), 1).map_err(|_| {
+            let what = format!(
+                "as many responses to this client are being compressed as are left for all others, of {MAX_BODIES}"
+            );
+            Error::new(ErrorKind::RateLimited, format!("{what}: try again later, or without compression"))
         })
     }
 
@@ -165,6 +169,7 @@ impl Compression {
             accepted: self.accepted(request.version(), request.headers()),
             is_head: *method == Method::HEAD,
             is_get: *method == Method::GET,
+            client: request.extensions().get().copied().unwrap_or_default(),
             epoch: self.node.epoch(),
         }
     }
@@ -279,9 +284,9 @@ impl Compression {
         let inline_bytes = self.config.level.inline_bytes();
         let is_short = length.is_some_and(|length| length <= inline_bytes as u64);
         // Short bodies are compressed immediately and need no permit.
-        let place = if is_short { None } else { Some(Arc::clone(&self.body_permits).try_acquire_owned()) };
-        let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place.transpose()) else {
-            return response;
+        let place = if is_short { Ok(None) } else { self.places.take(asked.client, 1).map(Some) };
+        let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place) else {
+            return if asked.rejects_identity_of(&response) { self.not_acceptable() } else { response };
         };
         let gathering = self.cached_bodies.as_ref().zip(tag.clone()).filter(|_| is_unchanging);
         let gathering = gathering.map(|(cached_bodies, tag)| cached_bodies.gather(tag, asked.epoch));

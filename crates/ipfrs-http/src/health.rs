@@ -90,7 +90,8 @@ pub(crate) async fn health(
     let is_ready = reason.is_none();
     let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let status = if is_ready { "ok" } else { "not ready" };
-    let may_read = caller.is_none_or(|Extension(caller)| caller.require(Scope::Read).is_ok());
+    let reads = |caller: Caller| caller.require(Scope::Read).and_then(|()| caller.require_no_roots()).is_ok();
+    let may_read = caller.is_none_or(|Extension(caller)| reads(caller));
     if public.is_some() || !may_read {
         return Ok((code, [NO_STORE], Json(Health { status, details: None })).into_response());
     }

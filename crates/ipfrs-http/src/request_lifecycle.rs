@@ -10,7 +10,6 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::future::Either;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -120,10 +119,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             if let Some(admitted) = &admitted {
                 request.extensions_mut().insert(admitted.caller.clone());
             }
-            // Memory is reserved for request bodies, and sessions for retrieval.
-            let needs_client = has_body || state.node.retrieves();
-            let answer = answer(request);
-            let answer = if needs_client { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
+            let answer = client.scope(answer(request));
             let mut response = match admitted {
                 None => catch_panic(answer, panicked).await,
                 Some(admitted) => {

@@ -8,7 +8,7 @@ use axum::routing::any;
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{FairPool, ImportPermits, MemoryPool, Protection, RequestIds, RequestPermits, Requests, Rules};
+use ipfrs_middleware::{FairPool, MemoryPool, Protection, RequestIds, RequestPermits, Requests, Rules};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -68,7 +68,6 @@ pub fn app(
         path_cache: PathCache::new(&node),
         response_cache,
         permits,
-        imports: ImportPermits::new(node.config().concurrency.max_concurrent_tasks),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
         memory,
         auth: rules.auth,

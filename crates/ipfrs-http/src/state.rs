@@ -3,12 +3,11 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use http::{Extensions, HeaderValue};
-use ipfrs_core::Result;
+use http::HeaderValue;
 use ipfrs_middleware::auth::Auth;
 use ipfrs_middleware::rate_limit::RateLimiter;
 use ipfrs_middleware::websocket::WebSockets;
-use ipfrs_middleware::{Client, FairPool, ImportPermit, ImportPermits, MemoryPool, RequestIds, RequestPermits};
+use ipfrs_middleware::{Client, FairPool, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
@@ -42,8 +41,6 @@ pub(crate) struct Shared {
     pub(crate) metrics: HttpMetrics,
     /// Permits of requests in progress.
     pub(crate) permits: RequestPermits,
-    /// Shares of the imports in progress.
-    pub(crate) imports: ImportPermits,
     /// Permits of connections that send objects.
     pub(crate) ingest_permits: FairPool<Client>,
     /// Memory for request bodies that must be held as a whole.
@@ -94,16 +91,6 @@ pub(crate) struct Shared {
     pub(crate) log: OnceLock<Arc<dyn LogLevels>>,
     /// RPC commands that run or ended lately.
     pub(crate) command_log: CommandLog,
-}
-
-impl AppState {
-    /// Waits for the permit of an import for the client of a request with these extensions.
-    ///
-    /// # Errors
-    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) if the client gets none in time.
-    pub(crate) async fn import_permit(&self, extensions: &Extensions) -> Result<ImportPermit> {
-        self.imports.take(extensions.get().copied().unwrap_or_default()).await
-    }
 }
 
 impl Deref for AppState {

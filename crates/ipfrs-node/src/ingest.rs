@@ -117,18 +117,28 @@ impl IngestObject {
         self.bytes
     }
 
+    /// Returns how many of `messages`, from the first, the object can take.
+    #[must_use]
+    pub fn room_for(&self, messages: &[Bytes]) -> usize {
+        let ends = messages.iter().scan(self.bytes, |end, message| {
+            *end = end.saturating_add(message.len() as u64);
+            Some(*end)
+        });
+        ends.take_while(|end| *end <= self.max_bytes).count()
+    }
+
     /// Appends messages.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] above `ingest.max_object_bytes`; [`ErrorKind::NoSpace`] if the disk or the directory of
     /// files is full; otherwise errors of the store. What was committed stays.
     pub async fn append(&mut self, messages: Vec<Bytes>) -> Result<()> {
-        let added: u64 = messages.iter().map(|message| message.len() as u64).sum();
-        let bytes = self.bytes.saturating_add(added);
-        if bytes > self.max_bytes {
+        if self.room_for(&messages) < messages.len() {
             let most = self.max_bytes;
             return Err(Error::too_large(format!("the object is over {most} bytes (ingest.max_object_bytes)")));
         }
+        let added: u64 = messages.iter().map(|message| message.len() as u64).sum();
+        let bytes = self.bytes.saturating_add(added);
         match &mut self.object {
             Object::File(file) => file.append(messages, added).await?,
             Object::Tree(file) => file.append(messages).await?,

@@ -1,11 +1,12 @@
 //! The [`Node`] handle: its components.
 
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use ipfrs_core::turns::{Turn, Turns};
 use ipfrs_core::{Error, ErrorKind, Result};
 #[cfg(feature = "retrieval")]
 use ipfrs_retrieval::Retriever;
@@ -16,6 +17,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::NodeConfig;
+use crate::content::directory_memory::Directories;
 use crate::denylist::Denylists;
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched};
@@ -36,6 +38,7 @@ use crate::readiness::Readiness;
 use crate::refusals::Limit;
 #[cfg(feature = "pinning")]
 use crate::remote_pins::PinningServices;
+use crate::retrieval::current_client;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -86,8 +89,10 @@ pub(crate) struct Inner {
     pub(crate) nodes: Option<Arc<NodeCache>>,
     /// Cache of the tensor catalogues of files.
     pub(crate) catalogues: Option<Catalogues>,
-    /// One permit for each tensor that is being summed up.
-    pub(crate) sums: Arc<Semaphore>,
+    /// One place for each piece of a tensor that is being summed up.
+    pub(crate) sums: Turns<Option<IpAddr>>,
+    /// One place for each key that is being made.
+    pub(crate) making_keys: Turns<Option<IpAddr>>,
     /// Pins, which gc keeps.
     pub(crate) pins: Pins,
     /// Mutable files, which gc keeps.
@@ -101,18 +106,20 @@ pub(crate) struct Inner {
     pub(crate) protection: Protection,
     /// Held while gc runs.
     pub(crate) collecting: Mutex<()>,
+    /// Held while all blocks are verified, which uses all cores.
+    pub(crate) verifying: Mutex<()>,
     /// Mapped files of the store.
     pub(crate) mappings: Option<Mappings>,
     /// Whether every block is verified on each read. If so, blocks that were read are not cached.
     pub(crate) verify_on_read: bool,
     /// Whether the repo is open read-only.
     pub(crate) read_only: bool,
-    /// One permit for each running import.
-    pub(crate) imports: Arc<Semaphore>,
+    /// One place for each running import.
+    pub(crate) imports: Turns<Option<IpAddr>>,
     /// One permit for each KiB of memory that work on requests uses.
     pub(crate) work: Arc<Semaphore>,
-    /// Memory of the decoded directories that requests hold, in bytes.
-    pub(crate) directories: Arc<AtomicUsize>,
+    /// Memory of the decoded directories that requests hold.
+    pub(crate) directories: Arc<Directories>,
     pub(crate) identity: Identity,
     #[cfg(feature = "keys")]
     pub(crate) keystore: Keystore,
@@ -132,6 +139,9 @@ pub(crate) struct Inner {
     pub(crate) pin_requests: PinRequests,
     pub(crate) repo: PathBuf,
 }
+
+/// The turn of a client to import.
+pub(crate) type ImportPermit = Turn<Option<IpAddr>>;
 
 impl Node {
     /// Makes everything durable and releases the repo. The node must not be used afterwards.
@@ -328,18 +338,18 @@ impl Node {
         Ok(stats)
     }
 
-    /// Waits for an import permit, which is released when it is dropped. The wait is limited, because clients may
-    /// keep uploads open as long as they like.
-    pub(crate) async fn import_permit(&self) -> Result<OwnedSemaphorePermit> {
-        let import_permit = timeout(PERMIT_TIMEOUT, self.inner.imports.clone().acquire_owned()).await;
-        let busy = |_| {
+    /// Waits for the turn of the current client to import, which ends when it is dropped. The wait is limited, because
+    /// clients may keep uploads open as long as they like.
+    pub(crate) async fn import_permit(&self) -> Result<ImportPermit> {
+        let permit = timeout(PERMIT_TIMEOUT, self.inner.imports.take(current_client())).await;
+        permit.map_err(|_| {
             let (most, waited) = (self.inner.config.concurrency.max_concurrent_tasks, PERMIT_TIMEOUT.as_secs());
             let what = format!(
-                "{most} imports are in progress (concurrency.max_concurrent_tasks), and none ended in {waited} s"
+                "as many imports of this client are in progress as are left for all others, of {most} \
+                 (concurrency.max_concurrent_tasks), and none ended in {waited} s"
             );
             Error::new(ErrorKind::RateLimited, format!("{what}: try again later"))
-        };
-        import_permit.map_err(busy)?.map_err(|e| Error::internal("the node is closed").with_source(e))
+        })
     }
 
     /// Reserves memory for work that uses at most `bytes` and waits if necessary. Dropping the result releases the

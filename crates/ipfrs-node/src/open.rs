@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 #[cfg(doc)]
 use ipfrs_core::ErrorKind;
+use ipfrs_core::turns::Turns;
 use ipfrs_core::{Error, Result};
 #[cfg(feature = "bitswap")]
 use ipfrs_retrieval::Exchange;
@@ -358,6 +359,7 @@ impl Opened {
         let keeps = config.cache.enabled && !verify_on_read;
         let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
         let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
+        let cores = available_parallelism().map_or(1, usize::from);
         let inner = Inner {
             mappings,
             nodes: keeps.then(nodes),
@@ -371,7 +373,8 @@ impl Opened {
             exchange,
             pack,
             references,
-            sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
+            sums: Turns::new(cores, cores),
+            making_keys: Turns::new(cores, 1),
             verify_on_read,
             read_only,
             pins,
@@ -381,6 +384,7 @@ impl Opened {
             eviction,
             protection,
             collecting: Mutex::new(()),
+            verifying: Mutex::new(()),
             #[cfg(feature = "pinning")]
             pinning_services: PinningServices::new(&repo),
             #[cfg(feature = "pinning")]
@@ -390,7 +394,7 @@ impl Opened {
             dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
             #[cfg(not(feature = "dns"))]
             dnslink: Dnslink::new(&config.dnslink)?,
-            imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
+            imports: Turns::new(config.concurrency.max_concurrent_tasks, 1),
             work: Arc::new(Semaphore::new(WORK_KIB as usize)),
             directories: Arc::default(),
             config,

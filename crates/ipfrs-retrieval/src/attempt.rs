@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ipfrs_core::{Cid, Error, ErrorKind};
@@ -112,20 +113,32 @@ pub struct Attempt {
 #[derive(Debug)]
 pub(crate) struct Trace {
     began: Instant,
+    /// Number of attempts at HTTP sources that have not ended.
+    under_way: AtomicUsize,
     attempts: Mutex<Vec<Attempt>>,
 }
 
 impl Trace {
     pub(crate) fn begin() -> Self {
-        Self { began: Instant::now(), attempts: Mutex::new(Vec::new()) }
+        Self { began: Instant::now(), under_way: AtomicUsize::new(0), attempts: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn began(&self) -> Instant {
         self.began
     }
 
-    /// Adds an attempt. Of many, the first ones are kept, because they explain what happened.
+    /// Notes the beginning of an attempt, which is [added](Self::add) at its end.
+    pub(crate) fn note_begin(&self) {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// Adds an attempt that has ended. Of many, the first ones are kept, because they explain what happened.
     pub(crate) fn add(&self, attempt: Attempt) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
         let mut attempts = self.attempts.lock();
         if attempts.len() < MAX_ATTEMPTS {
             attempts.push(attempt);
@@ -151,8 +164,10 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 pub struct Unretrieved {
     /// The missing block.
     pub cid: Cid,
-    /// The attempts of the session.
+    /// The attempts of the session that have ended.
     pub attempts: Arc<[Attempt]>,
+    /// Number of attempts at HTTP sources that have not ended.
+    pub under_way: usize,
 }
 
 impl Unretrieved {
@@ -167,10 +182,13 @@ impl Unretrieved {
     /// Returns the error that names the block and sums up the attempts. `timed_out` says whether the time limit of
     /// this many seconds ended the retrieval.
     pub(crate) fn into_error(self, timed_out: Option<u64>) -> Error {
-        let tried: Vec<_> = self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::Cancelled).collect();
+        // The time limit cancels the attempts that are under way.
+        let counts = |attempt: &&Attempt| timed_out.is_some() || attempt.outcome != Outcome::Cancelled;
+        let tried: Vec<_> = self.attempts.iter().filter(counts).collect();
         let count = |outcome| tried.iter().filter(|attempt| attempt.outcome == outcome).count();
         let sums = Outcome::ALL.map(|outcome| (outcome, count(outcome)));
-        let sums: Vec<_> = sums.iter().filter(|(_, n)| *n > 0).map(|(o, n)| format!("{n} {}", o.name())).collect();
+        let sums = sums.iter().map(|(outcome, n)| (outcome.name(), *n)).chain([("without an answer", self.under_way)]);
+        let sums: Vec<_> = sums.filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         let summary = match sums.is_empty() {
             true => "there is no source to try: configure retrieval.gateways, retrieval.routers or \
                      retrieval.bitswap.peers, or connect to a peer (swarm/connect)"

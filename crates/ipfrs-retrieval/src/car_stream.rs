@@ -108,7 +108,7 @@ async fn deliver(session: &Arc<Session>, want: &Want, delivered: &watch::Sender<
     loop {
         let open = |source: Arc<Source>| async move {
             let mut running = RunningAttempt::begin(&session.retrieval, &session.trace, &source, want.to_string());
-            let _permit = source.requests.acquire().await;
+            let _permit = source.requests.take(session.client()).await;
             let retrieval = &session.retrieval;
             let via = retrieval.via(&want.via);
             let opened = request_car(&source, &want.car_target(), &via, retrieval.is_restricted).await;

@@ -39,7 +39,7 @@ pub(crate) fn fetch(
 ) -> BoxFuture<'static, Fetched> {
     let task = AbortOnDropHandle::new(tokio::spawn(run(session, want, streams, cid).in_current_span()));
     let failed = move |_| {
-        let unretrieved = Unretrieved { cid, attempts: Arc::default() };
+        let unretrieved = Unretrieved { cid, attempts: Arc::default(), under_way: 0 };
         Err(Arc::new(FetchError { unretrieved, timed_out: None }))
     };
     task.map(move |result| result.unwrap_or_else(failed)).boxed()
@@ -144,7 +144,7 @@ async fn alone(session: &Arc<Session>, want: &Want, cid: &Cid) -> bool {
     let mut tried = Vec::new();
     let attempt = |source: Arc<Source>| async move {
         let mut running = RunningAttempt::begin(&session.retrieval, &session.trace, &source, format!("block {cid}"));
-        let _permit = source.requests.acquire().await;
+        let _permit = source.requests.take(session.client()).await;
         let via = session.retrieval.via(&want.via);
         let restricted = session.retrieval.is_restricted;
         let fetched = async {

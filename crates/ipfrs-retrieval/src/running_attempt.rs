@@ -47,6 +47,7 @@ impl RunningAttempt {
         url: Url,
         request: String,
     ) -> Self {
+        trace.note_begin();
         Self {
             retrieval: Arc::clone(retrieval),
             trace: Arc::clone(trace),

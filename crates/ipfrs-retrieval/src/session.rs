@@ -60,7 +60,7 @@ pub(crate) struct Session {
     stored: Notify,
     search: Mutex<Option<AbortHandle>>,
     _count: Count,
-    _permit: Share<Option<IpAddr>>,
+    permit: Share<Option<IpAddr>>,
 }
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl Session {
             stored: Notify::new(),
             search: Mutex::default(),
             _count: Count(sessions),
-            _permit: permit,
+            permit,
             retrieval,
         }
     }
@@ -311,6 +311,11 @@ impl Session {
         }
     }
 
+    /// Returns the client that began the session.
+    pub(crate) fn client(&self) -> Option<IpAddr> {
+        self.permit.client()
+    }
+
     /// Returns the peers that may have the content; `None` if this node exchanges no blocks with peers.
     pub(crate) fn peers(&self) -> Option<&PeerSession> {
         let exchange = self.retrieval.exchange.as_ref()?;
@@ -326,7 +331,7 @@ impl Session {
     }
 
     pub(crate) fn unretrieved(&self, cid: &Cid) -> Unretrieved {
-        Unretrieved { cid: *cid, attempts: self.attempts().into() }
+        Unretrieved { cid: *cid, attempts: self.attempts().into(), under_way: self.trace.under_way() }
     }
 }
 

@@ -1,12 +1,13 @@
 //! HTTP sources: their health, speed and order.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipfrs_core::turns::Turns;
 use parking_lot::Mutex;
 use reqwest::{Client, Url};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::attempt::{Outcome, SourceKind};
@@ -36,7 +37,7 @@ pub(crate) struct Source {
     pub(crate) url: Url,
     pub(crate) client: Client,
     /// Permits for requests to the source.
-    pub(crate) requests: Semaphore,
+    pub(crate) requests: Turns<Option<IpAddr>>,
     health: Mutex<Health>,
 }
 
@@ -57,7 +58,7 @@ struct Health {
 
 impl Source {
     fn new(kind: SourceKind, url: Url, client: Client) -> Self {
-        Self { kind, url, client, requests: Semaphore::new(MAX_REQUESTS), health: Mutex::default() }
+        Self { kind, url, client, requests: Turns::new(MAX_REQUESTS, 1), health: Mutex::default() }
     }
 
     /// Returns the time at which the source may be used; `None` if that is now.
@@ -138,8 +139,12 @@ impl Source {
             Outcome::Busy => {
                 health.busy_in_row += 1;
                 let requested = retry_after.unwrap_or(BACKOFF).clamp(Duration::from_millis(100), MAX_BACKOFF);
-                Some(if health.busy_in_row > 1 { MAX_BACKOFF } else { requested })
+                // Without a time, a configured gateway is asked again soon: it may be the only source.
+                let is_told = retry_after.is_some() || self.kind != SourceKind::Gateway;
+                Some(if health.busy_in_row > 1 && is_told { MAX_BACKOFF } else { requested })
             }
+            // A gateway of the configuration may search for content that nobody has, while it delivers the rest.
+            Outcome::Slow if self.kind == SourceKind::Gateway => None,
             Outcome::Failed | Outcome::Slow => {
                 health.failed_in_row += 1;
                 let exponent = health.failed_in_row.saturating_sub(2).min(6);

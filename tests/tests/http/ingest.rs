@@ -166,6 +166,22 @@ async fn invalid_requests_and_messages_are_refused() {
         assert_eq!(failed(store, vec![Message::binary(vec![0; 2_000]); 2]).await, 1009, "{store}");
     }
     assert_eq!(failed("filesystem", vec![Message::binary(vec![0; 1_600])]).await, 1013);
+    // Messages that have arrived before the one that does not fit are stored.
+    let mut client = loop {
+        match Client::open(gateway.address(), "/ws/ingest?store=ipfs&name=kept", &[]).await {
+            Ok(client) => break client,
+            Err(status) => assert_eq!(status, 429),
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(client.receive().await["type"], "ready");
+    for _ in 0..2 {
+        client.message(Message::binary(vec![1; 2_000])).await;
+    }
+    assert_eq!(acknowledged(&mut client, 1).await, 2_000);
+    assert_eq!(client.close_code().await, 1009);
+    let stat = gateway.rpc_json("files/stat?arg=/ingest/kept").await;
+    assert_eq!(stat["Size"], 2_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

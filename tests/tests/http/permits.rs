@@ -1,5 +1,6 @@
 //! Permits for requests: shares of clients, and cached responses that need none.
 
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
@@ -169,18 +170,50 @@ async fn stalled_responses_of_others_yield_to_a_client_over_its_share() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_with_stalled_imports_leaves_half_of_the_permits() {
-    for command in ["add?", "dag/import?", "files/write?create=true&arg=/"] {
+    for route in ["/api/v0/add?", "/api/v0/dag/import?", "/api/v0/files/write?create=true&arg=/", "/v1/stream/upload?"]
+    {
         let gateway = TestGateway::start_with(|config| config.concurrency.max_concurrent_tasks = 4).await;
         let stalled = (0..4).map(|number| {
             let first = futures::stream::iter([Ok::<_, std::io::Error>("x")]);
             let body = reqwest::Body::wrap_stream(first.chain(futures::stream::pending()));
-            let path = if command.starts_with("files") { number.to_string() } else { String::new() };
-            tokio::spawn(at(1).post(gateway.url(&format!("/api/v0/{command}{path}"))).body(body).send())
+            let path = if route.contains("files") { number.to_string() } else { String::new() };
+            tokio::spawn(at(1).post(gateway.url(&format!("{route}{path}"))).body(body).send())
         });
         let stalled: Vec<_> = stalled.collect();
         timeout(WATCHDOG, gateway.until_metric("ipfrs_http_requests_active", |requests| requests >= 4)).await.unwrap();
         let added = at(2).post(gateway.url("/api/v0/add")).body("hello").timeout(Duration::from_secs(20));
-        assert_eq!(added.send().await.unwrap().status(), 200, "{command}");
+        assert_eq!(added.send().await.unwrap().status(), 200, "{route}");
         stalled.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_with_unfinished_uploads_leaves_half_of_them() {
+    let gateway = TestGateway::start_with(|config| config.upload.max_unfinished = 4).await;
+    let create = async |client| {
+        let request = at(client).post(gateway.url("/v1/stream/upload"));
+        let created = request.header("tus-resumable", "1.0.0").header("upload-length", "5").send().await.unwrap();
+        created.status().as_u16()
+    };
+    let mut statuses = Vec::new();
+    for client in [1, 1, 1, 2, 2] {
+        statuses.push(create(client).await);
+    }
+    assert_eq!(statuses, [201, 201, 429, 201, 429]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_leaves_before_its_response_releases_its_request() {
+    let gateway = TestGateway::start().await;
+    for is_reset in [true, false] {
+        let stream = std::net::TcpStream::connect(gateway.address()).unwrap();
+        (&stream).write_all(b"GET /v1/progress/none?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let active = gateway.until_metric("ipfrs_http_requests_active", |requests| requests >= 1);
+        timeout(WATCHDOG, active).await.unwrap();
+        if is_reset {
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        drop(stream);
+        gateway.until_idle().await;
     }
 }

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use ipfrs_core::{Error, Result};
-use tokio::sync::OwnedSemaphorePermit;
+use ipfrs_middleware::{Client, Share};
 use tokio::task::JoinHandle;
 use tokio_util::sync::PollSemaphore;
 
@@ -47,7 +47,7 @@ pub(super) struct Coded {
     /// Copy of the output for the cache, if it is to be cached.
     gathering: Option<Gathering>,
     /// Permit among the bodies that may be compressed at the same time.
-    _body_permit: OwnedSemaphorePermit,
+    _place: Share<Client>,
 }
 
 enum Work {
@@ -119,7 +119,7 @@ impl Coded {
         encoder: Encoder,
         inline_bytes: usize,
         permits: PollSemaphore,
-        body_permit: OwnedSemaphorePermit,
+        place: Share<Client>,
         meter: Meter,
         gathering: Option<Gathering>,
     ) -> Self {
@@ -137,7 +137,7 @@ impl Coded {
             permits,
             meter,
             gathering,
-            _body_permit: body_permit,
+            _place: place,
         }
     }
 

@@ -64,6 +64,15 @@ impl Sink {
         }
     }
 
+    /// Returns how many of `messages`, from the first, fit.
+    fn room_for(&self, messages: &[Bytes]) -> usize {
+        match self {
+            // It is gone with the connection.
+            Self::Memory { .. } => messages.len(),
+            Self::Durable(object) => object.room_for(messages),
+        }
+    }
+
     async fn append(&mut self, messages: Vec<Bytes>) -> Result<()> {
         match self {
             Self::Durable(object) => object.append(messages).await,
@@ -135,15 +144,13 @@ async fn write(
         let Some(mut batch) = next else { break };
         let (begun, before) = (Instant::now(), sink.bytes());
         loop {
-            stored.messages += batch.messages.len() as u64;
-            sink.append(mem::take(&mut batch.messages)).await?;
+            take(&mut sink, mem::take(&mut batch.messages), &mut stored, &progress).await?;
             let is_due = sink.bytes() - before >= COMMIT_BYTES || begun.elapsed() >= COMMIT_AFTER;
             match batches.try_recv() {
                 Ok(next) if !is_due => batch = next,
                 Ok(next) => {
                     publish(&mut sink, &mut stored, &progress).await?;
-                    stored.messages += next.messages.len() as u64;
-                    sink.append(next.messages).await?;
+                    take(&mut sink, next.messages, &mut stored, &progress).await?;
                     break;
                 }
                 Err(_) => break,
@@ -154,6 +161,26 @@ async fn write(
     stored.bytes = sink.bytes();
     stored.cid = sink.finish().await?;
     Ok(stored)
+}
+
+/// Appends messages. If the object has no room for all of them, those before that are stored: they have arrived.
+async fn take(
+    sink: &mut Sink,
+    mut messages: Vec<Bytes>,
+    stored: &mut Stored,
+    progress: &watch::Sender<Stored>,
+) -> Result<()> {
+    let room = sink.room_for(&messages);
+    if room < messages.len() {
+        let rest = messages.split_off(room);
+        stored.messages += messages.len() as u64;
+        sink.append(messages).await?;
+        publish(sink, stored, progress).await?;
+        sink.settle().await?;
+        messages = rest;
+    }
+    stored.messages += messages.len() as u64;
+    sink.append(messages).await
 }
 
 /// Commits, and reports what is stored.

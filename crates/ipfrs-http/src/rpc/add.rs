@@ -57,7 +57,6 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
     }
-    let permit = state.import_permit(request.extensions()).await?;
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
     let unread = Arc::new(UnreadLines::default());
@@ -79,7 +78,6 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         None => Either::Right(request.into_body()),
     };
     let import = async move {
-        let _permit = permit;
         run(session, reporter, body).await;
     };
     let task = AbortOnDropHandle::new(tokio::spawn(import.in_current_span()));

@@ -121,7 +121,6 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
     }
-    let _permit = state.import_permit(request.extensions()).await?;
     let allows_big = args.is_set("allow-big-block");
     let mut import = state.node.import_dags(DagImportOptions { pin_roots, allows_big_blocks: allows_big }).await?;
     let explained = |e| put_error(e, PutBlockOptions { allows_big, ..PutBlockOptions::default() });

@@ -11,8 +11,9 @@ use flate2::write::GzEncoder;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::{Client, Share};
 use ipfrs_node::{ContentPath, LinkName, Mtime, ObjectKind, Span, saved_name};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::args::Args;
 use super::command_result::CommandResult;
@@ -91,7 +92,7 @@ struct Gzip {
     pieces: BoxStream<'static, Result<Bytes>>,
     encoder: GzEncoder<Vec<u8>>,
     /// Permit among the bodies that may be compressed at the same time.
-    place: OwnedSemaphorePermit,
+    place: Share<Client>,
 }
 
 /// Compresses `pieces` with gzip, on blocking threads. Each step compresses a bounded amount of data, runs only when
@@ -99,7 +100,7 @@ struct Gzip {
 fn gzipped(
     pieces: BoxStream<'static, Result<Bytes>>,
     level: Compression,
-    place: OwnedSemaphorePermit,
+    place: Share<Client>,
     turns: Arc<Semaphore>,
 ) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
     let gzip = Gzip { pieces, encoder: GzEncoder::new(Vec::new(), level), place };

@@ -91,8 +91,7 @@ impl Caller {
             Need::Command(_) if self.principal().is_some_and(|principal| principal.commands.is_some()) => Ok(()),
             Need::Scope(scope) | Need::Command(scope) => self.require(scope).and_then(|()| self.require_no_roots()),
             Need::Any => self.require_any(),
-            Need::Nothing | Need::Content | Need::Records => Ok(()),
-            Need::Later => self.require_no_roots(),
+            Need::Nothing | Need::Content | Need::Records | Need::Later => Ok(()),
         }
     }
 

@@ -1,10 +1,15 @@
 //! Memory of the decoded directories that requests hold. A request can hold one for as long as its client takes to read
 //! the response, so all of them together have a limit.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+use crate::retrieval::current_client;
 
 /// Memory limit for the directories of all requests, in bytes.
 pub(super) const MAX_BYTES: usize = 512 * 1024 * 1024;
@@ -12,17 +17,43 @@ pub(super) const MAX_BYTES: usize = 512 * 1024 * 1024;
 /// Memory that a request gets whatever others use, in bytes. A directory with 1,000 entries needs less.
 pub(super) const MIN_BYTES: usize = 256 * 1024;
 
+/// Memory of the directories of all requests, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Directories {
+    all: AtomicUsize,
+    /// The memory of each client that uses some.
+    by_client: Mutex<HashMap<Option<IpAddr>, usize>>,
+}
+
+impl Directories {
+    fn replace(&self, client: Option<IpAddr>, old: usize, new: usize) {
+        self.all.fetch_add(new, Ordering::Relaxed);
+        self.all.fetch_sub(old, Ordering::Relaxed);
+        let mut by_client = self.by_client.lock();
+        let own = by_client.entry(client).or_default();
+        *own = (*own + new).saturating_sub(old);
+        if *own == 0 {
+            by_client.remove(&client);
+        }
+    }
+
+    fn of_client(&self, client: Option<IpAddr>) -> usize {
+        self.by_client.lock().get(&client).copied().unwrap_or_default()
+    }
+}
+
 /// The part of one request, which is released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct DirectoryMemory {
     own: usize,
-    all: Arc<AtomicUsize>,
+    client: Option<IpAddr>,
+    all: Arc<Directories>,
 }
 
 impl DirectoryMemory {
-    /// `all` is the memory of all requests, in bytes.
-    pub(super) fn new(all: &Arc<AtomicUsize>) -> Self {
-        Self { own: 0, all: Arc::clone(all) }
+    /// Creates the part of a request of the current client.
+    pub(super) fn new(all: &Arc<Directories>) -> Self {
+        Self { own: 0, client: current_client(), all: Arc::clone(all) }
     }
 
     /// Returns the memory of this request, in bytes.
@@ -33,26 +64,29 @@ impl DirectoryMemory {
     /// Replaces the memory of a directory, in bytes.
     pub(super) fn replace(&mut self, old: usize, new: usize) {
         self.own = self.own - old + new;
-        self.all.fetch_add(new, Ordering::Relaxed);
-        self.all.fetch_sub(old, Ordering::Relaxed);
+        self.all.replace(self.client, old, new);
     }
 
-    /// Checks the memory of all requests.
+    /// Checks the memory of all requests, of which a client may use as much as is free.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] over [`MAX_BYTES`], if this request needs more than [`MIN_BYTES`].
+    /// [`ErrorKind::RateLimited`] over the share of the client, if this request needs more than [`MIN_BYTES`].
     pub(super) fn check(&self) -> Result<()> {
-        if self.own <= MIN_BYTES || self.all.load(Ordering::Relaxed) <= MAX_BYTES {
+        let free = MAX_BYTES.checked_sub(self.all.all.load(Ordering::Relaxed));
+        if self.own <= MIN_BYTES || free.is_some_and(|free| self.all.of_client(self.client) <= free.max(MIN_BYTES)) {
             return Ok(());
         }
-        let what = format!("large directories in use take the limit of {MAX_BYTES} bytes of memory");
+        let what = format!(
+            "large directories in use take the limit of {MAX_BYTES} bytes of memory, or this client as much of it as is \
+             left for all others"
+        );
         Err(Error::new(ErrorKind::RateLimited, format!("{what}: try again later")))
     }
 }
 
 impl Drop for DirectoryMemory {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.own, Ordering::Relaxed);
+        self.all.replace(self.client, self.own, 0);
     }
 }
 
@@ -90,7 +124,7 @@ mod tests {
         }
         let [small, large] = directories[..] else { unreachable!() };
         let directories = &node.inner.directories;
-        let all = || directories.load(Ordering::Relaxed);
+        let all = || directories.all.load(Ordering::Relaxed);
         let object = resolve(&node, large).await.unwrap();
         let listing = node.list(&object, usize::MAX);
         let of_one = all();
@@ -99,7 +133,7 @@ mod tests {
         assert_eq!(all(), of_one, "a copy shares the directory");
         let archive = node.archive(&object, &"a".into(), None).await.unwrap();
         assert!(all() > of_one);
-        directories.fetch_add(MAX_BYTES, Ordering::Relaxed);
+        directories.replace(Some([10, 0, 0, 1].into()), 0, MAX_BYTES);
         for refused in [resolve(&node, large).await.err(), node.archive(&object, &"a".into(), None).await.err()] {
             assert_eq!(refused.unwrap().kind(), ErrorKind::RateLimited);
         }
@@ -111,7 +145,13 @@ mod tests {
         assert_eq!(all(), MAX_BYTES + of_one, "a listing holds the directory");
         drop(listing);
         assert_eq!(all(), MAX_BYTES);
-        directories.fetch_sub(MAX_BYTES, Ordering::Relaxed);
+        directories.replace(Some([10, 0, 0, 1].into()), MAX_BYTES, 0);
+        // Another client gets a directory while this one is over its half.
+        directories.replace(None, 0, MAX_BYTES / 2);
+        assert!(resolve(&node, large).await.is_err());
+        crate::with_client(Some([10, 0, 0, 2].into()), resolve(&node, large)).await.unwrap();
+        directories.replace(None, MAX_BYTES / 2, 0);
         resolve(&node, large).await.unwrap();
+        assert!(directories.by_client.lock().is_empty());
     }
 }

@@ -1,13 +1,12 @@
 //! Objects that content paths lead to: files, directories, symlinks and other blocks.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, ShardLink, decode_async};
+use ipfrs_unixfs::{DirEntry, FileNode, Mtime, Node as UnixFsNode, ShardLink, decode_async};
 
-use super::directory_memory::DirectoryMemory;
+use super::directory_memory::{Directories, DirectoryMemory};
 use super::path::ContentPath;
 use super::resolved_path::ResolvedPath;
 
@@ -81,7 +80,7 @@ impl Directory {
     ///
     /// # Errors
     /// Those of [`DirectoryMemory::check`].
-    pub(super) fn new(node: UnixFsNode, all: &Arc<AtomicUsize>) -> Result<Self> {
+    pub(super) fn new(node: UnixFsNode, all: &Arc<Directories>) -> Result<Self> {
         let mut memory = DirectoryMemory::new(all);
         memory.replace(0, memory_of(&node));
         memory.check()?;
@@ -122,6 +121,12 @@ impl FileContent {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.node.size
+    }
+
+    /// Returns the time of the last change, if the file has one.
+    #[must_use]
+    pub fn mtime(&self) -> Option<Mtime> {
+        self.node.attributes.mtime
     }
 
     /// Returns the whole content if it is stored in the root block.

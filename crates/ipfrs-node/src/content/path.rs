@@ -40,6 +40,11 @@ impl ContentPath {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the path and the reason, also for `/ipns/` paths.
     pub fn parse(path: impl AsRef<[u8]>) -> Result<Self> {
         let path = path.as_ref();
+        // Several slashes are one.
+        let path = match path.iter().position(|byte| *byte != b'/') {
+            Some(slashes @ 2..) => &path[slashes - 1..],
+            _ => path,
+        };
         let shown = || LinkName::from(path);
         if path.starts_with(b"/ipns/") || path.starts_with(b"ipns://") {
             return Err(Error::invalid(format!(

@@ -1,7 +1,6 @@
 //! Resolution of content paths to objects.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use ipfrs_core::{Cid, Result, identity_payload};
 use ipfrs_store::{BlockStoreExt, Provenance};
@@ -9,6 +8,7 @@ use ipfrs_stream::{IndexingSource, Part};
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 use tracing::Instrument;
 
+use super::directory_memory::Directories;
 use super::object::{Directory, FileContent, Object, ObjectKind};
 use super::path::ContentPath;
 use super::resolved_path::ResolvedPath;
@@ -98,7 +98,7 @@ impl Node {
     }
 }
 
-fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>, directories: &Arc<AtomicUsize>) -> Result<ObjectKind> {
+fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>, directories: &Arc<Directories>) -> Result<ObjectKind> {
     Ok(match node {
         Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent { node: Arc::new(file), path: Arc::clone(path) }),
         Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {

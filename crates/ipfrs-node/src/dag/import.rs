@@ -8,12 +8,12 @@ use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::PutMode;
 use ipfrs_stream::car::{CarLimits, CarReader};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::gc::Lease;
 use crate::metrics::Active;
+use crate::node::ImportPermit;
 use crate::{ContentPath, Node, PinOptions};
 
 /// Size of the batches that the store receives, in bytes and in blocks: one commit each.
@@ -51,7 +51,7 @@ pub struct DagImport {
     blocks: u64,
     bytes: u64,
     _active: Active,
-    _import_permit: OwnedSemaphorePermit,
+    _import_permit: ImportPermit,
 }
 
 /// Result of an import.

@@ -97,7 +97,7 @@ impl Node {
     /// afterwards.
     ///
     /// # Errors
-    /// If the store cannot list its blocks; [`ErrorKind::Timeout`] if a block is not read in time;
+    /// [`ErrorKind::Conflict`] while another call verifies; if the store cannot list its blocks; [`ErrorKind::Timeout`] if a block is not read in time;
     /// [`ErrorKind::Forbidden`] for a repair of a repo that is open read-only; [`ErrorKind::Unsupported`] for
     /// [`Repair::Retrieve`] if nothing can be retrieved.
     pub async fn verify(&self, repair: Repair, events: Sender<Verifying>) -> Result<Verified> {
@@ -106,9 +106,14 @@ impl Node {
         }
         if matches!(repair, Repair::Retrieve(_)) && !self.may_retrieve() {
             return Err(Error::unsupported(
-                "this command must be run in online mode: enable retrieval (retrieval.enabled) or leave out heal",
+                "this command must be run in online mode: configure a source (retrieval.gateways, retrieval.routers or \
+                 retrieval.bitswap) or leave out heal",
             ));
         }
+        let Ok(_verifying) = self.inner.verifying.try_lock() else {
+            let why = "blocks are being verified already: wait until that has ended";
+            return Err(Error::new(ErrorKind::Conflict, why));
+        };
         let store = self.inner.store.clone();
         let parts = store.scrub().map_ok(in_batches).try_flatten();
         let checked = parts.map(move |part| {

@@ -13,7 +13,6 @@ use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::Pin;
 use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Mark, Overrides};
 use prometheus::IntCounter;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::directory_tree::Tree;
 use super::sinks::{Counted, sink};
@@ -21,6 +20,7 @@ use crate::content::segments;
 use crate::gc::Lease;
 use crate::metrics::Active;
 use crate::mutable_files::MutablePath;
+use crate::node::ImportPermit;
 use crate::operations::{self, Operation, OperationKind};
 use crate::{AddOptions, Added, LinkName, Node, pins};
 
@@ -71,7 +71,7 @@ pub struct AddSession {
     /// Protects the written blocks from garbage collection until they are pinned.
     lease: Lease,
     _active: Active,
-    _import_permit: OwnedSemaphorePermit,
+    _import_permit: ImportPermit,
 }
 
 /// Rules for the mode and modification time of imported entries.
@@ -83,11 +83,12 @@ struct Keeping {
 }
 
 impl Keeping {
-    /// Returns the attributes to store for an entry that the client sent with `own`.
+    /// Returns the attributes to store for an entry that the client sent with `own`. As in Kubo, those that are given
+    /// for all entries take precedence.
     fn of(self, own: Attributes) -> Attributes {
         Attributes {
-            mode: if self.preserve_mode { own.mode } else { self.given.mode },
-            mtime: if self.preserve_mtime { own.mtime } else { self.given.mtime },
+            mode: self.given.mode.or(own.mode.filter(|_| self.preserve_mode)),
+            mtime: self.given.mtime.or(own.mtime.filter(|_| self.preserve_mtime)),
         }
     }
 }

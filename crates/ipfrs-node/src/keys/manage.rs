@@ -10,8 +10,8 @@ use super::files::KeyFiles;
 use super::keystore::{
     KeyFormat, MAX_KEYS, NamedKey, SELF, SIGNED_MESSAGE, check_known_name, check_new_name, exists, no_key,
 };
-use crate::Node;
 use crate::private_file::off_workers;
+use crate::{Node, current_client};
 
 impl Node {
     /// Returns all keys: the identity first, the others by name. A key that cannot be read is skipped with a warning
@@ -45,6 +45,9 @@ impl Node {
         check_new_name("create", name)?;
         if key_type == KeyType::Ecdsa {
             return Err(Error::invalid("unrecognized key type: ecdsa: use ed25519, rsa or secp256k1"));
+        }
+        if let (KeyType::Ed25519, Some(bits)) = (key_type, bits.filter(|bits| *bits != 256)) {
+            return Err(Error::invalid(format!("invalid key size {bits}: ed25519 keys are always 256 bits")));
         }
         self.keep(name, move || PrivateKey::generate(key_type, bits)).await
     }
@@ -81,16 +84,28 @@ impl Node {
 
     async fn keep(&self, name: &str, make: impl FnOnce() -> Result<PrivateKey> + Send + 'static) -> Result<NamedKey> {
         let name = name.to_owned();
-        self.change_keys(move |files| {
-            if files.has(&name)? {
-                return Err(exists(&name));
+        let check = |files: &KeyFiles, name: &str| {
+            if files.has(name)? {
+                return Err(exists(name));
             }
             if files.names()?.len() >= MAX_KEYS {
                 return Err(Error::too_large(format!(
                     "there are already {MAX_KEYS} keys, which is the limit: remove one first"
                 )));
             }
-            let key = make()?;
+            Ok(())
+        };
+        let wanted = name.clone();
+        self.change_keys(move |files| check(files, &wanted)).await?;
+        // A large RSA key takes minutes, in which others use the keystore.
+        let turn = self.inner.making_keys.take(current_client()).await;
+        let key = off_workers(move || {
+            let _turn = turn;
+            make()
+        })
+        .await?;
+        self.change_keys(move |files| {
+            check(files, &name)?;
             files.write(&name, &key)?;
             Ok(NamedKey::new(&name, &key))
         })

@@ -66,7 +66,7 @@ impl Node {
         blocks: Vec<Block>,
     ) -> Result<()> {
         let names = path.names();
-        let _lock = self.inner.mutable_files.locks.lock(names).await;
+        let _lock = self.inner.mutable_files.locks.lock(names).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));

@@ -357,7 +357,7 @@ impl Node {
             MutableAttribute::Now => AttributeChange::Mtime(now()),
         };
         let names = path.names();
-        let _lock = self.inner.mutable_files.locks.lock(names).await;
+        let _lock = self.inner.mutable_files.locks.lock(names).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let link = match tree.find(staging, names).await? {

@@ -2,11 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex as Short;
 use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
 
 use crate::LinkName;
+
+/// Maximum wait for a lock.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Number of locks above which unused ones are removed.
 const MANY_LOCKS: usize = 256;
@@ -17,7 +23,10 @@ pub(super) struct PathLocks(Short<HashMap<Vec<LinkName>, Arc<Mutex<()>>>>);
 
 impl PathLocks {
     /// Waits until no other task has the lock of this path.
-    pub(super) async fn lock(&self, names: &[LinkName]) -> OwnedMutexGuard<()> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if another task keeps it for [`PATIENCE`]: a client may write as slowly as it likes.
+    pub(super) async fn lock(&self, names: &[LinkName]) -> Result<OwnedMutexGuard<()>> {
         let lock = {
             let mut locks = self.0.lock();
             if locks.len() >= MANY_LOCKS {
@@ -25,6 +34,9 @@ impl PathLocks {
             }
             Arc::clone(locks.entry(names.to_vec()).or_default())
         };
-        lock.lock_owned().await
+        timeout(PATIENCE, lock.lock_owned()).await.map_err(|_| {
+            let why = format!("another client has been writing to the file for {} s", PATIENCE.as_secs());
+            Error::new(ErrorKind::Conflict, format!("{why}: try again when it has ended"))
+        })
     }
 }

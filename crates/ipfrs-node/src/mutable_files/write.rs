@@ -51,7 +51,7 @@ impl Node {
         self.check_writable()?;
         let names = path.names();
         // Writers that wait for another one hold no permit.
-        let _lock = self.inner.mutable_files.locks.lock(names).await;
+        let _lock = self.inner.mutable_files.locks.lock(names).await?;
         let _import_permit = self.import_permit().await?;
         let _lease = self.inner.protection.lease();
         let before = self.file_to_write(path, options).await?;

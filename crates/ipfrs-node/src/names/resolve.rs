@@ -117,7 +117,14 @@ impl Node {
             }
             NameRoot::Domain(domain) => {
                 let link = self.inner.dnslink.lookup(domain, answers).await?;
-                let link = link.ok_or_else(|| unresolvable(format!("the domain {domain} has no DNSLink")))?;
+                let link = link.ok_or_else(|| {
+                    #[cfg(feature = "dns")]
+                    let is_off = !self.inner.config.dns.enabled;
+                    #[cfg(not(feature = "dns"))]
+                    let is_off = true;
+                    let reason = if is_off { ", and DNS is off (dns.enabled = false)" } else { "" };
+                    unresolvable(format!("the domain {domain} has no DNSLink{reason}"))
+                })?;
                 (Target::parse(link.target.as_bytes()), link.ttl)
             }
         };

@@ -14,7 +14,7 @@ use super::file::{TensorFile, TensorPart};
 use super::gather::Gather;
 use super::metrics::TensorOperation;
 use super::swap::Swap;
-use crate::{ContentPath, Node, Object, ObjectKind};
+use crate::{ContentPath, Node, Object, ObjectKind, current_client};
 
 impl Node {
     /// Returns the tensors of the file at a path. Does not count as a list operation; see [`Self::count_tensor`].
@@ -95,21 +95,20 @@ impl Node {
     }
 
     /// Computes counts, extremes and moments of a tensor in one pass over its bytes. The number of concurrent
-    /// computations is limited to the number of cores. Dropping the future stops the work after the current piece.
+    /// computations is limited to the number of cores, and clients take turns with pieces of a megabyte. Dropping the future stops the work after the current piece.
     ///
     /// # Errors
     /// As for the stream of [`Node::read`].
     pub async fn tensor_stats(&self, file: &TensorFile, tensor: &TensorInfo) -> Result<Summary> {
         self.count_tensor(TensorOperation::Stats, tensor.bytes);
-        let mut stats = Stats::new(tensor.dtype);
+        let (mut stats, client) = (Stats::new(tensor.dtype), current_client());
         let pieces = self.read_part(&file.part(tensor, &Slice::default())?, Span::whole(tensor.bytes));
         let mut pieces = pieces.inspect_err(|error| self.inner.metrics.refusals.note(error));
         while let Some(piece) = pieces.try_next().await? {
-            let permit = self.inner.sums.clone().acquire_owned().await;
-            let permit = permit.map_err(|e| Error::internal("the node is closed").with_source(e))?;
+            let turn = self.inner.sums.take(client).await;
             // A megabyte takes some milliseconds of arithmetic, which would block a runtime worker.
             let summed = spawn_blocking(move || {
-                let _permit = permit;
+                let _turn = turn;
                 stats.add(&piece);
                 stats
             });

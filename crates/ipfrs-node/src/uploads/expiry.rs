@@ -123,7 +123,7 @@ impl Node {
         // A finished upload needs no more space.
         let rest = if operation.is_some() { record.length } else { 0 };
         let reserved = self.inner.uploads.ledger.reserve(Need { spool: rest.saturating_sub(offset), packs: rest });
-        Ok(Upload { id, record, is_noted: Arc::default(), state, reserved, operation })
+        Ok(Upload { id, client: None, record, is_noted: Arc::default(), state, reserved, operation })
     }
 
     /// Resumes the operation of an upload from an earlier run. If its ID is in use by now, the operation gets a new
@@ -146,7 +146,10 @@ impl Node {
         if !self.inner.uploads.enter(upload.clone(), most) {
             return Err(Error::new(
                 ErrorKind::RateLimited,
-                format!("{most} uploads are unfinished (upload.max_unfinished = {most}): finish or cancel one first"),
+                format!(
+                    "as many uploads of this client are unfinished as are left for all others, of {most} \
+                     (upload.max_unfinished): finish or cancel one first"
+                ),
             ));
         }
         self.inner.metrics.uploads_unfinished.inc();

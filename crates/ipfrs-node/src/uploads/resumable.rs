@@ -16,9 +16,9 @@ use super::options::{UploadOptions, check_length};
 use super::spool::{self, Imported, Record, on_disk};
 use super::state::{Claim, Phase, State, Upload, UploadStatus, unknown};
 use super::unclaimed::Unclaimed;
-use crate::Node;
 use crate::metrics::Active;
 use crate::operations::{OperationId, OperationKind, cancelled, random_id};
+use crate::{Node, current_client, with_client};
 
 /// Parameters of a new resumable upload.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Node {
             // If the receiver is gone, the unclaimed upload is dropped here, else with the receiver.
             let _ = sender.send(begun.map(|status| Unclaimed { node, status: Some(status) }));
         };
-        tokio::spawn(task.in_current_span());
+        tokio::spawn(with_client(current_client(), task).in_current_span());
         let unclaimed =
             receiver.await.map_err(|e| Error::internal("an upload could not be started").with_source(e))??;
         unclaimed.claim()
@@ -92,8 +92,15 @@ impl Node {
         operation.pause(0);
         let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
         let state = watch::Sender::new(state);
-        let upload =
-            Arc::new(Upload { id, record, is_noted: Arc::default(), state, reserved, operation: Some(operation) });
+        let upload = Arc::new(Upload {
+            id,
+            client: current_client(),
+            record,
+            is_noted: Arc::default(),
+            state,
+            reserved,
+            operation: Some(operation),
+        });
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
         let created = on_disk(move || spool.create(&id, &record));

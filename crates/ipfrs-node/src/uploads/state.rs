@@ -1,6 +1,7 @@
 //! State of resumable uploads.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -68,10 +69,13 @@ impl Uploads {
         self.by_id.lock().get(id).cloned()
     }
 
-    /// Adds a new upload, unless `most` others are unfinished. Returns whether it was added.
+    /// Adds a new upload, unless `most` others are unfinished, or as many of its client as are left for all others.
+    /// Returns whether it was added.
     pub(super) fn enter(&self, upload: Arc<Upload>, most: usize) -> bool {
         let mut by_id = self.by_id.lock();
-        let has_room = by_id.values().filter(|upload| !upload.is_finished()).count() < most;
+        let unfinished = || by_id.values().filter(|upload| !upload.is_finished());
+        let own = unfinished().filter(|other| other.client == upload.client).count() + 1;
+        let has_room = most.checked_sub(unfinished().count() + 1).is_some_and(|free| own <= free.max(1));
         if has_room {
             by_id.insert(upload.id.clone(), upload);
         }
@@ -101,6 +105,8 @@ impl Uploads {
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) id: String,
+    /// Client that created it; `None` for uploads from before the daemon started.
+    pub(super) client: Option<IpAddr>,
     pub(super) record: Record,
     /// Whether the record on disk notes where a request began.
     pub(super) is_noted: Arc<AtomicBool>,

@@ -19,7 +19,6 @@ use crate::state::AppState;
 pub(in crate::rpc) async fn write(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let file = path(args.one_path("path")?)?;
     let options = options(&args)?;
-    let _permit = state.import_permit(request.extensions()).await?;
     let missing = || RpcError::Request("file argument 'data' is required".into());
     match multipart::boundary(request.headers())? {
         Some(boundary) => {

@@ -1,12 +1,13 @@
 //! Lookups of DNSLinks in DNS, with a cache.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_resolver::proto::rr::Name;
+use ipfrs_core::turns::Turns;
 use ipfrs_core::{Error, ErrorKind, Result};
 use quick_cache::sync::Cache;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::config::{DnsConfig, ResolverList};
@@ -15,6 +16,7 @@ use super::metrics::LookupMetrics;
 use super::record::link_of;
 use super::upstream::{Texts, Upstream};
 use super::{Answers, Link};
+use crate::current_client;
 
 /// How long a failure is cached: long enough to spare an unavailable resolver, short enough to go unnoticed.
 const FAILURE_TTL: Duration = Duration::from_secs(3);
@@ -81,7 +83,7 @@ pub(super) struct Resolvers {
     by_suffix: Vec<(String, Vec<Upstream>)>,
     answers: Cache<String, Arc<Answer>>,
     /// Limits the number of concurrent lookups; each takes one permit.
-    lookup_permits: Semaphore,
+    lookups: Turns<Option<IpAddr>>,
     metrics: LookupMetrics,
 }
 
@@ -99,7 +101,7 @@ impl Resolvers {
             upstreams: upstreams(&config.resolvers)?,
             by_suffix,
             answers: Cache::new(config.max_cache_entries),
-            lookup_permits: Semaphore::new(config.max_lookups),
+            lookups: Turns::new(config.max_lookups, 1),
             config: config.clone(),
             metrics,
         })
@@ -160,8 +162,8 @@ impl Resolvers {
     async fn ask(&self, domain: &str, upstreams: &[Upstream], last: Option<LastLink>) -> Answer {
         let deadline = Instant::now() + self.config.time_limit();
         let mut is_overloaded = true;
-        let queried = match timeout_at(deadline, self.lookup_permits.acquire()).await {
-            Ok(Ok(_permit)) => {
+        let queried = match timeout_at(deadline, self.lookups.take(current_client())).await {
+            Ok(_turn) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let queried = ask_upstreams(domain, upstreams, deadline).await;
                 // A timeout is attributed to the resolver only if it had most of the time.
@@ -169,7 +171,7 @@ impl Resolvers {
                 is_overloaded = is_cut && left < self.config.time_limit() / 2;
                 queried
             }
-            _ => Err(Error::internal("no permit")),
+            Err(_) => Err(Error::internal("no turn")),
         };
         let queried = if is_overloaded { Err(self.overload()) } else { queried };
         let (link, ttl) = match queried {
