@@ -5,6 +5,7 @@ mod busy_poll;
 mod corked_body;
 mod date;
 mod deadlines;
+mod departure;
 mod direct;
 mod fast_path;
 pub(crate) mod front_end;

@@ -27,7 +27,7 @@ pub use config::{FlowControl, StreamingConfig};
 pub use dag_walk::{DagWalk, DepthWalk, Part};
 pub use node_cache::NodeCache;
 pub use reader::DagReader;
-pub use socket::{Encrypted, Socket, Traffic};
+pub use socket::{Encrypted, Presence, Socket, Traffic};
 pub use source::{BlockStoreSource, IndexingSource, MEASURED_PARTS, StoreSink};
 pub use span::Span;
 pub use visited::Visited;

@@ -81,6 +81,17 @@ pub struct Socket {
     expects_more: bool,
 }
 
+/// Whether the peer of a socket is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Its sending side is open.
+    Here,
+    /// It has closed its sending side, and may still read.
+    HalfClosed,
+    /// The connection was reset.
+    Gone,
+}
+
 impl Socket {
     /// Wraps a connection. `mappings` are those of the store whose blocks are sent; without them, every slice is
     /// copied. The caller sets socket options such as `TCP_NODELAY`.
@@ -136,6 +147,34 @@ impl Socket {
         }
         let seen = rustix::net::recv(self.stream.tcp(), &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         seen != Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
+    /// Returns whether the peer is still there. Queries the kernel without waiting. Only Linux knows.
+    #[must_use]
+    #[cfg_attr(not(target_os = "linux"), expect(clippy::unused_self, reason = "only Linux knows"))]
+    pub fn presence(&self) -> Presence {
+        #[cfg(target_os = "linux")]
+        return self.polled_presence();
+        #[cfg(not(target_os = "linux"))]
+        Presence::Here
+    }
+
+    #[cfg(target_os = "linux")]
+    fn polled_presence(&self) -> Presence {
+        use rustix::event::{PollFd, PollFlags, poll};
+
+        let mut polled = [PollFd::new(self.stream.tcp(), PollFlags::RDHUP)];
+        if poll(&mut polled, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() {
+            return Presence::Here;
+        }
+        let events = polled[0].revents();
+        if events.intersects(PollFlags::ERR | PollFlags::HUP) {
+            Presence::Gone
+        } else if events.contains(PollFlags::RDHUP) {
+            Presence::HalfClosed
+        } else {
+            Presence::Here
+        }
     }
 
     /// Sets how long the peer may accept none of the bytes sent to it. After `longest`, reads and writes fail with

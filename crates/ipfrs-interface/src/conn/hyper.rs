@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::deadlines::{DEADLINE_GRACE, Deadlines, Draining};
+use super::departure::Departure;
 use super::direct::{Answer, Answering, Begun};
 use super::fast_path::{Asks, IdleConnection};
 use super::front_end::{FrontEnd, Received};
@@ -87,7 +88,7 @@ enum Done {
     Silent,
     /// The connection ends according to HTTP.
     Ended,
-    /// A deadline has passed.
+    /// A deadline has passed, or the client has left.
     Cut,
 }
 
@@ -162,7 +163,9 @@ impl Protocols {
     ) -> hyper::Result<Outcome<F>> {
         let (asked, deadline, state) = (Arc::clone(&front.asked), Arc::clone(&front.deadline), request.state());
         let mut connection = self.http1.serve_connection(TokioIo::new(request), front);
+        let mut departure = Departure::default();
         let done = poll_fn(|cx| {
+            departure.ask(&state.presence, cx);
             if let Poll::Ready(end) = Pin::new(&mut connection).poll(cx) {
                 return Poll::Ready(end.map(|()| Done::Ended));
             }
@@ -176,6 +179,9 @@ impl Protocols {
                 && deadlines.is_over(at + DEADLINE_GRACE, cx)
             {
                 deadline.cut().as_ref().map(log_broken_off);
+                return Poll::Ready(Ok(Done::Cut));
+            }
+            if state.is_waiting() && departure.has_happened(&state.presence, cx) {
                 return Poll::Ready(Ok(Done::Cut));
             }
             // While the daemon drains, new responses state that they are the last one.

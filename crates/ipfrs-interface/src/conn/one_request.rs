@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::conn::departure::Question;
 use crate::conn::request_head::{BodyLength, Extent};
 
 /// A socket that yields the bytes of one request, and then stays pending.
@@ -26,8 +27,14 @@ pub(crate) struct OneRequest {
 #[derive(Debug, Default)]
 pub(crate) struct RequestState {
     is_over: AtomicBool,
+    /// Whether the whole request was read.
+    is_read: AtomicBool,
     is_flushed: AtomicBool,
     is_shut: AtomicBool,
+    /// Whether a byte of the response was written.
+    has_begun: AtomicBool,
+    /// Whether the client is still there.
+    pub(crate) presence: Question,
 }
 
 impl RequestState {
@@ -39,6 +46,11 @@ impl RequestState {
     /// Whether the writer has nothing left in its buffer: hyper flushes the socket only then.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_flushed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client only waits: it has sent its request, and nothing of the response was written yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_read.load(Ordering::Relaxed) && !self.has_begun.load(Ordering::Relaxed)
     }
 
     /// Whether the connection is being shut down, after the last byte of the response.
@@ -138,6 +150,7 @@ impl AsyncRead for OneRequest {
             buf.set_filled(before + consumed);
             return Poll::Ready(if consumed == 0 { Err(malformed()) } else { Ok(()) });
         }
+        this.state.is_read.store(matches!(this.left, Remaining::Bytes(0, None)), Ordering::Relaxed);
         let surplus = &buf.filled()[before + consumed..];
         if !surplus.is_empty() {
             this.socket.unread(surplus.to_vec().into());
@@ -150,6 +163,7 @@ impl AsyncRead for OneRequest {
 impl AsyncWrite for OneRequest {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.state.is_flushed.store(false, Ordering::Relaxed);
+        self.state.has_begun.store(true, Ordering::Relaxed);
         if self.is_of_websocket {
             let bytes = with_names_of_websockets(buf);
             return Pin::new(&mut self.socket).poll_write(cx, &bytes);
@@ -167,6 +181,7 @@ impl AsyncWrite for OneRequest {
             return self.poll_write(cx, first);
         }
         self.state.is_flushed.store(false, Ordering::Relaxed);
+        self.state.has_begun.store(true, Ordering::Relaxed);
         Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
     }
 
@@ -175,6 +190,8 @@ impl AsyncWrite for OneRequest {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.state.presence.answer(|| this.socket.presence());
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);
         self.state.is_flushed.store(flushed.is_ready(), Ordering::Relaxed);
         flushed

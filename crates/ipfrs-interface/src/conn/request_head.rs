@@ -103,6 +103,14 @@ impl Refusal {
         self
     }
 
+    /// Adds the method at the start of `bytes`, which are not a valid head. A response to HEAD has no body.
+    fn of_method(mut self, bytes: &[u8]) -> Self {
+        let line = &bytes[empty_lines(bytes)..];
+        let method = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        self.method = Method::from_bytes(method).unwrap_or(Method::GET);
+        self
+    }
+
     /// Adds the details of a parsed head.
     fn of(mut self, request: &httparse::Request<'_, '_>) -> Self {
         let method = request.method.and_then(|method| Method::from_bytes(method.as_bytes()).ok());
@@ -151,7 +159,7 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
         Ok(httparse::Status::Partial) if bytes.len() < most => Ok(None),
         Ok(httparse::Status::Partial) => Err(Box::new(match memchr::memchr(b'\n', bytes) {
             Some(_) => Refusal::large_head(most).of(&request),
-            None => Refusal::long_target(most),
+            None => Refusal::long_target(most).of_method(bytes),
         })),
         Err(httparse::Error::Version) => unsupported_version(bytes, most),
         Err(httparse::Error::TooManyHeaders) => Err(Box::new(Refusal::many_headers().of(&request))),
@@ -176,19 +184,23 @@ fn unsupported_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<
     let line = match memchr::memchr(b'\n', bytes) {
         Some(end) => &bytes[..end],
         None if bytes.len() < most => return Ok(None),
-        None => return Err(Refusal::long_target(most).into()),
+        None => return Err(Refusal::long_target(most).of_method(bytes).into()),
     };
     let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     match version.strip_suffix(b"\r").unwrap_or(version) {
         // The parser supports this version, so it must have parsed a part of a target with a space as the version.
         b"HTTP/1.1" | b"HTTP/1.0" => {
-            Err(Refusal::malformed("the target of the request has a space (RFC 9112, 3.2): percent-encode it").into())
+            Err(Refusal::malformed("the target of the request has a space (RFC 9112, 3.2): percent-encode it")
+                .of_method(bytes)
+                .into())
         }
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             let text = "this version of HTTP is not supported: use HTTP/1.1, HTTP/1.0, or HTTP/2 with its preface";
-            Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into())
+            Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).of_method(bytes).into())
         }
-        _ => Err(Refusal::malformed("the request line does not end with an HTTP version (RFC 9112, 2.3)").into()),
+        _ => Err(Refusal::malformed("the request line does not end with an HTTP version (RFC 9112, 2.3)")
+            .of_method(bytes)
+            .into()),
     }
 }
 
