@@ -3,6 +3,7 @@
 use multibase::Base;
 
 use crate::hash::{HashFunction, IDENTITY, MIN_DIGEST_BYTES, SHA2_256};
+use crate::multiformats::BASES;
 use crate::{Cid, Error, Multihash, Result, codec};
 
 /// Longest text that can be a content ID, in bytes: an identity CID of 128 bytes in base16, with a margin.
@@ -184,20 +185,13 @@ pub fn cid_to_string(cid: &Cid, base: Base) -> Result<String> {
 /// Returns [`ErrorKind::InvalidInput`](crate::ErrorKind) for an unknown base. The message names it and lists the
 /// known ones.
 pub fn to_base(name: &str) -> Result<Base> {
-    match name {
-        "base58btc" => Ok(Base::Base58Btc),
-        "base32" => Ok(Base::Base32Lower),
-        "base32upper" => Ok(Base::Base32Upper),
-        "base36" => Ok(Base::Base36Lower),
-        "base36upper" => Ok(Base::Base36Upper),
-        "base16" => Ok(Base::Base16Lower),
-        "base16upper" => Ok(Base::Base16Upper),
-        "base64url" => Ok(Base::Base64Url),
-        other => Err(Error::invalid(format!(
-            "unknown multibase {other:?}: use base58btc, base32, base36, base16 or base64url (or base32upper, \
-             base36upper, base16upper)"
-        ))),
-    }
+    // The identity base is no text.
+    let known = BASES.iter().find(|(known, base)| *known == name && *base != Base::Identity);
+    known.map(|(_, base)| *base).ok_or_else(|| {
+        Error::invalid(format!(
+            "unknown multibase {name:?}: use base58btc, base32, base36, base16, base64url or another of `cid bases`"
+        ))
+    })
 }
 
 /// Returns the payload that an identity CID contains, or `None` for every other CID.

@@ -80,7 +80,7 @@ impl ScalarType for Base64 {
     }
 
     fn is_valid(value: &Value) -> bool {
-        matches!(value, Value::String(_))
+        matches!(value, Value::String(text) if BASE64_STANDARD.decode(text).is_ok())
     }
 
     fn to_value(&self) -> Value {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Cid, Error, ErrorKind};
 use ipfrs_middleware::{RequestMemory, retry_after};
@@ -89,9 +89,14 @@ fn finish(mut response: Response, status: StatusCode) -> Response {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let retry_after = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => "1",
+        // The sources of the network may recover.
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => "10",
+        _ => return response,
+    };
+    headers.insert(RETRY_AFTER, HeaderValue::from_static(retry_after));
     response
 }
 
@@ -333,6 +338,14 @@ impl IntoResponse for PinningProblem {
         let failure = PinningFailure { error: PinningError { reason, details: text(&self.0) } };
         noted(finish(Json(failure).into_response(), status), &self.0)
     }
+}
+
+/// Returns the response of the pinning service API for a method that a route does not have.
+pub(crate) fn pinning_method_not_allowed(allow: &'static str) -> Response {
+    let error =
+        PinningError { reason: "METHOD_NOT_ALLOWED".to_owned(), details: format!("method not allowed: use {allow}") };
+    let response = finish(Json(PinningFailure { error }).into_response(), StatusCode::METHOD_NOT_ALLOWED);
+    ([(ALLOW, allow)], response).into_response()
 }
 
 /// A problem document (RFC 9457).

@@ -17,7 +17,7 @@ use ipfrs_rpc::types::{PinResults, PinState, PinStatus, RequestedPin};
 
 use crate::access_rule::Access;
 use crate::body;
-use crate::error::{PinningProblem, method_not_allowed};
+use crate::error::{PinningProblem, pinning_method_not_allowed};
 use crate::head_deadline::in_time;
 use crate::listed_routes::ListedRoutes;
 use crate::origin;
@@ -33,11 +33,14 @@ const MAX_RESULTS: usize = 1_000;
 pub(crate) fn routes() -> ListedRoutes {
     let access = Access::scope(Scope::Pin);
     ListedRoutes::new()
-        .route("/pins", access, get(list).post(add).fallback(async || method_not_allowed("GET, HEAD, POST")))
+        .route("/pins", access, get(list).post(add).fallback(async || pinning_method_not_allowed("GET, HEAD, POST")))
         .route(
             "/pins/{requestid}",
             access,
-            get(show).post(replace).delete(remove).fallback(async || method_not_allowed("GET, HEAD, POST, DELETE")),
+            get(show)
+                .post(replace)
+                .delete(remove)
+                .fallback(async || pinning_method_not_allowed("GET, HEAD, POST, DELETE")),
         )
 }
 

@@ -39,7 +39,7 @@ async fn gc_removes_unpinned_blocks() {
     assert_eq!(removed.len() as u64, before - needed);
     assert_eq!(gateway.blocks().await, needed);
     for gone in [&garbage, &block] {
-        assert!(removed.contains(gone), "{removed:?}");
+        assert!(removed.contains(&as_raw(gone)), "{removed:?}");
         assert_eq!(gateway.get(&format!("/ipfs/{gone}")).await.status(), 404);
     }
     assert_same(&gateway.content(&format!("/ipfs/{file}")).await, &kept, "a pinned file");
@@ -218,6 +218,12 @@ async fn gc_counts_a_pack_as_freed_when_no_client_reads_it() {
     }
 }
 
+/// Returns the content ID under which gc names a block, as Kubo does.
+fn as_raw(cid: &str) -> String {
+    let cid: ipfrs_core::Cid = cid.parse().unwrap();
+    ipfrs_core::new_cid(1, ipfrs_core::codec::RAW, *cid.hash()).unwrap().to_string()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn gc_progress_ends_with_a_summary() {
     let gateway = TestGateway::start().await;
@@ -226,7 +232,7 @@ async fn gc_progress_ends_with_a_summary() {
     let lines = ndjson(gateway.rpc("repo/gc?progress=true").send().await.unwrap()).await;
     let phases: Vec<_> = lines.iter().filter_map(|line| line["Phase"].as_str()).collect();
     assert_eq!(phases, ["mark", "sweep", "compact"]);
-    assert!(lines.contains(&json!({"Key": {"/": garbage}})), "{lines:?}");
+    assert!(lines.contains(&json!({"Key": {"/": as_raw(&garbage)}})), "{lines:?}");
     let summary = lines.last().unwrap();
     assert_eq!((&summary["KeptBlocks"], &summary["RemovedBlocks"]), (&json!(1), &json!(1)), "{summary}");
 }
@@ -281,7 +287,8 @@ async fn repo_stat_and_version_report_the_repo() {
     gateway.add_form("", Form::new().file("f", content::bytes(300_000))).await;
     let (stat, size) = (gateway.rpc_json("repo/stat").await, gateway.rpc_json("repo/stat?size-only=true").await);
     assert!(stat["NumObjects"].as_u64() == Some(3) && stat["RepoSize"].as_u64().unwrap() > 300_000, "{stat}");
-    assert_eq!(size.as_object().unwrap().keys().collect::<Vec<_>>(), ["RepoSize", "StorageMax"]);
+    assert_eq!((&size["NumObjects"], &size["RepoPath"], &size["Version"]), (&json!(0), &json!(""), &json!("")));
+    assert_eq!(size["RepoSize"], stat["RepoSize"]);
     assert_eq!(gateway.rpc_json("repo/version").await, json!({"Version": "1"}));
 }
 

@@ -43,12 +43,12 @@ async fn max_age_of_immutable_answers_is_configured() {
 async fn content_types_come_from_names() {
     let gateway = TestGateway::start().await;
     for (name, content_type) in [
-        ("a.html", "text/html; charset=utf-8"),
+        ("a.html", "text/html"),
         ("a.css", "text/css; charset=utf-8"),
         ("a.js", "text/javascript; charset=utf-8"),
         ("a.md", "text/markdown; charset=utf-8"),
         ("a.json", "application/json"),
-        ("a.svg", "image/svg+xml; charset=utf-8"),
+        ("a.svg", "image/svg+xml"),
         ("a.PNG", "image/png"),
         ("a.mp4", "video/mp4"),
         ("a.wasm", "application/wasm"),
@@ -67,7 +67,7 @@ async fn content_types_of_nameless_content_come_from_its_first_bytes() {
     let contents: [(&[u8], &str); 8] = [
         (b"just text\n", "text/plain; charset=utf-8"),
         ("t\u{e9}xt in UTF-8".as_bytes(), "text/plain; charset=utf-8"),
-        (page.as_bytes(), "text/html; charset=utf-8"),
+        (page.as_bytes(), "text/html"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01", "image/png"),
         (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "image/jpeg"),
         (b"%PDF-1.7\n", "application/pdf"),
@@ -305,4 +305,41 @@ async fn repeated_request_returns_the_same_response() {
     assert!(gateway.request(Method::HEAD, &path).send().await.unwrap().bytes().await.unwrap().is_empty());
     let named = gateway.get(&format!("{path}?filename=a.css")).await;
     assert_eq!(named.headers()["content-type"], "text/css; charset=utf-8");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modification_time_of_a_file_decides_as_its_tag() {
+    const DATE: &str = "Thu, 02 Jan 2020 03:04:05 GMT";
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("mtime=1577934245", "dated").await;
+    let path = format!("/ipfs/{cid}");
+    for (name, value, status) in [
+        ("accept", "*/*", 200),
+        ("if-modified-since", DATE, 304),
+        ("if-modified-since", "Thu, 02 Jan 2020 03:04:04 GMT", 200),
+        ("if-unmodified-since", DATE, 200),
+        ("if-unmodified-since", "Thu, 02 Jan 2020 03:04:04 GMT", 412),
+    ] {
+        // The second request may be answered from a cache.
+        for _ in 0..3 {
+            let response = gateway.request(Method::GET, &path).header(name, value).send().await.unwrap();
+            assert_eq!(response.status(), status, "{name}: {value}");
+            assert!(status == 412 || header(&response, "last-modified") == DATE, "{name}: {value}");
+        }
+    }
+    for (date, status) in [(DATE, 206), ("Thu, 02 Jan 2020 03:04:04 GMT", 200)] {
+        let part = gateway.request(Method::GET, &path).header("range", "bytes=0-1").header("if-range", date);
+        assert_eq!(part.send().await.unwrap().status(), status, "{date}");
+    }
+    let undated = gateway.add("mtime=99999999999", "of the future").await;
+    assert_eq!(header(&gateway.get(&format!("/ipfs/{undated}")).await, "last-modified"), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_of_repeated_parameters_counts() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello").await;
+    let response = gateway.get(&format!("/ipfs/{cid}?format=raw&format=car&filename=a.css&filename=b.html")).await;
+    assert_eq!(header(&response, "content-type"), "application/vnd.ipld.raw");
+    assert!(header(&response, "content-disposition").contains("a.css"));
 }

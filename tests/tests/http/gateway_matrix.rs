@@ -11,6 +11,7 @@ use crate::rpc_get::directory;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
+const HTML_FILE: &str = "text/html";
 const RAW: &str = "application/vnd.ipld.raw";
 const TAR: &str = "application/x-tar";
 const DAG_JSON: &str = "application/vnd.ipld.dag-json";
@@ -75,7 +76,7 @@ const FORMS: [Form; 25] = [
     Form { then: "?format=json", ..PLAIN },
     Form { name: "large", content_type: "application/octet-stream", ..PLAIN },
     Form { name: "link", content_type: "inode/symlink", ..PLAIN },
-    Form { name: "site", then: "/", content_type: HTML, ..PLAIN },
+    Form { name: "site", then: "/", content_type: HTML_FILE, ..PLAIN },
     Form { name: "list", then: "/", etag: "\"DirIndex-*_CID-{}\"", ..PAGE },
     Form { name: "dag-json", then: "/", accept: "text/html", etag: "\"DagIndex-*_CID-{}\"", ..PAGE },
     Form { then: "?format=raw", content_type: RAW, etag: "\"{}.raw\"", disposition: "attachment", ..BLOCK },

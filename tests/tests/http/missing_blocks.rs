@@ -180,3 +180,16 @@ fn words(cid: &str) -> String {
 fn cid_bytes(cid: &str) -> Vec<u8> {
     ipfrs_core::parse_cid(cid).unwrap().to_bytes()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_whose_index_is_missing_is_not_listed() {
+    let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
+    let root = whole.add_tree("", &[("d/index.html", "<p>hello"), ("d/other", "x")]).await;
+    let block = whole.rpc_bytes(&format!("block/get?arg={root}")).await;
+    assert_eq!(gateway.put_block("format=v0", block).await, root);
+    for path in ["", "index.html"] {
+        assert_eq!(gateway.get(&format!("/ipfs/{root}/{path}")).await.status(), 404, "{path}");
+    }
+    let cached = gateway.request(Method::GET, &format!("/ipfs/{root}/")).header("cache-control", "Only-If-Cached");
+    assert_eq!(cached.send().await.unwrap().status(), 412);
+}

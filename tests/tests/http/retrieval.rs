@@ -281,7 +281,7 @@ async fn gateways_that_ask_each_other_respond_at_once() {
     .await;
     let path = format!("/ipfs/{missing}");
     let (one, two) = tokio::join!(first.get(&path), second.get(&path));
-    assert_eq!((one.status(), two.status()), (502.try_into().unwrap(), 502.try_into().unwrap()));
+    assert_eq!((one.status(), two.status()), (504.try_into().unwrap(), 504.try_into().unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

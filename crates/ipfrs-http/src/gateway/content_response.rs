@@ -1,13 +1,18 @@
 //! Headers and body of a response about content.
 
+use std::time::{Duration, SystemTime};
+
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LAST_MODIFIED, LOCATION,
+    VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_node::Object;
+use ipfrs_node::{Mtime, Object};
 
+use super::conditional::Modified;
+use super::escape::url_header;
 use super::freshness::Freshness;
 use super::payload::Payload;
 use super::range::Ranges;
@@ -23,6 +28,7 @@ const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
 pub(super) struct ContentResponse {
     headers: HeaderMap,
     etag: String,
+    modified: Option<Modified>,
     is_head: bool,
     max_ranges: usize,
 }
@@ -41,7 +47,7 @@ impl ContentResponse {
         headers.insert(VARY, HeaderValue::from_static("Accept"));
         request.address.tell(&mut headers);
         headers.insert(X_IPFS_ROOTS, header_text(roots));
-        Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
+        Self { headers, etag, modified: None, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }
 
     /// Creates the response for a page that the daemon renders; `kind` is the first part of its `Etag`.
@@ -57,22 +63,34 @@ impl ContentResponse {
         self.headers.insert(name, value);
     }
 
+    /// Sets `Last-Modified` to the modification time of a file, if it has one between 1970 and now.
+    pub(super) fn last_modified(&mut self, request: &GatewayRequest<'_>, mtime: Option<Mtime>) {
+        let Some(mtime) = mtime.filter(|mtime| mtime.seconds > 0) else { return };
+        let Some(time) = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(mtime.seconds.unsigned_abs())) else {
+            return;
+        };
+        if time <= SystemTime::now() {
+            self.set(LAST_MODIFIED, header_text(&httpdate::fmt_http_date(time)));
+            self.modified = Some(Modified { time, is_final: request.freshness == Freshness::Immutable });
+        }
+    }
+
     /// Sets `Content-Location` to a URL that selects the format without `Accept`, if `Accept` chose the format.
     pub(super) fn locate(&mut self, request: &GatewayRequest<'_>) {
         if request.is_negotiated {
             let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
             let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
-            self.set(CONTENT_LOCATION, header_text(&location));
+            self.set(CONTENT_LOCATION, url_header(&location));
         }
     }
 
     /// Returns the final response if the request's conditions decide it without content (RFC 9110, 13.2.2). `length`
     /// is the length of the omitted body.
     pub(super) fn settled(&mut self, request: &HeaderMap, length: Option<u64>) -> Option<Response> {
-        if conditional::if_match_fails(request, &self.etag) {
+        if conditional::if_match_fails(request, &self.etag, self.modified) {
             return Some((StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response());
         }
-        conditional::if_none_match(request, &self.etag).then(|| self.not_modified(length))
+        conditional::is_not_modified(request, &self.etag, self.modified).then(|| self.not_modified(length))
     }
 
     /// Returns a 304 response with the headers that RFC 9110 (15.4.5) requires.
@@ -92,8 +110,8 @@ impl ContentResponse {
             return Ok(settled);
         }
         self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let range_header =
-            conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
+        let applies = conditional::range_applies(request, &self.etag, self.modified);
+        let range_header = applies.then(|| request.get(http::header::RANGE)).flatten();
         let ranges = range::parse(range_header, payload.size(), self.max_ranges);
         let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
         let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
@@ -128,7 +146,7 @@ pub(super) fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) 
     // backslash, would be read as a host.
     let path = request.raw_path.trim_start_matches('/');
     let path = path.strip_prefix('\\').map_or_else(|| format!("/{path}"), |rest| format!("/%5C{rest}"));
-    let location = header_text(&format!("{path}/{query}"));
+    let location = url_header(&format!("{path}/{query}"));
     let vary = HeaderValue::from_static("Accept");
     let mut response = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location), (VARY, vary)]).into_response();
     if request.freshness != Freshness::Immutable {

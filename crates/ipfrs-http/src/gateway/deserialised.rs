@@ -3,8 +3,8 @@
 use axum::response::Response;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::{ErrorKind, Result};
-use ipfrs_node::{Object, ObjectKind};
+use ipfrs_core::Result;
+use ipfrs_node::{Object, ObjectKind, leads_nowhere};
 
 use super::codec::Codec;
 use super::content_response::{ContentResponse, etag, redirect_to_slash};
@@ -30,6 +30,7 @@ pub(super) async fn shown(
         ObjectKind::Symlink(target) => {
             let mut response = ContentResponse::new(state, request, &object, etag(&object, ""));
             response.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
+            set_disposition(&mut response, request, &object);
             response.payload(state, headers, Payload::Bytes(target.clone())).await
         }
         ObjectKind::Directory(_) => Box::pin(directory(state, request, headers, object)).await,
@@ -57,12 +58,20 @@ async fn deserialised(
     content_limits::check_range(state, headers.contains_key(RANGE), file.size(), Remedy::Gateway)?;
     let mut response = ContentResponse::new(state, request, etag_of, etag(etag_of, ""));
     response.set(CONTENT_TYPE, content_type_of(state, request, &file, name).await);
-    if request.download || request.filename.is_some() {
-        let kind = if request.download { "attachment" } else { "inline" };
-        let name = request.file_name().unwrap_or_else(|| etag_of.resolved.cid.as_str().into());
-        response.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
+    set_disposition(&mut response, request, etag_of);
+    if let Payload::File(file) = &file {
+        response.last_modified(request, file.mtime());
     }
     response.payload(state, headers, file).await
+}
+
+/// Sets `Content-Disposition` if the request names the file or asks for a download.
+fn set_disposition(response: &mut ContentResponse, request: &GatewayRequest<'_>, object: &Object) {
+    if request.download || request.filename.is_some() {
+        let kind = if request.download { "attachment" } else { "inline" };
+        let name = request.file_name().unwrap_or_else(|| object.resolved.cid.as_str().into());
+        response.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
+    }
 }
 
 /// Returns the type of a file by its name, or else by its content.
@@ -107,7 +116,8 @@ async fn directory(
             return deserialised(state, request, headers, &object, index, Some("index.html")).await;
         }
         Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) if leads_nowhere(&e) => {}
+        // The directory may have an index.
         Err(e) => return Err(e),
     }
     let mut response = ContentResponse::page(state, request, &object, "DirIndex");

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use http::HeaderValue;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
+
+use crate::body::header_text;
 
 /// Characters to encode in a segment of a URL: all but the unreserved ones of RFC 3986.
 pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -52,6 +55,12 @@ fn is_invisible(c: char) -> bool {
     let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
     let is_empty = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2065}' | '\u{feff}');
     c.is_control() || is_mark || is_line_end || is_empty || matches!(c, '\u{fff9}'..='\u{fffb}')
+}
+
+/// Returns the value of `Location` or `Content-Location` for a URL, of which parts may be as the client sent them. Some
+/// clients, such as curl, send queries unencoded.
+pub(super) fn url_header(url: &str) -> HeaderValue {
+    header_text(&utf8_percent_encode(url, CONTROLS).to_string())
 }
 
 /// Returns `raw` as ASCII, with the digits of its escapes in upper case (RFC 3986, 6.2.2.1). Some clients, such as

@@ -18,14 +18,13 @@ use ipfrs_middleware::{Client, NoPermit, RequestPermit};
 use ipfrs_node::NameRoot;
 use tower::Service as _;
 
-use super::escape::normalised;
+use super::escape::{normalised, url_header};
 use super::handler::serve_site;
 use super::hosts::{HostedRequest, Place};
 use super::path::{decoded, split_root};
 use super::site::Site;
 use super::{address, cors, subdomain, welcome};
 use crate::access_rule::Access;
-use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
 use crate::rate::paid_response;
@@ -90,7 +89,7 @@ pub(crate) async fn answer(
         }
         Ok(Decision::Moved { content_path, location }) => {
             let is_name = matches!(Namespace::of_path(&content_path), Some(Namespace::Ipns));
-            let mut moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&location))]).into_response();
+            let mut moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, url_header(&location))]).into_response();
             address::tell_of(&content_path, &mut moved);
             observed(state, if is_name { IPNS_ROUTE } else { IPFS_ROUTE }, request, moved).await
         }

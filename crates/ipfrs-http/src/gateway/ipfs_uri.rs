@@ -5,10 +5,25 @@ use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{StatusCode, Uri};
 use ipfrs_core::{Error, Result};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::escape::normalised;
-use crate::body::header_text;
+use super::escape::{normalised, url_header};
 use crate::config::Namespace;
+
+/// ASCII characters that a path or a query must not have (RFC 3986, 3.3 and 3.4). Escapes stay as they are.
+const NO_URL: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Whether a path names a namespace but no root.
 pub(super) fn is_without_root(path: &str) -> bool {
@@ -20,7 +35,7 @@ pub(super) fn is_without_root(path: &str) -> bool {
 pub(super) fn meant(path: &str, query: Option<&str>) -> Option<Response> {
     let meant = path.strip_prefix("/ipfs").filter(|rest| rest.starts_with("/ipfs/") || rest.starts_with("/ipns/"))?;
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-    let location = header_text(&format!("{}{query}", normalised(meant)));
+    let location = url_header(&format!("{}{query}", normalised(meant)));
     Some((StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response())
 }
 
@@ -35,7 +50,7 @@ pub(super) fn follow(uri: &Uri) -> Result<Response> {
             uri.path()
         ))
     })?;
-    Ok((StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&path))]).into_response())
+    Ok((StatusCode::MOVED_PERMANENTLY, [(LOCATION, url_header(&path))]).into_response())
 }
 
 /// Returns the path of the link in the query, or `None` if there is no link.
@@ -52,7 +67,8 @@ fn linked(uri: &Uri) -> Result<Option<String>> {
             .into_iter()
             .find(|namespace| scheme.eq_ignore_ascii_case(namespace.as_str()))?;
         let rest = rest.split('#').next().unwrap_or_default().trim_start_matches('/');
-        (!rest.is_empty()).then(|| format!("/{}/{}", namespace.as_str(), normalised(rest)))
+        let is_url = !rest.is_empty() && !rest.contains(char::is_control);
+        is_url.then(|| format!("/{}/{}", namespace.as_str(), utf8_percent_encode(rest, NO_URL)))
     });
     found.map(Some).ok_or_else(|| {
         let shown: String = link.chars().take(256).collect();
@@ -73,6 +89,7 @@ mod tests {
             ("uri=IPNS://en.wikipedia-on-ipfs.org/wiki/%C3%BC", Some("/ipns/en.wikipedia-on-ipfs.org/wiki/%C3%BC")),
             ("uri=ipfs:////evil.example", Some("/ipfs/evil.example")),
             ("a=b&uri=ipns://x%23frag", Some("/ipns/x")),
+            ("uri=ipfs://QmX/a%20%3Cb%3E%5C%22/%C3%BC%2520", Some("/ipfs/QmX/a%20%3Cb%3E%5C%22/%C3%BC%20")),
         ] {
             let uri: Uri = format!("/ipfs/?{query}").parse().unwrap();
             assert_eq!(linked(&uri).unwrap().as_deref(), expected, "{query}");
@@ -80,6 +97,9 @@ mod tests {
         for link in ["https://example.com", "ipfs:QmX", "", "ipfs://"] {
             let uri: Uri = format!("/ipfs/?uri={link}").parse().unwrap();
             assert!(linked(&uri).unwrap_err().message().contains(link), "{link}");
+        }
+        for control in ["%09", "%0D%0AX:y", "%00"] {
+            assert!(linked(&format!("/ipfs/?uri=ipfs://x{control}").parse().unwrap()).is_err(), "{control}");
         }
     }
 }

@@ -14,7 +14,7 @@ use ipfrs_core::{Error, Result, hash};
 use ipfrs_node::{Name, NameRoot, Record};
 
 use super::address::Address;
-use super::escape::normalised;
+use super::escape::{normalised, url_header};
 use super::format::{Format, IPNS_RECORD_MEDIA_TYPE};
 use super::path::{decoded, parts, shown};
 use super::request::Wanted;
@@ -42,7 +42,7 @@ pub(crate) fn file_name(name: &Name) -> String {
 /// Returns a response with the record as the file `file`, or the result of the request's conditions.
 pub(crate) fn answer(record: &Record, file: &str, cache_control: &str, request: &HeaderMap) -> Response {
     let etag = etag(record);
-    if conditional::if_match_fails(request, &etag) {
+    if conditional::if_match_fails(request, &etag, None) {
         return (StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response();
     }
     let mut response = if conditional::if_none_match(request, &etag) {
@@ -78,7 +78,7 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
     if wanted.is_negotiated {
         let query = parts.uri.query().map(|query| format!("{query}&")).unwrap_or_default();
         let location = format!("{}?{query}format={}", normalised(parts.uri.path()), Format::IpnsRecord.name());
-        headers.insert(CONTENT_LOCATION, header_text(&location));
+        headers.insert(CONTENT_LOCATION, url_header(&location));
     }
     Ok(response)
 }

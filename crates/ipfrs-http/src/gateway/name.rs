@@ -9,12 +9,11 @@ use http::header::LOCATION;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, LinkName, NameRoot};
 
-use super::escape::{encode, normalised};
+use super::escape::{encode, normalised, url_header};
 use super::freshness::Freshness;
 use super::path::{self, decoded, names, shown, split_root};
 use super::request::Target;
 use super::site::Site;
-use crate::body::header_text;
 use crate::state::AppState;
 
 /// Result of locating a path.
@@ -49,7 +48,7 @@ pub(super) async fn locate<'a>(
     let root = parse_root(content_path, name)?;
     if !site.is_website() && matches!(root, NameRoot::Key(_)) && root.to_string() != name {
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-        let location = header_text(&format!("/ipns/{root}{}{query}", normalised(below)));
+        let location = url_header(&format!("/ipns/{root}{}{query}", normalised(below)));
         return Ok(Located::Moved((StatusCode::FOUND, [(LOCATION, location)]).into_response()));
     }
     let names = names(content_path, below)?;

@@ -20,15 +20,13 @@ pub(crate) enum Ranges {
 /// is malformed, has more than `max` ranges, or has several ranges whose total exceeds the payload. It is also
 /// ignored for an empty payload, since some clients send a range with every request.
 pub(crate) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Ranges {
-    let Some(specs) = header.and_then(|value| value.to_str().ok()).and_then(|value| value.strip_prefix("bytes="))
-    else {
-        return Ranges::Whole;
-    };
+    let Some(specs) = header.and_then(byte_ranges) else { return Ranges::Whole };
     if size == 0 {
         return Ranges::Whole;
     }
-    let mut spans = Vec::new();
+    let (mut spans, mut is_empty) = (Vec::new(), true);
     for spec in specs.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
+        is_empty = false;
         match span(spec, size) {
             Some(Some(span)) if spans.len() < max => spans.push(span),
             Some(None) => {}
@@ -37,11 +35,18 @@ pub(crate) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Rang
     }
     let total = spans.iter().fold(0_u64, |sum, span| sum.saturating_add(span.len));
     match spans.as_slice() {
+        [] if is_empty => Ranges::Whole,
         [] => Ranges::Unsatisfiable,
         [one] => Ranges::One(*one),
         _ if total > size => Ranges::Whole,
         _ => Ranges::Many(spans),
     }
+}
+
+/// Returns the list of ranges after `bytes=`. Units are case-insensitive (RFC 9110, 14.1).
+pub(super) fn byte_ranges(header: &HeaderValue) -> Option<&str> {
+    let (unit, specs) = header.to_str().ok()?.split_once('=')?;
+    unit.eq_ignore_ascii_case("bytes").then_some(specs)
 }
 
 /// Parses one range: `None` if it is malformed, `Some(None)` if it is outside the payload.
@@ -95,6 +100,9 @@ mod tests {
             ("bytes=+1-2", 10, Ranges::Whole),
             ("bytes=1", 10, Ranges::Whole),
             ("items=0-1", 10, Ranges::Whole),
+            ("Bytes=0-1", 10, one(0, 2)),
+            ("bytes=", 10, Ranges::Whole),
+            ("bytes=, ,", 10, Ranges::Whole),
             ("bytes=0-1", 0, Ranges::Whole),
             ("bytes=0-1,20-30", 10, one(0, 2)),
             ("bytes=0-8,0-8", 10, Ranges::Whole),

@@ -6,7 +6,10 @@
 //! that entry.
 
 use axum::response::Response;
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, RANGE,
+};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::Result;
@@ -20,7 +23,8 @@ use super::{content_type, cors};
 use crate::state::AppState;
 
 /// Headers that may affect more than the choice of range.
-const DECIDING: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_RANGE, SERVICE_WORKER];
+const DECIDING: [HeaderName; 6] =
+    [IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, SERVICE_WORKER];
 
 /// Returns a response to a range request for a file whose path is cached, if the head of an earlier response is
 /// cached too.

@@ -20,12 +20,12 @@ use rules::{MAX_FILE_BYTES, Outcome, Rules};
 
 use super::content_response::{ContentResponse, etag};
 use super::deserialised::{content_type_of, shown};
+use super::escape::url_header;
 use super::format::Format;
 use super::freshness::Freshness;
 use super::name;
 use super::payload::Payload;
 use super::request::GatewayRequest;
-use crate::body::header_text;
 use crate::config::Namespace;
 use crate::content_limits;
 use crate::error::refused;
@@ -58,7 +58,7 @@ pub(super) async fn or_missing(
         Ok(None) => Err(missing),
         Ok(Some(Outcome::Redirect { status, location })) => {
             // Other formats of a missing path are refused.
-            let headers = [(LOCATION, header_text(&location)), (VARY, HeaderValue::from_static("Accept"))];
+            let headers = [(LOCATION, url_header(&location)), (VARY, HeaderValue::from_static("Accept"))];
             let mut response = (status, headers).into_response();
             if request.freshness != Freshness::Immutable {
                 request.freshness.tell(&state.immutable, response.headers_mut());

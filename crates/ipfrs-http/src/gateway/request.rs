@@ -34,21 +34,22 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Parses the query and `Accept`.
+    /// Parses the query and `Accept`. Of a repeated parameter, the first counts.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the unknown format.
     pub(super) fn parse(parts: &Parts) -> Result<Self> {
-        let (mut by_query, mut filename, mut download, mut is_go_get) = (None, None, false, false);
+        let (mut by_query, mut filename, mut download, mut is_go_get) = (None, None, None, None);
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             match name.as_ref() {
-                "format" => by_query = Some(format_by_name(&value)?),
-                "filename" if !value.is_empty() => filename = Some(value.into_owned()),
-                "download" => download = value == "true",
-                "go-get" => is_go_get = value == "1",
+                "format" if by_query.is_none() => by_query = Some(format_by_name(&value)?),
+                "filename" if filename.is_none() && !value.is_empty() => filename = Some(value.into_owned()),
+                "download" if download.is_none() => download = Some(value == "true"),
+                "go-get" if is_go_get.is_none() => is_go_get = Some(value == "1"),
                 _ => {}
             }
         }
+        let (download, is_go_get) = (download.unwrap_or_default(), is_go_get.unwrap_or_default());
         let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
         let is_negotiated = by_query.is_none() && format != Format::Deserialised;
         Ok(Self { format, is_negotiated, filename, download, is_go_get })
@@ -168,7 +169,7 @@ pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> R
 /// Whether `Cache-Control` contains `only-if-cached`.
 pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|directive| directive.trim() == "only-if-cached")
+    values.flat_map(|value| value.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case("only-if-cached"))
 }
 
 /// Content that a request path refers to.

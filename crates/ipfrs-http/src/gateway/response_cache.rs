@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
+use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use ipfrs_node::{CacheMeter, Cid, EpochCache, Node, ResolvedPath};
@@ -148,7 +148,8 @@ impl ResponseCache {
 }
 
 /// Headers that may affect the response.
-const DECIDING: [HeaderName; 4] = [RANGE, IF_MATCH, IF_NONE_MATCH, SERVICE_WORKER];
+const DECIDING: [HeaderName; 6] =
+    [RANGE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, SERVICE_WORKER];
 
 /// Whether the response to a request for a file with this body may be cached.
 pub(super) fn takes(request: &Parts, body: &Bytes) -> bool {

@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 use ipfrs_node::{Expected, RequestContext, Span};
 
 use super::format::{Format, format_by_accept, format_by_name};
+use super::range::byte_ranges;
 use super::request;
 use super::site::Site;
 
@@ -44,7 +45,7 @@ fn expected(parts: &Parts) -> Expected {
 
 /// Returns the range of a request for one range with a first and a last byte.
 fn range(headers: &HeaderMap) -> Option<Span> {
-    let (first, last) = headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+    let (first, last) = byte_ranges(headers.get(RANGE)?)?.split_once('-')?;
     let (start, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
     Some(Span { start, len: last.checked_sub(start)?.checked_add(1)? })
 }

@@ -86,6 +86,8 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     part_of_name.as_deref().map_or(Ok(()), check_pin_name)?;
     let with_names = args.is_set("names") || part_of_name.is_some();
     let streamed = args.is_set("stream");
+    // As in Kubo, the name filters lists only.
+    let part_of_name = part_of_name.filter(|_| !args.has_arguments());
     let pins = match args.has_arguments() {
         true => {
             let found = state.node.pinned(&args.paths(&state.node, "ipfs-path").await?, filter).await?;

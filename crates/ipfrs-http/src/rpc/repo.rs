@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use axum::extract::State;
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, Result, codec, new_cid};
 use ipfrs_node::{GcEvent, GcReport, Repair, Repaired, Verified, Verifying};
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
@@ -22,7 +22,7 @@ const REPO_VERSION: &str = "1";
 /// Maximum number of progress events that wait to be written as lines.
 const WAITING_EVENTS: usize = 4;
 
-/// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
+/// `repo/stat[?size-only=]` and `stats/repo`. With `size-only`, all but the sizes is empty, as in Kubo. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
 /// the maximum that a compaction could free, and sent only on request, because clients compare the fields.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let stats = state.node.stats().await?;
@@ -30,10 +30,10 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     Ok(output::object(RepoStat {
         repo_size: stats.disk_bytes,
         storage_max: u64::MAX,
-        num_objects: is_whole.then_some(stats.blocks),
+        num_objects: Some(if is_whole { stats.blocks } else { 0 }),
         dead_bytes: args.is_set("dead-bytes").then_some(stats.dead_bytes),
-        repo_path: is_whole.then(|| state.node.repo().display().to_string()),
-        version: is_whole.then(|| format!("ipfrs-repo@{REPO_VERSION}")),
+        repo_path: Some(if is_whole { state.node.repo().display().to_string() } else { String::new() }),
+        version: Some(if is_whole { format!("ipfrs-repo@{REPO_VERSION}") } else { String::new() }),
     }))
 }
 
@@ -104,8 +104,10 @@ async fn report_gc_event(lines: &Lines, event: GcEvent, render: Render, silent: 
     Ok(())
 }
 
+/// Returns the line for a removed block. Like Kubo, which stores blocks by hash, it names the block as a raw one.
 fn removed(cid: &Cid, render: Render) -> Result<RemovedKey> {
-    Ok(RemovedKey { key: Some(render.link(cid)?), error: String::new() })
+    let cid = new_cid(1, codec::RAW, *cid.hash())?;
+    Ok(RemovedKey { key: Some(render.link(&cid)?), error: String::new() })
 }
 
 fn summary(collected: &GcReport) -> GcSummary {

@@ -2,20 +2,26 @@
 
 use bytes::Bytes;
 use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
-use crate::gateway::format::CAR_MEDIA_TYPE;
+use crate::gateway::format::{CAR_MEDIA_TYPE, accepted};
 
 /// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
     serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
 }
 
-/// Whether a header with media types names CAR.
-pub(super) fn names_car(headers: &HeaderMap, name: http::HeaderName) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values
-        .flat_map(|value| value.split(','))
-        .any(|media| media.split(';').next().is_some_and(|m| m.trim() == CAR_MEDIA_TYPE))
+/// Whether the body of a request is a CAR, according to `Content-Type`.
+pub(super) fn is_car(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media = value.and_then(|value| value.split(';').next());
+    media.is_some_and(|media| media.trim().eq_ignore_ascii_case(CAR_MEDIA_TYPE))
+}
+
+/// Whether `Accept` names CAR before JSON.
+pub(super) fn accepts_car(headers: &HeaderMap) -> bool {
+    let offered = |media: &&str| [CAR_MEDIA_TYPE, "application/json"].iter().any(|o| media.eq_ignore_ascii_case(o));
+    accepted(headers).find(offered).is_some_and(|media| media.eq_ignore_ascii_case(CAR_MEDIA_TYPE))
 }

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use http::HeaderValue;
-use http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::{BlockBatch, car};
 use ipfrs_rpc::types::{BlockExistence, BlockExistences, CidList, FailedItem};
 
-use super::batch_body::{json, names_car};
+use super::batch_body::{accepts_car, json};
 use crate::body::{self, Chunked};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -33,7 +33,7 @@ pub(super) async fn get(
     Extension(id): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let as_car = names_car(request.headers(), ACCEPT);
+    let as_car = accepts_car(request.headers());
     let response = async {
         let requested = read(&state, request).await?;
         if as_car { car_response(&state, requested) } else { json_response(&state, requested) }

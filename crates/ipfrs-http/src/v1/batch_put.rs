@@ -13,7 +13,6 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
 use futures::StreamExt;
-use http::header::CONTENT_TYPE;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_middleware::RequestMemory;
@@ -24,7 +23,7 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::batch_body::{json, names_car};
+use super::batch_body::{is_car, json};
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -111,7 +110,7 @@ pub(super) async fn put(
 ) -> Result<Response, Problem> {
     let outcome = async {
         let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
-        if names_car(request.headers(), CONTENT_TYPE) {
+        if is_car(request.headers()) {
             let memory = Arc::new(Mutex::new(state.memory.reservation()));
             let mode = query.transaction_mode.unwrap_or_default();
             let batch = from_car(&state, request.into_body(), mode, memory.clone()).await?;

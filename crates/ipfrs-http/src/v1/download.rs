@@ -63,7 +63,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let octets = || HeaderValue::from_static("application/octet-stream");
     let content_type = content_type::by_name(&name).unwrap_or_else(octets);
     let whole = Representation { content_type: Some(content_type.clone()), length: Some(file.size()) };
-    if conditional::if_match_fails(&parts.headers, &etag) {
+    if conditional::if_match_fails(&parts.headers, &etag, None) {
         return Err(Refusal::precondition(format!("If-Match does not contain {etag}")));
     }
     if conditional::if_none_match(&parts.headers, &etag) {
@@ -74,7 +74,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
     let is_head = parts.method == Method::HEAD;
-    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag));
+    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag, None));
     if let Some(span) = query.span(file.size())? {
         if range.is_some() {
             return Err(Error::invalid("Range cannot be combined with offset or limit: use one of them").into());

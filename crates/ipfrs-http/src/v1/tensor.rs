@@ -63,7 +63,7 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
     let cache_control = ttl.map(|ttl| header_text(&format!("public, max-age={}", ttl.as_secs())));
     headers.insert(CACHE_CONTROL, cache_control.unwrap_or_else(|| state.immutable.clone()));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if conditional::if_match_fails(&parts.headers, &etag) {
+    if conditional::if_match_fails(&parts.headers, &etag, None) {
         return Err(Refusal::precondition(format!("If-Match does not contain {etag}")));
     }
     let is_known = conditional::if_none_match(&parts.headers, &etag);
@@ -140,7 +140,7 @@ async fn tensors(
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &tensor_query.file_name(file)));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let etag = etag.as_ref().and_then(|etag| etag.to_str().ok()).unwrap_or_default();
-    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag));
+    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag, None));
     let ranges = range::parse(range, size, state.config.max_ranges);
     if ranges == range::Ranges::Unsatisfiable {
         let detail = format!("the range is beyond the end, which is at byte {size}");

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CidLink;
 
-/// Response of `repo/stat`. With `size-only`, it has the two sizes only.
+/// Response of `repo/stat`. With `size-only`, all but the two sizes is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]

@@ -130,7 +130,11 @@ impl FromStr for Chunker {
             ["size", size] => Self::Size(number(size)?),
             ["rabin"] => Self::rabin(DEFAULT_CHUNK_BYTES),
             ["rabin", avg] => Self::rabin(number(avg)?),
-            ["rabin", min, avg, max] => Self::Rabin { min: number(min)?, avg: number(avg)?, max: number(max)? },
+            ["rabin", min, avg, max] => {
+                // The labels are optional, as in boxo.
+                let labelled = |label: &str, size: &&str| number(size.strip_prefix(label).unwrap_or(size));
+                Self::Rabin { min: labelled("min:", min)?, avg: labelled("avg:", avg)?, max: labelled("max:", max)? }
+            }
             ["buzhash"] => Self::Buzhash,
             _ => {
                 return Err(Error::unsupported(format!(

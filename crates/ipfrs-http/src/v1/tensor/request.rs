@@ -55,7 +55,11 @@ impl Asked {
                 "filename" if value.is_empty() => false,
                 "filename" => parsed.filename.replace(value.into_owned()).is_some(),
                 other => match View::named(other) {
-                    Some(view) => std::mem::replace(&mut parsed.view, view) != View::Tensors,
+                    Some(view) => match &*value {
+                        "" | "true" => std::mem::replace(&mut parsed.view, view) != View::Tensors,
+                        "false" => false,
+                        _ => return Err(Error::invalid(format!("{other}={value:?}: use true or false"))),
+                    },
                     None => {
                         return Err(Error::invalid(format!(
                             "unknown parameter {other:?}: use name, slice, format, filename, info or stats"
