@@ -38,7 +38,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow, bail};
 
 /// File that marks a backup.
-const MARKER: &str = "ipfrs-backup";
+pub(crate) const MARKER: &str = "ipfrs-backup";
 /// Directory of copied packs.
 const PACKS: &str = "packs";
 

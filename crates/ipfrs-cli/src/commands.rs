@@ -32,7 +32,7 @@ use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 
 use crate::api::Api;
-use crate::args::{Cli, Command, Globals, KeyCommand};
+use crate::args::{Cli, Command, Globals, KeyCommand, MigrateCommand, PinCommand};
 use crate::output::Output;
 use crate::runtime;
 use crate::session::Session;
@@ -59,6 +59,9 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Filestore(command) => {
             with_api(&globals, "filestore", async |api| filestore::run(api, command, &mut out).await)
         }
+        Command::Pin(command @ (PinCommand::Ls(_) | PinCommand::Verify(_))) => {
+            with_repo(&globals, "pin", async |api| pin::run(api, command, &mut out).await)
+        }
         Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
         Command::Key(KeyCommand::Export(args)) => key::export(&globals, &args, &mut out),
         Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),
@@ -78,6 +81,9 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Stats(command) => {
             with_api(&globals, "stats", async |api| network::stats(api, command, &mut out).await)
         }
+        Command::Migrate(command @ MigrateCommand::Export(_)) => {
+            with_repo(&globals, "migrate", async |api| migrate::run(api, &globals, command, &mut out).await)
+        }
         Command::Migrate(command) => {
             with_api(&globals, "migrate", async |api| migrate::run(api, &globals, command, &mut out).await)
         }
@@ -89,7 +95,17 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
 /// Runs a command against the daemon, or against the repo itself if no daemon is running. Always releases the repo,
 /// even if the command fails.
 fn with_api(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
+    in_session(&Session::open(globals, Vec::new())?, command, run)
+}
+
+/// Like [`with_api`], for a command that only looks at an existing repo. Others create it.
+fn with_repo(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
     let session = Session::open(globals, Vec::new())?;
+    session.require_repo()?;
+    in_session(&session, command, run)
+}
+
+fn in_session(session: &Session, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {
         let api = session.connect(command).await?;

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::api::Api;
 use crate::args::Globals;
+use crate::backup;
 
 /// Maximum time for a daemon on this machine to report its repo. A slower daemon is considered absent.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -104,8 +105,32 @@ impl Session {
         if let Some(api) = self.daemon().await? {
             return Ok(api);
         }
+        self.check_is_no_backup()?;
         let holder = format!("ipfrs-cli {command}");
-        Ok(Api::local(Embedded::open(&self.config, &self.repo, &holder).await?))
+        let mut config = self.config.clone();
+        // Only a daemon takes requests of peers, and another program may have the port.
+        config.retrieval.bitswap.listen.clear();
+        Ok(Api::local(Embedded::open(&config, &self.repo, &holder).await?))
+    }
+
+    /// Refuses to open what `repo backup` has written as a repo, which would change it.
+    fn check_is_no_backup(&self) -> Result<()> {
+        if self.repo.join(backup::MARKER).exists() {
+            bail!(
+                "{} is a backup and no repo: check it with `ipfrs-cli repo restore {0} --check`, or restore it first",
+                self.repo.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory without a repo, for commands that only look at one. Others create a repo.
+    pub(crate) fn require_repo(&self) -> Result<()> {
+        self.check_is_no_backup()?;
+        if self.api.is_none() && !self.repo.join("identity.key").exists() {
+            bail!("there is no repo in {}: give its path with --repo", self.repo.display());
+        }
+        Ok(())
     }
 
     /// Connects to the daemon given by the flags or running on the repo.

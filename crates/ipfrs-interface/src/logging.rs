@@ -75,7 +75,15 @@ impl LogConfig {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and what is
     /// accepted.
     pub fn validate(&self) -> Result<()> {
-        EnvFilter::try_new(&self.level).map_err(|e| {
+        // A word that is no level would be taken for a module, of which nothing is logged.
+        let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+        let directives = self.level.split(',').map(str::trim);
+        let unknown = directives.clone().find(|word| !word.contains(['=', '[', ':', '_']) && !is_level(word));
+        let checked = match unknown {
+            Some(word) => Err(format!("{word:?} is no level")),
+            None => EnvFilter::try_new(&self.level).map(drop).map_err(|e| e.to_string()),
+        };
+        checked.map_err(|e| {
             Error::invalid(format!(
                 "log.level = {:?}: {e}; accepted values are error, warn, info, debug, trace, off, or directives such as \
                  \"info,ipfrs_http=debug\"",

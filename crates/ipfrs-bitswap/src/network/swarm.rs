@@ -1,7 +1,7 @@
 //! The task that drives all connections.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, ping, swarm};
 use libp2p_stream::Control;
+use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Origin;
@@ -127,7 +128,17 @@ fn check_free(address: &Multiaddr) -> std::io::Result<()> {
         _ => return Ok(()),
     };
     match parts.next() {
-        Some(Protocol::Tcp(port)) if port != 0 => std::net::TcpListener::bind((ip, port)).map(drop),
+        Some(Protocol::Tcp(port)) if port != 0 => {
+            let address = SocketAddr::from((ip, port));
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            // As libp2p listens: `::` is not 0.0.0.0 as well, which another of the addresses may be.
+            if ip.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(1)
+        }
         _ => Ok(()),
     }
 }

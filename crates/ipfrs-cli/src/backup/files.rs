@@ -56,6 +56,16 @@ impl Found {
         }
     }
 
+    /// Returns a file that lies elsewhere and is restored to the repo as `name`.
+    pub(crate) fn in_repo(path: PathBuf, name: &str) -> Result<Self> {
+        let metadata = fs::metadata(&path).map_err(|e| cannot("find", &path, &e))?;
+        Ok(Self { path, name: name.to_owned(), in_store: false, bytes: metadata.len() })
+    }
+
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -137,6 +137,11 @@ impl Manifest {
         write(&backup.join(FILE), self)
     }
 
+    /// Whether the backup has a file of the repo with this name.
+    pub(crate) fn has_file(&self, name: &str) -> bool {
+        self.files.iter().any(|file| file.path == name && !file.in_store)
+    }
+
     /// Returns the total of all bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let packs = self.packs.iter().map(|pack| pack.bytes);

@@ -22,7 +22,13 @@ pub(super) async fn run(api: &Api, command: CidCommand, out: &mut Output) -> Res
         CidCommand::Inspect { cid } => {
             let parts: InspectedCid = api.call(Request::query("cid/inspect").with_arg(cid)).await?.json().await?;
             if out.is_json() {
-                return out.object(&parts);
+                out.object(&parts)?;
+            }
+            if !parts.error_msg.is_empty() {
+                bail!("{}: {}", printable(&parts.cid), parts.error_msg);
+            }
+            if out.is_json() {
+                return Ok(());
             }
             out.line(&format!("CID:        {}", parts.cid))?;
             out.line(&format!("version:    {}", parts.version))?;

@@ -22,7 +22,7 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
         }
         ConfigCommand::Get { key } => {
             let value = session::settings(globals, Vec::new())?.value(key)?;
-            let value = value.with_context(|| format!("{key} is not set, and has no default"))?;
+            let value = value.with_context(|| format!("{key} is not set: docs/API.md says what applies then"))?;
             if out.is_json() {
                 return out.object(&serde_json::json!({ "key": key, "value": value }));
             }

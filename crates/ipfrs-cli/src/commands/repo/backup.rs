@@ -26,6 +26,9 @@ use crate::session::Session;
 /// Journals of ingested objects. What leaves them is in the mutable files by then, so they are copied before.
 const JOURNALS: &str = "ingest-journals";
 
+/// The configuration file of a repo.
+const CONFIG: &str = "config.toml";
+
 /// A backup that has begun: the snapshot exists, and the journals are copied.
 struct Begun {
     snapshot: HeldSnapshot,
@@ -34,6 +37,8 @@ struct Begun {
     files: CopiedFiles,
     repo: PathBuf,
     store: PathBuf,
+    /// The configuration file, if it is not that of the repo.
+    config: Option<PathBuf>,
     peer_id: String,
     created: SystemTime,
     with_keys: bool,
@@ -53,6 +58,7 @@ struct Summary {
     /// Bytes of the whole backup.
     total_bytes: u64,
     has_keys: bool,
+    has_config: bool,
     verified: bool,
     seconds: f64,
 }
@@ -61,15 +67,13 @@ pub(super) fn run(globals: &Globals, args: &RepoBackupArgs, out: &mut Output) ->
     let start = Instant::now();
     let session = Session::open(globals, Vec::new())?;
     session.start_quiet_log()?;
-    if globals.api.is_none() && !session.repo.join("identity.key").exists() {
-        bail!("there is no repo in {}: give its path with --repo", session.repo.display());
-    }
+    session.require_repo()?;
     let watched = Watched { wanted: args.progress, is_silent: out.is_json() };
     let interrupted = Arc::new(AtomicBool::new(false));
     let copier = Copier::new(Progress::bytes(watched), interrupted.clone());
     let summary = runtime::run(&session.config.server, async {
         let api = session.connect("repo backup").await?;
-        let begun = begin(&api, args, copier).await;
+        let begun = begin(&api, args, globals.config.clone(), copier).await;
         // The copy needs nothing but the snapshot, and a daemon may start meanwhile.
         let closed = api.close().await;
         let (begun, mut copier) = begun?;
@@ -93,7 +97,11 @@ pub(super) fn run(globals: &Globals, args: &RepoBackupArgs, out: &mut Output) ->
         summary.seconds,
         if summary.has_keys { "with private keys" } else { "without private keys" },
         if summary.verified { ", verified" } else { "" },
-    ))
+    ))?;
+    if !summary.has_config {
+        out.line("the repo has no configuration file: if the daemon uses one elsewhere, name it with --config")?;
+    }
+    Ok(())
 }
 
 /// Waits for a task, and makes it stop on SIGINT.
@@ -112,7 +120,12 @@ pub(super) async fn interruptible<T>(
 }
 
 /// Checks everything, copies the journals and takes the snapshot.
-async fn begin(api: &Api, args: &RepoBackupArgs, mut copier: Copier) -> Result<(Begun, Copier)> {
+async fn begin(
+    api: &Api,
+    args: &RepoBackupArgs,
+    config: Option<PathBuf>,
+    mut copier: Copier,
+) -> Result<(Begun, Copier)> {
     let repo = api.repo_stat().await?.repo_path;
     let repo = PathBuf::from(repo.context("the daemon does not tell where its repo is: its version is too old")?);
     let path = Destination::examine(&args.destination, std::slice::from_ref(&repo))?;
@@ -135,7 +148,8 @@ async fn begin(api: &Api, args: &RepoBackupArgs, mut copier: Copier) -> Result<(
     let store = PathBuf::from(&snapshot.store);
     let snapshot = HeldSnapshot::hold(snapshot)?;
     let (with_keys, verifies) = (!args.without_keys, args.verify);
-    let begun = Begun { snapshot, destination, directory, files, repo, store, peer_id, created, with_keys, verifies };
+    let begun =
+        Begun { snapshot, destination, directory, files, repo, store, config, peer_id, created, with_keys, verifies };
     Ok((begun, copier))
 }
 
@@ -174,6 +188,7 @@ impl Begun {
             files: manifest.files.len() as u64,
             total_bytes: manifest.bytes(),
             has_keys: manifest.has_keys,
+            has_config: manifest.has_file(CONFIG),
             verified: self.verifies,
             seconds: 0.0,
         })
@@ -186,6 +201,10 @@ impl Begun {
             found.extend(Found::in_store(self.snapshot.directory().join(name), name)?);
         }
         found.extend(Found::in_store(self.store.join("version"), "version")?);
+        if let Some(config) = &self.config {
+            found.retain(|file| !file.is_named(CONFIG));
+            found.push(Found::in_repo(config.clone(), CONFIG)?);
+        }
         Ok(found)
     }
 }

@@ -76,6 +76,7 @@ pub(super) fn run(globals: &Globals, args: &RepoRestoreArgs, out: &mut Output) -
             }
         }
     })?;
+    let has_config = manifest.has_file("config.toml");
     let summary = Summary {
         repo: repo.map(|repo| repo.display().to_string()),
         packs: manifest.packs.len() as u64,
@@ -90,10 +91,10 @@ pub(super) fn run(globals: &Globals, args: &RepoRestoreArgs, out: &mut Output) -
     if out.is_json() {
         return out.object(&summary);
     }
-    print(&summary, manifest.store.as_deref(), out)
+    print(&summary, manifest.store.as_deref(), has_config, out)
 }
 
-fn print(summary: &Summary, store: Option<&str>, out: &mut Output) -> Result<()> {
+fn print(summary: &Summary, store: Option<&str>, has_config: bool, out: &mut Output) -> Result<()> {
     let Summary { packs, files, bytes, created, seconds, .. } = summary;
     let content = format!("{packs} packs and {files} files, {}, of {created}", HumanBytes(*bytes));
     match &summary.repo {
@@ -107,11 +108,11 @@ fn print(summary: &Summary, store: Option<&str>, out: &mut Output) -> Result<()>
         out.line("the backup has no private keys: the repo gets a new peer ID, and its names need their keys")?;
     }
     if let Some(store) = store.filter(|store| Path::new(store).is_absolute()) {
-        out.line(&format!(
-            "the store was in {}, and is now in the repo: the configuration is config.toml.restored; rename it when \
-             store.path is right",
-            printable(store)
-        ))?;
+        let config = match has_config {
+            true => "the configuration is config.toml.restored; rename it when store.path is right",
+            false => "the backup has no configuration file",
+        };
+        out.line(&format!("the store was in {}, and is now in the repo: {config}", printable(store)))?;
     }
     Ok(())
 }
