@@ -320,7 +320,7 @@ async fn modification_time_of_a_file_decides_as_its_tag() {
         ("if-unmodified-since", DATE, 200),
         ("if-unmodified-since", "Thu, 02 Jan 2020 03:04:04 GMT", 412),
     ] {
-        // The second request may be answered from a cache.
+        // Later responses may come from a cache.
         for _ in 0..3 {
             let response = gateway.request(Method::GET, &path).header(name, value).send().await.unwrap();
             assert_eq!(response.status(), status, "{name}: {value}");

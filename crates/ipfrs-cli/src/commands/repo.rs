@@ -97,8 +97,9 @@ async fn stat(api: &Api, args: &RepoStatArgs, out: &mut Output) -> Result<()> {
         ("RepoPath", stat.repo_path.map(|path| printable(&path))),
         ("Version", stat.version),
     ];
+    let is_shown = |name: &str| !args.size_only || matches!(name, "RepoSize" | "StorageMax");
     for (name, value) in rows {
-        if let Some(value) = value {
+        if let Some(value) = value.filter(|_| is_shown(name)) {
             out.line(&format!("{:<12}{value}", format!("{name}:")))?;
         }
     }

@@ -389,3 +389,25 @@ fn store_in_another_directory_is_restored() {
     let error = place.fails(&["--repo", "repo1", "repo", "backup", "elsewhere/packs/backup"]);
     assert!(error.contains("is inside the store"), "{error}");
 }
+
+#[test]
+fn backup_has_a_configuration_elsewhere_and_is_not_opened_as_a_repo() {
+    let place = Place::new();
+    place.write("elsewhere.toml", b"[upload]\nexpires_after_seconds = 7200\n");
+    let config = ["--config", "elsewhere.toml"];
+    let cid = add(&place, "file", 1_000);
+    let without = ok(&place, &["repo", "backup", "backup"]);
+    assert!(without.contains("name it with --config"), "{without}");
+    let with = ok(&place, &[&config[..], &["repo", "backup", "backup"]].concat());
+    assert!(!with.contains("--config"), "{with}");
+
+    let before = fs::read_dir(place.path("backup")).unwrap().count();
+    for command in [&["repo", "verify"][..], &["pin", "verify"], &["cat", &cid], &["add", "file"]] {
+        let refused = place.fails(&[&["--repo", "backup"], command].concat());
+        assert!(refused.contains("is a backup and no repo"), "{refused}");
+    }
+    assert_eq!(fs::read_dir(place.path("backup")).unwrap().count(), before);
+
+    ok(&place, &["--repo", "restored", "repo", "restore", "backup"]);
+    assert_eq!(fs::read(place.path("restored/config.toml")).unwrap(), fs::read(place.path("elsewhere.toml")).unwrap());
+}

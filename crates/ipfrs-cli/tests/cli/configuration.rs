@@ -181,3 +181,31 @@ fn configured_layout_is_that_of_an_add_without_the_option() {
         assert!(place.fails(&["config", "show"]).contains("import"), "{setting}");
     }
 }
+
+#[test]
+fn log_level_is_a_level_or_names_modules() {
+    let place = Place::new();
+    for level in ["info", "off", "warn,ipfrs_http=debug", "hyper=trace", "debug,h2[x]=off"] {
+        place.ok(&["config", "set", "log.level", level]);
+    }
+    for level in ["inof", "info,hyper"] {
+        let refused = place.fails(&["config", "set", "log.level", level]);
+        assert!(refused.contains("is no level; accepted values are error"), "{level}: {refused}");
+    }
+    assert_eq!(place.ok(&["config", "get", "log.level"]), "debug,h2[x]=off");
+}
+
+#[test]
+fn a_port_may_be_used_for_both_families_and_commands_do_not_listen() {
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let addresses = format!("[\"/ip4/0.0.0.0/tcp/{port}\", \"/ip6/::/tcp/{port}\"]");
+    place.ok(&["config", "set", "retrieval.bitswap.listen", &addresses]);
+    place.ok(&["config", "set", "retrieval.bitswap.enabled", "true"]);
+    // Another program has the port.
+    place.ok(&["key", "list"]);
+    assert!(place.fails(&["gateway", "start", "--port", "0"]).contains("cannot listen on"));
+    drop(listener);
+    drop(place.start(&[]));
+}

@@ -48,20 +48,29 @@ fn gc_removes_garbage_with_and_without_daemon() {
     for (round, with_daemon) in [false, true].into_iter().enumerate() {
         let daemon = with_daemon.then(|| place.start(&[]));
         place.write("garbage", &noise(100_000 + round));
-        let garbage = place.ok(&["add", "-Q", "--pin=false", "garbage"]);
+        let garbage = place.ok(&["add", "-Q", "--pin=false", "--cid-version=1", "garbage"]);
         let collected = place.ok(&["repo", "gc"]);
         let lines: Vec<_> = collected.lines().collect();
         assert_eq!(lines[0], format!("removed {garbage}"));
-        assert!(lines[1].starts_with("blocks removed: 1 (97.67 KiB), kept: 3; "), "{collected}");
-        let garbage = place.ok(&["add", "-Q", "--pin=false", "garbage"]);
+        assert!(lines[1].starts_with("blocks removed: 1 (97.66 KiB), kept: 3; "), "{collected}");
+        let garbage = place.ok(&["add", "-Q", "--pin=false", "--cid-version=1", "garbage"]);
         let collected = objects(&place.ok(&["--json", "repo", "gc"]));
         assert_eq!(collected[0], json!({"Key": {"/": garbage}}));
         assert_eq!((&collected[1]["RemovedBlocks"], &collected[1]["KeptBlocks"]), (&json!(1), &json!(3)));
-        let garbage = place.ok(&["add", "-Q", "--pin=false", "garbage"]);
+        let garbage = place.ok(&["add", "-Q", "--pin=false", "--cid-version=1", "garbage"]);
         assert_eq!(place.ok(&["repo", "gc", "--quiet"]), garbage);
         assert_eq!(place.ok(&["repo", "gc", "--quiet"]), "");
         assert_eq!(place.run(&["cat", &kept]).stdout, noise(300_000));
         drop(daemon);
+    }
+}
+
+#[test]
+fn commands_that_look_at_a_repo_do_not_create_one() {
+    let place = Place::new();
+    for command in [&["repo", "stat"][..], &["repo", "verify"], &["repo", "gc"], &["pin", "ls"], &["pin", "verify"]] {
+        assert!(place.fails(command).contains("there is no repo in"), "{command:?}");
+        assert!(!place.repo().exists(), "{command:?}");
     }
 }
 

@@ -9,25 +9,26 @@ use std::time::Duration;
 use ipfrs_stream::Presence;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Interval at which the kernel is asked. Most requests have their response before that.
+/// Interval of the checks. Most requests have their response before the first.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for which a response is awaited after the client has closed its sending side. It may still read, as `nc -N`
 /// does, but most clients that do this have left.
 const HALF_CLOSED: Duration = Duration::from_secs(15);
 
-/// What the two sides of hyper tell each other: the connection task asks, and the socket answers at the next flush.
+/// State that both sides of hyper share: the connection task requests a check, and the socket makes it at its next
+/// flush.
 #[derive(Debug, Default)]
-pub(crate) struct Question {
-    is_asked: AtomicBool,
-    answer: AtomicU8,
+pub(crate) struct Check {
+    is_due: AtomicBool,
+    found: AtomicU8,
 }
 
-impl Question {
-    /// Answers with `presence` if the question is asked.
-    pub(crate) fn answer(&self, presence: impl FnOnce() -> Presence) {
-        if self.is_asked.swap(false, Ordering::Relaxed) {
-            self.answer.store(presence() as u8, Ordering::Relaxed);
+impl Check {
+    /// Notes the `presence` of the peer if the check is due.
+    pub(crate) fn make(&self, presence: impl FnOnce() -> Presence) {
+        if self.is_due.swap(false, Ordering::Relaxed) {
+            self.found.store(presence() as u8, Ordering::Relaxed);
         }
     }
 }
@@ -41,25 +42,25 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// Asks whether the client is there, if it is time to.
-    pub(crate) fn ask(&mut self, question: &Question, cx: &mut Context<'_>) {
+    /// Requests a check if it is time for one.
+    pub(crate) fn request(&mut self, check: &Check, cx: &mut Context<'_>) {
         let Some(timer) = &mut self.timer else { return };
         if timer.as_mut().poll(cx).is_ready() {
             timer.as_mut().reset(Instant::now() + INTERVAL);
-            question.is_asked.store(true, Ordering::Relaxed);
+            check.is_due.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether the client has left, according to the last answer. Schedules the next question.
-    pub(crate) fn has_happened(&mut self, question: &Question, cx: &mut Context<'_>) -> bool {
+    /// Whether the client has left, according to the last check. Schedules the next one.
+    pub(crate) fn has_happened(&mut self, check: &Check, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + INTERVAL)));
         if let Poll::Ready(()) = timer.as_mut().poll(cx) {
             cx.waker().wake_by_ref();
         }
-        let answer = question.answer.load(Ordering::Relaxed);
-        if answer == Presence::HalfClosed as u8 {
+        let found = check.found.load(Ordering::Relaxed);
+        if found == Presence::HalfClosed as u8 {
             return self.half_closed.get_or_insert_with(Instant::now).elapsed() >= HALF_CLOSED;
         }
-        answer == Presence::Gone as u8
+        found == Presence::Gone as u8
     }
 }

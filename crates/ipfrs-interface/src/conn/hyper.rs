@@ -165,7 +165,7 @@ impl Protocols {
         let mut connection = self.http1.serve_connection(TokioIo::new(request), front);
         let mut departure = Departure::default();
         let done = poll_fn(|cx| {
-            departure.ask(&state.presence, cx);
+            departure.request(&state.presence, cx);
             if let Poll::Ready(end) = Pin::new(&mut connection).poll(cx) {
                 return Poll::Ready(end.map(|()| Done::Ended));
             }

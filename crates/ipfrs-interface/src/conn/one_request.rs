@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::conn::departure::Question;
+use crate::conn::departure::Check;
 use crate::conn::request_head::{BodyLength, Extent};
 
 /// A socket that yields the bytes of one request, and then stays pending.
@@ -34,7 +34,7 @@ pub(crate) struct RequestState {
     /// Whether a byte of the response was written.
     has_begun: AtomicBool,
     /// Whether the client is still there.
-    pub(crate) presence: Question,
+    pub(crate) presence: Check,
 }
 
 impl RequestState {
@@ -191,7 +191,7 @@ impl AsyncWrite for OneRequest {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        this.state.presence.answer(|| this.socket.presence());
+        this.state.presence.make(|| this.socket.presence());
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);
         self.state.is_flushed.store(flushed.is_ready(), Ordering::Relaxed);
         flushed
