@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ipfrs_interface::{ServerConfig, runtime_builder};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Time that blocking threads have to finish after the command has ended.
 const STRAGGLERS: Duration = Duration::from_millis(200);
@@ -20,6 +21,18 @@ impl fmt::Display for Interrupted {
 }
 
 impl std::error::Error for Interrupted {}
+
+/// Waits for the user or the system to interrupt the command: SIGINT or SIGTERM.
+///
+/// # Errors
+/// If the signals cannot be received.
+pub(crate) async fn interrupted() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt.context("cannot listen for signals"),
+        _ = terminate.recv() => Ok(()),
+    }
+}
 
 /// Runs `command` on `server.workers` threads.
 pub(crate) fn run<T>(server: &ServerConfig, command: impl Future<Output = Result<T>>) -> Result<T> {

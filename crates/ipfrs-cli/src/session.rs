@@ -127,7 +127,10 @@ impl Session {
     /// Refuses a directory without a repo, for commands that only look at one. Others create a repo.
     pub(crate) fn require_repo(&self) -> Result<()> {
         self.check_is_no_backup()?;
-        if self.api.is_none() && !self.repo.join("identity.key").exists() {
+        // A repo without keys gets a new one, and a store may lie elsewhere.
+        let store = self.config.store.path.as_deref().unwrap_or(Path::new("."));
+        let is_there = |name| self.repo.join(name).exists() || self.repo.join(store).join(name).exists();
+        if self.api.is_none() && !["identity.key", "version", "packs", "pins.redb"].into_iter().any(is_there) {
             bail!("there is no repo in {}: give its path with --repo", self.repo.display());
         }
         Ok(())

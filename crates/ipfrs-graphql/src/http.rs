@@ -80,7 +80,8 @@ impl GraphQl {
 
 /// `GET /graphql/schema.graphql`: the schema in the schema definition language.
 async fn schema_text(State(graphql): State<GraphQl>, request: Request) -> Response {
-    if let Err(error) = Caller::of(request.extensions()).require(Scope::Read) {
+    let caller = Caller::of(request.extensions());
+    if let Err(error) = caller.require(Scope::Read).and_then(|()| caller.require_no_roots()) {
         return not_permitted(request.headers(), Media::Json, &error);
     }
     if !graphql.0.executor.config().introspection {

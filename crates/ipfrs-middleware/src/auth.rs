@@ -202,7 +202,7 @@ impl Auth {
         match &self.0.mode {
             Mode::On(checks) => {
                 let caller = Caller::new(self.identify(checks, &Credential::token(token), client).await?);
-                caller.meet(Need::Later)?;
+                caller.require_no_roots()?;
                 Ok(caller)
             }
             Mode::InProcess | Mode::Off => Ok(Caller::unrestricted()),

@@ -86,9 +86,9 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
 /// Returns the meaning of a status that is not 200, as boxo's HTTP client reads it.
 fn outcome_of(status: StatusCode) -> Outcome {
     match status.as_u16() {
-        // A gateway that has searched in vain says 504, about this content only.
-        300..=399 | 403 | 404 | 410 | 451 | 504 => Outcome::Absent,
-        429 | 502 | 503 => Outcome::Busy,
+        // A gateway that has searched in vain says 502 or 504, about this content only.
+        300..=399 | 403 | 404 | 410 | 451 | 502 | 504 => Outcome::Absent,
+        429 | 503 => Outcome::Busy,
         _ => Outcome::Failed,
     }
 }

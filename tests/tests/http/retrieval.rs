@@ -423,3 +423,29 @@ async fn interrupted_pin_fetches_only_the_rest() {
     gateway.rpc_json(&pin).await;
     assert_eq!(gateway.metric("ipfrs_retrieval_blocks_total{source=\"gateway\"}").await, 6);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mutable_files_are_usable_while_a_directory_in_them_is_fetched() {
+    let original = TestGateway::start().await;
+    let root = original.add_tree("", &[("d/slow/a", "a"), ("d/b", "b")]).await;
+    let block = original.rpc_bytes(&format!("block/get?arg={root}")).await;
+    let handler: Handler = Arc::new(|_, connection| {
+        Box::pin(async move {
+            let _open = connection;
+            std::future::pending().await
+        })
+    });
+    let silent = SourceServer::start(handler).await;
+    let gateway = retrieving(&[silent.url()]).await;
+    assert_eq!(gateway.put_block("format=v0", block).await, root);
+    let copied = gateway.rpc(&format!("files/cp?arg=/ipfs/{root}&arg=/d")).send().await.unwrap();
+    assert_eq!(copied.status(), 200);
+    let mut waiting = Box::pin(gateway.rpc("files/stat?arg=/d/slow/a").send());
+    tokio::select! {
+        early = &mut waiting => panic!("it cannot be fetched: {early:?}"),
+        () = silent.until_requests(1) => {}
+    }
+    let listed = gateway.rpc_json("files/ls?arg=/");
+    let listed = tokio::time::timeout(std::time::Duration::from_secs(20), listed).await.unwrap();
+    assert_eq!(listed["Entries"][0]["Name"], "d");
+}

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use ipfrs_rpc::client::{Request, Response};
 use ipfrs_rpc::types::{DagStats, ImportedCar, ResolvedNode, StoredNode};
 
@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagPutArgs, DagStatArgs};
 use crate::output::{Output, printable, printable_name};
 use crate::progress::{Progress, Watched};
-use crate::runtime::Interrupted;
+use crate::runtime::{Interrupted, interrupted};
 use crate::sources::Sources;
 
 pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Result<()> {
@@ -117,8 +117,8 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     // An interrupt drops the stage, which removes the incomplete file.
     tokio::select! {
         outcome = fetch => outcome?,
-        interrupt = tokio::signal::ctrl_c() => {
-            interrupt.context("cannot listen for signals")?;
+        interrupt = interrupted() => {
+            interrupt?;
             return Err(Interrupted("interrupted: the CAR is incomplete").into());
         }
     }

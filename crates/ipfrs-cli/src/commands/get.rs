@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use futures::stream::{FuturesUnordered, StreamExt};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::Link;
@@ -18,7 +18,7 @@ use crate::api::{Api, Kind};
 use crate::args::GetArgs;
 use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
-use crate::runtime::Interrupted;
+use crate::runtime::{Interrupted, interrupted};
 
 /// Maximum number of files that are fetched concurrently.
 const CONCURRENT_FILES: usize = 8;
@@ -47,8 +47,8 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     // An interrupt drops the stage, which removes everything incomplete.
     tokio::select! {
         outcome = fetch => outcome?,
-        interrupt = tokio::signal::ctrl_c() => {
-            interrupt.context("cannot listen for signals")?;
+        interrupt = interrupted() => {
+            interrupt?;
             return Err(Interrupted("interrupted: nothing was saved").into());
         }
     }

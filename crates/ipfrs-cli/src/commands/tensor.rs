@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ipfrs_rpc::client::{Request, Response, escape_path};
 use ipfrs_rpc::types::{ElementStats, TensorList, TensorStatsList};
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::args::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
 use crate::output::{Output, printable, printable_name};
 use crate::progress::{Progress, Watched};
-use crate::runtime::Interrupted;
+use crate::runtime::{Interrupted, interrupted};
 
 /// Maximum width, in characters, of a cell that counts for the width of its column. A longer cell shifts only the
 /// rest of its own row.
@@ -91,8 +91,8 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
     // An interrupt drops the stage, which removes the incomplete file.
     let (dtype, shape) = tokio::select! {
         outcome = fetch => outcome?,
-        interrupt = tokio::signal::ctrl_c() => {
-            interrupt.context("cannot listen for signals")?;
+        interrupt = interrupted() => {
+            interrupt?;
             return Err(Interrupted("interrupted: nothing was saved").into());
         }
     };

@@ -93,15 +93,15 @@ impl CarRequest {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the parameter and its allowed values.
     fn parse(query: Option<&str>, headers: &HeaderMap) -> Result<Self> {
-        let (mut scope, mut bytes, mut by_query) = (CarScope::All, None, Parameters::default());
+        let (mut scope, mut bytes, mut by_query) = (None, None, Parameters::default());
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             match name.as_ref() {
-                "dag-scope" => scope = parse_scope(&value)?,
-                "entity-bytes" => bytes = Some(parse_bytes(&value)?),
+                "dag-scope" if scope.is_none() => scope = Some(parse_scope(&value)?),
+                "entity-bytes" if bytes.is_none() => bytes = Some(parse_bytes(&value)?),
                 other => other.strip_prefix("car-").into_iter().for_each(|name| by_query.set(name, &value)),
             }
         }
-        let scope = bytes.map_or(scope, CarScope::EntityBytes);
+        let scope = bytes.map_or(scope.unwrap_or(CarScope::All), CarScope::EntityBytes);
         let accepted = accepted(headers);
         let mut refused = None;
         for accepted in &accepted {

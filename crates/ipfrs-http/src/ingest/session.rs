@@ -49,14 +49,21 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
     }
     let mut writer = Writer::start(sink);
     let end = read(&state, &mut socket, &mut writer).await;
-    let Writer { queue, stored: _, task } = writer;
+    let Writer { queue, stored: progress, task } = writer;
     drop(queue);
     // Messages that have arrived are stored even if the client is gone.
     let outcome =
         task.await.unwrap_or_else(|e| Err(Error::internal("a task that stores messages failed").with_source(e)));
     let stored = match outcome {
         Ok(stored) => stored,
-        Err(error) => return fail(&mut socket, &error).await,
+        Err(error) => {
+            // Messages before one that does not fit are stored.
+            let stored = *progress.borrow();
+            if stored.messages > 0 && matches!(end, End::Ended) {
+                let _ = socket.send(ack(stored)).await;
+            }
+            return fail(&mut socket, &error).await;
+        }
     };
     if !matches!(end, End::Ended | End::Closed) {
         // The client learns what it must send again.

@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::Client;
 use serde::Serialize;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
@@ -66,7 +67,7 @@ where
             let _ = sender.send(Err(e)).await;
         }
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(task.in_current_span()));
+    let task = AbortOnDropHandle::new(tokio::spawn(Client::current().scope(task).in_current_span()));
     let first = lines.recv().await.transpose()?;
     let rest = stream::unfold(Some((lines, task)), |state| async move {
         let (mut lines, task) = state?;

@@ -32,7 +32,10 @@ pub(super) fn edited(text: &str, changes: &[Change]) -> Result<String> {
                 begin_section(&mut document, &key[0]);
                 set_at(document.as_table_mut(), tables, last, value)?;
             }
-            None => remove(&mut document, tables, last),
+            None => {
+                remove(&mut document, tables, last);
+                remove_empty(&mut document, tables);
+            }
         }
     }
     let mark = &text[..text.len() - bare.len()];
@@ -133,6 +136,23 @@ fn remove(document: &mut DocumentMut, path: &[String], name: &str) {
             let joined = format!("{comments}{trailing}");
             document.set_trailing(joined);
         }
+    }
+}
+
+/// Removes the tables below a section that were left empty, innermost first. An empty value and a table of the same name
+/// would be in conflict.
+fn remove_empty(document: &mut DocumentMut, path: &[String]) {
+    for end in (1..path.len()).rev() {
+        let mut parent: &mut dyn TableLike = document.as_table_mut();
+        for part in &path[..end] {
+            let Some(inner) = parent.get_mut(part).and_then(Item::as_table_like_mut) else { return };
+            parent = inner;
+        }
+        let is_empty = parent.get(&path[end]).and_then(Item::as_inline_table).is_some_and(InlineTable::is_empty);
+        if !is_empty {
+            return;
+        }
+        parent.remove(&path[end]);
     }
 }
 

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for which a response is awaited after the client has closed its sending side. It may still read, as `nc -N`
 /// does, but most clients that do this have left.
-const HALF_CLOSED: Duration = Duration::from_secs(15);
+const HALF_CLOSED: Duration = Duration::from_secs(40);
 
 /// State that both sides of hyper share: the connection task requests a check, and the socket makes it at its next
 /// flush.

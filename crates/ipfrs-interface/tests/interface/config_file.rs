@@ -144,6 +144,12 @@ fn comments_stay_where_they_are() {
             None,
             "[api]\nport = 5\n# host = \"1.2.3.4\"\n\n[import]\ncid_version = 1\n",
         ),
+        (
+            "[retrieval]\nenabled = true\n",
+            Some(("retrieval.bitswap.enabled", "true")),
+            Some("retrieval.bitswap.enabled"),
+            "[retrieval]\nenabled = true\n",
+        ),
         ("# top\n", Some(("log.level", "warn")), None, "# top\n\n[log]\nlevel = \"warn\"\n"),
         (
             "\u{feff}[log]\r\nlevel = 'info'\r\n",

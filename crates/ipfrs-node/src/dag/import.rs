@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::PutMode;
+use ipfrs_store::{PutMode, RESERVED_CODEC};
 use ipfrs_stream::car::{CarLimits, CarReader};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -114,6 +114,10 @@ impl DagImport {
         }
         while let Some(block) = reader.next().await {
             let block = block?;
+            // A pack of another store has sections that are no content.
+            if block.cid().codec() == RESERVED_CODEC {
+                continue;
+            }
             let len = block.data().len();
             if self.batch_bytes + len > BATCH_BYTES || self.batch.len() == BATCH_BLOCKS {
                 self.send().await?;

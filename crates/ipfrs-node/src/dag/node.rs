@@ -38,7 +38,7 @@ pub struct PutNode {
 
 impl Node {
     /// Resolves a path to a block or to a value inside a block, and returns the target with the value in the codec
-    /// `output`. A whole block that is already in this codec is returned unchanged.
+    /// `output`. A whole block that is already in this codec is returned unchanged, if it is well-formed.
     ///
     /// # Errors
     /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for codecs other than those of
@@ -48,11 +48,16 @@ impl Node {
     pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
         let object = self.resolve(path).await?;
         let found = DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() };
-        if found.remainder.is_empty() && found.cid.codec() == output {
+        let is_as_stored = found.remainder.is_empty() && found.cid.codec() == output;
+        if is_as_stored && output == codec::RAW {
             return Ok((found, object.block));
         }
         let DagPath { cid, remainder } = found.clone();
         let data = self.convert(object.block, move |block| {
+            if is_as_stored && output == codec::DAG_PB {
+                dag_pb::decode(block).map_err(|e| Error::invalid_content(format!("block {cid}: {e}")))?;
+                return Ok(block.clone());
+            }
             let value = match (cid.codec(), output) {
                 (codec::DAG_PB, codec::DAG_JSON) => decode_dag_pb(block, NameText::Replaced),
                 (codec, _) => decode(codec, block),
@@ -61,6 +66,9 @@ impl Node {
                 ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid}: {e}")),
                 kind => Error::new(kind, format!("block {cid}: {e}")),
             })?;
+            if is_as_stored {
+                return Ok(block.clone());
+            }
             if remainder.is_empty() && matches!(output, codec::JSON | codec::CBOR) {
                 return convert(cid.codec(), block, output).map_err(|e| e.error);
             }

@@ -30,6 +30,7 @@ impl Node {
         let names = path.names();
         let format = self.inner.mutable_files.settings.format;
         let Some((name, above)) = names.split_last() else { return Err(not_a_file(path)) };
+        self.fetch_ways(&[names]).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         match tree.find(staging, names).await {
@@ -66,7 +67,7 @@ impl Node {
         blocks: Vec<Block>,
     ) -> Result<()> {
         let names = path.names();
-        let _lock = self.inner.mutable_files.locks.lock(names).await?;
+        let _lock = self.inner.mutable_files.locks.lock_at_last(names).await;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));

@@ -51,6 +51,7 @@ impl Node {
         self.check_writable()?;
         let TreeSettings { format: default_format, sharding, .. } = self.inner.mutable_files.settings;
         let format = format.unwrap_or(default_format);
+        self.fetch_ways(&[path.names()]).await?;
         let _lease = self.inner.protection.lease();
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
@@ -106,6 +107,7 @@ impl Node {
             true => to.join(last_name(from))?,
             false => to.clone(),
         };
+        self.fetch_ways(&[to.names()]).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let shown = to.to_string();
@@ -138,6 +140,7 @@ impl Node {
     /// # Errors
     /// If the directory does not exist, or the target exists.
     pub(crate) async fn put_into_tree(&self, root: &Cid, name: &LinkName, to: &MutablePath) -> Result<()> {
+        self.fetch_ways(&[to.names()]).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let shown = |path: &MutablePath| format!("{:?}", path.to_string());
@@ -227,6 +230,7 @@ impl Node {
                 link_of(&object.cid, &object.block)
             }
             CopySource::Mutable(path) => {
+                self.fetch_ways(&[path.names()]).await?;
                 let mut open = self.open_tree().await?;
                 let (tree, staging) = open.parts()?;
                 tree.link(staging, path.names()).await
@@ -257,6 +261,7 @@ impl Node {
     /// If the source or the directory above the target does not exist, or the target is below the source.
     pub async fn move_in_tree(&self, from: &MutablePath, to: &MutablePath, flush: bool) -> Result<()> {
         self.check_writable()?;
+        self.fetch_ways(&[from.names(), to.names()]).await?;
         let _lease = self.inner.protection.lease();
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
@@ -316,6 +321,7 @@ impl Node {
         self.check_writable()?;
         let names = path.names();
         let Some((name, above)) = names.split_last() else { return Err(Error::invalid("cannot delete root")) };
+        self.fetch_ways(&[if force { above } else { names }]).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let directory = match tree.directory(staging, above).await {
@@ -357,6 +363,7 @@ impl Node {
             MutableAttribute::Now => AttributeChange::Mtime(now()),
         };
         let names = path.names();
+        self.fetch_ways(&[names]).await?;
         let _lock = self.inner.mutable_files.locks.lock(names).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
@@ -386,6 +393,7 @@ impl Node {
     pub async fn set_cid_format(&self, path: &MutablePath, format: Option<CidFormat>, flush: bool) -> Result<()> {
         self.check_writable()?;
         let names = path.names();
+        self.fetch_ways(&[names]).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         if let Some(format) = format {
@@ -407,6 +415,7 @@ impl Node {
     /// If the path does not exist, or the blocks cannot be stored.
     pub async fn flush_tree(&self, path: &MutablePath) -> Result<Cid> {
         self.check_writable()?;
+        self.fetch_ways(&[path.names()]).await?;
         let mut open = self.open_tree().await?;
         let (tree, staging) = open.parts()?;
         let link = flush_path(tree, staging, path.names()).await?;

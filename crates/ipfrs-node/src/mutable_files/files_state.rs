@@ -16,9 +16,9 @@ use super::root_file::{RootFile, SavedRoot};
 use super::settings::TreeSettings;
 use super::tree::Tree;
 use super::unstored::{MAX_UNSTORED_BYTES, TreeSource, Unstored};
-use crate::Node;
 use crate::dag::{Leaves, Reachable};
 use crate::fetched::Claims;
+use crate::{LinkName, Node};
 
 /// Mutable files of a node.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ impl Node {
     pub(super) async fn open_tree(&self) -> Result<OpenTree<'_>> {
         let files = &self.inner.mutable_files;
         let mut guard = files.tree.lock().await;
-        let mut staging = Staging::new(Arc::new(self.tree_source()));
+        let mut staging = Staging::new(Arc::new(self.stored_tree()));
         if guard.tree.is_none() {
             let settings = files.settings;
             let TreeSettings { format, sharding, .. } = settings;
@@ -212,6 +212,44 @@ impl Node {
             self.store_tree().await?;
         }
         self.open_tree().await
+    }
+
+    /// Fetches the nodes on the way to each of `paths` that are not stored here, if they can be retrieved. An operation
+    /// that has the tree does not wait for the network, because all others wait for it.
+    ///
+    /// # Errors
+    /// If a node cannot be retrieved.
+    pub(super) async fn fetch_ways(&self, paths: &[&[LinkName]]) -> Result<()> {
+        if !self.may_retrieve() {
+            return Ok(());
+        }
+        for names in paths {
+            let mut last = None;
+            while let Some(missing) = self.missing_on_way(names).await {
+                // A block that cannot be kept is missing again.
+                if last.replace(missing) == Some(missing) {
+                    break;
+                }
+                self.single_store().require(&missing).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the first block on the way to a path that is not stored here.
+    async fn missing_on_way(&self, names: &[LinkName]) -> Option<Cid> {
+        let mut open = match self.open_tree().await {
+            Ok(open) => open,
+            Err(error) => return error.missing_block(),
+        };
+        let (tree, staging) = open.parts().ok()?;
+        tree.find(staging, names).await.err()?.missing_block()
+    }
+
+    /// Returns a source of the blocks of the tree that are stored here.
+    fn stored_tree(&self) -> TreeSource {
+        let store: Arc<dyn BlockStore> = self.inner.served.clone();
+        TreeSource { unstored: self.inner.mutable_files.unstored.clone(), store, empty: None }
     }
 
     /// Returns a source of all blocks of the tree.
@@ -331,7 +369,7 @@ impl Node {
         let durable = files.durable.lock().await;
         let mut roots: Vec<_> = durable.root.into_iter().collect();
         if let Some(tree) = files.tree.lock().await.tree.as_mut() {
-            let mut staging = Staging::new(Arc::new(self.tree_source()));
+            let mut staging = Staging::new(Arc::new(self.stored_tree()));
             let current = tree.link(&mut staging, &[]).await;
             files.unstored.extend(staging.take());
             roots.extend([tree.flushed().0.cid, current?.cid]);

@@ -27,6 +27,14 @@ impl PathLocks {
     /// # Errors
     /// [`ErrorKind::Conflict`] if another task keeps it for [`PATIENCE`]: a client may write as slowly as it likes.
     pub(super) async fn lock(&self, names: &[LinkName]) -> Result<OwnedMutexGuard<()>> {
+        timeout(PATIENCE, self.lock_at_last(names)).await.map_err(|_| {
+            let why = format!("others have been writing to the file for {} s", PATIENCE.as_secs());
+            Error::new(ErrorKind::Conflict, format!("{why}: try again when they have ended"))
+        })
+    }
+
+    /// Like [`Self::lock`], however long it takes: for content that is acknowledged already.
+    pub(super) async fn lock_at_last(&self, names: &[LinkName]) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.0.lock();
             if locks.len() >= MANY_LOCKS {
@@ -34,9 +42,6 @@ impl PathLocks {
             }
             Arc::clone(locks.entry(names.to_vec()).or_default())
         };
-        timeout(PATIENCE, lock.lock_owned()).await.map_err(|_| {
-            let why = format!("another client has been writing to the file for {} s", PATIENCE.as_secs());
-            Error::new(ErrorKind::Conflict, format!("{why}: try again when it has ended"))
-        })
+        lock.lock_owned().await
     }
 }

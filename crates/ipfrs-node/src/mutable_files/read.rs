@@ -58,6 +58,7 @@ impl Node {
     /// # Errors
     /// If the path does not exist.
     pub async fn mutable_object(&self, path: &MutablePath) -> Result<Object> {
+        self.fetch_ways(&[path.names()]).await?;
         let cid = {
             let mut open = self.open_tree().await?;
             let (tree, staging) = open.parts()?;

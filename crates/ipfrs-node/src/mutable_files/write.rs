@@ -115,6 +115,7 @@ impl Node {
     /// Returns the file that is to be written, or `None` if it is to be created, and checks that it can be.
     async fn file_to_write(&self, path: &MutablePath, options: WriteOptions) -> Result<Option<CachedFile>> {
         let names = path.names();
+        self.fetch_ways(&[names]).await?;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         if options.parents {

@@ -171,7 +171,7 @@ impl Node {
         // A separate task writes all bytes that arrived, even if the client does not wait for the response.
         let fits = announced.is_some();
         let receiving = async move { node.receive(claim, offset, fits, content).await };
-        tokio::spawn(receiving.in_current_span())
+        tokio::spawn(with_client(current_client(), receiving).in_current_span())
             .await
             .map_err(|e| Error::internal("an upload failed").with_source(e))?
     }

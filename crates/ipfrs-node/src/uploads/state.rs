@@ -75,7 +75,9 @@ impl Uploads {
         let mut by_id = self.by_id.lock();
         let unfinished = || by_id.values().filter(|upload| !upload.is_finished());
         let own = unfinished().filter(|other| other.client == upload.client).count() + 1;
-        let has_room = most.checked_sub(unfinished().count() + 1).is_some_and(|free| own <= free.max(1));
+        // This process itself needs no share.
+        let may_take = |free: usize| upload.client.is_none() || own <= free.max(1);
+        let has_room = most.checked_sub(unfinished().count() + 1).is_some_and(may_take);
         if has_room {
             by_id.insert(upload.id.clone(), upload);
         }

@@ -50,7 +50,9 @@ pub(super) struct PackUse {
 impl PackUse {
     /// Returns the length of the sections whose blocks are no longer read from this pack, in bytes.
     pub(super) fn dead_block_bytes(self) -> u64 {
-        let other = CAR_HEADER.len() as u64 + self.tombstone_bytes + self.padding_bytes;
+        // Without blocks, padding is of no use.
+        let padding = if self.live_bytes == 0 { 0 } else { self.padding_bytes };
+        let other = CAR_HEADER.len() as u64 + self.tombstone_bytes + padding;
         u64::from(self.covered).saturating_sub(other + self.live_bytes)
     }
 }

@@ -11,6 +11,7 @@ use super::PackStore;
 use super::file::Pack;
 use super::group::Copied;
 use super::needed::Needed;
+use super::padding::padded;
 use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};
 use super::shared::{DiskUse, Shared};
@@ -139,7 +140,7 @@ impl PackStore {
         }
         let live_bytes = pack.known().live_bytes;
         if live_bytes > 0 {
-            self.blocking(move |shared| shared.check_room_to_compact(live_bytes)).await?;
+            self.blocking(move |shared| shared.check_room_to_compact(padded(live_bytes))).await?;
         }
         let mut scanner = Scanner::new(CAR_HEADER.len() as u64, u64::from(pack.end()));
         let mut moved_bytes = 0;
@@ -200,7 +201,7 @@ fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> 
     candidates.sort_unstable_by(order);
     let mut no_room = Choice::Done;
     for candidate in candidates {
-        match shared.check_room_to_compact(candidate.live_bytes) {
+        match shared.check_room_to_compact(padded(candidate.live_bytes)) {
             Err(error) if candidate.live_bytes > 0 => {
                 let is_asked = candidate.share >= options.min_dead_share;
                 if matches!(&no_room, Choice::Done | Choice::NoRoom(_, false)) {

@@ -1,7 +1,7 @@
 //! Padding, which lets the content of large blocks begin at a page of the file.
 //!
 //! The kernel sends a file by pages, 16 at a time. A chunk of 256 KiB that begins within a page takes one page and one
-//! such round more, and costs half again as much (docs/PERFORMANCE.md).
+//! such round more (docs/PERFORMANCE.md).
 
 use bytes::Bytes;
 use ipfrs_core::Result;
@@ -17,6 +17,11 @@ pub const MIN_ALIGNED_BYTES: usize = 256 * 1024;
 
 /// Maximum length of the padding before a block, framing included, in bytes.
 pub(super) const MAX_PADDING_BYTES: u64 = ALIGNMENT - 1;
+
+/// Returns the maximum length of sections of these bytes with their padding.
+pub(super) fn padded(bytes: u64) -> u64 {
+    bytes + bytes / MIN_ALIGNED_BYTES as u64 * MAX_PADDING_BYTES
+}
 
 /// Whether the data of a tombstone is padding: keys without bytes, which delete nothing.
 pub(super) fn is_padding(tombstone: &[u8]) -> bool {

@@ -260,12 +260,14 @@ impl Writer {
         // Copies need not be durable yet: their old pack is not removed before this one is synced.
         let is_copy = replies.iter().all(|answer| matches!(answer, Answer::Keep(..)));
         let copied = |answer: &Answer| if let Answer::Keep(_, bytes) = answer { *bytes } else { 0 };
-        let written = batch.bytes().saturating_sub(replies.iter().map(copied).sum());
+        let unpadded = batch.bytes();
+        let mut written = unpadded.saturating_sub(replies.iter().map(copied).sum());
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
         if !batch.is_empty() {
             self.shared.note_write(committed.is_ok());
         }
         if committed.is_ok() {
+            written += if is_copy { 0 } else { batch.bytes() - unpadded };
             self.shared.totals.add_written(written);
             if replies.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
                 let gone = batch.changes().blocks.iter().filter(|(_, change)| change.to.is_none());

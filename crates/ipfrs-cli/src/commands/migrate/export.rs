@@ -12,11 +12,13 @@ use ipfrs_rpc::types::{FileStat, PinLine};
 use ipfrs_stream::car::header;
 use serde::Serialize;
 
+use super::super::stage::Stage;
 use super::car;
 use crate::api::Api;
 use crate::args::MigrateExportArgs;
 use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
+use crate::runtime::{Interrupted, interrupted};
 
 /// Number of roots in one CAR file.
 const CAR_ROOTS: usize = 1_000;
@@ -51,10 +53,30 @@ struct Exported {
 }
 
 pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -> Result<()> {
-    let directory = &args.directory;
-    let shown = printable_name(directory.as_os_str());
-    fs::create_dir(directory).with_context(|| format!("cannot create the directory {shown}: it must not exist"))?;
+    let shown = printable_name(args.directory.as_os_str());
     let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "pins");
+    let stage = Stage::new(&args.directory, false)?;
+    let root = stage.root();
+    // An interrupt drops the stage, which removes what is incomplete.
+    let Exported { pins, cars, bytes } = tokio::select! {
+        exported = export_all(api, &root, &progress) => exported?,
+        interrupt = interrupted() => {
+            interrupt?;
+            return Err(Interrupted("interrupted: nothing was exported").into());
+        }
+    };
+    stage.commit()?;
+    progress.over();
+    if out.is_json() {
+        return out.object(&Exported { pins, cars, bytes });
+    }
+    out.line(&format!("exported {pins} pins and the mutable files in {cars} CAR files ({bytes} bytes) to {shown}"))?;
+    out.line(&format!("import them into Kubo with `sh {shown}/{SCRIPT}`"))
+}
+
+/// Writes everything to a new `directory`.
+async fn export_all(api: &Api, directory: &Path, progress: &Progress) -> Result<Exported> {
+    fs::create_dir(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut exported = Exported::default();
     let mut list = create(&directory.join(PINS))?;
     for (kind, prefix) in [("recursive", "pins"), ("direct", "direct")] {
@@ -66,11 +88,11 @@ pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -
             serde_json::to_writer(&mut list, &pin)?;
             list.write_all(b"\n")?;
             if roots.len() == CAR_ROOTS {
-                export(api, directory, prefix, &std::mem::take(&mut roots), &progress, &mut exported).await?;
+                export(api, directory, prefix, &std::mem::take(&mut roots), progress, &mut exported).await?;
             }
         }
         if !roots.is_empty() {
-            export(api, directory, prefix, &roots, &progress, &mut exported).await?;
+            export(api, directory, prefix, &roots, progress, &mut exported).await?;
         }
     }
     finish(list)?;
@@ -84,13 +106,7 @@ pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -
     fs::write(directory.join("files.root"), format!("{root}\n"))?;
     fs::write(directory.join(SCRIPT), IMPORT)?;
     File::open(directory)?.sync_all()?;
-    progress.over();
-    if out.is_json() {
-        return out.object(&exported);
-    }
-    let Exported { pins, cars, bytes } = exported;
-    out.line(&format!("exported {pins} pins and the mutable files in {cars} CAR files ({bytes} bytes) to {shown}"))?;
-    out.line(&format!("import them into Kubo with `sh {shown}/{SCRIPT}`"))
+    Ok(exported)
 }
 
 /// Writes a CAR of several pins.

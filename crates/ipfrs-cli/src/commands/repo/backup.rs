@@ -104,14 +104,14 @@ pub(super) fn run(globals: &Globals, args: &RepoBackupArgs, out: &mut Output) ->
     Ok(())
 }
 
-/// Waits for a task, and makes it stop on SIGINT.
+/// Waits for a task, and makes it stop when the command is interrupted.
 pub(super) async fn interruptible<T>(
     mut task: tokio::task::JoinHandle<Result<T>>,
     interrupted: &AtomicBool,
 ) -> Result<T> {
     let ended = tokio::select! {
         ended = &mut task => ended,
-        _ = tokio::signal::ctrl_c() => {
+        _ = runtime::interrupted() => {
             interrupted.store(true, Ordering::Relaxed);
             task.await
         }

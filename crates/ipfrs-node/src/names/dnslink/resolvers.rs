@@ -44,6 +44,11 @@ struct LastLink {
     end: Instant,
 }
 
+/// Returns the message of a failed lookup.
+fn failed(domain: &str, error: &Error) -> String {
+    format!("the DNSLink of {domain} could not be looked up: {error}")
+}
+
 impl Answer {
     fn holds(&self) -> bool {
         Instant::now() < self.until
@@ -136,7 +141,14 @@ impl Resolvers {
                 Ok(answer) if answer.until >= begun => return answer.link(answers),
                 Ok(_) => drop(self.answers.remove_if(&domain, |answer| answer.until < begun)),
                 Err(guard) => {
-                    let answer = Arc::new(self.ask(&domain, upstreams, last).await);
+                    let Some(answer) = self.ask(&domain, upstreams, last.clone()).await else {
+                        // The next request for the domain asks in the turn of its own client.
+                        drop(guard);
+                        self.metrics.failed.inc();
+                        let link = Err((ErrorKind::Unavailable, failed(&domain, &self.overload())));
+                        return Answer { link, until: Instant::now(), last }.link(answers);
+                    };
+                    let answer = Arc::new(answer);
                     // Fails if the entry was removed in the meantime; the result is then not cached.
                     let _ = guard.insert(Arc::clone(&answer));
                     return answer.link(answers);
@@ -158,27 +170,22 @@ impl Resolvers {
         }
     }
 
-    /// Looks up the link of a domain, within the configured timeout. `last` is served if the lookup fails.
-    async fn ask(&self, domain: &str, upstreams: &[Upstream], last: Option<LastLink>) -> Answer {
+    /// Looks up the link of a domain, within the configured timeout. `last` is served if the lookup fails. Returns
+    /// `None` if the client gets no turn in this time.
+    async fn ask(&self, domain: &str, upstreams: &[Upstream], last: Option<LastLink>) -> Option<Answer> {
         let deadline = Instant::now() + self.config.time_limit();
-        let mut is_overloaded = true;
-        let queried = match timeout_at(deadline, self.lookups.take(current_client())).await {
-            Ok(_turn) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let queried = ask_upstreams(domain, upstreams, deadline).await;
-                // A timeout is attributed to the resolver only if it had most of the time.
-                let is_cut = matches!(&queried, Err(e) if e.kind() == ErrorKind::Timeout);
-                is_overloaded = is_cut && left < self.config.time_limit() / 2;
-                queried
-            }
-            Err(_) => Err(Error::internal("no turn")),
-        };
+        let _turn = timeout_at(deadline, self.lookups.take(current_client())).await.ok()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let queried = ask_upstreams(domain, upstreams, deadline).await;
+        // A timeout is attributed to the resolver only if it had most of the time.
+        let is_cut = matches!(&queried, Err(e) if e.kind() == ErrorKind::Timeout);
+        let is_overloaded = is_cut && left < self.config.time_limit() / 2;
         let queried = if is_overloaded { Err(self.overload()) } else { queried };
         let (link, ttl) = match queried {
             Ok((Some(target), ttl)) => (Ok(Some(target)), self.config.ttl(ttl)),
             Ok((None, ttl)) => (Ok(None), self.config.negative_ttl(ttl)),
             Err(e) => {
-                let message = format!("the DNSLink of {domain} could not be looked up: {e}");
+                let message = failed(domain, &e);
                 let ttl = match &last {
                     Some(_) => STALE_TTL,
                     // The resolvers may be healthy, so the next request queries them.
@@ -197,13 +204,15 @@ impl Resolvers {
         outcome.inc();
         let last = last.filter(|_| link.is_err());
         let end = last.as_ref().map_or(Instant::now() + ttl, |last| last.end.min(Instant::now() + ttl));
-        Answer { link, until: end, last }
+        Some(Answer { link, until: end, last })
     }
 
     /// Returns the error of a lookup that spent most of its time waiting for a permit.
     fn overload(&self) -> Error {
         let (most, seconds) = (self.config.max_lookups, self.config.timeout_seconds);
-        let what = format!("{most} other domains are being looked up (dns.max_lookups = {most})");
+        let what = format!(
+            "too many other domains are being looked up, for all clients or for this one (dns.max_lookups = {most})"
+        );
         Error::new(ErrorKind::Unavailable, format!("{what}, and this one waited for most of {seconds} s: try again"))
     }
 
