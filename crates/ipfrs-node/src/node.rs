@@ -92,6 +92,7 @@ pub(crate) struct Inner {
     /// One place for each piece of a tensor that is being summed up.
     pub(crate) sums: Turns<Option<IpAddr>>,
     /// One place for each key that is being made.
+    #[cfg(feature = "keys")]
     pub(crate) making_keys: Turns<Option<IpAddr>>,
     /// Pins, which gc keeps.
     pub(crate) pins: Pins,

@@ -374,6 +374,7 @@ impl Opened {
             pack,
             references,
             sums: Turns::new(cores, cores),
+            #[cfg(feature = "keys")]
             making_keys: Turns::new(cores, 1),
             verify_on_read,
             read_only,
