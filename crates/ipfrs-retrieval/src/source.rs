@@ -139,9 +139,9 @@ impl Source {
             Outcome::Busy => {
                 health.busy_in_row += 1;
                 let requested = retry_after.unwrap_or(BACKOFF).clamp(Duration::from_millis(100), MAX_BACKOFF);
-                // Without a time, a configured gateway is asked again soon: it may be the only source.
-                let is_told = retry_after.is_some() || self.kind != SourceKind::Gateway;
-                Some(if health.busy_in_row > 1 && is_told { MAX_BACKOFF } else { requested })
+                // A configured gateway is asked again when it wants: it may be the only source.
+                let is_left = health.busy_in_row > 1 && self.kind != SourceKind::Gateway;
+                Some(if is_left { MAX_BACKOFF } else { requested })
             }
             // A gateway of the configuration may search for content that nobody has, while it delivers the rest.
             Outcome::Slow if self.kind == SourceKind::Gateway => None,

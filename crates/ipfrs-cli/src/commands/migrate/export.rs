@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Cid, parse_cid};
 use ipfrs_rpc::client::{Request, Response};
@@ -55,6 +55,9 @@ struct Exported {
 pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -> Result<()> {
     let shown = printable_name(args.directory.as_os_str());
     let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "pins");
+    if fs::symlink_metadata(&args.directory).is_ok() {
+        bail!("cannot create the directory {shown}: it must not exist");
+    }
     let stage = Stage::new(&args.directory, false)?;
     let root = stage.root();
     // An interrupt drops the stage, which removes what is incomplete.
