@@ -143,7 +143,7 @@ impl Source {
                 let is_left = health.busy_in_row > 1 && self.kind != SourceKind::Gateway;
                 Some(if is_left { MAX_BACKOFF } else { requested })
             }
-            // A gateway of the configuration may search for content that nobody has, while it delivers the rest.
+            // A gateway of the configuration may search for content in vain, while it delivers the rest.
             Outcome::Slow if self.kind == SourceKind::Gateway => None,
             Outcome::Failed | Outcome::Slow => {
                 health.failed_in_row += 1;

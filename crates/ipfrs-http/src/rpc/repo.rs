@@ -22,8 +22,9 @@ const REPO_VERSION: &str = "1";
 /// Maximum number of progress events that wait to be written as lines.
 const WAITING_EVENTS: usize = 4;
 
-/// `repo/stat[?size-only=]` and `stats/repo`. With `size-only`, all but the sizes is empty, as in Kubo. `StorageMax` is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is
-/// the maximum that a compaction could free, and sent only on request, because clients compare the fields.
+/// `repo/stat[?size-only=]` and `stats/repo`. With `size-only`, all but the sizes is empty, as in Kubo. `StorageMax`
+/// is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is the maximum that a compaction could free, and sent only on
+/// request, because clients compare the fields.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let stats = state.node.stats().await?;
     let is_whole = !args.is_set("size-only");

@@ -139,8 +139,8 @@ fn remove(document: &mut DocumentMut, path: &[String], name: &str) {
     }
 }
 
-/// Removes the tables below a section that were left empty, innermost first. An empty value and a table of the same name
-/// would be in conflict.
+/// Removes the tables below a section that were left empty, innermost first. An empty value and a table of the same
+/// name would be in conflict.
 fn remove_empty(document: &mut DocumentMut, path: &[String]) {
     for end in (1..path.len()).rev() {
         let mut parent: &mut dyn TableLike = document.as_table_mut();

@@ -97,9 +97,9 @@ impl Node {
     /// afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] while another call verifies; if the store cannot list its blocks; [`ErrorKind::Timeout`] if a block is not read in time;
-    /// [`ErrorKind::Forbidden`] for a repair of a repo that is open read-only; [`ErrorKind::Unsupported`] for
-    /// [`Repair::Retrieve`] if nothing can be retrieved.
+    /// [`ErrorKind::Conflict`] while another call verifies; if the store cannot list its blocks;
+    /// [`ErrorKind::Timeout`] if a block is not read in time; [`ErrorKind::Forbidden`] for a repair of a repo that is
+    /// open read-only; [`ErrorKind::Unsupported`] for [`Repair::Retrieve`] if nothing can be retrieved.
     pub async fn verify(&self, repair: Repair, events: Sender<Verifying>) -> Result<Verified> {
         if repair != Repair::None {
             self.check_writable()?;

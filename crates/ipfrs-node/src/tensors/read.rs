@@ -95,7 +95,8 @@ impl Node {
     }
 
     /// Computes counts, extremes and moments of a tensor in one pass over its bytes. The number of concurrent
-    /// computations is limited to the number of cores, and clients take turns with pieces of a megabyte. Dropping the future stops the work after the current piece.
+    /// computations is limited to the number of cores, and clients take turns with pieces of a megabyte. Dropping the
+    /// future stops the work after the current piece.
     ///
     /// # Errors
     /// As for the stream of [`Node::read`].

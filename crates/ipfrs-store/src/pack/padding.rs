@@ -11,8 +11,8 @@ use super::record::{tombstone, write_prefix};
 /// Alignment of large blocks, in bytes. A page of the kernel has at least as many.
 const ALIGNMENT: u64 = 4096;
 
-/// Length from which a [`PackStore`](crate::PackStore) aligns the content of blocks to pages of its files, in bytes. The
-/// padding of a block takes a page at most, 1.6 % of this length.
+/// Length from which a [`PackStore`](crate::PackStore) aligns the content of blocks to pages of its files, in bytes.
+/// The padding of a block takes a page at most, 1.6 % of this length.
 pub const MIN_ALIGNED_BYTES: usize = 256 * 1024;
 
 /// Maximum length of the padding before a block, framing included, in bytes.
