@@ -46,9 +46,6 @@ impl Node {
         if key_type == KeyType::Ecdsa {
             return Err(Error::invalid("unrecognized key type: ecdsa: use ed25519, rsa or secp256k1"));
         }
-        if let (KeyType::Ed25519, Some(bits)) = (key_type, bits.filter(|bits| *bits != 256)) {
-            return Err(Error::invalid(format!("invalid key size {bits}: ed25519 keys are always 256 bits")));
-        }
         self.keep(name, move || PrivateKey::generate(key_type, bits)).await
     }
 
