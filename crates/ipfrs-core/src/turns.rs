@@ -52,12 +52,6 @@ impl<C: Client> Turns<C> {
         Self(Arc::new(Mutex::new(State { capacity, minimum, occupied: 0, clients, order, next_ticket: 0 })))
     }
 
-    /// Returns the number of places, free or not.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.0.lock().capacity
-    }
-
     /// Waits until it is the client's turn. Dropping the future gives the turn up.
     pub fn take(&self, client: C) -> Waiting<C> {
         Waiting { turns: self.clone(), client, ticket: None }

@@ -113,7 +113,7 @@ pub struct Attempt {
 #[derive(Debug)]
 pub(crate) struct Trace {
     began: Instant,
-    /// Number of attempts at HTTP sources that have not ended.
+    /// Number of attempts at HTTP sources and routers that have not ended.
     under_way: AtomicUsize,
     attempts: Mutex<Vec<Attempt>>,
 }
@@ -166,7 +166,7 @@ pub struct Unretrieved {
     pub cid: Cid,
     /// The attempts of the session that have ended.
     pub attempts: Arc<[Attempt]>,
-    /// Number of attempts at HTTP sources that have not ended.
+    /// Number of attempts at HTTP sources and routers that have not ended.
     pub under_way: usize,
 }
 

@@ -110,7 +110,8 @@ pub enum Need {
     Command(Scope),
     /// Valid credentials, whatever their scopes.
     Any,
-    /// Decided by the front-end once it has read the request, with [`Caller::require`](super::Caller::require).
+    /// Decided by the front-end once it has read the request, with [`Caller::require`](super::Caller::require) and
+    /// [`Caller::require_no_roots`](super::Caller::require_no_roots).
     Later,
 }
 
